@@ -1,18 +1,19 @@
-"""What an operator's own functions are given for each SEND, and what they may answer.
+"""Define the interface of middleware: functions of the operator that see each SEND before it is stored.
 
-A rule's ``middleware: [mypackage.hooks:stamp]`` names functions that take one ``Message`` and return it, changed or
-not, or ``DROP``; whoever wants to refuse it raises ``Reject``::
+A rule with ``middleware: [mypackage.hooks:stamp]`` names functions. Each receives one ``Message`` and returns a
+message, changed or not, or ``DROP``. To refuse the message it raises ``Reject``.
 
-    from radiator.middleware import DROP, Message, Reject
+Example:
+    >>> def stamp(message: Message) -> Message:
+    ...     message.headers["tag-site"] = "jfk"
+    ...     return message
+    >>> stamp(Message("/topic/a", {}, b"one", user="ann", address="127.0.0.1")).headers
+    {'tag-site': 'jfk'}
 
-    def stamp(message: Message) -> Message:
-        message.headers["tag-site"] = "jfk"
-        return message
+The function runs in the event loop of the broker, and all clients wait while it runs. It must not block, and must not
+keep a reference to the message.
 
-Such a function runs in the broker's loop, before the message is stored: everybody waits while it runs. It must not
-block, and must not keep the message.
-
-Knows nothing of the broker.
+This module imports nothing of the broker. ``docs/configuration.md`` has the rules of the key ``middleware``.
 """
 
 from __future__ import annotations
@@ -22,8 +23,22 @@ from typing import Final
 
 
 class Message:
-    """One SEND on its way in. ``destination``, ``headers`` and ``body`` may be changed or replaced; ``user`` (``""``
-    without a login) and ``address`` say who sends it."""
+    """One SEND before it is stored. A middleware may change or replace ``destination``, ``headers`` and ``body``.
+
+    Args:
+        destination: The destination of the message.
+        headers: The headers of the SEND frame, decoded.
+        body: The body, byte for byte.
+        user: The login of the sender; empty without a login.
+        address: The network address of the sender.
+
+    Attributes:
+        destination: The destination of the message.
+        headers: The headers of the SEND frame, decoded.
+        body: The body, byte for byte.
+        user: The login of the sender; empty without a login.
+        address: The network address of the sender.
+    """
 
     __slots__ = ("address", "body", "destination", "headers", "user")
 
@@ -39,7 +54,16 @@ class Message:
 
 
 class Reject(Exception):
-    """Refuse the message: the sender gets an ERROR ``rejected`` with this text."""
+    """Raised by a middleware to refuse a message.
+
+    The sender receives an ERROR with code ``rejected`` and the text of this exception.
+
+    Example:
+        >>> def small_only(message: Message) -> Message:
+        ...     if len(message.body) > 1_000_000:
+        ...         raise Reject(f"body: expected at most 1 MB, got {len(message.body)} bytes")
+        ...     return message
+    """
 
 
 class _Drop:
@@ -47,6 +71,6 @@ class _Drop:
         return "DROP"
 
 
-DROP: Final = _Drop()  # returned instead of a message: it is not stored; counted, and told on the RECEIPT
+DROP: Final = _Drop()  # return this to discard the message: it is counted, and its RECEIPT says so
 
 Middleware = Callable[[Message], "Message | _Drop"]

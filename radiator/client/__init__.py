@@ -1,15 +1,18 @@
-"""The Python client: blocking, for threads and for gevent alike, on the sans-IO protocol of ``radiator.stomp``.
+"""Send and receive messages over STOMP with a blocking client, from threads or from gevent greenlets.
 
-    from radiator.client import connect
+Example:
+    with a broker on 127.0.0.1:61613::
 
-    with connect("127.0.0.1:61613") as connection:
-        connection.send("/queue/orders", b"one")
-        with connection.subscribe("/queue/orders").receive(timeout=5) as message:
-            print(message.text)
+        from radiator.client import connect
 
-``docs/client.md`` is the guide. The parts: ``connection`` (what a program holds), ``link`` (the socket, its reader
-thread, heart-beats, who waits for what), ``subscription``, ``message``, ``transaction``, ``requests``, ``sending``,
-``address``, ``typed``, ``errors``.
+        with connect("127.0.0.1:61613") as connection:
+            connection.send("/queue/orders", b"one")
+            with connection.subscribe("/queue/orders").receive(timeout=5) as message:
+                print(message.text)
+
+``docs/client.md`` is the guide. The modules: ``connection`` (the public entry), ``link`` (the socket, its reader
+thread, heart-beats and the waiting callers), ``subscription``, ``message``, ``transaction``, ``requests``, ``sending``,
+``address``, ``typed`` and ``errors``. The protocol itself is ``radiator.stomp``, which does no I/O.
 """
 
 from radiator.client.connection import Connection, connect

@@ -1,5 +1,12 @@
-"""Where a broker is: ``host:port``, ``host``, a URL of a scheme of ``PORTS`` with ``[login:passcode@]host[:port]``
-(IPv6 hosts in brackets; those of WebSocket with a path), or ``unix:PATH`` for a broker on this machine."""
+"""Parse the address of a broker.
+
+An address has one of three forms:
+
+* ``host:port`` or ``host``;
+* a URL with a scheme of ``PORTS`` and ``[login:passcode@]host[:port]``. IPv6 hosts are in brackets, and a WebSocket URL
+  may have a path;
+* ``unix:PATH``, the path of a unix socket on this machine.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +28,37 @@ EXPECTED = (
 
 @dataclass(frozen=True)
 class Address:
-    """A broker's address, with the login that its URL may carry; ``path`` is a unix socket's or a WebSocket's."""
+    """The address of a broker.
+
+    Attributes:
+        host: The host name or IP address, without brackets.
+        port: The TCP port; 0 for a unix socket.
+        login: The login in the URL, percent-decoded, or None.
+        passcode: The passcode in the URL, percent-decoded, or None.
+        path: The path of the unix socket or of the WebSocket URL, else empty.
+        scheme: A key of ``PORTS``, or ``unix``.
+    """
 
     host: str
     port: int
     login: str | None = None
     passcode: str | None = None
     path: str = ""
-    scheme: str = "stomp"  # one of PORTS, or unix
+    scheme: str = "stomp"
 
     @property
     def encrypted(self) -> bool:
+        """True if the connection uses TLS."""
         return self.scheme in ("stomp+tls", "wss")
 
     @property
     def web(self) -> bool:
+        """True if the connection uses WebSocket."""
         return self.scheme in ("ws", "wss")
 
     @property
     def place(self) -> str:
-        """Host and port as they stand in a URL."""
+        """Host and port in the form that a URL has: IPv6 hosts are in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __str__(self) -> str:
@@ -50,7 +68,21 @@ class Address:
 
 
 def parse(text: str) -> Address:
-    """Read an address; BadAddress says what was expected and what came."""
+    """Parse the address of a broker.
+
+    Args:
+        text: An address in one of the forms above. Surrounding white space is ignored.
+
+    Returns:
+        The address. A missing port is the default port of the scheme.
+
+    Raises:
+        BadAddress: The text has none of these forms. The message shows neither login nor passcode.
+
+    Example:
+        >>> parse("stomp+tls://ann:secret@[::1]").port
+        61614
+    """
     text = text.strip()
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
@@ -61,12 +93,12 @@ def parse(text: str) -> Address:
     scheme, separator, rest = text.partition("://")
     scheme = ALIASES.get(scheme, scheme) if separator else "stomp"
     if scheme not in PORTS:
-        raise BadAddress(f"{EXPECTED}, got another scheme in {shown(text)!r}")
+        raise BadAddress(f"{EXPECTED}, got an unknown scheme in {shown(text)!r}")
     try:
         parts = urlsplit(f"stomp://{rest if separator else text}")
         port = parts.port
     except ValueError as error:
-        why = "" if "@" in text else f" ({error})"  # it may quote what stands behind a colon
+        why = "" if "@" in text else f" ({error})"  # the error may quote a passcode, which follows a colon
         raise BadAddress(f"{EXPECTED}, got {shown(text)!r}{why}") from None
     web = scheme in ("ws", "wss")
     if not parts.hostname or (parts.path.strip("/") and not web) or parts.query or parts.fragment or port == 0:
@@ -77,12 +109,19 @@ def parse(text: str) -> Address:
 
 
 def shown(text: str) -> str:
-    """The same without what may be a login, a passcode or a token: all in front of the last @, and a query."""
+    """Return an address without the parts that may be secret, for error messages.
+
+    Everything before the last ``@`` and the query of a URL are replaced by ``...``: they may contain a login, a
+    passcode or a token.
+
+    Args:
+        text: An address as the user wrote it, valid or not.
+    """
     head, at, rest = text.rpartition("@")
     scheme, separator, _ = (head or rest).partition("://")
     start = f"{scheme}://" if separator and scheme.replace("+", "").isalnum() else ""
-    if any(mark in head for mark in "?#"):  # the @ may be one of the query
+    if any(delimiter in head for delimiter in "?#"):  # the @ may be part of the query
         return f"{start}..."
     place = re.split("[?#]", rest, maxsplit=1)
-    kept = place[0] + ("?..." if len(place) > 1 else "")
-    return f"{start}...@{kept}" if at else kept
+    public = place[0] + ("?..." if len(place) > 1 else "")
+    return f"{start}...@{public}" if at else public

@@ -1,4 +1,4 @@
-"""Asking the broker itself: one verb of its admin channel, and the answer as a dictionary."""
+"""Send requests to the admin channel of the broker and return the answers as dictionaries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,23 @@ DESTINATION = "/radiator/admin"
 
 
 def ask(connection: Connection, verb: str, /, **args: Any) -> dict[str, Any]:
-    """The broker's answer to a verb (``docs/protocol.md``, "The admin channel"). Raises ServerError if it refuses."""
+    """Send one request to the admin channel and return the answer.
+
+    Args:
+        connection: An open connection whose user may use the admin channel.
+        verb: The name of the request, such as ``destinations.ls``.
+        **args: The arguments of the request; the values must be JSON values.
+
+    Returns:
+        The answer, without its ``ok`` field.
+
+    Raises:
+        ServerError: The broker refused the request; ``code`` says why.
+        TimedOut: No answer came within the time limit of the connection.
+        Disconnected: The connection ended first.
+
+    Source: ``docs/protocol.md``, "The admin channel".
+    """
     request = json.dumps({"do": verb, **args}).encode()
     answer: dict[str, Any] = json.loads(connection.request(DESTINATION, request).body)
     if not answer.pop("ok", False):
@@ -25,7 +41,19 @@ def ask(connection: Connection, verb: str, /, **args: Any) -> dict[str, Any]:
 
 
 def ask_all(connection: Connection, verb: str, field: str, /, **args: Any) -> Iterator[dict[str, Any]]:
-    """The entries called ``field`` of all pages of a list."""
+    """Yield the entries of a list, requesting one page after another.
+
+    Args:
+        connection: An open connection whose user may use the admin channel.
+        verb: The name of a request whose answer has pages.
+        field: The field of the answer that contains the entries, such as ``destinations``.
+        **args: The arguments of the request, the same for every page.
+
+    Raises:
+        ServerError: The broker refused a request.
+        TimedOut: No answer came within the time limit of the connection.
+        Disconnected: The connection ended first.
+    """
     after = ""
     while after is not None:
         page = ask(connection, verb, after=after, **args)

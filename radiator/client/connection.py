@@ -1,10 +1,11 @@
-"""The connection: what a program holds. Every method may be called from any thread.
+"""Connect to a broker, send, subscribe, and make requests. Every method may be called from any thread.
 
-``connect`` opens the socket, says CONNECT and waits for CONNECTED; then a Link owns the socket. A Connection adds what
-STOMP means: sends, subscriptions, transactions, requests. It keeps no messages and knows no threads.
+``connect`` opens the socket, sends CONNECT and waits for CONNECTED. Then a Link owns the socket, and a Connection adds
+the STOMP operations: sends, subscriptions, transactions and requests. A Connection stores no messages and starts no
+threads.
 
-Whatever can be refused is asked for with a receipt and waited for by default: ``send`` returns when the broker has kept
-its promise about the message, ``subscribe`` when the subscription is in effect.
+Operations that the broker can refuse ask for a receipt and wait for it by default. ``send`` returns when the broker
+has stored the message, ``subscribe`` when the subscription is in effect.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from radiator.stomp.spec import VERSIONS
 
 CHUNK_MESSAGES = 500  # per write of send_many: enough to be cheap, few enough that the first leave early
 WINDOW_MESSAGES = 20_000  # sends without receipt yet in send_many
-REPLY_BODY_BYTES_MAX = 256 * MIB  # what the broker sends was accepted by the broker; this only bounds nonsense
+REPLY_BODY_BYTES_MAX = 256 * MIB  # the broker has its own, smaller limits; this one bounds a broken peer
 QUEUE_PREFIX = "/queue/"
 
 
@@ -55,15 +56,41 @@ def connect(
 ) -> Connection:
     """Connect to a broker.
 
-    ``address`` is ``host:port``, a URL (``stomp``, ``stomp+tls``, ``ws``, ``wss``), which may carry login and passcode,
-    or ``unix:PATH``.
-    ``heart_beat`` is what we can send and wish to get, in milliseconds (0: none). ``timeout`` is the default for
-    everything that waits for an answer, ``connect_timeout`` for the connection itself, in seconds. ``version`` insists
-    on one STOMP version.
-    ``host`` is the virtual host, ``headers`` are added to CONNECT (``max-in-flight``). ``transmit_time`` adds the time
-    of sending to each message. With TLS ``ca`` is a file of the authorities to trust, instead of the system's, ``cert``
-    and ``key`` are the files of our own certificate; left out, RADIATOR_CA, RADIATOR_CERT and RADIATOR_KEY in the
-    environment name them.
+    Args:
+        address: ``host:port``, a URL (``stomp``, ``stomp+tls``, ``ws``, ``wss``) that may contain login and passcode,
+            or ``unix:PATH``.
+        login: The login; None uses the one in the address, if there is one.
+        passcode: The passcode; None uses the one in the address, if there is one.
+        heart_beat: The interval at which the client can send heart-beats, and the interval at which it wishes to
+            receive them, in milliseconds; 0 is none.
+        timeout: The default time limit for every call that waits for an answer, in seconds.
+        connect_timeout: The time limit for opening the connection, in seconds.
+        version: The only STOMP version to accept (``1.0``, ``1.1`` or ``1.2``); None accepts all of them.
+        host: The virtual host; None sends the host of the address.
+        headers: More headers of the CONNECT frame, such as ``max-in-flight``.
+        transmit_time: Add the time of sending to every message, as the ``transmit-time`` header.
+        ca: The file with the certificate authorities to trust with TLS. None uses the environment variable RADIATOR_CA,
+            or the authorities of the system.
+        cert: The file with the certificate of the client. None uses RADIATOR_CERT.
+        key: The file with the key of that certificate. None uses RADIATOR_KEY.
+
+    Returns:
+        An open connection. Close it, or use it in a ``with`` block.
+
+    Raises:
+        BadAddress: The address cannot be parsed.
+        ValueError: ``version`` is unknown, or a header contains NUL.
+        ConnectFailed: No broker answered at the address, or not within ``connect_timeout``.
+        BadTls: A TLS file cannot be read, or the certificate of the broker is not trusted.
+        ServerError: The broker answered ERROR, for example because the passcode is wrong.
+
+    Example:
+        With a broker on this machine::
+
+            with connect("127.0.0.1:61613", login="ann", passcode="secret") as connection:
+                connection.send("/queue/orders", b"one")
+
+    Source: STOMP 1.2, "Connecting" and "Heart-beating".
     """
     place = addresses.parse(address)
     versions = VERSIONS if version is None else (version,)
@@ -74,13 +101,13 @@ def connect(
     passcode = passcode if passcode is not None else place.passcode
     checked([("host", host or ""), ("login", login or ""), *(headers or {}).items()])
     if passcode is not None and "\0" in passcode:
-        raise ValueError("header 'passcode': NUL ends a frame, and can be in no header")  # and it is not shown
+        raise ValueError("header 'passcode': expected no NUL, which ends a STOMP frame")  # never show a passcode
     hello = protocol.connect_frame(host or place.host, login=login, passcode=passcode, headers=headers or {})
     try:
         sock = open_socket(place, connect_timeout, ca, cert, key)
     except socket.gaierror as error:
-        told = f"no address is found for the host name {place.host!r} ({error.strerror})"
-        raise ConnectFailed(f"cannot connect to {place}: {told}; is it spelt right?") from None
+        reason = f"no address is found for the host name {place.host!r} ({error.strerror})"
+        raise ConnectFailed(f"cannot connect to {place}: {reason}; is it spelt right?") from None
     except OSError as error:
         raise ConnectFailed(f"cannot connect to {place}: {error}; is a broker running there?") from None
     try:
@@ -97,7 +124,7 @@ def connect(
 def _shake_hands(
     sock: Socket, protocol: ClientConnection, hello: bytes, place: addresses.Address, seconds: float
 ) -> tuple[Frame, list[Frame]]:
-    """CONNECT, then CONNECTED: that frame, and those that came with it."""
+    """Send CONNECT and return the CONNECTED frame and the frames that came with it."""
     deadline = time.monotonic() + seconds
     try:
         sock.sendall(hello)
@@ -115,12 +142,28 @@ def _shake_hands(
     if frames and frames[0].command == "ERROR":
         raise server_error(frames[0])
     if not protocol.connected:
-        raise ConnectFailed(f"{place} does not speak STOMP as expected: {protocol.failed or frames}")
+        raise ConnectFailed(f"{place} does not speak STOMP: expected CONNECTED, got {protocol.failed or frames}")
     return frames[0], frames[1:]
 
 
 class Connection:
-    """An open connection; as a context manager it closes at the end."""
+    """An open connection. As a context manager it closes at the end of the block.
+
+    ``connect`` creates it.
+
+    Args:
+        link: The link that owns the socket.
+        address: The address of the broker.
+        connected: The headers of the CONNECTED frame.
+        transmit_time: Add the ``transmit-time`` header to every message.
+
+    Attributes:
+        link: The link that owns the socket.
+        address: The address of the broker.
+        version: The STOMP version of the connection.
+        session: The ``session`` header of CONNECTED, or empty.
+        server: The ``server`` header of CONNECTED, or empty.
+    """
 
     def __init__(
         self, link: Link, address: addresses.Address, connected: Mapping[str, str], transmit_time: bool
@@ -139,7 +182,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """True once the connection has ended, by whoever's doing."""
+        """True after the connection has ended, for any reason."""
         return self.link.error is not None
 
     # --- sending ------------------------------------------------------------------------------------------------------
@@ -154,11 +197,28 @@ class Connection:
         receipt: bool = True,
         timeout: float | None = None,
     ) -> Receipt | None:
-        """Send one message and wait until the broker has kept its promise about it.
+        """Send one message, and return when the broker has stored it as the rule of its destination says.
 
-        Returns where it lies (``offset``, ``partition``) and how many subscriptions it met (``delivered_to``). With
-        ``receipt=False`` it returns at once, None, and a refusal is raised by a later call. A message with a
-        ``dedup_id`` may be sent again, on another connection too: it is stored once (``duplicate`` tells).
+        Args:
+            destination: The destination, such as ``/queue/orders``.
+            body: Bytes, or text that is sent as UTF-8.
+            headers: More headers; integers are sent as decimal text.
+            dedup_id: An id of the message. A message with the same id is stored once, also when it is sent again on
+                another connection; ``duplicate`` of its receipt is then True.
+            receipt: Wait for the receipt. With False the call returns at once, and a later call raises the refusal.
+            timeout: The time limit for the receipt, in seconds. None uses the time limit of the connection.
+
+        Returns:
+            The receipt: partition, offset, and the number of matching subscriptions. None with ``receipt=False``.
+
+        Raises:
+            ServerError: The broker refused the message, or an earlier frame.
+            TimedOut: The receipt did not come in time. The message may be stored.
+            Disconnected: The connection has ended. The message may be stored.
+            ValueError: A header belongs to the frame, or contains NUL.
+            TypeError: The body is neither bytes nor text.
+
+        Source: STOMP 1.2, "SEND"; ``docs/reliability.md`` for what the receipt promises.
         """
         if dedup_id is not None:
             headers = {**(headers or {}), "dedup-id": dedup_id}
@@ -176,16 +236,31 @@ class Connection:
         transaction: bool = False,
         timeout: float | None = None,
     ) -> list[Receipt]:
-        """Send many messages, each ``(destination, body)`` or ``(destination, body, headers)``, and wait once.
+        """Send many messages in order, without a wait between them, and wait for all receipts at the end.
 
-        They leave in order without waiting for one another. Returns their receipts in order. ``transaction`` makes
-        them all or nothing: the list is then empty, as the one receipt is COMMIT's; ``receipt=False`` waits for none.
+        Args:
+            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``.
+            receipt: Wait for the receipts. With False the call returns when the messages are written to the socket.
+            transaction: Send the messages in one transaction: all are stored, or none.
+            timeout: The time limit for each group of receipts, in seconds. None uses the time limit of the connection.
+                With ``transaction`` it is not used.
+
+        Returns:
+            The receipts in the order of the messages. Empty with ``receipt=False``, and with ``transaction``, where the
+            only receipt is that of COMMIT.
+
+        Raises:
+            ServerError: The broker refused a message.
+            TimedOut: A receipt did not come in time. Messages without receipt may be stored.
+            Disconnected: The connection has ended. Messages without receipt may be stored.
+            ValueError: A header belongs to the frame, or contains NUL.
+            TypeError: A body is neither bytes nor text.
         """
         if transaction:
-            with self.transaction() as together:
-                together.send_many(messages)
+            with self.transaction() as opened:
+                opened.send_many(messages)
             return []
-        found: list[Receipt] = []
+        receipts: list[Receipt] = []
         waiting: list[Pending] = []
         source = iter(messages)
         while chunk := list(islice(source, CHUNK_MESSAGES)):
@@ -194,15 +269,28 @@ class Connection:
                 continue
             waiting.append(self.send_nowait(chunk))
             if len(waiting) * CHUNK_MESSAGES > WINDOW_MESSAGES:
-                found += waiting.pop(0).wait(timeout)
+                receipts += waiting.pop(0).wait(timeout)
         for pending in waiting:
-            found += pending.wait(timeout)
-        return found
+            receipts += pending.wait(timeout)
+        return receipts
 
     def send_nowait(self, messages: Sequence[Sendable]) -> Pending:
-        """Send messages with receipts and do not wait: ``wait()`` on what is returned does that, whenever it suits."""
+        """Send messages with receipts, and return without a wait.
+
+        Args:
+            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``; at least one.
+
+        Returns:
+            An object whose ``wait()`` returns the receipts.
+
+        Raises:
+            ServerError: The broker refused an earlier frame.
+            Disconnected: The connection has ended.
+            ValueError: There are no messages, or a header is not allowed.
+            TypeError: A body is neither bytes nor text.
+        """
         if not messages:
-            raise ValueError("send_nowait needs at least one message")
+            raise ValueError("send_nowait: expected at least one message, got none")
 
         def encode(receipts: range) -> bytes:
             return b"".join(self._encoder.encode(messages, receipts, None, now_ns()))
@@ -210,19 +298,47 @@ class Connection:
         return self.link.ask_many(len(messages), encode)
 
     def write_sends(self, messages: Iterable[Sendable], transaction: str | None) -> None:
-        """Send messages without receipts."""
+        """Send messages without receipts.
+
+        Args:
+            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``.
+            transaction: The id of an open transaction that the messages belong to, or None.
+
+        Raises:
+            ServerError: The broker refused an earlier frame.
+            Disconnected: The connection has ended.
+            ValueError: A header is not allowed.
+            TypeError: A body is neither bytes nor text.
+        """
         source = iter(messages)
         while chunk := list(islice(source, CHUNK_MESSAGES)):
             self.link.write(b"".join(self._encoder.encode(chunk, None, transaction, now_ns())))
 
     def transaction(self) -> Transaction:
-        """For ``with``: what is sent through it happens together at the block's end, or not at all."""
+        """Return a new transaction for a ``with`` block, whose end commits it."""
         return Transaction(self, f"t{next(self._names)}")
 
     def request(
         self, destination: str, body: Body = b"", headers: Headers | None = None, *, timeout: float | None = None
     ) -> Message:
-        """Send a request and wait for its reply; TimedOut if none comes. Any number of threads may ask at once."""
+        """Send a request and return the reply. Any number of threads may send requests at once.
+
+        Args:
+            destination: The destination that the replying program is subscribed to.
+            body: Bytes, or text that is sent as UTF-8.
+            headers: More headers.
+            timeout: The time limit for the reply, in seconds. None uses the time limit of the connection.
+
+        Returns:
+            The reply. The replying program sends it with ``Message.reply``.
+
+        Raises:
+            TimedOut: No reply came in time.
+            ServerError: The broker refused the request.
+            Disconnected: The connection has ended.
+            ValueError: A header is not allowed.
+            TypeError: The body is neither bytes nor text.
+        """
         return self._requests.get().call(destination, body, headers, self.link.timeout if timeout is None else timeout)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
@@ -240,17 +356,33 @@ class Connection:
     ) -> Subscription:
         """Subscribe, and return when the subscription is in effect.
 
-        ``destination`` may be a pattern, and several may be given. ``ack`` is ``auto``, ``client`` or
-        ``client-individual``; left out it is ``client-individual`` when all names begin with ``/queue/`` and the
-        subscription consumes, else ``auto``. ``start_position`` and ``stop_position`` follow the grammar of the header
-        (``first``, ``last:10``, ``ago:1h``, ...); ``prefetch`` widens the window; ``browser`` looks at a queue without
-        consuming.
+        Args:
+            destination: A destination or a pattern, or several of them.
+            ack: ``auto``, ``client`` or ``client-individual``. None is ``client-individual`` if all names begin with
+                ``/queue/`` and the subscription consumes, else ``auto``.
+            start_position: Where a replay starts (``first``, ``last:10``, ``ago:1h``), or None.
+            stop_position: Where a replay stops, or None.
+            prefetch: The number of messages that the broker may send before they are acknowledged. None uses the
+                default of the broker.
+            browser: Read the messages of a queue without consuming them.
+            headers: More headers of the SUBSCRIBE frame.
+
+        Returns:
+            The subscription. Close it, or use it in a ``with`` block.
+
+        Raises:
+            ServerError: The broker refused the subscription.
+            TimedOut: The receipt did not come within the time limit of the connection.
+            Disconnected: The connection has ended.
+            ValueError: ``ack`` is unknown, or a header contains NUL.
+
+        Source: STOMP 1.2, "SUBSCRIBE"; ``docs/protocol.md`` for positions, patterns and ``prefetch-count``.
         """
         names = destination if isinstance(destination, str) else ",".join(destination)
-        looking = browser or start_position is not None
+        reading_only = browser or start_position is not None
         if ack is None:
             queues = all(name.strip().startswith(QUEUE_PREFIX) for name in names.split(","))
-            ack = "client-individual" if queues and not looking else "auto"
+            ack = "client-individual" if queues and not reading_only else "auto"
         if ack not in ACK_MODES:
             raise ValueError(f"ack: expected one of {', '.join(ACK_MODES)}, got {ack!r}")
         extra: dict[str, str | int] = dict(headers or {})
@@ -266,7 +398,18 @@ class Connection:
         return subscription
 
     def open_subscription(self, subscription: Subscription, headers: Headers) -> None:
-        """SUBSCRIBE for an inbox that is ready to take messages; waits for the receipt."""
+        """Send SUBSCRIBE for an inbox that can receive messages, and wait for the receipt.
+
+        Args:
+            subscription: The inbox; its id must be new in this connection.
+            headers: More headers of the SUBSCRIBE frame.
+
+        Raises:
+            ServerError: The broker refused the subscription.
+            TimedOut: The receipt did not come in time.
+            Disconnected: The connection has ended.
+            ValueError: A header contains NUL.
+        """
         link = self.link
         lines = checked([(name, str(value)) for name, value in headers.items()])
         checked([("destination", subscription.destination)])
@@ -286,7 +429,13 @@ class Connection:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float = 5.0) -> None:
-        """Say good-bye and close; unacknowledged messages go back to their queues. Never raises, may be repeated."""
+        """Send DISCONNECT and close. Unacknowledged messages return to their queues. May be called twice; never raises.
+
+        Args:
+            timeout: The time limit for the receipt of DISCONNECT, in seconds.
+
+        Source: STOMP 1.2, "DISCONNECT".
+        """
         self.link.close(timeout)
 
     def __enter__(self) -> Connection:

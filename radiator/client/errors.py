@@ -1,14 +1,16 @@
-"""What the client raises. Every class is a ``ClientError``; which one it is says what the caller can do about it.
+"""Define the exceptions of the client.
 
-    BadAddress      the address is no address: correct it (also a ValueError)
-    ConnectFailed   no broker answered there: start it, or correct host and port
-    TimedOut        an answer did not come in the time allowed; the connection is still good
-    Disconnected    the connection is gone, by whoever's doing; what was unacknowledged goes back to its queue
-    ServerError     the broker answered ERROR and closed: ``code`` is a word of ``radiator.errors.ERROR_CODES`` (of
-                    other brokers: empty), ``message`` a line for people, ``detail`` the rest
+Every class is a ``ClientError``. The class says what the caller can do:
 
-An error is raised in every thread that waits on the connection, each time as an object of its own (``again``), since
-a traceback belongs to one thread.
+    BadAddress      the text is not an address: correct it (also a ValueError)
+    ConnectFailed   no broker answered at the address: start the broker, or correct host and port
+    BadTls          a TLS file or a certificate is not accepted: correct it, retrying is useless
+    TimedOut        an answer did not come within the time limit; the connection is still usable
+    Disconnected    the connection has ended; unacknowledged messages return to their queues
+    ServerError     the broker answered ERROR and closed the connection
+
+Every thread that waits on a connection gets an exception object of its own (``again``), because a traceback belongs to
+one thread.
 """
 
 from __future__ import annotations
@@ -19,27 +21,36 @@ __all__ = ["BadAddress", "ClientError", "ConnectFailed", "Disconnected", "Server
 
 
 class BadAddress(ClientError, ValueError):
-    """The address of the broker cannot be read."""
+    """The address of the broker cannot be parsed."""
 
 
 class ConnectFailed(ClientError):
-    """No connection to a STOMP broker came about."""
+    """No connection to a STOMP broker could be opened."""
 
 
 class BadTls(ConnectFailed):
-    """Nor will one: a file of TLS is not there, or a certificate is not trusted."""
+    """A TLS file cannot be read, or a certificate is not trusted. Another attempt would fail too."""
 
 
 class TimedOut(ClientError, TimeoutError):
-    """No answer in the time allowed."""
+    """No answer came within the time limit. The connection is still usable."""
 
 
 class Disconnected(ClientError):
-    """The connection is gone."""
+    """The connection has ended."""
 
 
 class ServerError(ClientError):
-    """The broker answered ERROR."""
+    """The broker answered with an ERROR frame and closed the connection.
+
+    Attributes:
+        code: The ``error-code`` header, a key of ``radiator.errors.ERROR_CODES``. Empty for other brokers.
+        message: The ``message`` header: one line of text.
+        detail: The body of the ERROR frame.
+        receipt: The ``receipt-id`` header: the receipt of the frame that was refused, or None.
+
+    Source: STOMP 1.2, "ERROR".
+    """
 
     def __init__(self, code: str, message: str, detail: str = "", receipt: str | None = None) -> None:
         super().__init__(code, message, detail, receipt)
@@ -55,5 +66,9 @@ class ServerError(ClientError):
 
 
 def again(error: ClientError) -> ClientError:
-    """The same error as a fresh object, to be raised in another thread."""
+    """Return a new exception with the same class and arguments, to be raised in another thread.
+
+    Args:
+        error: The exception that ended the connection.
+    """
     return type(error)(*error.args)

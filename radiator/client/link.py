@@ -1,17 +1,19 @@
-"""The link: one socket, one background thread that reads it and keeps the heart-beats, and all who wait on it.
+"""Own the socket of a connection: write frames, read them in a thread, send heart-beats, and wake the waiting callers.
 
-Who does what. Any thread writes, one at a time, under ``_writing``. Only the reader thread reads; it hands frames to
-inboxes and waiters under ``lock`` and wakes whoever waits there; it never runs a caller's code. A caller waits on a
-condition over ``lock``, so it wakes at once, and time-outs need no polling. ``_writing`` is never taken under ``lock``.
+Threads: any thread may write, one at a time, under ``_writing``. Only the reader thread reads. It puts frames into
+inboxes and completes receipts under ``lock``, and wakes the threads that wait there; it never runs a callback. A caller
+waits on a condition of ``lock``, so it wakes at once, and time limits need no polling. ``_writing`` is never acquired
+while ``lock`` is held.
 
-What is bounded. Inboxes hold at most about INBOX_BYTES_MAX; above that the reader stops reading, and TCP makes the
-broker wait. The one exception: while somebody waits for a receipt or a reply the reader goes on, because what he waits
-for comes behind those messages.
+Limits: inboxes buffer about INBOX_BYTES_MAX at most. Above that the reader stops reading, and TCP makes the broker
+wait. One exception: while a caller waits for a receipt or a reply, the reader continues, because the receipt comes
+behind those messages.
 
-How it ends. The first of ERROR, end of stream, a socket error, a silent broker or ``close`` sets ``error``; everyone
-waiting is woken with it, and later calls raise it. Nothing reconnects.
+End: the first of ERROR, end of stream, a socket error, a missed heart-beat and ``close`` sets ``error``. All waiting
+threads raise that error, and so do later calls. The link does not reconnect.
 
-Nothing here imports gevent; under its monkey patch the thread, the conditions and the socket are cooperative.
+This module does not import gevent. Under gevent's monkey patch the thread, the conditions and the socket are
+cooperative.
 """
 
 from __future__ import annotations
@@ -32,22 +34,34 @@ from radiator.stomp.frames import Frame
 
 RECV_BYTES = 256 * 1024
 INBOX_BYTES_MAX = 16 * 1024 * 1024
-FRAME_OVERHEAD_BYTES = 512  # what a buffered frame costs beside its body
-GRACE = 2.0
+FRAME_OVERHEAD_BYTES = 512  # memory of a buffered frame beside its body
+GRACE = 2.0  # times the promised heart-beat interval before the broker counts as dead
 TICK_SECONDS_MAX = 30.0
-FAREWELL_SECONDS = 1.0  # for the reader to find the ERROR that explains why a write failed
+FAREWELL_SECONDS = 1.0  # time for the reader to find the ERROR that explains a failed write
 
 
 class Inbox(Protocol):
-    """Whatever takes MESSAGE frames: a subscription. Called by the reader thread with ``lock`` held."""
+    """Receive MESSAGE frames. The reader thread calls the methods with ``lock`` held."""
 
-    def put(self, frame: Frame) -> None: ...
+    def put(self, frame: Frame) -> None:
+        """Store a frame.
 
-    def wake(self) -> None: ...
+        Args:
+            frame: A MESSAGE frame.
+        """
+
+    def wake(self) -> None:
+        """Wake the threads that wait for a frame, because one was stored or the link has failed."""
 
 
 class Pending:
-    """Receipts that were asked for and are still to come, of one frame or of many."""
+    """The outstanding receipts of one or more frames.
+
+    Args:
+        link: The link that sent the frames.
+        first: The first receipt id.
+        count: The number of receipts; their ids are consecutive.
+    """
 
     def __init__(self, link: Link, first: int, count: int) -> None:
         self._link = link
@@ -58,27 +72,41 @@ class Pending:
 
     @property
     def count(self) -> int:
-        """How many receipts this stands for."""
+        """The number of receipts, those that have come included."""
         return len(self._receipts)
 
     @property
     def left(self) -> int:
-        """How many of them are still to come."""
+        """The number of receipts that have not come yet."""
         return self._left
 
     def arrived(self, number: int, receipt: Receipt) -> None:
-        """Called by the reader thread with the lock held."""
+        """Store a receipt. Called by the reader thread with the lock held.
+
+        Args:
+            number: The receipt id.
+            receipt: The receipt.
+        """
         self._receipts[number - self._first] = receipt
         self._left -= 1
         if not self._left:
             self._done.notify_all()
 
     def wake(self) -> None:
-        """The link has failed."""
+        """Wake the waiting thread, because the link has failed."""
         self._done.notify_all()
 
     def wait(self, timeout: float | None = None) -> list[Receipt]:
-        """All the receipts, in order. Raises what ended the connection, or TimedOut."""
+        """Wait for all receipts and return them in order.
+
+        Args:
+            timeout: The time limit in seconds. None uses the time limit of the link.
+
+        Raises:
+            TimedOut: A receipt did not come in time.
+            ServerError: The broker refused a frame.
+            Disconnected: The connection has ended.
+        """
         link = self._link
         limit = link.timeout if timeout is None else timeout
         with link.lock:
@@ -88,12 +116,30 @@ class Pending:
                 if link.error is not None:
                     raise again(link.error)
             if not complete:
-                raise TimedOut(f"{self._left} of {self.count} receipts did not come within {limit:g} s")
+                raise TimedOut(
+                    f"{self._left} of {self.count} receipts did not come within {limit:g} s; "
+                    "the queue may be full, or the broker slow: see its log, or raise timeout"
+                )
             return [receipt for receipt in self._receipts if receipt is not None]
 
 
 class Link:
-    """A connected socket after CONNECTED. ``timeout`` (seconds) is the default of everything that waits."""
+    """A connected socket after CONNECTED.
+
+    Args:
+        sock: The socket.
+        protocol: The STOMP state of the connection.
+        timeout: The default time limit of all calls that wait, in seconds.
+
+    Attributes:
+        lock: Protects the inboxes, the receipts and the end of the link.
+        timeout: The default time limit of all calls that wait, in seconds.
+        protocol: The STOMP state of the connection.
+        error: The reason for the end of the link, or None while it is open.
+        closing: True after ``close`` began.
+        inboxes: The inboxes by subscription id.
+        awaited: The number of replies, beside the receipts, that callers wait for.
+    """
 
     def __init__(self, sock: Socket, protocol: ClientConnection, timeout: float) -> None:
         self.lock = threading.RLock()
@@ -102,7 +148,7 @@ class Link:
         self.error: ClientError | None = None
         self.closing = False
         self.inboxes: dict[str, Inbox] = {}
-        self.awaited = 0  # replies that somebody waits for, beside the receipts
+        self.awaited = 0
         self._sock = sock
         self._beats = protocol.heart_beat_clock(GRACE, monotonic_ns())
         self._writing = threading.RLock()
@@ -116,29 +162,58 @@ class Link:
         self._reader = threading.Thread(target=self._read, name="radiator-client-reader", daemon=True)
 
     def start(self, frames: list[Frame]) -> None:
-        """Begin to read; ``frames`` came together with CONNECTED."""
+        """Start the reader thread.
+
+        Args:
+            frames: The frames that came together with CONNECTED.
+        """
         self._dispatch(frames)
         self._reader.start()
 
     def _tick(self) -> float:
-        """How often the reader looks at the heart-beats: twice per time limit that they set."""
+        """Return the interval between two checks of the heart-beats: half of the shortest limit, in seconds."""
         limits = [span for span in (self._beats.send_ns, self._beats.silence_ns) if span]
         return min(TICK_SECONDS_MAX, max(0.01, min(limits) / 2e9)) if limits else TICK_SECONDS_MAX
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Send whole frames; raises what ended the link."""
+        """Write whole frames to the socket.
+
+        Args:
+            data: The encoded frames.
+
+        Raises:
+            ServerError: The broker answered ERROR.
+            Disconnected: The connection has ended.
+        """
         with self._writing:
             self.check()
             self._send_all(data)
 
     def ask(self, frame: Callable[[str], bytes]) -> Pending:
-        """Send one frame with a receipt; ``frame`` makes its bytes from the receipt id."""
+        """Send one frame with a receipt, and return without a wait.
+
+        Args:
+            frame: Returns the encoded frame for a receipt id.
+
+        Raises:
+            ServerError: The broker answered ERROR.
+            Disconnected: The connection has ended.
+        """
         return self.ask_many(1, lambda numbers: frame(str(numbers.start)))
 
     def ask_many(self, count: int, encode: Callable[[range], bytes]) -> Pending:
-        """Send ``count`` frames with receipts of consecutive ids."""
+        """Send frames with receipts of consecutive ids, and return without a wait.
+
+        Args:
+            count: The number of receipts.
+            encode: Returns the encoded frames for the receipt ids.
+
+        Raises:
+            ServerError: The broker answered ERROR.
+            Disconnected: The connection has ended.
+        """
         with self._writing:
             self.check()
             first = next(self._numbers)
@@ -154,7 +229,12 @@ class Link:
         return pending
 
     def check(self) -> None:
-        """Raise what ended the link, if it has ended."""
+        """Raise the error that ended the link, if the link has ended.
+
+        Raises:
+            ServerError: The broker answered ERROR.
+            Disconnected: The connection has ended.
+        """
         if self.error is not None:
             raise again(self.error)
 
@@ -167,15 +247,15 @@ class Link:
             except TimeoutError:
                 if time.monotonic() < stalled_at:
                     continue
-                # part of a frame may be out: nothing can follow it
-                self.fail(Disconnected(f"the broker took no bytes for {self.timeout:g} s"))
+                # part of a frame may be sent, so no other frame can follow
+                self.fail(Disconnected(f"the broker received no bytes for {self.timeout:g} s"))
                 self.check()
             except OSError as error:
                 self._ended.wait(FAREWELL_SECONDS)
                 self.fail(Disconnected(f"the connection broke while sending: {error}"))
                 self.check()
-            except BaseException:  # Ctrl-C, a task that is killed
-                self.fail(Disconnected("a send was interrupted, and part of a frame may be out: nothing can follow it"))
+            except BaseException:  # Ctrl-C, or a killed greenlet
+                self.fail(Disconnected("a send was interrupted in the middle of a frame; open a new connection"))
                 raise
             else:
                 view = view[sent:]
@@ -207,30 +287,31 @@ class Link:
         self._beats.received(monotonic_ns())
         self._dispatch(self.protocol.receive(data))
         if self.protocol.failed is not None:
-            raise Disconnected(f"the broker does not speak STOMP as expected: {self.protocol.failed}")
+            raise Disconnected(f"the broker does not speak STOMP: {self.protocol.failed}")
 
     def _beat(self) -> None:
         now = monotonic_ns()
         if self._beats.is_dead(now):
             seconds = self._beats.silence_ns / 1e9
-            raise Disconnected(f"the broker was silent for {seconds:g} s, and had promised heart-beats")
-        if self._beats.should_send(now) and self._writing.acquire(blocking=False):  # busy writing is a beat as well
+            raise Disconnected(f"the broker was silent for {seconds:g} s, although it had promised heart-beats")
+        # while another thread writes, its bytes serve as the heart-beat
+        if self._beats.should_send(now) and self._writing.acquire(blocking=False):
             try:
                 self._sock.send(b"\n")
                 self._beats.sent(now)
             except TimeoutError:
-                pass  # full: the broker has bytes of ours to read
+                pass  # the send buffer is full, so the broker has bytes to read
             finally:
                 self._writing.release()
 
     def _has_room(self) -> bool:
-        """False after waiting a tick in vain for somebody to take messages out of the inboxes."""
+        """Return False after a wait of one tick in which no message was taken out of the full inboxes."""
         if self._buffered_bytes < INBOX_BYTES_MAX:
             return True
         with self.lock:
             free = self._room.wait_for(self._may_read, self._tick_seconds)
         if not free:
-            self._beats.received(monotonic_ns())  # it is we who do not listen
+            self._beats.received(monotonic_ns())  # the client stopped reading, so silence is not the broker's fault
         return free
 
     def _may_read(self) -> bool:
@@ -261,35 +342,57 @@ class Link:
         name = frame.headers.get("subscription")
         if name is not None:
             return self.inboxes.get(name)
-        return next(iter(self.inboxes.values()), None) if len(self.inboxes) == 1 else None  # 1.0 may leave it out
+        # in STOMP 1.0 the subscription header is optional
+        return next(iter(self.inboxes.values()), None) if len(self.inboxes) == 1 else None
 
     # --- with the lock held ---------------------------------------------------------------------------------------
 
     def buffered(self, frame: Frame) -> None:
-        """A frame was put into an inbox."""
+        """Count a frame that was put into an inbox.
+
+        Args:
+            frame: The frame.
+        """
         self._buffered_bytes += len(frame.body) + FRAME_OVERHEAD_BYTES
 
     def taken(self, frame: Frame) -> None:
-        """A frame was taken out of an inbox."""
+        """Count a frame that was taken out of an inbox, and let the reader continue when there is room again.
+
+        Args:
+            frame: The frame.
+        """
         before = self._buffered_bytes
         self._buffered_bytes = after = before - len(frame.body) - FRAME_OVERHEAD_BYTES
         if after < INBOX_BYTES_MAX // 2 <= before:
             self._room.notify_all()
 
     def await_reply(self, change: int) -> None:
-        """Somebody begins (1) or ceases (-1) to wait for a reply."""
+        """Change the number of callers that wait for a reply.
+
+        Args:
+            change: 1 when a caller begins to wait, -1 when it ends.
+        """
         self.awaited += change
         self._room.notify_all()
 
     def forget_pending(self, first: int, count: int) -> None:
-        """Nobody waits for these receipts any more."""
+        """Drop receipts that no caller waits for any more.
+
+        Args:
+            first: The first receipt id.
+            count: The number of consecutive ids.
+        """
         for number in range(first, first + count):
             self._pending.pop(str(number), None)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def fail(self, error: ClientError) -> None:
-        """The link has ended; the first reason counts."""
+        """End the link. Only the first error is stored.
+
+        Args:
+            error: The error that all waiting and later calls raise.
+        """
         with self.lock:
             if self.error is None:
                 self.error = error
@@ -308,11 +411,15 @@ class Link:
             pass
 
     def close(self, timeout: float) -> None:
-        """Say DISCONNECT, wait for its receipt if the broker still answers, and end. Never raises."""
+        """Send DISCONNECT, wait for its receipt if the broker still answers, and close the socket. Never raises.
+
+        Args:
+            timeout: The time limit of each step, in seconds.
+        """
         with self.lock:
             self.closing = True
             self.timeout = min(self.timeout, timeout)
-        if self.error is None and self._writing.acquire(timeout=timeout):  # in vain if somebody is stuck in a send
+        if self.error is None and self._writing.acquire(timeout=timeout):  # False if another thread is stuck in a send
             try:
                 farewell = self.ask(lambda receipt: self.protocol.disconnect(receipt=receipt))
             except ClientError:
@@ -323,7 +430,7 @@ class Link:
                 if farewell is not None:
                     farewell.wait(timeout)
             except ClientError:
-                pass  # it ends either way
+                pass  # the socket is closed anyway
         self.fail(Disconnected("this connection was closed"))
         if self._reader is not threading.current_thread() and self._reader.ident is not None:
             self._reader.join(timeout)
@@ -331,7 +438,11 @@ class Link:
 
 
 def server_error(frame: Frame) -> ServerError:
-    """An ERROR frame as an exception."""
+    """Return an ERROR frame as an exception.
+
+    Args:
+        frame: The ERROR frame.
+    """
     headers = frame.headers
     message = headers.get("message") or "the broker answered ERROR"
     detail = frame.body.decode(errors="replace")

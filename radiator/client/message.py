@@ -1,7 +1,7 @@
-"""What comes from the broker: a Message with its headers as attributes, and a Receipt.
+"""Represent a received message, and the receipt of a sent one.
 
-A Message is a thin view on the parsed frame: nothing is converted before it is asked for. It knows the subscription
-that it came by, so it can be acknowledged; the subscription remembers nothing about it.
+A Message is a view of the parsed frame: a header is converted when its property is read. A message refers to its
+subscription, so it can be acknowledged. The subscription does not refer to the message.
 """
 
 from __future__ import annotations
@@ -20,16 +20,31 @@ TAG_PREFIX = "tag-"
 
 
 class Receipt(NamedTuple):
-    """The broker's promise about one SEND. All fields are None on receipts of other frames and of other brokers."""
+    """The RECEIPT for one SEND: the broker has stored the message as the rule of its destination says.
+
+    Receipts of other frames, and of other brokers, have no headers for these fields.
+
+    Attributes:
+        offset: The offset of the message in its partition, or None.
+        partition: The name of the partition that stores the message, or None.
+        delivered_to: The number of subscriptions that matched, or None.
+        duplicate: True if the message was stored before, by an earlier SEND with the same id.
+
+    Source: ``docs/protocol.md``; STOMP 1.2, "RECEIPT".
+    """
 
     offset: int | None = None
     partition: str | None = None
     delivered_to: int | None = None
-    duplicate: bool = False  # the message was stored before, by an earlier SEND with the same id
+    duplicate: bool = False
 
 
 def receipt_of(headers: Mapping[str, str]) -> Receipt:
-    """A Receipt from the headers of a RECEIPT frame."""
+    """Return the Receipt for the headers of a RECEIPT frame.
+
+    Args:
+        headers: The headers of the frame, decoded.
+    """
     return Receipt(
         _number(headers.get("offset")),
         headers.get("partition"),
@@ -43,143 +58,212 @@ def _number(text: str | None) -> int | None:
 
 
 class Message:
-    """One message as it was delivered to one subscription."""
+    """One message as it was delivered to one subscription.
+
+    Attributes:
+        headers: The headers of the MESSAGE frame, decoded; the first value of a repeated header.
+        body: The body, byte for byte.
+        raw: The header lines as they were received, or empty.
+        subscription: The subscription that received the message.
+        settled: True after an ACK or a NACK was sent.
+
+    Source: STOMP 1.2, "MESSAGE"; ``docs/protocol.md`` for the headers that this broker adds.
+    """
 
     __slots__ = ("body", "headers", "raw", "settled", "subscription")
 
     def __init__(self, headers: Mapping[str, str], body: bytes, subscription: Subscription, raw: bytes = b"") -> None:
         self.headers = headers
-        self.raw = raw  # the header lines as they came
+        self.raw = raw
         self.body = body
         self.subscription = subscription
-        self.settled = False  # ack or nack was sent
+        self.settled = False
 
     def __repr__(self) -> str:
         return f"<Message {self.id or '?'} of {self.destination}, {len(self.body)} bytes>"
 
-    # --- what it says ---------------------------------------------------------------------------------------------
+    # --- contents -------------------------------------------------------------------------------------------------
 
     @property
     def text(self) -> str:
-        """The body as UTF-8 text; UnicodeDecodeError if it is not."""
+        """The body as text.
+
+        Raises:
+            UnicodeDecodeError: The body is not UTF-8.
+        """
         return self.body.decode()
 
     def json(self) -> Any:
-        """The body as JSON; ValueError if it is not."""
+        """Return the body parsed as JSON.
+
+        Raises:
+            ValueError: The body is not JSON.
+        """
         return json.loads(self.body)
 
     @property
     def destination(self) -> str:
-        """The concrete destination, also where the subscription is a pattern."""
+        """The destination that the message was sent to; never a pattern."""
         return self.headers.get("destination", "")
 
     @property
     def id(self) -> str:
-        """``message-id``: an address, from which partition and offset can be read."""
+        """The ``message-id`` header. It contains the partition and the offset of the message."""
         return self.headers.get("message-id", "")
 
     @property
     def partition(self) -> str | None:
-        """The partition that holds the message."""
+        """The name of the partition that stores the message, or None."""
         return self.headers.get("partition")
 
     @property
     def offset(self) -> int | None:
-        """Its number in the partition."""
+        """The offset of the message in its partition, or None."""
         return _number(self.headers.get("offset"))
 
     @property
     def receive_time(self) -> int | None:
-        """When the broker took it, epoch nanoseconds."""
+        """The time at which the broker received the message, in nanoseconds since the epoch, or None."""
         return _number(self.headers.get("receive-time"))
 
     @property
     def event_time(self) -> int | None:
-        """When it happened, epoch nanoseconds, as the publisher said (None also for an RFC 3339 text)."""
+        """The time of the event, in nanoseconds since the epoch, as the publisher set it.
+
+        None if the header is missing, or is an RFC 3339 text.
+        """
         return _number(self.headers.get("event-time"))
 
     @property
     def transmit_time(self) -> int | None:
-        """When the publisher sent it, epoch nanoseconds."""
+        """The time at which the publisher sent the message, in nanoseconds since the epoch, or None."""
         return _number(self.headers.get("transmit-time"))
 
     @property
     def tags(self) -> dict[str, str]:
-        """The headers that begin with ``tag-``, without that."""
+        """The headers whose names begin with ``tag-``, by the rest of their names."""
         cut = len(TAG_PREFIX)
         return {name[cut:]: value for name, value in self.headers.items() if name.startswith(TAG_PREFIX)}
 
     @property
     def values(self) -> dict[str, Value]:
-        """The headers, with the types that ``typed`` gave them."""
+        """The headers with the types that ``radiator.client.typed`` stored."""
         return untyped(self.headers)
 
     @property
     def redelivered(self) -> bool:
-        """True if it may have been delivered before."""
+        """True if the message may have been delivered before."""
         return self.headers.get("redelivered") == "true"
 
     @property
     def delivery_count(self) -> int:
-        """The how-manieth delivery this is; 1 unless the broker says otherwise."""
+        """The number of deliveries of this message so far, this one included; 1 if the broker does not say."""
         return _number(self.headers.get("delivery-count")) or 1
 
     @property
     def replayed(self) -> bool:
-        """True if it is history: it was stored before the subscription began."""
+        """True if the message was stored before the subscription began."""
         return self.headers.get("replayed") == "true"
 
     @property
     def gap(self) -> int:
-        """How many records just before this one were lost to retention or damage."""
+        """The number of records directly before this one that were removed by retention or lost to damage."""
         return _number(self.headers.get("gap")) or 0
 
     @property
     def gap_removed(self) -> int:
-        """How many of these the broker has removed on purpose, by retention or because they were settled."""
+        """The part of ``gap`` that the broker removed on purpose: by retention, or because the records were settled."""
         return _number(self.headers.get("gap-removed")) or 0
 
     @property
     def reply_to(self) -> str | None:
-        """Where a reply is expected."""
+        """The destination for a reply, or None."""
         return self.headers.get("reply-to")
 
     @property
     def correlation_id(self) -> str | None:
-        """What joins a reply to its request."""
+        """The id that a reply must repeat, or None."""
         return self.headers.get("correlation-id")
 
-    # --- what can be done with it ---------------------------------------------------------------------------------
+    # --- acknowledging and replying -------------------------------------------------------------------------------
 
     def ack(self, *, receipt: bool = False) -> None:
-        """Done: the message is settled (under ``ack="client"`` with all before it). Nothing to do under ``auto``.
+        """Acknowledge the message.
 
-        With ``receipt`` the call returns when the broker has stored the acknowledgement. A second ack or nack of the
-        same message does nothing.
+        Under ``ack="client"`` this acknowledges all earlier messages of the subscription too. Under ``auto`` it does
+        nothing, and a second ack or nack of a message does nothing.
+
+        Args:
+            receipt: Wait until the broker has stored the acknowledgement.
+
+        Raises:
+            ServerError: The broker refused the acknowledgement.
+            TimedOut: The receipt did not come within the time limit of the connection.
+            Disconnected: The connection has ended; the message returns to its queue.
+
+        Source: STOMP 1.2, "ACK".
         """
         self.subscription.settle(self, "ACK", receipt=receipt)
 
     def nack(self, *, delay_ms: int | None = None, receipt: bool = False) -> None:
-        """Not done: the message goes back to its place in the queue and is delivered again, to whoever is next.
+        """Return the message to the queue, to be delivered again to any consumer.
 
-        ``delay_ms``: not before so many milliseconds, in place of what the queue's rule says.
+        Args:
+            delay_ms: The time before the next delivery, in milliseconds. None uses the rule of the queue.
+            receipt: Wait until the broker has stored the refusal.
+
+        Raises:
+            ServerError: The broker refused the frame.
+            TimedOut: The receipt did not come within the time limit of the connection.
+            Disconnected: The connection has ended; the message returns to its queue.
+
+        Source: STOMP 1.2, "NACK"; the ``delay`` header is an extension (``docs/protocol.md``).
         """
         headers = {} if delay_ms is None else {"delay": str(delay_ms)}
         self.subscription.settle(self, "NACK", receipt=receipt, headers=headers)
 
     def reject(self, *, receipt: bool = False) -> None:
-        """Not done, and never to be: the message goes to the dead letters of its queue, or nowhere if it has none."""
+        """Move the message to the dead-letter queue of its queue, or discard it if there is none.
+
+        Args:
+            receipt: Wait until the broker has stored the refusal.
+
+        Raises:
+            ServerError: The broker refused the frame.
+            TimedOut: The receipt did not come within the time limit of the connection.
+            Disconnected: The connection has ended; the message returns to its queue.
+
+        Source: STOMP 1.2, "NACK"; the ``requeue`` header is an extension (``docs/protocol.md``).
+        """
         self.subscription.settle(self, "NACK", receipt=receipt, headers={"requeue": "false"})
 
     def touch(self) -> None:
-        """Still at work: the queue's ``ack_timeout`` begins anew. Nothing to do once settled, or under ``auto``."""
+        """Restart the ``ack_timeout`` of the message, because the consumer still works on it.
+
+        Does nothing under ``auto``, or if the message is settled.
+
+        Raises:
+            ServerError: The broker refused an earlier frame.
+            Disconnected: The connection has ended; the message returns to its queue.
+        """
         self.subscription.touch(self)
 
     def reply(self, body: Body = b"", headers: Headers | None = None) -> None:
-        """Answer a request: SEND to ``reply-to`` with its ``correlation-id``. ValueError if nobody asked."""
+        """Send a reply to the ``reply-to`` destination, with the ``correlation-id`` of this message.
+
+        Args:
+            body: The body: bytes, or text that is sent as UTF-8.
+            headers: More headers of the reply.
+
+        Raises:
+            ValueError: The message has no ``reply-to`` header, or a header of the reply is not allowed.
+            TypeError: The body is neither bytes nor text.
+            ServerError: The broker refused an earlier frame.
+            Disconnected: The connection has ended.
+        """
         target = self.reply_to
         if target is None:
-            raise ValueError(f"{self!r} has no reply-to header, so nobody waits for a reply")
+            raise ValueError(f"cannot reply to {self!r}: expected a message with a reply-to header, got none")
         extra = dict(headers or {})
         if self.correlation_id is not None:
             extra["correlation-id"] = self.correlation_id

@@ -1,8 +1,8 @@
-"""Request and reply: many calls at once over one private reply queue.
+"""Send requests and match replies to them: many calls at once over one private reply queue.
 
-The first request subscribes to a ``/temp-queue/`` of this connection with a random name; it goes with the connection.
-Each request carries a ``correlation-id`` of its own, and ``expires`` with its call. A reply is given to the call that
-waits for its id, and to nobody else: late replies, and those that nobody asked for, are counted and dropped.
+The first request subscribes to a ``/temp-queue/`` with a random name, which the broker deletes with the connection.
+Each request has a ``correlation-id`` of its own, and expires when its call times out. A reply goes to the call that
+waits for its id. Late and unexpected replies are counted and dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 
 class Requests(Subscription):
-    """The reply queue of a connection: a subscription whose inbox is a table of waiting calls."""
+    """The reply queue of a connection: a subscription whose inbox is a table of waiting calls.
+
+    Args:
+        connection: The connection that sends the requests.
+
+    Attributes:
+        dropped: The number of replies for which no call waited.
+    """
 
     def __init__(self, connection: Connection) -> None:
         name = f"/temp-queue/{secrets.token_hex(12)}"
@@ -32,7 +39,11 @@ class Requests(Subscription):
         self._replies: dict[str, Frame | None] = {}
 
     def put(self, frame: Frame) -> None:
-        """Give a reply to the call that waits for it. Called by the reader thread with the lock held."""
+        """Store a reply for the call that waits for it. Called by the reader thread with the lock held.
+
+        Args:
+            frame: A MESSAGE frame of the reply queue.
+        """
         key = frame.headers.get("correlation-id", "")
         if key in self._replies and self._replies[key] is None:
             self._replies[key] = frame
@@ -40,7 +51,21 @@ class Requests(Subscription):
             self.dropped += 1
 
     def call(self, destination: str, body: Body, headers: Headers | None, timeout: float) -> Message:
-        """Send a request and wait for its reply."""
+        """Send a request and return the reply.
+
+        Args:
+            destination: The destination of the request.
+            body: The body of the request.
+            headers: More headers of the request. ``expires`` is set to the end of the time limit if it is missing.
+            timeout: The time limit for the reply, in seconds.
+
+        Raises:
+            TimedOut: No reply came within the time limit.
+            ServerError: The broker refused the request.
+            Disconnected: The connection ended first.
+            ValueError: A header is not allowed.
+            TypeError: The body is neither bytes nor text.
+        """
         key = secrets.token_hex(8)
         link = self._link
         extra: dict[str, str | int] = {**(headers or {}), "reply-to": self.destination, "correlation-id": key}
@@ -60,12 +85,19 @@ class Requests(Subscription):
                 del self._replies[key]
                 link.await_reply(-1)
         if frame is None:
-            raise TimedOut(f"no reply to the request to {destination} within {timeout:g} s")
+            raise TimedOut(
+                f"no reply to the request to {destination} within {timeout:g} s; "
+                "is the replying program subscribed, or does it need a longer timeout?"
+            )
         return Message(frame.headers, frame.body, self)
 
 
 class LazyRequests:
-    """Subscribes to the reply queue with the first call."""
+    """Create the reply queue of a connection at the first request.
+
+    Args:
+        connection: The connection that sends the requests.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -73,7 +105,13 @@ class LazyRequests:
         self._requests: Requests | None = None
 
     def get(self) -> Requests:
-        """The reply queue, subscribed."""
+        """Return the reply queue; the first call subscribes to it.
+
+        Raises:
+            ServerError: The broker refused the subscription.
+            TimedOut: The receipt of the subscription did not come in time.
+            Disconnected: The connection has ended.
+        """
         with self._making:
             if self._requests is None:
                 requests = Requests(self._connection)

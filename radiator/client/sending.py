@@ -1,12 +1,11 @@
-"""SEND frames as bytes, many at a time.
+"""Encode SEND frames, many at a time.
 
-Publishers repeat destination and headers, so the head of a frame is formatted once per distinct head in a call, and
-the rest is joined per message. ``transmit-time`` is the time at which the call encodes: messages that leave in one
-write carry one time, which is true, and lets the broker recognise the repeated head.
+Publishers repeat destinations and headers, so the head of a frame is formatted once per distinct head in a call.
+``transmit-time`` is the time of the call: all messages of one write have the same time, so the broker can recognise
+the repeated head.
 
-The frame's own headers (``destination``, ``receipt``, ``transaction``, ``content-length``) are arguments of the calls
-and never among ``headers``: a ValueError says so, as it does of a NUL, which no header can have. A body that is
-neither bytes nor text is a TypeError.
+``destination``, ``receipt``, ``transaction`` and ``content-length`` are set by arguments or by the library; ``headers``
+may not contain them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,13 @@ Headers: TypeAlias = Mapping[str, str | int]
 
 
 class Outgoing(NamedTuple):
-    """A message to be sent; a plain tuple of the same shape does as well."""
+    """A message to send. A plain tuple of the same fields is accepted too.
+
+    Attributes:
+        destination: The destination, such as ``/queue/orders``.
+        body: Bytes, or text that is sent as UTF-8.
+        headers: More headers, or None. Integers are sent as decimal text.
+    """
 
     destination: str
     body: Body = b""
@@ -33,7 +38,14 @@ Sendable: TypeAlias = Outgoing | tuple[str, Body] | tuple[str, Body, Headers | N
 
 
 def body_bytes(body: Body) -> bytes:
-    """The body as it will be sent: text as UTF-8."""
+    """Return a body as bytes; text is encoded as UTF-8.
+
+    Args:
+        body: The body of a message.
+
+    Raises:
+        TypeError: The body is neither bytes nor text.
+    """
     if isinstance(body, bytes):
         return body
     if isinstance(body, str):
@@ -41,34 +53,63 @@ def body_bytes(body: Body) -> bytes:
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
     raise TypeError(
-        f"body: expected bytes or text, got {type(body).__name__}; str(...) or json.dumps(...) make text of it"
+        f"body: expected bytes or text, got {type(body).__name__}; convert it with str(...) or json.dumps(...)"
     )
 
 
 def check_headers(headers: Headers) -> None:
-    """Refuse what belongs to the frame."""
+    """Raise if a header is one that the frame sets itself.
+
+    Args:
+        headers: The headers that the caller gave.
+
+    Raises:
+        ValueError: A header is in ``radiator.stomp.spec.HOP_BY_HOP``.
+    """
     for name in HOP_BY_HOP:
         if name in headers:
-            raise ValueError(f"the header {name!r} belongs to the frame: it is set by an argument or by the library")
+            raise ValueError(f"header {name!r} belongs to the frame: leave it out, an argument or the library sets it")
 
 
 def checked(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The same, if no frame ends in the middle of them. Raises ValueError that names the header."""
+    """Return the pairs unchanged, after a check that none contains NUL.
+
+    Args:
+        pairs: Names and values of headers.
+
+    Raises:
+        ValueError: A name or a value contains NUL, which ends a STOMP frame; the message names the header.
+    """
     for name, value in pairs:
         if "\0" in name or "\0" in value:
-            raise ValueError(f"header {name!r}: NUL ends a frame, and can be in no header, got {value[:200]!r}")
+            raise ValueError(f"header {name!r}: expected no NUL, which ends a STOMP frame, got {value[:200]!r}")
     return pairs
 
 
 class Encoder:
-    """Encodes for one connection: its version, and whether ``transmit-time`` is added."""
+    """Encode the SEND frames of one connection.
+
+    Args:
+        version: The STOMP version of the connection, which decides how headers are escaped.
+        transmit_time: Add the ``transmit-time`` header to every message that has none.
+    """
 
     def __init__(self, version: str, transmit_time: bool) -> None:
         self._version = version
         self._transmit_time = transmit_time
 
     def head(self, destination: str, headers: Headers | None, transaction: str | None, now_ns: int) -> bytes:
-        """The command line and all header lines but ``content-length`` and ``receipt``."""
+        """Return the command line and the header lines, without ``content-length`` and ``receipt``.
+
+        Args:
+            destination: The destination of the message.
+            headers: More headers, or None.
+            transaction: The id of the transaction, or None.
+            now_ns: The current time in nanoseconds since the epoch.
+
+        Raises:
+            ValueError: A header is not allowed, or contains NUL.
+        """
         pairs = [("destination", destination)]
         if headers:
             check_headers(headers)
@@ -82,7 +123,18 @@ class Encoder:
     def encode(
         self, messages: Iterable[Sendable], receipts: Iterable[int] | None, transaction: str | None, now_ns: int
     ) -> list[bytes]:
-        """One piece of bytes per message; ``receipts`` are their receipt ids, None asks for no receipts."""
+        """Return one encoded frame per message.
+
+        Args:
+            messages: The messages to send.
+            receipts: A receipt id per message, or None for no receipts.
+            transaction: The id of the transaction, or None.
+            now_ns: The current time in nanoseconds since the epoch.
+
+        Raises:
+            ValueError: A header is not allowed, or contains NUL.
+            TypeError: A body is neither bytes nor text.
+        """
         heads: dict[tuple[object, ...], bytes] = {}
         pieces: list[bytes] = []
         numbers = iter(receipts) if receipts is not None else None

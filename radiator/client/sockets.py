@@ -1,11 +1,11 @@
-"""From an address to something that sends and receives STOMP's bytes like a socket: TCP, unix, TLS, WebSocket.
+"""Open the byte stream of a connection: TCP, unix socket, TLS or WebSocket.
 
-A plain socket is handed out as it is. Where the bytes travel in a tunnel (``radiator/tunnels``) a ``Carrier`` stands in
-front of it with the six methods of a socket that the link uses.
+A plain socket is returned unchanged. TLS and WebSocket use a tunnel (``radiator/tunnels``), and a ``Carrier`` gives the
+tunnel the six socket methods that the link calls.
 
-Two threads use a carrier, one that reads and one at a time that writes. The tunnel's state is touched under ``_state``,
-never while waiting; the order of bytes on the wire is kept by ``_writing``, which the reader only tries for, so that
-neither can wait for the other.
+Two threads use a carrier: the reader, and one writer at a time. ``_state`` protects the tunnel and is never held during
+a wait. ``_writing`` protects the order of bytes on the wire. The reader acquires it without blocking, so neither thread
+waits for the other.
 """
 
 from __future__ import annotations
@@ -29,26 +29,64 @@ CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "RADIATOR_CA", "RADIATOR_CERT", "RADI
 
 
 class Socket(Protocol):
-    """What a link needs."""
+    """The socket methods that a link calls, as in the ``socket`` module. All may raise OSError, also TimeoutError."""
 
-    def send(self, data: Any, /) -> int: ...
+    def send(self, data: Any, /) -> int:
+        """Send a part of the data and return its length in bytes.
 
-    def sendall(self, data: Any, /) -> None: ...
+        Args:
+            data: The bytes to send.
+        """
 
-    def recv(self, size: int, /) -> bytes: ...
+    def sendall(self, data: Any, /) -> None:
+        """Send all of the data.
 
-    def settimeout(self, seconds: float | None, /) -> None: ...
+        Args:
+            data: The bytes to send.
+        """
 
-    def shutdown(self, how: int, /) -> None: ...
+    def recv(self, size: int, /) -> bytes:
+        """Return received bytes, or no bytes at the end of the stream.
 
-    def close(self) -> None: ...
+        Args:
+            size: The maximum number of bytes.
+        """
+
+    def settimeout(self, seconds: float | None, /) -> None:
+        """Set the time limit of ``send`` and ``recv``.
+
+        Args:
+            seconds: The limit in seconds; None waits without limit.
+        """
+
+    def shutdown(self, how: int, /) -> None:
+        """End the connection.
+
+        Args:
+            how: The direction, as for ``socket.shutdown``.
+        """
+
+    def close(self) -> None:
+        """Close the socket."""
 
 
 def open_socket(
     place: Address, seconds: float, ca: str | None = None, cert: str | None = None, key: str | None = None
 ) -> Socket:
-    """Connect. ``ca`` is a file of authorities to trust, ``cert`` and ``key`` are our own certificate; left out, the
-    environment has them. OSError if nobody is there, ConnectFailed if the tunnel cannot be opened."""
+    """Open a connection to the broker, TLS and WebSocket handshakes included.
+
+    Args:
+        place: The address of the broker.
+        seconds: The time limit in seconds.
+        ca: The file with the certificate authorities to trust; None uses RADIATOR_CA, or those of the system.
+        cert: The file with the certificate of the client; None uses RADIATOR_CERT.
+        key: The file with the key of that certificate; None uses RADIATOR_KEY.
+
+    Raises:
+        OSError: No process listens at the address, or the host name is unknown.
+        ConnectFailed: The TLS or WebSocket handshake failed.
+        BadTls: A TLS file cannot be read, or the certificate of the broker is not trusted.
+    """
     deadline = time.monotonic() + seconds
     tunnel = _tunnel(place, ca, cert, key)
     if place.scheme == "unix":
@@ -74,7 +112,10 @@ def open_socket(
 
 
 def _tunnel(place: Address, ca: str | None, cert: str | None, key: str | None) -> Tunnel | None:
-    """Imported where it is needed: a plain client loads neither OpenSSL nor wsproto."""
+    """Return the tunnel for the scheme, or None for plain STOMP.
+
+    Imports are local, so a plain client loads neither OpenSSL nor wsproto.
+    """
     if not place.encrypted and not place.web:
         return None
     tls = web = None
@@ -104,19 +145,33 @@ def _tunnel(place: Address, ca: str | None, cert: str | None, key: str | None) -
 
 
 class Carrier:
-    """A connected socket with a tunnel in it."""
+    """A socket-like object whose bytes travel in a TLS or WebSocket tunnel.
+
+    Args:
+        sock: The connected socket.
+        tunnel: The state of the tunnel.
+    """
 
     def __init__(self, sock: socket.socket, tunnel: Tunnel) -> None:
         self._sock = sock
         self._tunnel = tunnel
         self._state = threading.Lock()
         self._writing = threading.Lock()
-        self._wire: bytes | memoryview = b""  # under way
-        self._late = b""  # sealed, and not out when its time was over
-        self._inner = b""  # received, and not asked for yet
+        self._wire: bytes | memoryview = b""  # sealed bytes that are not sent yet
+        self._late = b""  # the piece whose send timed out
+        self._inner = b""  # received STOMP bytes that recv has not returned yet
 
     def open(self, place: Address, deadline: float) -> None:
-        """Shake hands; ConnectFailed says what stood against it."""
+        """Perform the handshakes of the tunnel.
+
+        Args:
+            place: The address of the broker, for error messages.
+            deadline: The time limit, on the monotonic clock in seconds.
+
+        Raises:
+            ConnectFailed: The handshake failed or timed out.
+            BadTls: The TLS handshake was refused.
+        """
         tunnel = self._tunnel
         try:
             while True:
@@ -132,7 +187,7 @@ class Carrier:
                 data = self._sock.recv(RECV_BYTES)
                 if not data:
                     kind = "TLS" if place.encrypted else "WebSocket"
-                    raise ConnectFailed(f"{place} closed the connection while {kind} was being opened")
+                    raise ConnectFailed(f"{place} closed the connection during the {kind} handshake")
                 self._inner += tunnel.receive(data)
         except TimeoutError:
             raise ConnectFailed(f"{place} did not open the connection in time; does it speak {place.scheme}?") from None
@@ -140,7 +195,15 @@ class Carrier:
     # --- as a socket ------------------------------------------------------------------------------------------------
 
     def send(self, data: bytes | memoryview, /) -> int:
-        """Send a piece, whole. TimeoutError if that was not possible yet: then the same again goes on with it."""
+        """Send one piece of ``data`` whole and return its length in bytes.
+
+        Args:
+            data: The bytes to send; up to PIECE_BYTES of them are sent.
+
+        Raises:
+            TimeoutError: The piece could not be sent in time. A call with the same data continues with it.
+            OSError: The connection broke.
+        """
         with self._writing:
             self._push()
             piece = bytes(data[:PIECE_BYTES])
@@ -158,12 +221,28 @@ class Carrier:
         return len(piece)
 
     def sendall(self, data: bytes, /) -> None:
+        """Send all bytes.
+
+        Args:
+            data: The bytes to send.
+
+        Raises:
+            OSError: The connection broke, or timed out (TimeoutError).
+        """
         view = memoryview(data)
         while view:
             view = view[self.send(view) :]
 
     def recv(self, size: int, /) -> bytes:
-        """What came; empty at the end. TimeoutError if nothing did."""
+        """Return received bytes, or no bytes at the end of the stream.
+
+        Args:
+            size: The maximum number of bytes.
+
+        Raises:
+            TimeoutError: No bytes came in time.
+            OSError: The connection broke, or the peer broke the rules of the tunnel.
+        """
         while not self._inner:
             data = self._sock.recv(size)
             if not data:
@@ -180,10 +259,22 @@ class Carrier:
         return inner
 
     def settimeout(self, seconds: float | None, /) -> None:
+        """Set the time limit of ``send`` and ``recv``.
+
+        Args:
+            seconds: The limit in seconds; None waits without limit.
+        """
         self._sock.settimeout(seconds)
 
     def shutdown(self, how: int, /) -> None:
-        """Say the tunnel's last words if there is room for them, and end both directions."""
+        """Send the closing bytes of the tunnel if the send buffer has room, and end the connection.
+
+        Args:
+            how: The direction, as for ``socket.shutdown``.
+
+        Raises:
+            OSError: The socket is not connected any more.
+        """
         if self._writing.acquire(blocking=False):
             try:
                 with self._state:
@@ -197,12 +288,13 @@ class Carrier:
         self._sock.shutdown(how)
 
     def close(self) -> None:
+        """Close the socket."""
         self._sock.close()
 
     # --- the wire ---------------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
-        """What the tunnel itself has to say goes out now, or with whoever is writing."""
+        """Send the control bytes of the tunnel now, or leave them to the thread that is writing."""
         if self._writing.acquire(blocking=False):
             try:
                 with self._state:
@@ -215,9 +307,9 @@ class Carrier:
 
     def _gather(self) -> None:
         control = self._tunnel.control()
-        said = (self._tunnel.seal(control) if control else b"") + self._tunnel.outgoing()
-        if said:
-            self._wire = bytes(self._wire) + said
+        outgoing = (self._tunnel.seal(control) if control else b"") + self._tunnel.outgoing()
+        if outgoing:
+            self._wire = bytes(self._wire) + outgoing
 
     def _push(self) -> None:
         while self._wire:

@@ -1,13 +1,13 @@
-"""A subscription: an inbox that the reader thread fills, and four ways to empty it.
+"""Receive messages: an inbox that the reader thread fills, and four ways to read it.
 
     for message in subscription            until it ends (``stop-position``, ``close``) or the connection is lost
-    with subscription.receive(5) as m      acknowledges when the block ends well, gives back when it raises
+    with subscription.receive(5) as m      acknowledges at the end of the block; returns the message if the block raises
     subscription.fetch(5)                  one message or None
     subscription.listen(callback)          a loop around ``receive`` that SIGINT and SIGTERM end after a message
 
-Every waiting time is in seconds; None waits for ever, 0 takes only what has come already. Several threads may take
-from one subscription. When the connection is lost, messages under ``auto`` that have come are still handed out, while
-those to be acknowledged are not: the broker has taken them back.
+Time limits are in seconds; None waits without limit, 0 returns only a message that has come already. Several threads
+may read one subscription. When the connection is lost, received messages are still returned under ``auto``. Under
+other modes they are not, because the broker has put them back into their queues.
 """
 
 from __future__ import annotations
@@ -27,18 +27,32 @@ if TYPE_CHECKING:
     from radiator.client.connection import Connection
 
 ACK_MODES = ("auto", "client", "client-individual")
-LATEST_SECONDS = 1.0  # how long ``receive_latest`` waits for a message that is known to be there
+LATEST_SECONDS = 1.0  # how long ``receive_latest`` waits for a message that the broker has
 
 
 class Subscription:
-    """Made by ``Connection.subscribe``. As a context manager it unsubscribes at the end."""
+    """A subscription, created by ``Connection.subscribe``. As a context manager it unsubscribes at the end.
+
+    Args:
+        connection: The connection that receives the messages.
+        name: The subscription id.
+        destination: The destination, or a comma-separated list of destinations and patterns.
+        ack: ``auto``, ``client`` or ``client-individual``.
+
+    Attributes:
+        connection: The connection.
+        id: The subscription id.
+        destination: The destination or the list.
+        ack: The acknowledgement mode.
+        ended: True when no more messages will come: the replay has ended, or the subscription was closed.
+    """
 
     def __init__(self, connection: Connection, name: str, destination: str, ack: str) -> None:
         self.connection = connection
         self.id = name
         self.destination = destination
         self.ack = ack
-        self.ended = False  # the broker said replay-end, or it was closed: nothing more will come
+        self.ended = False
         self._link = connection.link
         self._frames: deque[Frame] = deque()
         self._arrival = threading.Condition(self._link.lock)
@@ -46,10 +60,14 @@ class Subscription:
     def __repr__(self) -> str:
         return f"<Subscription {self.id} to {self.destination}, ack {self.ack}>"
 
-    # --- the reader thread's side, with the lock held ----------------------------------------------------------------
+    # --- called by the reader thread, with the lock held --------------------------------------------------------------
 
     def put(self, frame: Frame) -> None:
-        """Take in a MESSAGE."""
+        """Store a MESSAGE frame. Called by the reader thread with the lock held.
+
+        Args:
+            frame: The frame.
+        """
         if frame.headers.get("replay-end") == "true":
             self.ended = True
         elif not self.ended:
@@ -57,18 +75,26 @@ class Subscription:
             self._link.buffered(frame)
 
     def wake(self) -> None:
-        """Something has changed for those who wait."""
+        """Wake the threads that wait for a message. Called with the lock held."""
         self._arrival.notify_all()
 
     # --- taking -------------------------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> int:
-        """How many messages have come and were not taken yet."""
+        """The number of messages that were received and not read yet."""
         return len(self._frames)
 
     def fetch(self, timeout: float | None = None) -> Message | None:
-        """The next message; None when the time is over or the subscription has ended."""
+        """Return the next message, or None if none came in time or the subscription has ended.
+
+        Args:
+            timeout: The time limit in seconds; None waits without limit.
+
+        Raises:
+            ServerError: The broker answered ERROR.
+            Disconnected: The connection has ended.
+        """
         return self._take(timeout, None)
 
     def _take(self, timeout: float | None, stop: _Stop | None) -> Message | None:
@@ -91,10 +117,21 @@ class Subscription:
         return Message(frame.headers, frame.body, self, frame.head.raw)
 
     def receive_latest(self, timeout: float | None = None) -> Message | None:
-        """The newest message, for those who have no use for what is older: that is acknowledged, for this subscription
-        only. None when none came within ``timeout``, or when others have taken the newest.
+        """Return the newest message, and acknowledge the older ones for this subscription.
 
-        What is newest is looked up by a replay of the last message of each destination, so they must keep some history.
+        The newest message is found by a replay of the last message of each destination, so the destinations must retain
+        some history.
+
+        Args:
+            timeout: The time limit for the first message, in seconds; None waits without limit.
+
+        Returns:
+            The newest message. None if no message came in time, or another consumer received the newest one.
+
+        Raises:
+            ServerError: The broker refused the replay or an acknowledgement.
+            TimedOut: The receipt of the replay did not come in time.
+            Disconnected: The connection has ended.
         """
         message = self.fetch(timeout)
         if message is None:
@@ -107,7 +144,17 @@ class Subscription:
         return message
 
     def receive(self, timeout: float | None = None) -> Delivery:
-        """For ``with``: the next message, or None. Acknowledged if the block ends well, given back if it raises."""
+        """Return a context manager for the next message, which is None if none came in time.
+
+        The end of the block acknowledges the message. An exception in the block returns it to its queue.
+
+        Args:
+            timeout: The time limit in seconds; None waits without limit.
+
+        Raises:
+            ServerError: The broker answered ERROR (raised at the begin or the end of the block).
+            Disconnected: The connection has ended (raised at the begin or the end of the block).
+        """
         return Delivery(self, timeout, None)
 
     def __iter__(self) -> Iterator[Message]:
@@ -122,11 +169,20 @@ class Subscription:
     def listen(
         self, callback: Callable[[Message], Any], *, timeout: float | None = None, count: int | None = None
     ) -> int:
-        """Call ``callback`` with each message; returns how many there were.
+        """Call ``callback`` with each message, acknowledge it, and return the number of messages.
 
-        Ends when ``count`` messages are done, when none comes for ``timeout`` seconds, when the subscription ends, or,
-        in the main thread, on SIGINT or SIGTERM, after the message in hand; their handlers are restored. An exception
-        of the callback gives its message back to the queue and is passed on.
+        The loop ends after ``count`` messages, when no message comes for ``timeout`` seconds, when the subscription
+        ends, and, in the main thread, on SIGINT or SIGTERM after the current message. The signal handlers are restored.
+        An exception of the callback returns its message to the queue and is raised.
+
+        Args:
+            callback: The function to call; its result is ignored.
+            timeout: The time limit for each message, in seconds; None waits without limit.
+            count: The maximum number of messages; None has no limit.
+
+        Raises:
+            ServerError: The broker answered ERROR.
+            Disconnected: The connection has ended.
         """
         done = 0
         with _Stop(self) as stop:
@@ -149,7 +205,20 @@ class Subscription:
         receipt: bool = False,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Send ACK or NACK for a message; nothing to do under ``auto`` or the second time."""
+        """Send ACK or NACK for a message. Does nothing under ``auto``, and for a settled message.
+
+        Args:
+            message: A message of this subscription.
+            command: ``ACK`` or ``NACK``.
+            transaction: The id of an open transaction, or None.
+            receipt: Wait for the receipt.
+            headers: More headers of the frame.
+
+        Raises:
+            ServerError: The broker refused the frame, or an earlier one.
+            TimedOut: The receipt did not come in time.
+            Disconnected: The connection has ended.
+        """
         if self.ack == "auto" or message.settled:
             return
         protocol = self._link.protocol
@@ -165,23 +234,41 @@ class Subscription:
             message.settled = True
 
     def touch(self, message: Message) -> None:
-        """Have the time that the broker gives for an acknowledgement begin anew."""
+        """Restart the acknowledgement time-out of a message.
+
+        Args:
+            message: A message of this subscription.
+
+        Raises:
+            ServerError: The broker refused an earlier frame.
+            Disconnected: The connection has ended.
+        """
         if self.ack != "auto" and not message.settled:
             self._link.write(self._link.protocol.ack(message.headers, {"touch": "true"}))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """UNSUBSCRIBE and wait for the receipt. What was not acknowledged goes back to its queue. May be repeated."""
+        """Send UNSUBSCRIBE and wait for the receipt. May be called twice.
+
+        Unacknowledged messages return to their queue.
+
+        Raises:
+            ServerError: The broker answered ERROR.
+            TimedOut: The receipt did not come within the time limit of the connection.
+            Disconnected: The connection ended during the call.
+
+        Source: STOMP 1.2, "UNSUBSCRIBE".
+        """
         link = self._link
         with link.lock:
-            known = link.inboxes.pop(self.id, None) is not None
-            over = self.ended
+            subscribed = link.inboxes.pop(self.id, None) is not None
+            had_ended = self.ended
             self.ended = True
             while self._frames:
                 link.taken(self._frames.popleft())
             self._arrival.notify_all()
-        if known and not over and link.error is None:
+        if subscribed and not had_ended and link.error is None:
             link.ask(lambda receipt: link.protocol.unsubscribe(self.id, receipt=receipt)).wait()
 
     def __enter__(self) -> Subscription:
@@ -200,7 +287,7 @@ def _received_at(message: Message) -> int:
 
 
 class Delivery:
-    """What ``receive`` returns: the context of one message."""
+    """The context manager for one message, returned by ``Subscription.receive``."""
 
     def __init__(self, subscription: Subscription, timeout: float | None, stop: _Stop | None) -> None:
         self._subscription = subscription
@@ -236,7 +323,7 @@ class Delivery:
 
 
 class _Stop:
-    """SIGINT and SIGTERM as a wish to stop, while in ``with``; only the main thread can take signals."""
+    """Turn SIGINT and SIGTERM into a request to stop, inside ``with``. Python allows this in the main thread only."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.asked = False
@@ -254,8 +341,8 @@ class _Stop:
             signal.signal(number, handler)
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        # a handler runs between two instructions of this very thread, perhaps inside a condition; another thread
-        # takes the lock properly, so the wake-up cannot fall between the look and the wait
+        # A handler runs between two instructions of the main thread, perhaps inside a condition. Another thread
+        # acquires the lock, so the wake-up cannot come between the check and the wait.
         self.asked = True
         threading.Thread(target=self._wake, daemon=True).start()
 

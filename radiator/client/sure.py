@@ -1,16 +1,15 @@
-"""Many messages, each of them stored when ``flush`` returns, over as many connections as it takes.
+"""Send many messages reliably: reconnect, and send again what has no receipt.
 
-A ``SureSender`` sends without waiting, asks for one receipt per run of messages (a RECEIPT speaks for everything sent
-before it), and keeps what has none yet. When the connection is lost, or the broker is being stopped, it connects again,
-for as long as its patience lasts since the last receipt, and sends what it keeps once more, in order. Messages with a
-``dedup-id`` (or ``producer-id`` and ``sequence``) are then stored once; others at least once.
+A ``SureSender`` sends without a wait and asks for one receipt per run of messages, because a RECEIPT covers every
+frame before it. It stores the messages without receipt. When the connection is lost, or the broker shuts down, it
+connects again and sends the stored messages again, in order. Messages with a ``dedup-id`` (or ``producer-id`` and
+``sequence``) are stored once; others at least once.
 
-What does not become better by trying again is raised: an ERROR of the broker, receipts that do not come on a good
-connection (a queue that is full and blocks), a login that is wrong, a certificate that is not trusted.
+Errors that another attempt cannot cure are raised: an ERROR of the broker, receipts that do not come on a working
+connection (a full queue that blocks), a wrong login, an untrusted certificate.
 
-Bounded: what is kept is WINDOW_MESSAGES or WINDOW_BYTES at most, and the run being gathered.
-
-Not for several threads. Time and waiting are arguments.
+The stored messages are bounded by WINDOW_MESSAGES, WINDOW_BYTES and the run that is being collected. A sender is not
+thread-safe. The clock and the sleep function are arguments.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from radiator.client.sending import Outgoing, body_bytes
 from radiator.errors import ClientError
 from radiator.limits import MIB
 
-RUN_MESSAGES = 1_000  # per receipt, if nothing else is said: a receipt costs as much as a small message
-RUN_BYTES = 1 * MIB  # so large bodies have their receipts sooner
-WINDOW_MESSAGES = 20_000  # without receipt yet: a broker that syncs slowly still has work
-WINDOW_BYTES = 8 * MIB  # kept to be sent again
+RUN_MESSAGES = 1_000  # messages per receipt: a receipt costs as much as a small message
+RUN_BYTES = 1 * MIB  # of a run: large bodies get their receipts sooner
+WINDOW_MESSAGES = 20_000  # messages without receipt: enough work for a broker that syncs slowly
+WINDOW_BYTES = 8 * MIB  # bytes of messages without receipt
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0  # between two attempts to connect
 
-PASSING = frozenset({"shutting-down"})  # ERRORs after which the same message may be taken: a broker being restarted
+PASSING = frozenset({"shutting-down"})  # ERROR codes of a broker that restarts: another attempt may succeed
 
 T = TypeVar("T")
-OnReceipts = Callable[[int, list[Receipt]], None]  # how many messages, and the receipts that were asked for
+OnReceipts = Callable[[int, list[Receipt]], None]  # number of messages, and the receipts that were asked for
 
 
 class _Run:
-    """Messages under one receipt; ``pending`` while they are on their way."""
+    """Messages with one receipt; ``pending`` is set while they are sent and not acknowledged."""
 
     __slots__ = ("messages", "pending", "size_bytes")
 
@@ -52,9 +51,29 @@ class _Run:
 
 
 class SureSender:
-    """``connect`` makes a connection; ``patience_seconds`` is how long a broker may be away, and a receipt take.
+    """Send messages reliably over as many connections as necessary.
 
-    ``receipt_each`` asks for a receipt of every message, at half the speed: for whoever counts the repeats.
+    Args:
+        connect: Opens a connection.
+        patience_seconds: The time for which a broker may be unavailable, and for which a receipt may take, in seconds.
+        messages_per_receipt: The number of messages per receipt.
+        receipt_each: Ask for a receipt of every message, at half the speed, to count duplicates.
+        on_receipts: Called with the number of messages that were stored and the receipts that were asked for.
+        monotonic: The monotonic clock, in seconds.
+        sleep: Waits for a number of seconds.
+
+    Attributes:
+        stored: The number of messages with a receipt.
+        sent_again: The number of messages that were sent again because their receipt had not come.
+
+    Example:
+        With a broker on 127.0.0.1:61613::
+
+            sender = SureSender(lambda: connect("127.0.0.1:61613"))
+            for number in range(100_000):
+                sender.send(Outgoing("/queue/jobs", b"...", {"dedup-id": f"job-{number}"}))
+            sender.flush()
+            sender.close()
     """
 
     def __init__(
@@ -68,8 +87,8 @@ class SureSender:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.stored = 0  # messages that a receipt speaks for
-        self.sent_again = 0  # messages that were sent once more, since their receipt had not come
+        self.stored = 0
+        self.sent_again = 0
         self._connect = connect
         self._patience_seconds = patience_seconds
         self._per_run = messages_per_receipt
@@ -85,14 +104,33 @@ class SureSender:
         self._under_way_bytes = 0
 
     def send(self, message: Outgoing) -> None:
-        """Take a message; it may wait for receipts of earlier ones. Raises ClientError."""
+        """Add a message, and send the run that it completes. May wait for receipts of earlier messages.
+
+        Args:
+            message: The message.
+
+        Raises:
+            ServerError: The broker refused a message.
+            TimedOut: A receipt did not come in time.
+            ConnectFailed: No broker was available for ``patience_seconds``.
+            Disconnected: The connection was lost for ``patience_seconds``.
+            ValueError: A header is not allowed.
+            TypeError: The body is neither bytes nor text.
+        """
         self._gathering.append(message)
         self._gathering_bytes += _size_bytes(message)
         if len(self._gathering) >= self._per_run or self._gathering_bytes >= RUN_BYTES:
             self.push()
 
     def push(self) -> None:
-        """Send what was gathered, without waiting for its receipt. Raises ClientError."""
+        """Send the collected messages without a wait for their receipt.
+
+        Raises:
+            ServerError: The broker refused a message.
+            TimedOut: A receipt did not come in time.
+            ConnectFailed: No broker was available for ``patience_seconds``.
+            Disconnected: The connection was lost for ``patience_seconds``.
+        """
         if not self._gathering:
             return
         run = _Run(self._gathering, self._gathering_bytes)
@@ -106,23 +144,35 @@ class SureSender:
             self._settle_first()
 
     def flush(self) -> None:
-        """Return when every message is stored as its rule says. Raises ClientError."""
+        """Send the collected messages, and return when every message has its receipt.
+
+        Raises:
+            ServerError: The broker refused a message.
+            TimedOut: A receipt did not come in time.
+            ConnectFailed: No broker was available for ``patience_seconds``.
+            Disconnected: The connection was lost for ``patience_seconds``.
+        """
         self.push()
         while self._under_way:
             self._settle_first()
 
     def open(self) -> None:
-        """Connect now, and not with the first messages. Raises ClientError."""
+        """Connect now instead of with the first messages.
+
+        Raises:
+            ServerError: The broker refused the connection.
+            ConnectFailed: No broker was available for ``patience_seconds``.
+        """
         self._surely(lambda: None)
 
     def close(self) -> None:
-        """End the connection; what was not flushed may or may not be stored. Never raises."""
+        """Close the connection. Messages that were not flushed may or may not be stored. Never raises."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def abandon(self) -> None:
-        """End it at once, and say nothing: a frame may be half out, and a farewell would become part of it."""
+        """Close the connection without DISCONNECT, because part of a frame may have been sent. Never raises."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.link.fail(Disconnected("this connection was given up"))
@@ -131,7 +181,7 @@ class SureSender:
     # --- one connection -----------------------------------------------------------------------------------------------
 
     def _launch(self, run: _Run) -> None:
-        if run.pending is not None:  # a new connection has taken it along
+        if run.pending is not None:  # _open has sent it
             return
         connection = self._connection
         assert connection is not None
@@ -158,10 +208,10 @@ class SureSender:
         assert run.pending is not None
         return run.pending.wait(self._patience_seconds)
 
-    # --- several ------------------------------------------------------------------------------------------------------
+    # --- reconnecting -------------------------------------------------------------------------------------------------
 
     def _surely(self, step: Callable[[], T]) -> T:
-        """What the step gives, on this connection or on a later one. Raises what stood in the way last."""
+        """Run ``step`` on this connection or on a later one, and return its result. Raises the last error."""
         deadline: float | None = None
         pause = PAUSE_SECONDS
         while True:
@@ -181,7 +231,7 @@ class SureSender:
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     def _open(self) -> None:
-        """A new connection, and on it all that has no receipt."""
+        """Connect, and send all messages without receipt."""
         self._connection = self._connect()
         for run in self._under_way:
             if run.pending is not None:
@@ -192,13 +242,17 @@ class SureSender:
 
 
 def _size_bytes(message: Outgoing) -> int:
-    """Of its body and of the text of its headers, about."""
+    """Return the approximate size of a message: its body and the text of its headers."""
     headers = sum(len(name) + len(str(value)) for name, value in message.headers.items()) if message.headers else 0
     return len(body_bytes(message.body)) + headers
 
 
 def passes(error: ClientError) -> bool:
-    """True if the same may work on another connection."""
+    """Return True if the same call may succeed on another connection.
+
+    Args:
+        error: The error of the call.
+    """
     if isinstance(error, ServerError):
         return error.code in PASSING
     return isinstance(error, ConnectFailed | Disconnected) and not isinstance(error, BadTls)

@@ -1,11 +1,6 @@
-"""A transaction: sends and acknowledgements that happen together at COMMIT, or not at all.
+"""Send and acknowledge messages in a transaction: all at COMMIT, or none.
 
-    with connection.transaction() as transaction:
-        transaction.send("/queue/done", body)
-        transaction.ack(message)
-
-The block's end commits and waits for the receipt, which carries the broker's promise; an exception aborts. What was
-sent before a lost connection is discarded by the broker.
+The broker discards an open transaction when the connection is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +18,26 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Made by ``Connection.transaction``; to be used in ``with``."""
+    """A transaction, created by ``Connection.transaction`` and used in a ``with`` block.
+
+    The end of the block commits and waits for the receipt. An exception in the block aborts.
+
+    Args:
+        connection: The connection that the transaction belongs to.
+        name: The transaction id, unique in the connection.
+
+    Attributes:
+        id: The transaction id.
+
+    Example:
+        With an open connection and a received ``message``::
+
+            with connection.transaction() as transaction:
+                transaction.send("/queue/done", b"result")
+                transaction.ack(message)
+
+    Source: STOMP 1.2, "BEGIN", "COMMIT" and "ABORT".
+    """
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.id = name
@@ -49,30 +63,77 @@ class Transaction:
             pass  # the caller's own exception matters more; a lost connection aborts anyway
 
     def send(self, destination: str, body: Body = b"", headers: Headers | None = None) -> None:
-        """Add a message."""
+        """Add a message to the transaction.
+
+        Args:
+            destination: The destination of the message.
+            body: Bytes, or text that is sent as UTF-8.
+            headers: More headers, or None.
+
+        Raises:
+            ClientError: The transaction is not open, or the connection has ended.
+            ValueError: A header is not allowed.
+            TypeError: The body is neither bytes nor text.
+        """
         self.send_many([(destination, body, headers)])
 
     def send_many(self, messages: Iterable[Sendable]) -> None:
-        """Add many messages."""
+        """Add messages to the transaction.
+
+        Args:
+            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``.
+
+        Raises:
+            ClientError: The transaction is not open, or the connection has ended.
+            ValueError: A header is not allowed.
+            TypeError: A body is neither bytes nor text.
+        """
         self._check()
         self._connection.write_sends(messages, self.id)
 
     def ack(self, message: Message) -> None:
-        """Add an acknowledgement: the message is done if, and only if, the transaction is committed."""
+        """Add an acknowledgement: the message is settled when the transaction is committed.
+
+        Args:
+            message: A message of this connection.
+
+        Raises:
+            ClientError: The transaction is not open, or the connection has ended.
+        """
         self._settle(message, "ACK")
 
     def nack(self, message: Message) -> None:
-        """Add a refusal: the message goes back at COMMIT."""
+        """Add a refusal: the message returns to its queue when the transaction is committed.
+
+        Args:
+            message: A message of this connection.
+
+        Raises:
+            ClientError: The transaction is not open, or the connection has ended.
+        """
         self._settle(message, "NACK")
 
     def commit(self) -> None:
-        """Make it all happen; returns when the broker has stored it. The end of ``with`` does this."""
+        """Commit, and return when the broker has stored the transaction. The end of ``with`` does this.
+
+        Raises:
+            ClientError: The transaction is not open.
+            ServerError: The broker refused the transaction; none of it takes effect.
+            TimedOut: The receipt did not come in time; the outcome is unknown.
+            Disconnected: The connection ended first; the outcome is unknown.
+        """
         self._check()
         self._open = False
         self._link.ask(lambda receipt: self._link.protocol.commit(self.id, receipt=receipt)).wait()
 
     def abort(self) -> None:
-        """Make it as if nothing had been sent. An exception in ``with`` does this."""
+        """Discard the transaction. An exception in ``with`` does this. Its messages can be acknowledged again.
+
+        Raises:
+            ClientError: The transaction is not open.
+            TimedOut: The receipt did not come in time.
+            Disconnected: The connection ended first; the broker discards the transaction too.
+        """
         self._check()
         self._open = False
         for message in self._settled:
@@ -87,4 +148,6 @@ class Transaction:
 
     def _check(self) -> None:
         if not self._open:
-            raise ClientError("the transaction is not open: it was committed or aborted, or its `with` not entered")
+            raise ClientError(
+                "the transaction is not open: expected a call inside its `with` block, before commit() or abort()"
+            )

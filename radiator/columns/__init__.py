@@ -1,9 +1,9 @@
-"""The log as columns: from segment files to Arrow, without Spark and without a broker.
+"""Read the log as Arrow columns: from segment files, without Spark and without a broker.
 
-The walk of a read: ``log`` lists what is committed, ``planning`` turns what is wanted (``options``, ``selection``) into
-ranges of segments, ``scan`` reads a range and checks every batch, ``rows`` and ``headermap`` see a chunk of batches as
-columns, ``decode`` makes RecordBatches of them, ``read`` joins the last three. Whoever analyses the log stands on this:
-the Spark source, the archive.
+A read has these steps. ``log`` lists the committed segments. ``planning`` turns ``options`` and a ``selection`` into
+ranges of segments. ``scan`` reads a range and checks every batch. ``rows`` and ``headermap`` present a chunk of batches
+as columns. ``decode`` builds RecordBatches. ``read`` combines the last three. The Spark source and the archive use this
+package.
 
-Knows: numpy, pyarrow, the format of the files. Must not know: pyspark, brokers, rules.
+Uses numpy, pyarrow and the file format. Must not import pyspark, the broker or its rules.
 """

@@ -1,10 +1,9 @@
-"""The CRC-32 of batches, by the fastest routine that is installed.
+"""Compute CRC-32 with the fastest routine that is installed.
 
-Every byte that is read passes through it. CPython's zlib takes in 4 GB/s a core; zlib-ng, which uses what processors
-have for it, 15 to 25. It is optional: without it everything is read and checked just the same, only slower.
+Every byte that is read is checked. CPython's zlib processes 4 GB/s per core; zlib-ng, which uses vector instructions,
+15 to 25 GB/s. zlib-ng is optional: without it reads are slower and checked the same way.
 
-Knows: who can do it. Must not know: batches.
-Invariant: the numbers are those of ``zlib.crc32``.
+Invariant: the results are those of ``zlib.crc32``.
 """
 
 from __future__ import annotations

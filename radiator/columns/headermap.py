@@ -1,14 +1,16 @@
-"""Header blocks to Arrow maps, vectorised.
+"""Convert header blocks to Arrow maps, vectorised.
 
-A stored block is lines of STOMP 1.2 wire form: ``name:value`` joined by LF, and because a colon inside a name or a
-value is escaped, there is exactly one colon a line. So the places of all LFs and colons in the joined blocks are the
-places of all names and values. They become one Arrow string array over the untouched bytes, of four tokens a line
-(name, colon, value, rest), from which names and values are two ``take``s. Only tokens with a backslash are decoded in
-Python, by the header codec.
+A stored block is lines of the STOMP 1.2 wire form: ``name:value``, separated by LF. A colon inside a name or a value is
+escaped, so each line has exactly one colon. The positions of all LFs and colons in the joined blocks are therefore the
+positions of all names and values. They become one Arrow string array over the bytes without a copy, with four tokens
+per line (name, colon, value, rest); names and values are two ``take``s of it. Only tokens with a backslash are decoded
+in Python, by the header codec.
 
-Where all blocks are alike this is not needed: ``alike``. Blocks that are not of that form, or not UTF-8 (written by
-something else than this broker), take the slow path, one by one: what is no UTF-8 becomes U+FFFD there.
-Knows: stored blocks. Must not know: batches, files, Spark.
+Blocks with the same names use ``uniform`` instead. Blocks that do not have this form, or are not UTF-8 (another program
+wrote them), are decoded one by one; bytes that are not UTF-8 become U+FFFD.
+
+Uses stored header blocks. Must not import batches, files or Spark.
+Source: STOMP 1.2, "Value Encoding".
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from radiator.columns.alike import alike
 from radiator.columns.batches import Bytes, Ints, Offsets
+from radiator.columns.uniform import uniform_blocks
 from radiator.errors import ProtocolError
 from radiator.stomp.headers import split_block, unescape
 
@@ -29,15 +31,20 @@ _MAP_TYPE = pa.map_(pa.string(), pa.string())
 
 
 class HeaderMaps:
-    """The two map columns of the joined blocks ``data``, whose i-th lies at ``offsets[i]`` to ``offsets[i + 1]``."""
+    """The two map columns of joined header blocks.
+
+    Args:
+        data: The bytes that contain the blocks.
+        offsets: The boundaries: block ``i`` is ``data[offsets[i]:offsets[i + 1]]``.
+    """
 
     def __init__(self, data: Bytes, offsets: Offsets) -> None:
         self._data, self._offsets = data, offsets
-        self._alike = alike(data, offsets)
+        self._uniform = uniform_blocks(data, offsets)
         self._looked = False
 
     def _look(self) -> None:
-        """Finds all lines, once."""
+        """Find all lines, at the first call."""
         if self._looked:
             return
         self._looked = True
@@ -47,7 +54,7 @@ class HeaderMaps:
         feeds = (np.flatnonzero(text == _LF) + begin).astype(np.int32)
         colons = (np.flatnonzero(text == _COLON) + begin).astype(np.int32)
         self._colons = colons
-        # Where each block's lines begin among all lines, if every line has one colon: which is checked below.
+        # The index of the first line of each block, if every line has one colon; that is checked below.
         self._lines = np.searchsorted(colons, offsets).astype(np.int32)
         filled = offsets[1:] > offsets[:-1]  # an empty block has no line
         last = np.zeros(len(colons), np.bool_)
@@ -70,7 +77,8 @@ class HeaderMaps:
         self._escaped = self._regular and bool((text == ord("\\")).any())
 
     def headers(self) -> pa.MapArray:
-        if self._alike is not None and (maps := self._alike.maps(b"")) is not None:
+        """Return all headers, one map per block."""
+        if self._uniform is not None and (maps := self._uniform.maps(b"")) is not None:
             return maps
         self._look()
         if not self._regular:
@@ -78,23 +86,24 @@ class HeaderMaps:
         return self._maps(self._lines, None, 0)
 
     def tags(self) -> pa.MapArray:
-        if self._alike is not None and (maps := self._alike.maps(TAG_PREFIX.encode())) is not None:
+        """Return the headers whose names begin with ``tag-``, without that prefix, one map per block."""
+        if self._uniform is not None and (maps := self._uniform.maps(TAG_PREFIX.encode())) is not None:
             return maps
         self._look()
         if not self._regular:
             return self._slowly(TAG_PREFIX)
         starts, data = self._starts, self._data
         chosen = np.flatnonzero(self._colons - starts >= len(TAG_PREFIX))
-        fours = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))  # from each byte on
+        fours = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))  # four bytes at each position
         chosen = chosen[fours[starts[chosen]] == _TAG]
-        before = np.zeros(len(starts) + 1, np.int32)  # how many of the lines before are chosen
-        marks = np.zeros(len(starts), np.bool_)
-        marks[chosen] = True
-        np.cumsum(marks, out=before[1:])
+        before = np.zeros(len(starts) + 1, np.int32)  # the number of chosen lines before each line
+        is_chosen = np.zeros(len(starts), np.bool_)
+        is_chosen[chosen] = True
+        np.cumsum(is_chosen, out=before[1:])
         return self._maps(before[self._lines], chosen, len(TAG_PREFIX))
 
     def _maps(self, line_offsets: Offsets, lines: Ints | None, cut: int) -> pa.MapArray:
-        """Maps from the given lines, or from all; ``cut`` bytes of each name are left out."""
+        """Return the maps of the given lines, or of all lines; ``cut`` bytes are removed from each name."""
         starts, colons, stops = self._starts, self._colons, self._stops
         if lines is not None:
             starts, colons, stops = starts[lines], colons[lines], stops[lines]
@@ -130,7 +139,10 @@ class HeaderMaps:
 
 
 def _valid(text: Bytes, starts: Offsets) -> bool:
-    """Whether each block is UTF-8. If all of them joined are, only one that begins inside a character is not."""
+    """Return True if each block is UTF-8.
+
+    If all blocks joined are UTF-8, only a block that begins inside a character is not.
+    """
     try:
         str(text.data, "utf-8")
     except UnicodeDecodeError:
@@ -150,4 +162,4 @@ def _meaning(text: str) -> str:
     try:
         return unescape(text, "1.2")
     except ProtocolError:
-        return text  # an escape that STOMP does not define: as it came
+        return text  # an escape that STOMP does not define stays as it was received

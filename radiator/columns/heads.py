@@ -1,11 +1,11 @@
-"""How far every partition is committed, for whoever asks again and again: a small read a partition, no segment opened.
+"""Find the committed end of every partition, with one small read per partition and without opening a segment.
 
-``ends`` reads the ``head`` of each partition; ``Holdings`` says by what stands there, and by the list of names, whether
-a partition can hold a wanted destination at all; ``stretch`` lists the segments of one partition that overlap a range
-of offsets, without opening them. A head that is missing or damaged costs the walk that ``storage.reader`` makes.
+``ends`` reads the ``head`` file of each partition. ``Holdings`` uses it, and the list of destination names, to decide
+whether a partition can contain a destination. ``stretch`` lists the segments of one partition that overlap a range of
+offsets, without opening them. If a ``head`` is missing or damaged, the segments are walked as in ``storage.reader``.
 
-Knows: directories, ``head``, ``names``. Must not know: records, plans, pyspark.
-Invariant: whatever lies below ``End.next_offset`` is committed, and was when ``ends`` returned.
+Uses directories, ``head`` and ``names``. Must not import records, plans or pyspark.
+Invariant: every offset below ``End.next_offset`` is committed, and was when ``ends`` returned.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ from radiator.storage import layout, names
 from radiator.storage.files import FileSystem, read_file, storage_error
 from radiator.storage.reader import StoredPartition, StoredSegment, read_head, stored_partition
 
-_name_of = lru_cache(maxsize=1 << 17)(layout.decode_name)  # asked for the same ones again and again
+_name_of = lru_cache(maxsize=1 << 17)(layout.decode_name)  # every batch of a stream decodes the same names
 
 
 class End(NamedTuple):
-    """The first offset that is not committed, where that stands, and what head says of the list of names."""
+    """The committed end of a partition.
+
+    Attributes:
+        directory: The directory of the partition.
+        next_offset: The first offset that is not committed.
+        segment_base: The base offset of the segment that contains the end.
+        position: The position of the end in that segment, in bytes.
+        listed: What ``head`` says about the list of destination names, or None without a valid ``head``.
+    """
 
     directory: str
     next_offset: int
@@ -34,7 +42,15 @@ class End(NamedTuple):
 
 
 def ends(place: Place) -> dict[str, End]:
-    """Of all partitions in which something was committed, by name. Raises NoStore, StorageError."""
+    """Return the committed end of each partition in which a batch was committed, by name.
+
+    Args:
+        place: The store.
+
+    Raises:
+        NoStore: There is no store at this place.
+        StorageError: The store cannot be read.
+    """
     fs, root = place
     exists(place)
     top = layout.partitions_path(root)
@@ -45,9 +61,9 @@ def ends(place: Place) -> dict[str, End]:
             name = _name_of(encoded)
             return name, _end(fs, name, directory)
         except ValueError:
-            return None  # not ours: lost+found and the like
+            return None  # not a partition, such as lost+found
         except (NotADirectoryError, FileNotFoundError):
-            return None  # somebody's notes; or just removed
+            return None  # a file, or a partition that was removed meanwhile
         except OSError as error:
             raise storage_error(directory, "read", error, remedy(fs)) from error
 
@@ -65,18 +81,32 @@ def _end(fs: FileSystem, name: str, directory: str) -> End:
 
 
 class Holdings:
-    """Which partitions can hold a wanted destination; remembers the lists of names that it has read."""
+    """Decide which partitions can contain a destination. Caches the lists of names that it has read.
+
+    Args:
+        fs: The file system of the store.
+    """
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
         self._lists: dict[str, tuple[layout.Listed, tuple[str, ...]]] = {}
 
     def only_itself(self, end: End) -> bool:
-        """Whether the partition holds nothing but the destination after which it is named."""
+        """Return True if the partition contains only the destination that it is named after.
+
+        Args:
+            end: The end of the partition.
+        """
         return end.listed is not None and end.listed.size_bytes == 0
 
     def may_hold(self, name: str, end: End, wants: Callable[[str], bool]) -> bool:
-        """Whether a wanted record may lie below the end. False is certain."""
+        """Return True if a matching record can be below the end. False is certain.
+
+        Args:
+            name: The name of the partition.
+            end: The end of the partition.
+            wants: Returns True for a matching destination.
+        """
         if end.listed is None:
             return True
         if end.listed.size_bytes == 0:
@@ -85,7 +115,11 @@ class Holdings:
         return known is None or any(map(wants, known))
 
     def destinations(self, found: Mapping[str, End]) -> set[str] | None:
-        """All that the store holds; None if a list is not whole."""
+        """Return all destinations of the store, or None if a list of names is not complete.
+
+        Args:
+            found: The end of each partition, by name.
+        """
         names: set[str] = set()
         for name, end in found.items():
             if end.listed is None:
@@ -114,7 +148,16 @@ class Holdings:
 
 
 def stored(fs: FileSystem, name: str, end: End) -> StoredPartition:
-    """The partition with all of its segments, as of now. Raises StorageError."""
+    """Return a partition with all of its segments, as of now.
+
+    Args:
+        fs: The file system of the store.
+        name: The name of the partition.
+        end: The end of the partition.
+
+    Raises:
+        StorageError: The directory cannot be read.
+    """
     try:
         return stored_partition(fs, name, end.directory)
     except OSError as error:
@@ -122,12 +165,24 @@ def stored(fs: FileSystem, name: str, end: End) -> StoredPartition:
 
 
 def stretch(fs: FileSystem, name: str, end: End, low: int, high: int) -> StoredPartition:
-    """The partition with those of its segments that can hold offsets from ``low`` up to, not including, ``high``, which
-    is at most ``end.next_offset``. One that is gone since it was listed has no bytes: who reads it tells. What was
-    listed is not all that was asked for: see ``absent``. Raises StorageError."""
+    """Return a partition with the segments that can contain a range of offsets.
+
+    A segment that was removed after the listing has a size of 0; the reader of the range reports it. Use ``absent`` to
+    find offsets that no listed segment covers.
+
+    Args:
+        fs: The file system of the store.
+        name: The name of the partition.
+        end: The end of the partition.
+        low: The first offset.
+        high: The offset after the last one, at most ``end.next_offset``.
+
+    Raises:
+        StorageError: The directory cannot be read.
+    """
     try:
         bases = sorted(base for base in map(layout.segment_base, fs.listdir(end.directory)) if base is not None)
-        if end.segment_base not in bases:  # a segment was begun and the log emptied meanwhile, or head is not to be had
+        if end.segment_base not in bases:  # the log was emptied and continued in a new segment, or head is missing
             return stored_partition(fs, name, end.directory)
         segments = []
         for base, following in zip(bases, [*bases[1:], end.next_offset], strict=True):
@@ -149,7 +204,13 @@ def stretch(fs: FileSystem, name: str, end: End, low: int, high: int) -> StoredP
 
 
 def absent(log: StoredPartition, low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Of the offsets from ``low`` up to, not including, ``high`` those that lie in no segment that was listed."""
+    """Yield the parts of a range of offsets that no listed segment covers, as half-open ranges.
+
+    Args:
+        log: A partition with its segments.
+        low: The first offset.
+        high: The offset after the last one.
+    """
     expected = low
     for segment in log.segments:
         if expected < min(segment.base_offset, high):

@@ -1,12 +1,11 @@
-"""A store on another file system, as planning looks at it: few round trips, many of them at a time.
+"""List a store on another file system with few round trips, many of them at a time.
 
-What planning reads of a store is small and in thousands of files, and a round trip to an object store is as dear as
-megabytes. So the heads are read first, then everything is listed at once, with the sizes, then the first headers of all
-segments are read; what follows is answered from that. The head comes before the listing, as it does where files are
-local: what it speaks of is then listed.
+Planning reads small parts of thousands of files, and one round trip to an object store costs as much as megabytes. So
+this module first reads all ``head`` files, then lists all files with their sizes, then reads the start of every
+segment. Planning is answered from that. The ``head`` files come before the listing, as they do for local files: every
+segment that a ``head`` refers to is then in the listing.
 
-Knows: the names of the files of a store. Must not know: what is wanted of them.
-An instance is one look at a store.
+Uses the file names of a store. An instance is one snapshot of a store.
 """
 
 from __future__ import annotations
@@ -22,16 +21,30 @@ from radiator.limits import KIB
 from radiator.storage import layout
 from radiator.storage.files import Facts, FileSystem, read_file
 
-START_BYTES = 4 * KIB  # of a segment: as much as whoever lists a store looks at
+START_BYTES = 4 * KIB  # of a segment: planning reads no more of it
 
 
 def listed(place: Place) -> FileSystem:
-    """The files to plan with: the same if they are local. Raises OSError."""
+    """Return a file system for planning: a snapshot of a remote store, or local files unchanged.
+
+    Args:
+        place: The store.
+
+    Raises:
+        OSError: The store cannot be read.
+    """
     fs, root = place
     return Listed(fs, root) if isinstance(fs, RemoteFiles) else fs
 
 
 class Listed(RemoteFiles):
+    """A snapshot of the files of a remote store, with the contents that planning reads.
+
+    Args:
+        fs: The file system of the store.
+        root: The root directory of the store.
+    """
+
     def __init__(self, fs: RemoteFiles, root: str) -> None:
         super().__init__(fs.files, fs.prefix)
         self._under = layout.partitions_path(root)
@@ -50,7 +63,7 @@ class Listed(RemoteFiles):
                 self._starts[path] = start
 
     def _tree(self) -> tuple[dict[str, int], dict[str, list[str]]]:
-        """Sizes of files, and names in directories."""
+        """Return the sizes of all files and the names in all directories."""
         sizes: dict[str, int] = {}
         names: dict[str, list[str]] = {}
         for each in self.files.get_file_info(FileSelector(self.inner(self._under), recursive=True)):
@@ -61,11 +74,20 @@ class Listed(RemoteFiles):
         return sizes, {directory: sorted(found) for directory, found in names.items()}
 
     def _forget(self, path: str) -> None:
-        """Retention took it since it was listed."""
+        """Remove a file that retention removed after the listing."""
         del self._sizes[path]
         self._names[os.path.dirname(path)].remove(os.path.basename(path))
 
     def listdir(self, path: str) -> list[str]:
+        """Return the names in a directory; from the snapshot for partitions.
+
+        Args:
+            path: The path of the directory.
+
+        Raises:
+            NotADirectoryError: The path is a file.
+            OSError: A directory outside the snapshot cannot be read.
+        """
         if not path.startswith(self._under):
             return super().listdir(path)
         if path in self._sizes:
@@ -73,23 +95,40 @@ class Listed(RemoteFiles):
         return self._names.get(path, [])
 
     def facts(self, path: str) -> Facts | None:
+        """Return size and kind of a file; from the snapshot if it is listed.
+
+        Args:
+            path: The path.
+
+        Raises:
+            OSError: A request outside the snapshot failed.
+        """
         if path in self._sizes:
             return Facts(self._sizes[path], 0, False, True)
         return super().facts(path)
 
     def open_read(self, path: str) -> int:
+        """Open a file and return its descriptor; the snapshot serves its size and first bytes.
+
+        Args:
+            path: The path of the file.
+
+        Raises:
+            FileNotFoundError: The file is not in the snapshot.
+            OSError: A file outside the snapshot cannot be opened.
+        """
         head = self._heads.get(path)
         if head is not None:
-            return self.add(_Known(self, path, len(head), head))
+            return self.add(_CachedFile(self, path, len(head), head))
         if not path.startswith(self._under):
             return super().open_read(path)
         if path not in self._sizes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return self.add(_Known(self, path, self._sizes[path], self._starts.get(path, b"")))
+        return self.add(_CachedFile(self, path, self._sizes[path], self._starts.get(path, b"")))
 
 
 def _start(fs: RemoteFiles, path: str) -> bytes | None:
-    """None if the file is gone, just now."""
+    """Return the first bytes of a segment, or None if it was removed meanwhile."""
     try:
         fd = fs.open_read(path)
     except FileNotFoundError:
@@ -100,8 +139,8 @@ def _start(fs: RemoteFiles, path: str) -> bytes | None:
         fs.close(fd)
 
 
-class _Known:
-    """A file of which the size and the first bytes are known; it is opened when others are asked for."""
+class _CachedFile:
+    """A file whose size and first bytes are cached. It is opened when other bytes are read."""
 
     def __init__(self, fs: RemoteFiles, path: str, size: int, start: bytes) -> None:
         self._fs, self._path, self._size, self._start = fs, path, size, start

@@ -1,8 +1,8 @@
-"""The store as the planner sees it: what ``radiator.storage.reader`` lists, checked, and the index of a segment.
+"""List the committed partitions of a store for planning, and load the index of a segment.
 
-Nothing is locked and nothing is written: the broker does not notice.
+Nothing is locked and nothing is written, so the broker is not affected.
 
-Knows: indexes, single headers; the files are an argument. Must not know: what is wanted of them.
+Uses indexes and single batch headers.
 """
 
 from __future__ import annotations
@@ -19,20 +19,36 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment, list_partitions
 from radiator.storage.segment import load_index
 
-_COMMITS = "_log"  # of an archive
+_COMMITS = "_log"  # the directory of commits in an archive
 
 
 class NoStore(StorageError):
-    """There is no store where one was looked for."""
+    """There is no store at the given place."""
 
 
 def partitions(place: Place) -> list[StoredPartition]:
-    """All partitions, by name; none if nothing has been committed yet. Raises NoStore, or another StorageError."""
+    """Return all partitions of a store, by name; none if nothing has been committed yet.
+
+    Args:
+        place: The store.
+
+    Raises:
+        NoStore: There is no store at this place.
+        StorageError: The store cannot be read.
+    """
     return list_partitions(place.root, look(place))
 
 
 def look(place: Place) -> FileSystem:
-    """The files to plan with, of one look at the store. Raises as ``partitions``."""
+    """Return the file system for planning: one snapshot of the store.
+
+    Args:
+        place: The store.
+
+    Raises:
+        NoStore: There is no store at this place.
+        StorageError: The store cannot be read.
+    """
     exists(place)
     try:
         return listed(place)
@@ -41,7 +57,15 @@ def look(place: Place) -> FileSystem:
 
 
 def exists(place: Place) -> None:
-    """Raises NoStore if there is no store, or another StorageError."""
+    """Raise if there is no store.
+
+    Args:
+        place: The place to check.
+
+    Raises:
+        NoStore: There is no store at this place.
+        StorageError: The directory cannot be read.
+    """
     fs, root = place
     try:
         if layout.PARTITIONS not in fs.listdir(root):
@@ -53,7 +77,7 @@ def exists(place: Place) -> None:
 
 
 def _missing(fs: FileSystem, root: str) -> str:
-    """Why ``root`` is no store, in words."""
+    """Return the reason why ``root`` is not a store, and what to give instead."""
     found = fs.facts(root)
     if found is None:
         return f"no radiator store at {root}: there is no such directory; expected a broker's data_dir"
@@ -61,7 +85,7 @@ def _missing(fs: FileSystem, root: str) -> str:
     above, name = os.path.split(here)
     if layout.PARTITIONS in (name, os.path.basename(above)):
         store = above if name == layout.PARTITIONS else os.path.dirname(above)
-        return f"no radiator store at {root}: it is a part of one; give the whole, {store}, and the option partition"
+        return f"no radiator store at {root}: it is a part of one; give the store {store} and the option partition"
     missing = f"no radiator store at {root}: it has no directory {layout.PARTITIONS}/; expected a broker's data_dir"
     if found.is_dir and fs.facts(os.path.join(root, _COMMITS)) is not None:
         missing += "; it looks like an archive, which radiator.spark.table(spark, None, archive) reads"
@@ -69,7 +93,14 @@ def _missing(fs: FileSystem, root: str) -> str:
 
 
 def index_of(fs: FileSystem, segment: StoredSegment) -> list[IndexEntry]:
-    """Its entries within what is committed. The index is a cache: see ``confirms`` before one is used."""
+    """Return the index entries of a segment that are committed; none without an index.
+
+    The index is a cache. Check an entry with ``confirms`` before using it.
+
+    Args:
+        fs: The file system of the store.
+        segment: The segment.
+    """
     try:
         entries = load_index(fs, os.path.dirname(segment.path), segment.base_offset)
     except OSError:
@@ -80,8 +111,16 @@ def index_of(fs: FileSystem, segment: StoredSegment) -> list[IndexEntry]:
 
 
 def confirms(fs: FileSystem, segment: StoredSegment, entry: IndexEntry) -> bool:
-    """Whether the batch that ``entry`` points to is the one that it names. On another file system that is not asked,
-    as each answer is a round trip: whoever reads looks for himself, and a wrong entry costs him time."""
+    """Return True if the batch at the position of an index entry is the one that the entry names.
+
+    On a remote file system the check would cost a round trip, so the result is True there. The scan detects a wrong
+    entry and reads the segment again by offsets.
+
+    Args:
+        fs: The file system of the store.
+        segment: The segment.
+        entry: The index entry.
+    """
     if isinstance(fs, RemoteFiles):
         return True
     try:

@@ -1,6 +1,6 @@
-"""Destinations by a small number, over all batches that one task reads: each dictionary of names is decoded once.
+"""Number the destinations of all batches that one task reads, so that each dictionary of names is decoded once.
 
-Knows: the encoding of a dictionary. Must not know: batches, columns.
+Uses the encoding of a dictionary. Must not import batches or columns.
 """
 
 from __future__ import annotations
@@ -12,26 +12,42 @@ import numpy as np
 from radiator.columns.batches import Ints, Mask
 from radiator.storage.format import DamagedBatch
 
-REMEMBERED_MAX = 1 << 16  # names in dictionaries: a log of many destinations may have another one in each batch
+CACHED_MAX = 1 << 16  # names in dictionaries: a log of many destinations may have a new dictionary in each batch
 
 
 class NameTable:
+    """The destinations that were decoded so far, numbered from 0.
+
+    Attributes:
+        names: The destination of each number.
+    """
+
     def __init__(self) -> None:
         self.names: list[str] = []
         self._ids: dict[str, int] = {}
-        self._at: dict[tuple[bytes, int], int] = {}  # an encoded dictionary, its count -> where its ids begin
+        self._at: dict[tuple[bytes, int], int] = {}  # an encoded dictionary, its count -> position in flat
         self._flat: list[int] = []
         self._made: Ints = np.empty(0, np.int64)
         self._wanted: list[bool] = []
 
     def forget(self) -> None:
-        """Before a chunk, where dictionaries with too many names have gathered; places of earlier chunks mean nothing
-        then. The names stay, as there are no more of them than the store has."""
-        if len(self._flat) > REMEMBERED_MAX:
+        """Drop the cached dictionaries if they have become too many. Call it before a chunk.
+
+        Positions in ``flat`` of earlier chunks are invalid afterwards. The names and their numbers stay.
+        """
+        if len(self._flat) > CACHED_MAX:
             self._at, self._flat, self._made = {}, [], np.empty(0, np.int64)
 
     def place(self, dictionary: bytes, count: int) -> int:
-        """Where the ids of this dictionary's names begin in ``flat``. Raises DamagedBatch."""
+        """Return the position in ``flat`` of the numbers of a dictionary; decode the dictionary if it is new.
+
+        Args:
+            dictionary: The encoded dictionary of a batch.
+            count: The number of names that the batch header declares.
+
+        Raises:
+            DamagedBatch: The dictionary does not fit its length.
+        """
         at = self._at.get((dictionary, count))
         if at is None:
             names = _names(dictionary, count)
@@ -44,12 +60,17 @@ class NameTable:
 
     @property
     def flat(self) -> Ints:
+        """The numbers of the names of all cached dictionaries, one dictionary after another."""
         if len(self._made) < len(self._flat):
             self._made = np.array(self._flat, np.int64)
         return self._made
 
     def wanted(self, wants: Callable[[str], bool]) -> Mask:
-        """By id of a name; each name is asked once, so one NameTable goes with one condition."""
+        """Return a mask by number of the destinations that match. Each destination is tested once per table.
+
+        Args:
+            wants: Returns True for a matching destination. It must be the same in every call.
+        """
         self._wanted += [wants(name) for name in self.names[len(self._wanted) :]]
         return np.array(self._wanted, np.bool_)
 
@@ -61,5 +82,5 @@ def _names(dictionary: bytes, count: int) -> list[str]:
         names.append(dictionary[at + 4 : stop].decode("utf-8", "replace"))
         at = stop
     if at != len(dictionary) or len(names) != count:
-        raise DamagedBatch(f"a batch's dictionary of names does not fit its length: {len(names)} of {count} names")
+        raise DamagedBatch(f"the name dictionary of a batch is damaged: expected {count} names, got {len(names)}")
     return names

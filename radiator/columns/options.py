@@ -1,6 +1,6 @@
-"""What a read is asked for, as values: who parses words into them stands above.
+"""Define the options of a read as values. The Spark source parses texts into them.
 
-Knows: nothing but these values. Instances are immutable and can be pickled.
+Instances are immutable and can be pickled.
 """
 
 from __future__ import annotations
@@ -16,13 +16,21 @@ SPLIT_BYTES_MAX = 512 * MIB  # two seconds of work for one task, if all columns 
 SPLIT_BYTES_MIN = 8 * MIB  # an empty task takes 35 ms of CPU: about as much as this much log
 
 
-EARLIEST, LATEST = -2, -1  # as an offset: what is still there; what comes next
+EARLIEST, LATEST = -2, -1  # as offsets: the first retained record; the end of the log
 
 
 @dataclass(frozen=True)
 class Positions:
-    """Where partitions begin. ``offset`` of all but those in ``offsets``; EARLIEST and LATEST are offsets too. None: as
-    is usual. ``time_ns``: of all, the first record received then or later; ``times_ns``: of some, by name."""
+    """The offsets at which partitions start.
+
+    Attributes:
+        offset: The start of all partitions that ``offsets`` does not name; EARLIEST and LATEST are allowed. None is the
+            default of the reader.
+        offsets: The start of single partitions, by name.
+        time_ns: Start all partitions at the first record received at or after this time, in nanoseconds since the
+            epoch.
+        times_ns: The same for single partitions, by name.
+    """
 
     offset: int | None = None
     offsets: Mapping[str, int] = field(default_factory=dict)
@@ -32,11 +40,24 @@ class Positions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """``path``: a directory, or a URI whose file system takes the arguments ``storage``. ``archive``: where that may be
-    which the log does not have any more. ``selection``: what is wanted, apart from where a stream begins: that is
-    ``begins``. ``start_times_ns`` and ``end_times_ns``: by partition, looked up when the read is planned.
-    ``split_bytes``: how much of the log one task reads, about; None: by size and CPUs. ``tasks_min``: at least so many
-    tasks, as far as the index can cut. ``warn_once``: a directory by which reads know what was told already."""
+    """The options of a read.
+
+    Attributes:
+        path: The path or the URI of the store.
+        selection: The records to return. The start of a stream is in ``begins``.
+        fail_on_data_loss: Raise when records cannot be read; else report them on stderr and continue.
+        pushdown: Use Spark's filters to skip files and batches.
+        rows_per_batch: The maximum number of rows per RecordBatch.
+        split_bytes: The approximate number of bytes of the log per task; None chooses by size and CPUs.
+        storage: The arguments of the file system of a URI.
+        archive: The path or the URI of the archive that may have what the log has lost, or None.
+        tasks_min: The minimum number of tasks, as far as the index allows.
+        begins: The start of a stream.
+        start_times_ns: The start time of partitions, by name; resolved to offsets when the read is planned.
+        end_times_ns: The end time of partitions, by name; resolved to offsets when the read is planned.
+        offsets_per_trigger_max: The maximum number of offsets per batch of a stream, or None.
+        warn_once: A directory that lets several reads print each warning once, or None.
+    """
 
     path: str
     selection: Selection

@@ -1,12 +1,12 @@
-"""Batches without what is not asked for: their columns, or columns and header blocks, one close behind the other.
+"""Read batches without the parts that a query does not need: their columns, or columns and header blocks.
 
-A long batch says in its last bytes what its crc was behind the names and behind the header blocks (PARTIAL_CRCS). So
-what stands before is read and checked, and the rest is left on disk. One ``preadv`` a batch brings the last bytes of
-one and the beginning of the next, which lie side by side; both stay side by side in memory as well.
+The last bytes of a long batch contain the crc after the names and the crc after the header blocks (PARTIAL_CRCS). So
+the first part of the batch can be read and checked while the rest stays on disk. One ``preadv`` per batch reads the
+last bytes of one batch and the start of the next, which are adjacent in the file and stay adjacent in memory.
 
-Knows: headers of batches, ``preadv``. Must not know: what follows from damage, what columns mean.
-Invariant: of each batch that is given, everything up to where ``Reach`` ends has been checked by a crc, and the file
-was long enough for all of it. Where anything does not hold, what is given ends before it: others look at it whole.
+Uses batch headers and ``preadv``.
+Invariant: each returned batch has been checked by a crc up to the end of its ``Reach``, and the file was long enough
+for all of it. At the first batch for which this is not true the result ends, and the caller reads that batch whole.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _FIRST_BYTES = 4096  # of the first batch, whose length is not known
 
 
 class Reach(Enum):
-    """How much of each batch is wanted."""
+    """How much of each batch a query needs."""
 
     COLUMNS = 0
-    HEADERS = 1  # and header blocks
+    HEADERS = 1  # columns and header blocks
     WHOLE = 2
 
 
@@ -48,13 +48,24 @@ _REACHES = {"tags": Reach.HEADERS, "headers": Reach.HEADERS, "body": Reach.WHOLE
 
 
 def reach_of(columns: Iterable[str]) -> Reach:
-    """What these columns of the table are made of."""
+    """Return how much of each batch the given columns need.
+
+    Args:
+        columns: Names of columns of the table.
+    """
     reaches = [_REACHES.get(name, Reach.COLUMNS) for name in columns]
     return max(reaches, key=lambda each: each.value, default=Reach.WHOLE)
 
 
 class Part(NamedTuple):
-    """Batches in memory, where each stands in the file, where there the next one begins, and what has been read."""
+    """Partly read batches.
+
+    Attributes:
+        batches: The batches in memory.
+        places: The position of each batch in the file, in bytes.
+        end: The position in the file at which the next batch begins.
+        bytes_read: The number of bytes that were read.
+    """
 
     batches: Batches
     places: Ints
@@ -63,19 +74,33 @@ class Part(NamedTuple):
 
 
 def read_part(fs: FileSystem, fd: int, position: int, end: int, next_offset: int, reach: Reach) -> Part:
-    """From the batch at ``position`` on, up to one that begins with ``next_offset`` or later, or ends behind ``end``,
-    or has no PARTIAL_CRCS, or is not good. Raises OSError."""
+    """Read batches in part, from the batch at ``position`` on.
+
+    The result ends before a batch that begins at ``next_offset`` or later, ends after ``end``, has no PARTIAL_CRCS, or
+    is not valid.
+
+    Args:
+        fs: The file system.
+        fd: The descriptor of the segment.
+        position: The position of the first batch in the file, in bytes.
+        end: The end of the committed part of the file, in bytes.
+        next_offset: The offset after the last one to read.
+        reach: How much of each batch to read.
+
+    Raises:
+        OSError: The read failed.
+    """
     data = np.empty(PART_BYTES, np.uint8)
     view = data.data
     at: list[int] = []
     places: list[int] = []
     bytes_read = 0
-    start, likely, lead = 0, _FIRST_BYTES, 0  # of the next batch: where it goes, how long, what is read in front of it
+    start, likely, lead = 0, _FIRST_BYTES, 0  # of the next batch: place in data, likely length, bytes read before it
     while True:
         size = max(min(likely, PART_BYTES - start, end - position), 0)
         got = fs.preadv(fd, [view[start - lead : start + size]], position - lead) - lead
         bytes_read += got + lead
-        if lead and (got < 0 or not _holds(view, at[-1], start, reach)):
+        if lead and (got < 0 or not _valid(view, at[-1], start, reach)):
             at.pop()
             position = places.pop()
             break
@@ -100,7 +125,10 @@ def read_part(fs: FileSystem, fd: int, position: int, end: int, next_offset: int
 
 
 def _lengths(view: memoryview, at: int, reach: Reach) -> tuple[int, int, int]:
-    """How long the batch at ``at`` is, how much of it is wanted (0: it has to be looked at whole), its base offset."""
+    """Return the length of a batch, the length of the part to read, and its base offset.
+
+    A length of 0 for the part means that the batch must be read whole.
+    """
     magic, total, _, base_offset, _, _, count, flags, _, names, headers, bodies, _ = HEADER.unpack_from(view, at)
     if magic != MAGIC or not flags & PARTIAL_CRCS or flags & ~KNOWN_FLAGS:
         return 0, 0, 0
@@ -111,7 +139,7 @@ def _lengths(view: memoryview, at: int, reach: Reach) -> tuple[int, int, int]:
     return total, needed + headers if reach is Reach.HEADERS else needed, base_offset
 
 
-def _holds(view: memoryview, at: int, following: int, reach: Reach) -> bool:
-    """Whether what was read of the batch at ``at`` is what was written: its last bytes stand before ``following``."""
+def _valid(view: memoryview, at: int, following: int, reach: Reach) -> bool:
+    """Return True if the crc of the part that was read is correct; its last bytes end at ``following``."""
     end = following - TRAILER.size
     return bool(crc32(view[at + CRC_FROM : end]) == TRAILER.unpack_from(view, end)[reach.value])

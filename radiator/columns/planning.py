@@ -1,16 +1,16 @@
-"""What to read: from options to tasks, touching as little of the files as possible.
+"""Plan a read: convert options to tasks, and read as few files as possible.
 
-For every wanted partition: the end is ``head`` as it is now, the segments are those that hold offsets below it. A
-partition is left out where its list of names says that it holds no wanted destination. A segment is left out, or cut
-at entries of its index, where offsets or receive times (which never fall within a partition) put it outside the
-selection. What remains is cut into equal shares, one for each core as long as that is not too much for one task: a
-task of Spark's costs as much as reading 20 MiB, and ten thousand small partitions are not ten thousand tasks.
+For each matching partition the end is ``head`` as of now, and the segments are those with offsets below the end. A
+partition is left out if its list of names says that it has no matching destination. A segment is left out, or cut at
+entries of its index, if offsets or receive times (which never decrease within a partition) put it outside the
+selection. The rest is cut into equal parts, one for each core as long as that is not too much for one task. A Spark
+task costs as much as reading 20 MiB, so ten thousand small partitions do not become ten thousand tasks.
 
-The index is a cache and is believed only where the batch that it points to says the same. Without an index there is
-less cutting and the same result.
+The index is a cache, and an entry is used only if the batch at its position confirms it. Without an index there is less
+cutting and the same result.
 
-Knows: directories, ``head``, indexes, the first header of a segment. Must not know: columns, pyspark.
-Invariant: every committed record that the selection wants lies in exactly one range.
+Uses directories, ``head``, indexes and the first header of a segment. Must not import pyspark.
+Invariant: every committed record that the selection matches is in exactly one range.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import NamedTuple
 from radiator.columns.files import Place, open_store, shown, together
 from radiator.columns.heads import End, Holdings, absent, ends, stored
 from radiator.columns.log import confirms, index_of, look
-from radiator.columns.moments import offset_at
 from radiator.columns.near import instead
 from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
 from radiator.columns.scan import LostRecords, SegmentRange
 from radiator.columns.selection import HIGH, Selection
+from radiator.columns.times import offset_at
 from radiator.columns.warn import warn
 from radiator.errors import StorageError
 from radiator.limits import KIB
@@ -38,38 +38,58 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment
 from radiator.storage.received import before, since
 
-FILE_COST_BYTES = 64 * KIB  # opening a file is as dear as reading this much
-RECORD_COST_BYTES = 512  # and handing over a record as reading this much: of a compressed log, records are the work
-RECORD_BYTES_MIN = 20  # of columns, which are never compressed: no range has more records than its bytes allow
-RAGGED = 8  # a cut leaves at least this part of a task's share on either side
+FILE_COST_BYTES = 64 * KIB  # opening a file costs as much as reading this many bytes
+RECORD_COST_BYTES = 512  # a record costs as much as reading this many bytes; it dominates in compressed logs
+RECORD_BYTES_MIN = 20  # the uncompressed columns of a record: they limit the records in a range
+RAGGED = 8  # a cut leaves at least 1/8 of a task on either side
 NOWHERE = (-1, 0)
 
-Spots = Mapping[tuple[str, int], tuple[int, int]]  # (partition, offset) -> (segment base, position), as a head said
+Spots = Mapping[tuple[str, int], tuple[int, int]]  # (partition, offset) -> (segment base, position), from a head file
 
 
 def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
-    """One tuple of ranges per task, of a read as of now. ``options`` are resolved. Raises StorageError if the store is
-    missing or cannot hold what is asked for."""
+    """Plan a read of the store as of now.
+
+    Args:
+        options: The options of the read, after ``resolved``.
+
+    Returns:
+        The ranges of each task.
+
+    Raises:
+        NoStore: There is no store at ``options.path``.
+        StorageError: The store cannot be read, or does not have an offset or a partition that the options name.
+        LostRecords: Retention has removed offsets that the options name.
+    """
     place = open_store(options.path, options.storage)
     fs = look(place)
     found = ends(Place(fs, place.root))
     _check_bounds(options, found)
     selection, holdings = options.selection, Holdings(fs)
-    held = {
+    matching = {
         name
         for name, end in found.items()
         if selection.wants_partition(name)
         if not selection.destinations or holdings.may_hold(name, end, selection.wants_destination)
     }
-    # A list of names may have been made anew of what was left: of what is gone it says nothing.
-    names = [name for name in found if name in held or (selection.wants_partition(name) and name in selection.starts)]
+    # A list of names may have been rebuilt after retention, so it does not have the destinations of removed records.
+    named = {name for name in found if selection.wants_partition(name) and name in selection.starts}
+    names = [name for name in found if name in matching or name in named]
     logs = together(fs, lambda name: stored(fs, name, found[name]), names)
     missing = [(piece,) for log in logs for piece in removed(log, options)]
-    return [*missing, *plan_logs(fs, [log for log in logs if log.name in held], options)]
+    return [*missing, *plan_logs(fs, [log for log in logs if log.name in matching], options)]
 
 
 def resolved(options: ReadOptions) -> ReadOptions:
-    """With offsets for what was said as moments of single partitions. Raises StorageError."""
+    """Return the options with the times of single partitions converted to offsets.
+
+    Args:
+        options: The options of the read.
+
+    Raises:
+        NoStore: There is no store at ``options.path``.
+        StorageError: The store cannot be read, or does not have a partition that the options name.
+    """
     if not options.start_times_ns and not options.end_times_ns:
         return options
     place, selection = open_store(options.path, options.storage), options.selection
@@ -88,7 +108,16 @@ def resolved(options: ReadOptions) -> ReadOptions:
 
 
 def plan_logs(fs: FileSystem, logs: Iterable[StoredPartition], options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
-    """As ``plan``, of these partitions."""
+    """Plan a read of the given partitions.
+
+    Args:
+        fs: The file system of the store.
+        logs: The partitions with their segments.
+        options: The options of the read.
+
+    Returns:
+        The ranges of each task.
+    """
     uncut = 0 if options.tasks_min > 1 else (options.split_bytes or SPLIT_BYTES_MIN) // RAGGED
     logs = list(logs)
     found = together(fs, lambda log: _segments(fs, log, options.selection), logs)
@@ -101,8 +130,18 @@ def plan_logs(fs: FileSystem, logs: Iterable[StoredPartition], options: ReadOpti
 def plan_pieces(
     fs: FileSystem, pieces: Iterable[tuple[StoredPartition, Selection]], spots: Spots
 ) -> list[list[SegmentRange]]:
-    """Where each of these is found: the ranges may hold more, which the selection leaves out when they are read.
-    ``spots`` saves the look at an index."""
+    """Find the ranges of segments for pieces of partitions.
+
+    The ranges may contain more records than the pieces; the selection excludes those when the ranges are read.
+
+    Args:
+        fs: The file system of the store.
+        pieces: Partitions with their segments, each with a selection.
+        spots: Known positions of offsets, which save the use of an index.
+
+    Returns:
+        The ranges of each piece.
+    """
     pieces = list(pieces)
     segments = together(fs, lambda piece: _segments(fs, *piece), pieces)
     wanted = [
@@ -118,7 +157,24 @@ def plan_pieces(
 
 
 def snapshot(path: str, storage: Mapping[str, str] | None = None) -> dict[str, int]:
-    """The end of every partition as of now: what ``ending_offsets`` takes, so that several reads see the same."""
+    """Return the end offset of every partition as of now.
+
+    Pass it as the option ``ending_offsets`` to several reads, so that all of them see the same records.
+
+    Args:
+        path: The path or the URI of the store.
+        storage: The arguments of the file system of a URI.
+
+    Raises:
+        NoStore: There is no store at ``path``.
+        ConfigError: ``storage`` was given for a local path.
+        StorageError: The store cannot be read.
+
+    Example:
+        With a store in ``data``::
+
+            ends = snapshot("data")  # {"/topic/orders": 1200, ...}
+    """
     return {name: end.next_offset for name, end in ends(open_store(path, storage)).items()}
 
 
@@ -127,7 +183,7 @@ def _check_bounds(options: ReadOptions, found: dict[str, End]) -> None:
     for option, bounds in (("startingOffsets", selection.starts), ("endingOffsets", selection.ends or {})):
         for name, offset in bounds.items():
             end = _known(option, name, options, found)
-            if end.next_offset < offset and (bounds is selection.starts or offset < HIGH):  # an end may be open
+            if end.next_offset < offset and (bounds is selection.starts or offset < HIGH):  # HIGH is no limit
                 raise StorageError(
                     f"option {option}: partition {name!r} ends at offset {end.next_offset}, got {offset}: "
                     "this is another store, or an older copy of it"
@@ -135,8 +191,20 @@ def _check_bounds(options: ReadOptions, found: dict[str, End]) -> None:
 
 
 def removed(log: StoredPartition, options: ReadOptions) -> Iterator[SegmentRange]:
-    """Offsets that the user named for a partition must be there, or records would be left out in silence. With an
-    archive they are a range like others: that its segment is gone is found by who reads it."""
+    """Check that the offsets which the user named for a partition still exist.
+
+    With an archive the missing offsets are planned as ranges, and the reader takes them from the archive.
+
+    Args:
+        log: The partition with its segments.
+        options: The options of the read.
+
+    Yields:
+        A range without a segment for each gap, if the options name an archive.
+
+    Raises:
+        LostRecords: Offsets are missing, ``fail_on_data_loss`` is set and there is no archive.
+    """
     selection = options.selection
     low, high = selection.offsets_of(log.name)
     if log.name not in selection.starts:
@@ -147,14 +215,21 @@ def removed(log: StoredPartition, options: ReadOptions) -> Iterator[SegmentRange
         if options.archive is not None:
             yield gone(log.name, log.directory, first, following)
             continue
-        told = f"partition {log.name!r}: offsets {first} to {following - 1} have been removed by retention"
+        loss = f"partition {log.name!r}: offsets {first} to {following - 1} have been removed by retention"
         if options.fail_on_data_loss:
-            raise LostRecords(f'{told}; to start with what is left: option("failOnDataLoss", "false")')
-        warn(f"skipped: {told}", options.warn_once)
+            raise LostRecords(f'{loss}; to start with what is left: option("failOnDataLoss", "false")')
+        warn(f"skipped: {loss}", options.warn_once)
 
 
 def gone(partition: str, directory: str, first: int, following: int) -> SegmentRange:
-    """A range of which no segment is there: who reads it finds that, and asks the archive."""
+    """Return a range whose segment does not exist, so that the reader asks the archive for it.
+
+    Args:
+        partition: The name of the partition.
+        directory: The directory of the partition.
+        first: The first offset.
+        following: The offset after the last one.
+    """
     return SegmentRange(partition, layout.segment_path(directory, first), 0, 0, first, following)
 
 
@@ -166,7 +241,7 @@ def _known(option: str, name: str, options: ReadOptions, found: dict[str, End]) 
 
 
 def _segments(fs: FileSystem, log: StoredPartition, selection: Selection) -> Sequence[StoredSegment]:
-    """Those that can hold a wanted record."""
+    """Return the segments that can contain a matching record."""
     low, high = selection.offsets_of(log.name)
     if low >= high or selection.receive_low_ns >= selection.receive_high_ns:
         return ()
@@ -181,30 +256,32 @@ def _segments(fs: FileSystem, log: StoredPartition, selection: Selection) -> Seq
 class _Cut(NamedTuple):
     segment: StoredSegment
     range: SegmentRange
-    inside: list[IndexEntry] | None  # where it can be cut further; None: its index has not been asked yet
+    inside: list[IndexEntry] | None  # entries at which it can be cut further; None: the index is not loaded yet
 
 
 def _cut(
     fs: FileSystem, partition: str, segment: StoredSegment, selection: Selection, spots: Spots, uncut: int
 ) -> _Cut:
-    """The segment without what its index shows to lie outside the selection; one that is wanted as it is may leave its
-    index alone. Fewer than ``uncut`` bytes will not be cut any further."""
+    """Cut off the parts of a segment that its index shows to be outside the selection.
+
+    The index is not loaded for a segment that is read whole. A range of fewer than ``uncut`` bytes is not cut further.
+    """
     low, high = selection.offsets_of(partition)
-    if not segment.size_bytes:  # gone since it was listed
+    if not segment.size_bytes:  # removed after the listing
         low, high = max(low, segment.base_offset), min(high, segment.end_offset)
         return _Cut(segment, SegmentRange(partition, segment.path, 0, 0, low, high), [])
     whole = SegmentRange(partition, segment.path, 0, segment.size_bytes, segment.base_offset, segment.end_offset)
-    told = whole
+    located = whole
     if (place := spots.get((partition, low), NOWHERE))[0] == segment.base_offset:
-        told = replace(told, start=place[1], first_offset=low)
+        located = replace(located, start=place[1], first_offset=low)
     if (place := spots.get((partition, high), NOWHERE))[0] == segment.base_offset:
-        told = replace(told, end=place[1], next_offset=high)
-    exact = told.first_offset >= low and told.next_offset <= high and not selection.by_time
-    if exact:  # nothing that the index could cut off
-        return _Cut(segment, told, [] if told.end - told.start < uncut else None)
+        located = replace(located, end=place[1], next_offset=high)
+    exact = located.first_offset >= low and located.next_offset <= high and not selection.by_time
+    if exact:  # the index could cut off nothing
+        return _Cut(segment, located, [] if located.end - located.start < uncut else None)
     entries = index_of(fs, segment)
-    # Offsets and times both rise, so what lies before the selection is a prefix of the entries, what lies behind it a
-    # suffix. The first wanted record stands behind the last entry of the prefix, the last one before the suffix.
+    # Offsets and times both increase. So the entries before the selection are a prefix, and those after it a suffix.
+    # The first matching record comes after the last entry of the prefix, the last one before the suffix.
     start, end = 0, len(entries)
     while start < end and (
         entries[start].base_offset <= low or entries[start].min_receive_ns < selection.receive_low_ns
@@ -214,12 +291,12 @@ def _cut(
         entries[end - 1].base_offset >= high or entries[end - 1].min_receive_ns >= selection.receive_high_ns
     ):
         end -= 1
-    wanted = told
-    if told.first_offset == whole.first_offset:
+    wanted = located
+    if located.first_offset == whole.first_offset:
         first = next((entry for entry in reversed(entries[:start]) if confirms(fs, segment, entry)), None)
         if first:
             wanted = replace(wanted, start=first.position, first_offset=first.base_offset)
-    if told.next_offset == whole.next_offset:
+    if located.next_offset == whole.next_offset:
         last = next((entry for entry in entries[end:] if confirms(fs, segment, entry)), None)
         if last:
             wanted = replace(wanted, end=last.position, next_offset=last.base_offset)
@@ -227,7 +304,7 @@ def _cut(
 
 
 def _count(total: int, options: ReadOptions) -> int:
-    """How many tasks."""
+    """Return the number of tasks."""
     if options.split_bytes is not None:
         count = -(-total // options.split_bytes)
     else:
@@ -236,14 +313,16 @@ def _count(total: int, options: ReadOptions) -> int:
 
 
 def _record_cost(wanted: SegmentRange) -> int:
-    """Of an offset, in bytes; less where most of its offsets cannot be there any more."""
+    """Return the cost of an offset in bytes; less if most of the offsets of the range cannot exist any more."""
     offsets, size = wanted.next_offset - wanted.first_offset, wanted.end - wanted.start
     return min(RECORD_COST_BYTES, RECORD_COST_BYTES * size // (RECORD_BYTES_MIN * offsets)) if offsets else 0
 
 
 class _Line:
-    """All ranges, one behind the other by what they cost, in bytes; it is cut into equal parts. Who says how many bytes
-    a task shall have is taken at the word: there records cost nothing."""
+    """All ranges, concatenated and measured by their cost in bytes, to be cut into equal parts.
+
+    With the option ``split_bytes`` records cost nothing, so that a task gets the bytes that the user asked for.
+    """
 
     def __init__(self, cuts: Sequence[_Cut], options: ReadOptions) -> None:
         self._cuts = cuts
@@ -259,16 +338,18 @@ class _Line:
         self.ragged = 0 if options.tasks_min > 1 else self.total // self.count // RAGGED
 
     def border(self, number: int) -> int:
-        """Where task ``number``, counted from 1, should end."""
+        """Return the position at which task ``number``, counted from 1, should end."""
         return self.total * number // self.count
 
     def passed(self, place: int) -> int:
-        """How many tasks should have ended before ``place``; the last one ends nowhere before the end."""
+        """Return the number of tasks that should end before ``place``; the last task ends at the end."""
         return min(place * self.count // self.total, self.count - 1)
 
     def cuttable(self, fs: FileSystem, at: int) -> _Cut:
-        """The cut of this number, with its index if a border falls into it: a store of terabytes has many more indexes
-        than borders."""
+        """Return the cut with this number; load its index if a task should end inside it.
+
+        A store of terabytes has many more indexes than tasks.
+        """
         cut = self._cuts[at]
         if cut.inside is not None:
             return cut
@@ -279,10 +360,13 @@ class _Line:
 
 
 def _tasks(fs: FileSystem, cuts: Iterable[_Cut], line: _Line) -> Iterator[tuple[SegmentRange, ...]]:
-    """The parts of the line: cut at the entry of an index behind each border, or between two ranges where a range that
-    crosses the border has no entries, or would be cut near one of its ends."""
+    """Yield the tasks.
+
+    A task ends at the first index entry after its border, or between two ranges if the range that crosses the border
+    has no entries, or would be cut near one of its ends.
+    """
     task: list[SegmentRange] = []
-    number = 1  # of the task that is being filled
+    number = 1  # of the current task
     for cut, begin, cost, each in zip(cuts, line.begins, line.costs, line.record_costs, strict=False):
         inside = cut.inside or []
         if task and begin + (min(line.ragged, cost // 2) if inside else cost // 2) >= line.border(number):

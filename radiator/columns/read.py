@@ -1,6 +1,6 @@
-"""Ranges of segments to RecordBatches: scan and decode, joined; what is lost may come from elsewhere.
+"""Convert ranges of segments to RecordBatches: scan and decode, combined.
 
-Knows: scan, decode. Must not know: who planned the ranges, Spark.
+Must not import planning or Spark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
 from radiator.columns.warn import warn
 
 Lose = Callable[[Loss], None]
-Instead = Callable[[Loss, Lose], Iterator[pa.RecordBatch]]  # what else has of a loss; the rest is told to the second
+Instead = Callable[[Loss, Lose], Iterator[pa.RecordBatch]]  # yields records from another source, reports the rest
 
 
 def read(
@@ -27,21 +27,35 @@ def read(
     counters: Counters,
     instead: Instead | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task. ``counters`` is filled as it goes."""
+    """Yield the rows of one task.
+
+    Args:
+        ranges: The ranges of segments, as ``planning.plan`` returns them.
+        options: The options of the read.
+        schema: The columns to return, as ``schema.arrow_schema`` returns them.
+        counters: Counts the bytes, batches and rows during the read.
+        instead: Yields the records of a loss from another source, and reports the rest to its second argument. None
+            reports every loss.
+
+    Raises:
+        LostRecords: Records cannot be read, and ``options.fail_on_data_loss`` is set.
+        StorageError: A segment cannot be read.
+        UnknownVersion: A batch was written by a newer radiator.
+    """
     losses: list[Loss] = []
 
     def note(loss: Loss) -> None:
         low, high = options.selection.offsets_of(loss.partition)
-        if loss.following > low and loss.first < high:  # else nobody asked for them
+        if loss.following > low and loss.first < high:  # else the selection excludes them
             losses.append(loss) if instead is not None else lose(loss)
 
     def lose(loss: Loss) -> None:
         if loss.removed and loss.partition not in options.selection.starts:
-            return  # nobody has named these offsets: a read that is planned now would begin behind them
+            return  # the user named no start offset, and a read that is planned now would begin after these
         if options.fail_on_data_loss:
             raise LostRecords(
-                f'{loss}. To read everything else: option("failOnDataLoss", "false"); '
-                "to see what is left of it: radiator dump"
+                f'{loss}. To read all other records: option("failOnDataLoss", "false"); '
+                "to inspect the file: radiator dump"
             )
         warn(f"skipped: {loss}", options.warn_once)
 
@@ -54,7 +68,7 @@ def read(
         return lambda found: note(Loss(of.partition, of.path, *found))
 
     fs = open_store(options.path, options.storage).fs
-    # Where damage is skipped, every query has to skip the same: then each batch is judged by all of it.
+    # With failOnDataLoss off, all queries must skip the same batches, so each batch is read and checked whole.
     reach = reach_of(schema.names) if options.fail_on_data_loss else Reach.WHOLE
     decoder: Decoder | None = None
     partition = None

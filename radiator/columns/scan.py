@@ -1,19 +1,19 @@
-"""From a range of a segment file to chunks of good batches; what is not good is told as a ``Loss``.
+"""Read a range of a segment file as chunks of valid batches, and report the rest as a ``Loss``.
 
-The file is read in large pieces and walked by the length chain: magic, length, crc, and that the offsets follow one
-another: each batch covers what comes behind the one before it. The bytes are read with ``preadv``, not mapped: a file
-that gets shorter under us is a short read, not a SIGBUS.
+The file is read in large pieces, and walked by the chain of lengths. The walk checks magic, length, crc, and that the
+offsets follow one another. The bytes are read with ``preadv`` and not mapped: if the file becomes shorter, that is a
+short read and not a SIGBUS.
 
-The broker may rewrite a sealed segment after a range of it was planned: offsets hold, positions do not. So a range is
-taken by its positions only as long as everything fits: the batch at its start is the one that was planned (by offset
-and salt), and each further one follows. Where something does not, the rest is read again by its offsets, from the start
-of the file. Only there is anything called lost: the walk goes on at the batch that ``storage.segment`` finds behind the
-damage, as all readers do, and reports the offsets in between; it never trusts a length or an offset that no crc covers.
-What a batch covers and does not hold was removed on purpose: no loss.
+The broker may rewrite a sealed segment after a range of it was planned. Offsets stay valid then, positions do not. So a
+range is read by positions only while everything fits: the batch at its start is the planned one (by offset and salt),
+and each next batch follows. Otherwise the rest is read again by offsets, from the start of the file. Only that second
+read reports losses. It continues at the batch that ``storage.segment`` finds after the damage, as all readers do, and
+reports the offsets before it. A length or an offset without a correct crc is never used. Offsets that a batch covers
+without a record were removed on purpose and are not a loss.
 
-Knows: the header of a batch. Must not know: where files lie, columns, Spark, who planned the range.
-Invariant: the records of the yielded batches, as far as each chunk says that they count, what was removed on purpose,
-and the reported losses together are exactly the offsets of the range.
+Uses batch headers. Must not import columns, Spark or planning.
+Invariant: the records of the yielded batches (inside the offsets of each chunk), the records removed on purpose, and
+the reported losses together are exactly the offsets of the range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from radiator.columns.batches import Batches, Bytes
 from radiator.columns.checksum import crc32
 from radiator.columns.decode import Counters
 from radiator.columns.files import REMOTE_CHUNK_BYTES, RemoteFiles, remedy
-from radiator.columns.joint import small_batches
+from radiator.columns.joint_crc import small_batches
 from radiator.columns.partial import Reach, read_part
 from radiator.errors import StorageError
 from radiator.limits import MIB
@@ -51,19 +51,30 @@ from radiator.storage.format import (
 from radiator.storage.reader import removed_on_purpose
 from radiator.storage.segment import Window, base_of, find_batch
 
-REMOVED = "retention has removed it, or all in it was settled, since this read was planned"
-NOT_REMOVED = "the broker has not removed it: it removes the oldest ones first, and never the last"
-CHUNK_BYTES = 8 * MIB  # 32 k rows of 200 B; of 4 MiB all columns take a tenth more CPU, of 16 no less, and more memory
+REMOVED = "the broker removed it after this read was planned (retention, or all its messages were settled)"
+NOT_REMOVED = "the broker did not remove it: it removes the oldest segments first, and never the last"
+CHUNK_BYTES = 8 * MIB  # 32 k rows of 200 B; 4 MiB cost a tenth more CPU, 16 MiB save none and use more memory
 
 
 class LostRecords(StorageError):
-    """Records that were asked for cannot be read: damaged, or removed. ``str()`` says which, and how to go on."""
+    """Records cannot be read: they are damaged, or were removed.
+
+    ``str()`` says which, and how to continue.
+    """
 
 
 @dataclass(frozen=True)
 class SegmentRange:
-    """The offsets from ``first_offset`` up to, not including, ``next_offset`` of one segment. When this was planned
-    they were whole batches from ``start`` to ``end``. Offsets that the file does not cover are a loss."""
+    """A range of offsets of one segment. Offsets that the file does not cover are a loss.
+
+    Attributes:
+        partition: The name of the partition.
+        path: The path of the segment.
+        start: The position of the first batch when the range was planned, in bytes.
+        end: The position after the last batch when the range was planned, in bytes.
+        first_offset: The first offset.
+        next_offset: The offset after the last one.
+    """
 
     partition: str
     path: str
@@ -74,8 +85,17 @@ class SegmentRange:
 
 
 class Loss(NamedTuple):
-    """Offsets ``first`` to ``following - 1`` of a partition cannot be read. ``removed``: the broker has removed them on
-    purpose, with their segment."""
+    """Offsets of a partition that cannot be read.
+
+    Attributes:
+        partition: The name of the partition.
+        path: The path of the segment.
+        position: The position of the damage in the segment, in bytes.
+        first: The first offset.
+        following: The offset after the last one.
+        reason: Why the offsets cannot be read, for messages.
+        removed: True if the broker removed them on purpose, with their segment.
+    """
 
     partition: str
     path: str
@@ -92,8 +112,14 @@ class Loss(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The good batches of a piece of the file. Of their records those count that have an offset from ``low`` up to, not
-    including, ``high``. ``place_of``: where what stands somewhere in the piece is in the file."""
+    """The valid batches of a piece of the file.
+
+    Attributes:
+        batches: The batches.
+        low: The first offset to return.
+        high: The offset after the last one to return.
+        place_of: Returns the position in the file for a position in the piece, in bytes.
+    """
 
     batches: Batches
     low: int
@@ -108,15 +134,27 @@ def scan(
     fs: FileSystem | None = None,
     reach: Reach = Reach.WHOLE,
 ) -> Iterator[Chunk]:
-    """``on_loss`` may raise; if it returns, the scan goes on behind the loss. ``reach``: the chunks need not hold more
-    of each batch than this, and damage behind it may go unseen. Of remote files batches are read whole."""
+    """Yield the valid batches of a range as chunks.
+
+    Args:
+        wanted: The range.
+        on_loss: Called for each loss. It may raise; if it returns, the scan continues after the loss.
+        counters: Counts the bytes and batches.
+        fs: The file system; None is the local one.
+        reach: The part of each batch that the chunks must contain. Damage after it may go undetected. Batches of remote
+            files are read whole.
+
+    Raises:
+        StorageError: The file cannot be read.
+        UnknownVersion: A batch was written by a newer radiator.
+    """
     fs = fs or FileSystem()
     chunk_bytes = REMOTE_CHUNK_BYTES if isinstance(fs, RemoteFiles) else CHUNK_BYTES
     try:
         fd = fs.open_read(wanted.path)
     except FileNotFoundError:
         removed = removed_on_purpose(fs, wanted.path)
-        reason = "its segment is gone; " + (REMOVED if removed else NOT_REMOVED)
+        reason = "the segment file does not exist; " + (REMOVED if removed else NOT_REMOVED)
         offsets = wanted.first_offset, wanted.next_offset
         on_loss(Loss(wanted.partition, wanted.path, wanted.start, *offsets, reason, removed))
         return
@@ -137,11 +175,11 @@ class _Walk:
     ) -> None:
         self.fs, self.fd, self.wanted, self.on_loss, self.counters = fs, fd, wanted, on_loss, counters
         self.position, self.expected = wanted.start, wanted.first_offset
-        self.low = wanted.first_offset  # what lies below is not wanted, or was yielded before the way was lost
+        self.low = wanted.first_offset  # offsets below are outside the range, or were yielded before a restart
         size = fs.size(fd)
         self.end = min(wanted.end, size)
-        self.by_offset = not wanted.start and wanted.end >= size  # nothing else could be read than what was planned
-        self.window = Window(fs, fd, path=wanted.path)  # for a look at single batches; it knows their salts
+        self.by_offset = not wanted.start and wanted.end >= size  # the range is the whole file: no need to restart
+        self.window = Window(fs, fd, path=wanted.path)  # reads single batches, and has the salts of the segment
 
     def chunks(self, chunk_bytes: int, reach: Reach) -> Iterator[Chunk]:
         wanted, need = self.wanted, 0
@@ -165,7 +203,7 @@ class _Walk:
             need = 0
             if self.expected >= wanted.next_offset:
                 break
-            if reason is None:  # the piece ends inside a batch, or the range ends
+            if reason is None:  # the piece ends inside a batch, or at the end of the range
                 need = self._length_at(data, stopped)
             elif self.by_offset:
                 self._resume(reason)
@@ -175,7 +213,7 @@ class _Walk:
             self._lose(wanted.next_offset, "the file ends before them")
 
     def _part(self, reach: Reach) -> Chunk | None:
-        """The next batches that can be read in part, if there are any."""
+        """Return the next batches that can be read in part, or None."""
         found = read_part(self.fs, self.fd, self.position, self.end, self.wanted.next_offset, reach)
         at, places = found.batches.at, found.places
         if not len(at):
@@ -196,7 +234,7 @@ class _Walk:
         return header.base_offset == self.expected and (not self.window.salts or header.salt in self.window.salts)
 
     def _start_over(self) -> None:
-        """By offsets: the file is not, or not here, what it was when this was planned."""
+        """Read the rest by offsets, because the file has changed since the range was planned."""
         self.low = max(self.low, self.expected)
         self.position, self.expected = 0, base_of(self.wanted.path)
         self.end = self.fs.size(self.fd)
@@ -210,14 +248,16 @@ class _Walk:
         return data[: got & ~7]
 
     def _length_at(self, data: Bytes, at: int) -> int:
-        """What the batch at ``at``, which this piece does not hold whole, says of its length."""
+        """Return the length that the incomplete batch at ``at`` declares."""
         if len(data) - at < HEADER_BYTES:
             return 0
         return int(PREFIX.unpack_from(data.data, at)[1])
 
     def _walk(self, data: Bytes, whole: bool) -> tuple[Batches, int, str | None]:
-        """The good batches, where the walk stopped, and why if the batch there is not good. ``whole``: more
-        of the range may follow this piece, so a batch that it does not hold whole may be a good one."""
+        """Return the valid batches, the position where the walk stopped, and the reason if that batch is not valid.
+
+        ``whole`` says that more of the range may follow this piece, so an incomplete batch at its end may be valid.
+        """
         view, size, unpack = data.data, len(data), PREFIX.unpack_from
         small, at = small_batches(data)
         found: list[int] = []
@@ -237,8 +277,7 @@ class _Walk:
     def _in_order(
         self, data: Bytes, batches: Batches, stopped: int, reason: str | None
     ) -> tuple[Batches, int, str | None]:
-        """Cuts them before the first whose offset does not follow, whose flags we do not know, or whose lengths do not
-        add up."""
+        """Cut the batches before the first one with an unexpected offset, unknown flags or inconsistent lengths."""
         at, base = batches.at, batches.base_offset
         after = base + batches.count
         fit = ((batches.flags & ~KNOWN_FLAGS) == 0) & batches.fit()
@@ -247,7 +286,7 @@ class _Walk:
             after[sparse] = [self._after_sparse(data, place) for place in at[sparse].tolist()]
         expected = np.concatenate([[self.expected], after[:-1]])
         good = (base == expected) & fit
-        last = int(np.argmax(expected >= self.wanted.next_offset)) or len(at)  # the range ends before this one
+        last = int(np.argmax(expected >= self.wanted.next_offset)) or len(at)  # the range ends before this batch
         first = len(at) if good.all() else int(np.argmin(good))
         taken = min(first, last)
         self.counters.batches_checked += taken
@@ -256,7 +295,7 @@ class _Walk:
         if taken < len(at):
             stopped, reason = int(at[taken]), None
             if first < last:
-                reason = f"a batch of offset {base[first]} stands where offset {expected[first]} was expected"
+                reason = f"expected a batch with offset {expected[first]}, got offset {base[first]}"
                 if not fit[first]:
                     reason = self._why(data.data, int(at[first]), whole=False)
         return batches.only(slice(taken)), stopped, reason
@@ -264,14 +303,17 @@ class _Walk:
     @staticmethod
     def _after_sparse(data: Bytes, at: int) -> int:
         header = decode_header(data.data, at)
-        deltas = (4 * header.records + 7) & ~7  # the last of the columns
+        deltas = (4 * header.records + 7) & ~7  # the size of the last column
         last = at + HEADER_BYTES + columns_len(header.records, header.flags) - deltas + 4 * (header.records - 1)
         return header.base_offset + int(data[last : last + 4].view("<u4")[0]) + 1
 
     @staticmethod
     def _why(view: memoryview, at: int, whole: bool) -> str | None:
-        """In words, by the codec itself; None if the batch goes on behind this piece. Raises UnknownVersion for a
-        batch of a newer radiator."""
+        """Return the reason why a batch is not valid, or None if it continues after this piece.
+
+        Raises:
+            UnknownVersion: A newer radiator wrote the batch.
+        """
         try:
             header = decode_header(view, at)
             if whole and at + header.total_len > len(view):
@@ -279,18 +321,20 @@ class _Walk:
             check(view, at, header)
         except DamagedBatch as error:
             return str(error)
-        return "the batch does not hold"
+        return "the batch is damaged"
 
     def _resume(self, reason: str) -> None:
-        """Moves to the next good batch of the range, and reports what lies before it. That may be the very batch where
-        the walk stopped: if it is good, and only those before it are missing."""
+        """Move to the next valid batch of the range, and report the offsets before it as lost.
+
+        That may be the batch at which the walk stopped: if it is valid, only the offsets before it are missing.
+        """
         damaged, at = self.position, self.position
         while found := find_batch(self.window, at, self.end, self.expected):
             self.position, header = found
             if header.base_offset < self.wanted.next_offset:
                 self._lose(header.base_offset, reason, damaged)
                 return
-            at = self.position + header.total_len  # of another place, or left over from a sync that failed
+            at = self.position + header.total_len  # a batch that was left by a failed sync, or belongs elsewhere
         self.position = self.end
         self._lose(self.wanted.next_offset, reason, damaged)
 

@@ -1,8 +1,6 @@
-"""The columns of the table, in one place, as Arrow types.
+"""Define the columns of the table as Arrow types.
 
-``COLUMNS`` is the whole table; the Spark source, the archive, documents and tests iterate over it.
-
-Knows: names and types. Must not know: files, pyspark.
+``COLUMNS`` is the whole table. The Spark source, the archive, the documentation and the tests iterate over it.
 """
 
 from __future__ import annotations
@@ -14,6 +12,15 @@ import pyarrow as pa
 
 
 class Column(NamedTuple):
+    """A column of the table.
+
+    Attributes:
+        name: The name of the column.
+        type: The Arrow type.
+        nullable: True if a value may be null.
+        meaning: The description for the documentation.
+    """
+
     name: str
     type: pa.DataType
     nullable: bool
@@ -43,6 +50,17 @@ BY_NAME = {column.name: column for column in COLUMNS}
 
 
 def arrow_schema(names: Iterable[str] | None = None) -> pa.Schema:
-    """The schema of these columns, in this order; of all of them without ``names``. Raises KeyError."""
+    """Return the Arrow schema of the given columns, in their order.
+
+    Args:
+        names: Names of columns; None returns all columns.
+
+    Raises:
+        KeyError: A column does not exist.
+
+    Example:
+        >>> arrow_schema(["offset"])
+        offset: int64 not null
+    """
     chosen = BY_NAME if names is None else names
     return pa.schema([pa.field(name, BY_NAME[name].type, BY_NAME[name].nullable) for name in chosen])

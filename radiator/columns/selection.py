@@ -1,11 +1,12 @@
-"""Which records a read wants: a conjunction of small conditions, in a form that can be tested early and cheaply.
+"""Select the records of a read: a conjunction of simple conditions that can be tested early and cheaply.
 
-Conditions on text (destination, partition) are tested once per distinct name; those on offsets and receive times are
-ranges, so the planner can cut segments by its index and the decoder can drop whole batches by their header. Options
-and pushed filters both end here. Bounds are half open: ``low <= value < high``.
+Conditions on text (destination, partition) are tested once per distinct name. Conditions on offsets and receive times
+are ranges, so that planning can cut segments by their index, and the decoder can drop whole batches by their header.
+Options and Spark's filters are both converted to a selection. Ranges are half-open: ``low <= value < high``.
 
-Knows: names, offsets, times. Must not know: pyspark, files. Instances are immutable and can be pickled.
-Invariant: a selection only ever narrows; a record is in it exactly if every condition holds for it.
+Must not import pyspark or files. Instances are immutable and can be pickled.
+Invariant: a method of a selection returns a selection that is equal or narrower; a record matches if every condition is
+true.
 """
 
 from __future__ import annotations
@@ -16,18 +17,29 @@ from functools import lru_cache
 
 from radiator.routing.pattern import PatternSet, parse_list
 
-LOW, HIGH = -(1 << 63), (1 << 63) - 1  # of an i64; no record has HIGH as offset or time
+LOW, HIGH = -(1 << 63), (1 << 63) - 1  # the range of an i64; no record has HIGH as offset or time
 
 
 @dataclass(frozen=True)
 class NameCondition:
-    """One condition on a destination or a partition name. ``kind`` is a key of ``_TESTS``."""
+    """One condition on the name of a destination or a partition.
+
+    Attributes:
+        kind: ``in``, ``pattern``, ``starts``, ``ends`` or ``contains``.
+        values: The names, patterns or parts of names; one of them must match.
+        negated: True to select the names that do not match.
+    """
 
     kind: str
     values: tuple[str, ...]
     negated: bool = False
 
     def matches(self, name: str) -> bool:
+        """Return True if the condition is true for a name.
+
+        Args:
+            name: The name of a destination or a partition.
+        """
         return _TESTS[self.kind](name, self.values) != self.negated
 
 
@@ -47,31 +59,78 @@ _TESTS: dict[str, Callable[[str, tuple[str, ...]], bool]] = {
 
 @dataclass(frozen=True)
 class Selection:
+    """The conditions of a read. Without arguments it selects all records.
+
+    Attributes:
+        destinations: Conditions on the destination; all must be true.
+        partitions: Conditions on the name of the partition; all must be true.
+        offset_low: The first offset.
+        offset_high: The offset after the last one.
+        receive_low_ns: The first receive time, in nanoseconds since the epoch.
+        receive_high_ns: The receive time after the last one, in nanoseconds since the epoch.
+        starts: The first offset of single partitions, by name; ``offset_low`` is in effect too.
+        ends: If given, only these partitions are read, each up to its end (exclusive).
+
+    Example:
+        >>> Selection().destination("pattern", "/topic/flights.*").offsets(low=10).offset_low
+        10
+    """
+
     destinations: tuple[NameCondition, ...] = ()
     partitions: tuple[NameCondition, ...] = ()
     offset_low: int = LOW
     offset_high: int = HIGH
     receive_low_ns: int = LOW
     receive_high_ns: int = HIGH
-    starts: Mapping[str, int] = field(default_factory=dict)  # per partition, over and above offset_low
-    ends: Mapping[str, int] | None = None  # if given: only these partitions, each below its end
+    starts: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, int] | None = None
 
     def destination(self, kind: str, *values: str, negated: bool = False) -> Selection:
+        """Return a selection with one more condition on the destination.
+
+        Args:
+            kind: The kind of condition, see ``NameCondition``.
+            *values: The names, patterns or parts of names.
+            negated: True to select the destinations that do not match.
+        """
         return replace(self, destinations=(*self.destinations, NameCondition(kind, values, negated)))
 
     def partition(self, kind: str, *values: str, negated: bool = False) -> Selection:
+        """Return a selection with one more condition on the name of the partition.
+
+        Args:
+            kind: The kind of condition, see ``NameCondition``.
+            *values: The names, patterns or parts of names.
+            negated: True to select the partitions that do not match.
+        """
         return replace(self, partitions=(*self.partitions, NameCondition(kind, values, negated)))
 
     def offsets(self, low: int = LOW, high: int = HIGH) -> Selection:
+        """Return a selection that is narrowed to a range of offsets.
+
+        Args:
+            low: The first offset.
+            high: The offset after the last one.
+        """
         return replace(self, offset_low=max(self.offset_low, low), offset_high=min(self.offset_high, high))
 
     def received(self, low_ns: int = LOW, high_ns: int = HIGH) -> Selection:
+        """Return a selection that is narrowed to a range of receive times.
+
+        Args:
+            low_ns: The first time, in nanoseconds since the epoch.
+            high_ns: The time after the last one, in nanoseconds since the epoch.
+        """
         return replace(
             self, receive_low_ns=max(self.receive_low_ns, low_ns), receive_high_ns=min(self.receive_high_ns, high_ns)
         )
 
     def of(self, partitions: Collection[str]) -> Selection:
-        """The same for a read of these partitions, without what it says of others."""
+        """Return a selection whose ``starts`` and ``ends`` name only the given partitions.
+
+        Args:
+            partitions: The partitions of a read.
+        """
         ends = self.ends
         return replace(
             self,
@@ -80,18 +139,33 @@ class Selection:
         )
 
     def wants_destination(self, name: str) -> bool:
+        """Return True if a destination matches.
+
+        Args:
+            name: The destination.
+        """
         return all(condition.matches(name) for condition in self.destinations)
 
     def wants_partition(self, name: str) -> bool:
+        """Return True if a partition matches.
+
+        Args:
+            name: The name of the partition.
+        """
         if self.ends is not None and name not in self.ends:
             return False
         return all(condition.matches(name) for condition in self.partitions)
 
     def offsets_of(self, partition: str) -> tuple[int, int]:
-        """The half open range of offsets wanted of one partition."""
+        """Return the half-open range of offsets to read of one partition.
+
+        Args:
+            partition: The name of the partition.
+        """
         low, high = max(self.offset_low, self.starts.get(partition, LOW)), self.offset_high
         return low, high if self.ends is None else min(high, self.ends.get(partition, LOW))
 
     @property
     def by_time(self) -> bool:
+        """True if the selection limits the receive time."""
         return self.receive_low_ns > LOW or self.receive_high_ns < HIGH

@@ -1,13 +1,16 @@
-"""Messages between scripts of one user on one machine, with nothing to set up.
+"""Exchange messages between the scripts of one user on one machine, without any set-up.
 
-    import radiator.local
+Example:
+    The first call starts a private broker::
 
-    with radiator.local.connect() as channels:
-        channels.publish("news.sport", "1:0")
+        import radiator.local
 
-The first script that connects starts a private broker for its *home*, a directory; the others find it there by its unix
-socket, and when nobody has been connected for a while it ends. ``docs/local.md`` is the guide. The parts: ``home`` (the
-directory, finding or starting the broker), ``process`` (what is started), ``channels`` (the small API).
+        with radiator.local.connect() as channels:
+            channels.publish("news.sport", "1:0")
+
+The first script that connects starts a private broker for its *home*, a directory. Other scripts find the broker there
+by its unix socket. The broker ends after a time without connections. ``docs/local.md`` is the guide. The modules:
+``home`` (the directory; finds or starts the broker), ``process`` (the broker process), ``channels`` (the public API).
 """
 
 from radiator.local.channels import Channels, connect

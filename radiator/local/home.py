@@ -1,17 +1,17 @@
-"""A home: the directory of a private broker, and how to find that broker there or start it.
+"""Manage a home, the directory of a private broker: find the broker there, or start it.
 
     <home>/                   0700, owned by the user
-      broker.sock             where it listens
-      lock                    held by whoever starts a broker, and by a broker that is ending
-      broker.log              what the broker has to say
-      radiator.yaml           a configuration, if the user wants one
-      data/                   its data directory, unless the configuration names another
+      broker.sock             the socket that the broker listens on
+      lock                    locked by a process that starts a broker, and by a broker that is ending
+      broker.log              the log of the broker
+      radiator.yaml           an optional configuration
+      data/                   the data directory, unless the configuration names another
 
-Who finds nobody at the socket takes the lock, looks again, starts a broker, waits until it listens, and gives the lock
-back. A broker that wants to end takes the lock first and keeps it until its process is gone, so nobody starts the next
-one over its data, and whoever came too late for the old one starts the new.
+A process that finds no broker at the socket acquires the lock, checks again, starts a broker, waits until the broker
+listens, and releases the lock. A broker that ends acquires the lock first and holds it until its process is gone. So
+no second broker starts on the same data, and a client that came too late for the old broker starts a new one.
 
-Knows: files, processes, a socket. Must not know: STOMP.
+Uses files, processes and a socket. Must not import the STOMP protocol.
 """
 
 from __future__ import annotations
@@ -38,31 +38,43 @@ RUNTIME = "XDG_RUNTIME_DIR"
 SHARED_MEMORY = "/dev/shm"
 SOCKET_PATH_BYTES_MAX = 107  # of a unix socket's address on Linux, without the zero at its end
 READY = b"ready\n"
-LOG_BYTES_MAX = 1 << 20  # of broker.log: a broker that starts on a longer one begins it anew
-LOG_TOLD_BYTES = 2_000
+LOG_BYTES_MAX = 1 << 20  # a broker that starts truncates a longer broker.log
+LOG_SHOWN_BYTES = 2_000
 LOOK_SECONDS = 0.02
-IDLE_SECONDS_MIN = 0.02  # who starts a broker must have the time to connect
+IDLE_SECONDS_MIN = 0.02  # the process that starts a broker needs time to connect
 
 
 class HomeError(ClientError):
-    """There is no private broker, and none can be started; ``str()`` says why and what to do."""
+    """No private broker runs, and none can be started. ``str()`` says why and what to change."""
 
 
 def default_home() -> str:
-    """``RADIATOR_HOME``, else one in the user's own runtime directory, else in shared memory or among the temporary
-    files, under the user's number."""
-    named = os.environ.get(ENVIRONMENT)
-    if named:
-        return named
+    """Return the default home.
+
+    Returns:
+        The environment variable ``RADIATOR_HOME`` if it is set. Else a directory in ``XDG_RUNTIME_DIR`` if the user
+        owns it, in shared memory, or in the directory of temporary files; the last two have the number of the user in
+        the name.
+    """
+    configured = os.environ.get(ENVIRONMENT)
+    if configured:
+        return configured
     runtime = os.environ.get(RUNTIME, "")
     if os.path.isdir(runtime) and os.stat(runtime).st_uid == os.getuid():
         return os.path.join(runtime, "radiator")
-    room = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
-    return os.path.join(room, f"radiator-{os.getuid()}")
+    parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
+    return os.path.join(parent, f"radiator-{os.getuid()}")
 
 
 def prepare(home: str) -> str:
-    """The home as an absolute path, made if it is not there. Raises HomeError where it cannot be used."""
+    """Create the home if necessary, and return its absolute path.
+
+    Args:
+        home: The path of the directory.
+
+    Raises:
+        HomeError: The path is too long for a unix socket, the directory cannot be created, or other users can enter it.
+    """
     home = os.path.abspath(home)
     path = os.path.join(home, SOCKET)
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
@@ -74,7 +86,10 @@ def prepare(home: str) -> str:
         os.makedirs(home, mode=0o700, exist_ok=True)
         facts = os.lstat(home)
     except OSError as error:
-        raise HomeError(f"{home}: cannot be a home: {error.strerror}") from None
+        raise HomeError(
+            f"{home}: cannot be a home: expected a directory that can be created, got: {error.strerror}; "
+            f"choose another (or set {ENVIRONMENT})"
+        ) from None
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
         raise HomeError(
             f"{home}: cannot be a home: expected a directory of user {os.getuid()} that nobody else may enter (0700), "
@@ -84,26 +99,46 @@ def prepare(home: str) -> str:
 
 
 def address(home: str) -> str:
-    """Where clients connect."""
+    """Return the client address of the broker of a home.
+
+    Args:
+        home: The absolute path of the home.
+    """
     return f"unix:{os.path.join(home, SOCKET)}"
 
 
 def listens(home: str) -> bool:
-    """True if a broker can be reached."""
+    """Return True if a broker accepts connections.
+
+    Args:
+        home: The absolute path of the home.
+
+    Raises:
+        HomeError: The socket exists and cannot be connected to.
+    """
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(os.path.join(home, SOCKET))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
                 return False
-            if error.errno == errno.EAGAIN:  # there is one, with many at the door
+            if error.errno == errno.EAGAIN:  # a broker listens, and its backlog is full
                 return True
-            raise HomeError(f"{home}: its broker cannot be reached: {error.strerror}") from None
+            raise HomeError(f"{home}: cannot connect to {SOCKET}: {error.strerror}") from None
     return True
 
 
 def start(home: str, idle_seconds: float, timeout: float) -> None:
-    """Return when a broker listens: the one that is there, or one that this starts. Raises HomeError."""
+    """Start a broker if none listens, and return when a broker listens.
+
+    Args:
+        home: The absolute path of the home.
+        idle_seconds: The time after which a broker without connections ends, in seconds.
+        timeout: The time limit in seconds.
+
+    Raises:
+        HomeError: The broker did not start, or another process held the lock for too long.
+    """
     deadline = time.monotonic() + timeout
     with locked(home, deadline) as lock:
         if not listens(home):
@@ -112,8 +147,18 @@ def start(home: str, idle_seconds: float, timeout: float) -> None:
 
 @contextlib.contextmanager
 def locked(home: str, deadline: float) -> Iterator[int]:
-    """Hold the home's lock, and give its descriptor: whoever inherits that holds it too. Raises HomeError if it does
-    not come free by the deadline (monotonic seconds)."""
+    """Hold the lock of the home, as a context manager.
+
+    Args:
+        home: The absolute path of the home.
+        deadline: The time limit, on the monotonic clock in seconds.
+
+    Yields:
+        The file descriptor of the lock. A process that inherits the descriptor holds the lock too.
+
+    Raises:
+        HomeError: Another process held the lock until the deadline.
+    """
     fd = os.open(os.path.join(home, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
@@ -123,8 +168,8 @@ def locked(home: str, deadline: float) -> Iterator[int]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise HomeError(
-                        f"{home}: somebody else has been starting or ending its broker for too long; see "
-                        f"{os.path.join(home, LOG)}"
+                        f"{home}: another process holds {LOCK} and did not finish starting or ending the broker in "
+                        f"time; see {os.path.join(home, LOG)}"
                     ) from None
             time.sleep(LOOK_SECONDS)
         yield fd
@@ -147,21 +192,21 @@ def _spawn(home: str, idle_seconds: float, deadline: float, lock: int) -> None:
         os.close(writer)
         writer = -1
         os.set_blocking(reader, False)
-        heard = b""
-        while heard != READY:
+        received = b""
+        while received != READY:
             ended = process.poll()
             try:
-                heard += os.read(reader, len(READY))
+                received += os.read(reader, len(READY))
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     process.kill()
                     process.wait()
-                    raise HomeError(f"{home}: its broker did not start in time; see {path}") from None
+                    raise HomeError(f"{home}: the broker did not start in time; see {path}") from None
                 time.sleep(LOOK_SECONDS)
                 continue
-            if heard != READY and ended is not None:
-                raise HomeError(f"{home}: its broker did not start:\n{_said(path, began)}")
-            if not heard:
+            if received != READY and ended is not None:
+                raise HomeError(f"{home}: the broker did not start:\n{_log_since(path, began)}")
+            if not received:
                 time.sleep(LOOK_SECONDS)
     finally:
         os.close(reader)
@@ -170,12 +215,12 @@ def _spawn(home: str, idle_seconds: float, deadline: float, lock: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, so that the broker is of the same radiator: it starts elsewhere."""
+    """Return the environment for the broker, in which Python finds this version of radiator."""
     paths = [str(Path(radiator.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in paths if path)}
 
 
-def _said(path: str, began: int) -> str:
+def _log_since(path: str, began: int) -> str:
     with open(path, "rb") as log:
         log.seek(began)
-        return log.read()[-LOG_TOLD_BYTES:].decode(errors="replace").strip()
+        return log.read()[-LOG_SHOWN_BYTES:].decode(errors="replace").strip()

@@ -1,7 +1,7 @@
-"""The private broker of a home: ``python -m radiator.local.process HOME IDLE_SECONDS [READY_FD START_FD]``.
+"""Run the private broker of a home: ``python -m radiator.local.process HOME IDLE_SECONDS [READY_FD START_FD]``.
 
-It is an ordinary broker that listens on the home's socket, and ends when nobody has been connected for IDLE_SECONDS.
-Ending is decided under the home's lock, which is held until the process is gone (see ``home``).
+The broker listens on the socket of the home, and ends after IDLE_SECONDS without connections. It acquires the lock of
+the home before it ends, and holds the lock until the process is gone (see ``home``).
 """
 
 from __future__ import annotations
@@ -26,30 +26,50 @@ from radiator.server.app import App
 log = logging.getLogger("radiator.local")
 
 LOOK_SECONDS_MAX = 0.5
-LOCK_TRIES = 100  # two seconds: who looks takes no longer
+LOCK_TRIES = 100  # two seconds: longer than another process needs to check the socket
 
 
 def configuration(home: str) -> Config:
-    """That of the home, or the defaults; it listens on the home's socket, and where the configuration says."""
+    """Return the configuration of a home, with its socket as the first listener.
+
+    Args:
+        home: The absolute path of the home.
+
+    Returns:
+        The configuration in ``radiator.yaml`` of the home, or the defaults. Relative data directories are in the home.
+
+    Raises:
+        ConfigError: The configuration file is not valid.
+    """
     path = os.path.join(home, homes.CONFIG)
-    there = os.path.exists(path)
-    config = load(path if there else None)
+    exists = os.path.exists(path)
+    config = load(path if exists else None)
     listen = Listen(scheme="unix", path=os.path.join(home, homes.SOCKET))
-    more = [each for each in config.listen if each != listen] if there else []
-    data_dir = config.data_dir if there and config.data_dir != load(None).data_dir else homes.DATA
+    more = [each for each in config.listen if each != listen] if exists else []
+    data_dir = config.data_dir if exists and config.data_dir != load(None).data_dir else homes.DATA
     return msgspec.structs.replace(config, listen=(listen, *more), data_dir=os.path.join(home, data_dir))
 
 
 def serve(home: str, idle_seconds: float, ready_fd: int | None, start_fd: int | None = None) -> None:
-    """Serve until nobody has been there for ``idle_seconds``, or SIGTERM. ``ready_fd`` is told that it serves;
-    ``start_fd`` is the home's lock as its starter holds it, kept until then."""
+    """Run the broker until it is idle or receives SIGTERM or SIGINT.
+
+    Args:
+        home: The absolute path of the home.
+        idle_seconds: The time without connections after which the broker ends, in seconds.
+        ready_fd: A pipe to write READY to when the broker listens, or None.
+        start_fd: The descriptor of the lock, inherited from the process that started the broker, or None. It is closed
+            after READY is written.
+
+    Raises:
+        RadiatorError: The configuration is not valid, or the store cannot be opened.
+    """
     app = App(configuration(home))
     app.start()
     stopping = Event()
     handlers = [gevent.signal_handler(number, stopping.set) for number in (signal.SIGTERM, signal.SIGINT)]
-    log.info("the broker of %s begins, process %d", home, os.getpid())
+    log.info("broker of %s started, process %d", home, os.getpid())
     if ready_fd is not None:
-        with contextlib.suppress(BrokenPipeError):  # whoever started this is gone; others may come
+        with contextlib.suppress(BrokenPipeError):  # the starting process is gone; other clients may connect
             os.write(ready_fd, homes.READY)
         os.close(ready_fd)
     if start_fd is not None:
@@ -63,18 +83,21 @@ def serve(home: str, idle_seconds: float, ready_fd: int | None, start_fd: int | 
             break
     else:
         _wait_for(lock)
-    log.info("the broker of %s ends", home)
+    log.info("broker of %s stopping: %s", home, "signal" if stopping.is_set() else "idle")
     app.stop()
     for handler in handlers:
         handler.cancel()
 
 
 def _may_end(app: App, lock: int) -> bool:
-    """True with the lock held and nobody there. Who is just coming finds the socket closed, and waits for the lock."""
+    """Return True with the lock held if no client is connected.
+
+    A client that is connecting finds the socket closed, and waits for the lock.
+    """
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False  # somebody has found us, or is about to
+        return False  # another process is checking the socket, so a client may connect
     gevent.sleep(0)
     if not app.driver.transports:
         return True
@@ -83,7 +106,7 @@ def _may_end(app: App, lock: int) -> bool:
 
 
 def _wait_for(lock: int) -> None:
-    """Take the lock from whoever is just looking whether we are there."""
+    """Acquire the lock, which another process may hold while it checks whether the broker listens."""
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,7 +116,11 @@ def _wait_for(lock: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """See the top of the file."""
+    """Run the broker with command line arguments, and return the exit status.
+
+    Args:
+        arguments: The arguments that the module docstring lists.
+    """
     home, idle_seconds = arguments[0], float(arguments[1])
     ready_fd, start_fd = map(int, arguments[2:4]) if len(arguments) > 3 else (None, None)
     logs.install("info")

@@ -1,8 +1,16 @@
-"""Spark over the log: the data source ``radiator``, jobs, pictures and the report. The only code that knows pyspark.
+"""Read, write and analyse the log with Spark: the data source ``radiator``, jobs, charts and the report.
 
-Start with ``get_session`` (a SparkSession that works), ``register`` (make the format known to one of your own), and
-``read``, ``read_stream`` (a DataFrame of the log) or ``table`` (of archive and log). Nothing is imported before it is
-asked for: tasks that only decode pay for what they use.
+Example:
+    With a store in ``./data``::
+
+        from radiator.spark import get_session, read
+
+        spark = get_session()
+        read(spark, "./data", destination="/topic/flights.>").groupBy("destination").count().show()
+
+``get_session`` returns a SparkSession that is set up, ``register`` adds the format to a session of your own. ``read``
+and ``read_stream`` return a DataFrame of the log, ``table`` one of archive and log. Only this package imports pyspark.
+Its modules are imported at first use, so tasks that only decode do not load the rest. ``docs/spark.md`` is the guide.
 """
 
 from __future__ import annotations

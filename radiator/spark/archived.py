@@ -1,10 +1,10 @@
-"""What the log has lost, from the archive: the option ``archive`` of the source.
+"""Read records that the log has lost from the archive: the option ``archive`` of the source.
 
-Between planning and reading, the archive may take a segment and retention remove it. Then the offsets of that range are
-in the archive, and so are those of a range that was damaged after it was archived. Nothing is read from an archive that
-has another log under that name.
+Between planning and reading, the archive may copy a segment and retention may remove it. The offsets of that range are
+then in the archive. The same is true for a range that was damaged after it was archived. If the archive has another log
+under the same name, nothing is read from it.
 
-Knows: losses, the archive. Must not know: Spark, plans.
+Uses losses and the archive. Must not import Spark or plans.
 """
 
 from __future__ import annotations
@@ -22,16 +22,27 @@ from radiator.storage.reader import stored_partition
 
 
 def archived(options: ReadOptions, schema: pa.Schema) -> Instead | None:
-    """None: the options name no archive."""
+    """Return the function that reads lost records from the archive, for ``radiator.columns.read.read``.
+
+    Args:
+        options: The options of the read.
+        schema: The columns to return.
+
+    Returns:
+        The function, or None if the options name no archive.
+
+    Raises:
+        StorageError: The archive cannot be opened.
+    """
     if options.archive is None:
         return None
-    from radiator.archive import load, open_files  # who needs no archive needs none of this
+    from radiator.archive import load, open_files  # imported only if the options name an archive
     from radiator.archive.border import check
     from radiator.archive.lookup import records
 
     files = open_files(options.archive)
     place = open_store(options.path, options.storage)
-    known: set[str] = set()  # partitions of which the archive has the beginning
+    known: set[str] = set()  # partitions whose log is the one that was archived
 
     def instead(loss: Loss, lose: Lose) -> Iterator[pa.RecordBatch]:
         if loss.partition not in known:
@@ -39,7 +50,7 @@ def archived(options: ReadOptions, schema: pa.Schema) -> Instead | None:
             try:
                 logs = [stored_partition(place.fs, loss.partition, directory)]
             except FileNotFoundError:
-                logs = []  # all of it has gone
+                logs = []  # retention has removed the partition
             check(place, files, load(files), logs)
             known.add(loss.partition)
 
@@ -61,7 +72,17 @@ def archived(options: ReadOptions, schema: pa.Schema) -> Instead | None:
 
 
 def archived_ends(options: ReadOptions) -> Mapping[str, int]:
-    """How far the archive has each partition; nothing if the options name none. Raises StorageError."""
+    """Return the end of each partition in the archive.
+
+    Args:
+        options: The options of the read.
+
+    Returns:
+        The first offset that is not archived, by partition. Empty if the options name no archive.
+
+    Raises:
+        StorageError: The archive cannot be read.
+    """
     if options.archive is None:
         return {}
     from radiator.archive import load, open_files

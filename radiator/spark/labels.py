@@ -1,11 +1,11 @@
-"""Names in pictures: of a length that leaves room for the picture, cut in the middle, and told apart all the same.
+"""Shorten names in charts in the middle, so that different names stay different.
 
     cut(["/topic/a.very.long.name.of.berlin", "/topic/b"], 20)     # ["/topic/a…e.of.berlin", "/topic/b"]
 
-Whoever wants to know the name in full finds it in the table, in the JSON and in the title of the picture on the page.
+The full name is in the table, in the JSON, and in the title of the chart on the page.
 
-Knows: text. Invariants: as many labels as values, and as many different ones; none is wider than ``length``, but for a
-number behind those that cannot be told apart otherwise.
+Invariants: there are as many labels as values, and as many different ones. No label is wider than ``length``, except
+for a number after labels that cannot be distinguished otherwise.
 """
 
 from __future__ import annotations
@@ -20,10 +20,16 @@ from radiator.spark import units
 
 ELLIPSIS = "…"
 EMPTY = "(empty)"
-_HEADS = (0.5, 0.25, 0.75, 0.0)  # how much of what is left stands in front of the cut: as many places are tried
+_HEADS = (0.5, 0.25, 0.75, 0.0)  # the shares of letters before the cut that are tried
 
 
 def cut(values: Sequence[Any], length: int) -> list[str]:
+    """Return the values as labels of at most ``length`` letters.
+
+    Args:
+        values: The values.
+        length: The maximum width; wide East Asian letters count twice.
+    """
     texts = [_text(value) for value in values]
     different = len({*map(str, values)})
     for share in _HEADS:
@@ -34,13 +40,28 @@ def cut(values: Sequence[Any], length: int) -> list[str]:
 
 
 def in_full(values: Sequence[Any], length: int) -> tuple[str, ...]:
-    """Those that ``cut`` does not show as they are."""
+    """Return the names that ``cut`` would shorten.
+
+    Args:
+        values: The values.
+        length: The maximum width.
+    """
     texts = dict.fromkeys(_text(value) for value in values)
     return tuple(text for text in texts if _width(text) > length)
 
 
 def shortened(text: str, length: int, head: float = 0.5) -> str:
-    """At most as wide as ``length`` letters; ``head`` of them from the front."""
+    """Return a text of at most ``length`` letters, shortened in the middle.
+
+    Args:
+        text: The text.
+        length: The maximum width.
+        head: The share of the letters to take from the front.
+
+    Example:
+        >>> shortened("/topic/orders", 9)
+        '/top…ders'
+    """
     if _width(text) <= length:
         return text
     before = _within(text, int((length - 1) * head))
@@ -54,7 +75,7 @@ def _text(value: Any) -> str:
 
 
 def _numbered(labels: list[str], values: list[str]) -> list[str]:
-    """Labels that are equal, and values that are not: these are counted."""
+    """Return the labels, with a number added to equal labels of different values."""
     found: dict[str, str] = {}
     used: Counter[str] = Counter()
     for label, value in zip(labels, values, strict=True):

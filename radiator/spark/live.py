@@ -1,15 +1,15 @@
-"""The streaming job: windowed counts of what is coming in, published to a topic while it comes.
+"""Publish windowed counts of new messages to a topic: the streaming job.
 
-``windows`` makes the table, ``publish_windows`` runs it: each trigger reads what is new, and publishes the windows that
-have changed as JSON, one message each. A window comes again whenever it has grown, and the one with the most messages
-is the latest; with ``closed`` it comes once, when nothing more can come to it.
+``windows`` builds the table, ``publish_windows`` runs it. Each trigger reads the new records, and publishes the changed
+windows as JSON, one message each. A window is published again whenever it has grown, and the message with the highest
+count is the latest. With ``closed`` a window is published once, when no more records can belong to it.
 
-Effectively once: the ids are made of query, destination, window and count, and a count only grows, so a window that is
-published again after a crash is the same message to the broker.
+Effectively once: the ids are made of query, destination, window and count, and a count only grows. So a window that is
+published again after a crash is the same message for the broker.
 
-Spark lets no Python sink take part in the mode ``update``, so the batches of ``foreachBatch`` are written.
+Spark does not support the output mode ``update`` for Python sinks, so the job writes the batches of ``foreachBatch``.
 
-Knows: Spark's streams, the sink's options. Must not know: sockets, files.
+Uses Spark's streams and the options of the sink.
 """
 
 from __future__ import annotations
@@ -30,12 +30,19 @@ from radiator.spark.spelling import over, plain
 
 TIMES = ("receive_time", "event_time")
 TOPIC = "/topic/ops.traffic"
-COUNTED = "counted"  # the metric of a trigger's progress: what came in, without what ``to`` itself holds
+COUNTED = "counted"  # a metric in the progress of a trigger: the new messages, without those of ``to``
 _MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX"
 
 
 def columns(time: str = "receive_time") -> StructType:
-    """What ``windows`` reads."""
+    """Return the schema that ``windows`` reads.
+
+    Args:
+        time: The time column of the windows: ``receive_time`` or ``event_time``.
+
+    Raises:
+        ConfigError: ``time`` is another name.
+    """
     if time not in TIMES:
         raise ConfigError(f"time: expected {' or '.join(TIMES)}, got {time!r}")
     return select(["destination", "size", time])
@@ -44,10 +51,16 @@ def columns(time: str = "receive_time") -> StructType:
 def windows(
     df: DataFrame, *, every: str = "1 minute", time: str = "receive_time", watermark: str = "1 minute"
 ) -> DataFrame:
-    """Messages and bytes per destination and window: columns destination, start, end, messages, bytes.
+    """Count messages and bytes per destination and time window.
 
-    ``watermark`` is how long a window waits for what is late, in Spark's words; what comes later still is left out.
-    Records without that time are left out.
+    Args:
+        df: A DataFrame or stream with ``destination``, ``size`` and the time column.
+        every: The width of the windows, as Spark writes it.
+        time: The time column: ``receive_time`` or ``event_time``. Records without that time are left out.
+        watermark: How long a window waits for late records, as Spark writes it. Later records are left out.
+
+    Returns:
+        A DataFrame with the columns destination, start, end, messages and bytes.
     """
     return (
         df.where(F.col(time).isNotNull())
@@ -59,7 +72,11 @@ def windows(
 
 
 def messages(table: DataFrame) -> DataFrame:
-    """Each row of ``windows`` as a message: what the sink takes, without the destination it goes to."""
+    """Convert each row of ``windows`` to a message for the sink, without a destination column.
+
+    Args:
+        table: The result of ``windows``.
+    """
     start, end = (F.date_format(name, _MOMENT) for name in ("start", "end"))
     body = F.to_json(F.struct("destination", start.alias("start"), end.alias("end"), "messages", "bytes"))
     return table.select(
@@ -67,7 +84,7 @@ def messages(table: DataFrame) -> DataFrame:
         F.lit("application/json").alias("content_type"),
         F.create_map(F.lit("destination"), F.col("destination")).alias("tags"),
         F.col("start").alias("event_time"),
-        F.col("destination").alias("key"),  # a destination's windows stay in order, whatever the topic's partitions
+        F.col("destination").alias("key"),  # the windows of a destination stay in order in a topic with partitions
         F.concat_ws(" ", F.col("destination"), F.unix_micros("start"), F.unix_micros("end"), F.col("messages")).alias(
             "row"
         ),
@@ -92,14 +109,28 @@ def publish_windows(
     read_options: Mapping[str, Any] | None = None,
     sink: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
-    """Start it, and return the query: ``awaitTermination()`` waits, ``stop()`` ends it.
+    """Start the job and return the query: ``awaitTermination()`` waits for it, ``stop()`` ends it.
 
-    ``data`` is the store, ``url`` the broker that is published to, ``to`` the topic. ``checkpoint`` is where Spark
-    remembers how far it came: the same one goes on there. ``trigger`` is Spark's (``{"processingTime": "5 seconds"}``,
-    which is the default, or ``{"availableNow": True}``). ``query`` begins the ids: jobs that publish to one topic need
-    different ones. ``read_options`` and ``sink`` are further options of reading and writing, in any spelling; a limit
-    of offsets per trigger is refused, since it would leave records out. What ``to`` itself holds is not counted. Raises
-    ConfigError.
+    Args:
+        spark: The session.
+        data: The path or the URI of the store.
+        url: The address of the broker to publish to.
+        to: The topic to publish to. Its own messages are not counted.
+        checkpoint: The directory in which Spark stores the progress. A job with the same directory continues there.
+        destination: The destinations to count: names and patterns, separated by commas.
+        every: The width of the windows, as Spark writes it.
+        time: The time column: ``receive_time`` or ``event_time``.
+        watermark: How long a window waits for late records, as Spark writes it.
+        closed: Publish each window once, when it is complete.
+        trigger: The arguments of Spark's ``trigger``; None is ``{"processingTime": "5 seconds"}``.
+        starting_offsets: Where the first run starts: ``earliest``, ``latest`` or JSON.
+        query: The name at the start of the message ids. Jobs that publish to one topic need different names.
+        read_options: More options of reading, in any spelling. A limit of offsets per trigger is refused, because it
+            would leave records out.
+        sink: More options of writing, in any spelling.
+
+    Raises:
+        ConfigError: An option is unknown or has a wrong value.
     """
     options = over({"url": url, "destination": to, "query": query, "dedup_by": "row"}, sink or {})
     sink_options.parse(options)
@@ -107,13 +138,13 @@ def publish_windows(
     limit = next((name for name in reading if plain(name) == "maxoffsetspertrigger"), None)
     if limit is not None:
         raise ConfigError(
-            f"option {limit}: a batch that ends in the middle of one partition and not of another moves the watermark "
-            "past records that are still to come, and their windows would miss them in silence; drop it, and begin "
-            "later (starting_offsets, startingTimestamp) if there is too much at once"
+            f"option {limit} is not allowed here: a batch that ends early in one partition moves the watermark past "
+            "records of it that are not read yet, so their windows would silently miss them; drop the option, and "
+            "start later (starting_offsets, startingTimestamp) if there are too many records"
         )
     reader = spark.readStream.format(FORMAT).schema(columns(time)).options(**reading)
     stream = reader.load(absolute(data))
-    stream = stream.where(F.col("destination") != to)  # else each message would be the reason for another
+    stream = stream.where(F.col("destination") != to)  # else each published message would cause another
     stream = stream.observe(COUNTED, F.count(F.lit(1)).alias("messages"))
     table = windows(stream, every=every, time=time, watermark=watermark)
 

@@ -1,11 +1,11 @@
-"""What ``.option(...)`` accepts: one table for batches and streams, parsed strictly.
+"""Parse the options of reading (``.option(...)``): one table for batches and streams.
 
-Names are compared without case and underscores, so ``start_time`` and ``startTime`` are one option, and the options
-of Spark's Kafka source that mean the same here (``subscribe``, ``startingOffsets``, ``failOnDataLoss``) can be used
-under the names people know. An unknown option or a value that does not fit is an error that names the nearest one and
-shows what was expected: an ignored option would be a wrong result.
+Names are compared without case and underscores, so ``start_time`` and ``startTime`` are one option. Options of Spark's
+Kafka source with the same meaning (``subscribe``, ``startingOffsets``, ``failOnDataLoss``) have Kafka's names. An
+unknown option or a wrong value is an error that shows what was expected and the closest name, because an ignored option
+would give a wrong result.
 
-Knows: text. Must not know: pyspark, files. ``OPTIONS`` is what documents and tests iterate over.
+Must not import pyspark or files. Documentation and tests iterate over ``OPTIONS``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from radiator.spark.spelling import LONG_MAX, Values, expected, named, number, p
 
 
 class Use(Enum):
-    """What the options are for. EITHER: not known yet; nothing is refused that one of both allows."""
+    """The kind of query that options are for. EITHER allows the options of both kinds."""
 
     BATCH = "batch"
     STREAM = "stream"
@@ -38,6 +38,15 @@ STORAGE = "storage."  # options that begin so are arguments of the file system
 
 
 class Option(NamedTuple):
+    """An option.
+
+    Attributes:
+        name: The name, with underscores.
+        default: The default, for the documentation.
+        meaning: The description, for the documentation.
+        only: The kind of query that has this option.
+    """
+
     name: str
     default: str
     meaning: str
@@ -93,7 +102,22 @@ _NAMES = {plain(name): name for name in _BY_NAME}
 
 
 def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
-    """Raises ConfigError."""
+    """Parse the options of a read.
+
+    Args:
+        given: The options as Spark passes them.
+        use: The kind of query.
+
+    Returns:
+        The options as values.
+
+    Raises:
+        ConfigError: An option is unknown, missing, of the other kind of query, or has a wrong value.
+
+    Example:
+        >>> parse({"path": "./data", "startingOffsets": "17"}).selection.offset_low
+        17
+    """
     values = _known({key: value for key, value in given.items() if not _is_storage(key)}, use)
     if not values.get("path"):
         raise ConfigError(
@@ -136,7 +160,7 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
 
 
 def _known(given: Mapping[str, str], use: Use) -> Values:
-    """The values by their names of ours."""
+    """Return the values by the names of ``OPTIONS``."""
     values = named(given, _NAMES, _unknown)
     for name in values:
         only = _BY_NAME[name].only
@@ -161,7 +185,7 @@ def _unknown(key: str) -> str:
             'or .schema("destination STRING, size BIGINT") of spark.read'
         )
     if plain(key) == "url":
-        return "option 'url' is of writing: the source reads files and connects to nobody; drop it"
+        return "option 'url' is for writing only: the source reads files and connects to no broker; drop it"
     instead = kafka.instead(plain(key))
     if instead is not None:
         return f"option {kafka.called(key)!r} of Spark's Kafka source has no meaning here: {instead}"
@@ -224,7 +248,7 @@ def _begins(values: Values, use: Use) -> Positions:
 
 
 def _offsets(values: Values, selection: Selection, begins: Positions) -> Selection:
-    """``selection`` between starting_offsets and ending_offsets, as a batch has them."""
+    """Return the selection limited by starting_offsets and ending_offsets, for a batch."""
     low = EARLIEST if begins.offset is None else begins.offset
     selection = selection.offsets(LOW if low < 0 else low)
     starts = {name: offset for name, offset in begins.offsets.items() if offset >= 0}
@@ -237,7 +261,11 @@ def _offsets(values: Values, selection: Selection, begins: Positions) -> Selecti
 def _check_order(
     values: Values, selection: Selection, start_times: Mapping[str, int], end_times: Mapping[str, int]
 ) -> None:
-    """Of what is said of all, and of what is said of one partition: a number for all may lie behind the end of some."""
+    """Raise if a start is after its end.
+
+    Bounds for all partitions are compared with each other, and bounds of one partition with each other. A number for
+    all may be after the end of a single partition.
+    """
 
     def check(begin: str, until: str, low: int, high: int, of: str = "") -> None:
         if begin in values and until in values and low > high:

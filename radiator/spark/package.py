@@ -1,12 +1,11 @@
-"""The package as one file, for machines that do not have it installed: what ``spark-submit --py-files`` takes.
+"""Pack the package into one file, for machines where it is not installed.
 
-    python -m radiator.spark.package radiator.zip       # for spark-submit
-    radiator.spark.ship(spark)                          # for a session that runs, Spark Connect included
+    python -m radiator.spark.package radiator.zip       # for spark-submit --py-files
+    radiator.spark.ship(spark)                          # for a running session, Spark Connect included
 
-Executors need numpy and pyarrow besides, and zstandard where segments are compressed.
+Executors need numpy and pyarrow too, and zstandard if segments are compressed.
 
-Knows: the package's own files. Must not know: sessions, but for their ``addArtifacts``.
-Invariant: the same package makes the same bytes, so that shipping it again is nothing new.
+Invariant: the same package gives the same bytes, so that shipping it again changes nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +31,20 @@ _SUFFIXES = (".py", "py.typed")
 
 
 def make_package(path: str) -> str:
-    """Writes the package, as this process has it, into a zip file; returns its path."""
+    """Write the package of this process into a zip file.
+
+    Args:
+        path: The path of the zip file.
+
+    Returns:
+        The path.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         for name, source in sorted(_sources(files(radiator), "radiator")):
-            entry = ZipInfo(name)  # of 1980, whenever it was written
+            entry = ZipInfo(name)  # a constant time stamp, so that equal packages have equal bytes
             entry.compress_type = ZIP_DEFLATED
             archive.writestr(entry, source.read_bytes())
     return path
@@ -51,7 +60,14 @@ def _sources(directory: Traversable, name: str) -> Iterator[tuple[str, Traversab
 
 
 def ship(spark: SparkSession) -> None:
-    """Gives the package to all Python workers of a session, and registers the format. Again does no harm."""
+    """Send the package to all Python workers of a session, and register the format. May be called again.
+
+    Args:
+        spark: A session, also of Spark Connect.
+
+    Raises:
+        ConfigError: The installed pyspark is too old.
+    """
     from radiator.spark.session import register
 
     spark.addArtifacts(_made(), pyfile=True)
@@ -60,7 +76,10 @@ def ship(spark: SparkSession) -> None:
 
 @cache
 def _made() -> str:
-    """A file that stays as long as this process: executors fetch it when they come. Its name is of its content."""
+    """Return a zip file that exists as long as this process, because executors fetch it when they start.
+
+    Its name contains a checksum of its content.
+    """
     scratch = tempfile.mkdtemp(prefix="radiator-package-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     made = Path(make_package(os.path.join(scratch, "radiator.zip")))

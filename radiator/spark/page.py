@@ -1,10 +1,10 @@
-"""A report as it is shown: tables for a terminal, one HTML page for everybody else.
+"""Render a report: tables for a terminal, and one HTML page.
 
-A ``Page`` is a title and sections; a section holds text, tiles (a number and what it means), tables and pictures. The
-page is one file: pictures are embedded, in a light and a dark version between which the reader's browser chooses, no
-script and nothing from elsewhere is loaded. All text is escaped here, whatever names and tags clients have sent.
+A ``Page`` is a title and sections. A section has text, tiles (a number and its meaning), tables and charts. The page is
+one file: charts are embedded, in a light and a dark version that the browser chooses from. It has no script and loads
+nothing. All text is escaped here, because clients choose names and tags.
 
-Knows: HTML and rich tables. Must not know: Spark, files of a log. A table's cells are formatted by ``units``.
+Uses HTML and rich tables. ``units`` formats the cells of a table.
 """
 
 from __future__ import annotations
@@ -18,47 +18,84 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.spark import units
-from radiator.spark.axes import WIDTH_INCHES
+from radiator.spark.chart_axes import WIDTH_INCHES
 from radiator.spark.pictures import DARK, LIGHT, Picture
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-UNBROKEN_MAX = 44  # characters of a cell that stand in one line
-FOLDED_MIN, BETWEEN = 20, 3  # characters of a terminal: in a line of text that folds, and between two columns
-NUMBERS = frozenset(units.FORMATS) - {"text", "moment"}  # these stand on the right
+UNBROKEN_MAX = 44  # characters of a cell without a line break
+FOLDED_MIN, BETWEEN = 20, 3  # characters on a terminal: minimum width of a text column, and between two columns
+NUMBERS = frozenset(units.FORMATS) - {"text", "moment"}  # right-aligned
 
 
 class Field(NamedTuple):
-    """A column: the key in the rows, its heading, and a key of ``units.FORMATS``."""
+    """A column of a table.
+
+    Attributes:
+        key: The key in the rows.
+        heading: The heading of the column.
+        unit: A key of ``units.FORMATS``.
+        page_only: True to leave the column out on a terminal.
+    """
 
     key: str
     heading: str
     unit: str = "text"
-    page_only: bool = False  # a terminal is narrow
+    page_only: bool = False
 
 
 class Tile(NamedTuple):
+    """A number and its meaning.
+
+    Attributes:
+        value: The number as text.
+        meaning: What it counts.
+        mood: ``good``, ``bad`` or empty.
+    """
+
     value: str
     meaning: str
-    mood: str = ""  # "good", "bad" or nothing
+    mood: str = ""
 
 
 @dataclass
 class Table:
+    """A table.
+
+    Attributes:
+        title: The title.
+        fields: The columns.
+        rows: The rows.
+        rows_max: The maximum number of rows on the page.
+        folded: True to fold the table on the page.
+        brief: The rows for a terminal; None uses the first ones.
+    """
+
     title: str
     fields: Sequence[Field]
     rows: Sequence[Mapping[str, Any]]
-    rows_max: int = 200  # on the page; the terminal shows fewer
+    rows_max: int = 200
     folded: bool = False
-    brief: Sequence[Mapping[str, Any]] | None = None  # the rows for a terminal, if not the first ones
+    brief: Sequence[Mapping[str, Any]] | None = None
 
     def cells(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the formatted cells of a row.
+
+        Args:
+            row: The row.
+        """
         return [units.FORMATS[each.unit](row[each.key]) for each in self.fields]
 
     def rich(self, rows_max: int = 20, plain: Callable[[str], str] = str, width: int | None = None) -> RichTable:
-        """``plain``: what makes text of others harmless to the terminal. What has no room in ``width`` is left
-        out, columns from the right, and named: else rich would cut numbers, and names to nothing."""
+        """Return the table for a terminal.
+
+        Args:
+            rows_max: The maximum number of rows.
+            plain: Removes characters that the terminal would interpret.
+            width: The width of the terminal. Columns that do not fit are left out, from the right, and named in the
+                caption, because rich would truncate numbers. None shows all columns.
+        """
         from rich.box import SIMPLE_HEAD
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -89,6 +126,8 @@ class Table:
         return table
 
     def html(self) -> str:
+        """Return the table as HTML."""
+
         def cell(tag: str, text: str, each: Field) -> str:
             whole = each.unit == "moment" or len(text) <= UNBROKEN_MAX
             kind = ' class="n"' if each.unit in NUMBERS else ' class="t"' if whole else ""
@@ -111,7 +150,7 @@ class Table:
 
 
 def _room(fields: Sequence[Field], cells: Sequence[Sequence[str]], width: int | None) -> int:
-    """How many of the first columns a terminal has room for: text folds, and nothing else does."""
+    """Return the number of columns that fit into the terminal; only text columns may fold."""
     if width is None:
         return len(fields)
     needed = 2 - BETWEEN
@@ -125,8 +164,19 @@ def _room(fields: Sequence[Field], cells: Sequence[Sequence[str]], width: int | 
 
 @dataclass
 class Section:
-    """``found`` is what the figures say, in a sentence or two; ``stands_out`` what of it is out of the ordinary, a line
-    each, which a page of many sections repeats at its head; ``text`` is how to read it all."""
+    """A section of the page.
+
+    Attributes:
+        title: The title.
+        text: How to read the section.
+        tiles: The tiles.
+        pictures: The charts.
+        tables: The tables.
+        found: The findings, in one or two sentences.
+        stands_out: Unusual findings, one line each; a page with many sections repeats them at its top.
+        notes: Remarks at the end.
+        nothing: True if there is nothing to show, so that a page with many sections shows ``found`` only.
+    """
 
     title: str
     text: str = ""
@@ -135,10 +185,11 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     found: str = ""
     stands_out: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # quiet lines at the end
-    nothing: bool = False  # there is nothing to show: on a page of many, ``found`` is enough
+    notes: list[str] = field(default_factory=list)
+    nothing: bool = False
 
     def html(self) -> str:
+        """Return the section as HTML."""
         parts = [f"<section><h2>{html.escape(self.title)}</h2>"]
         if self.found:
             parts.append(f'<p class="found">{html.escape(self.found)}</p>')
@@ -157,12 +208,22 @@ class Section:
 
 @dataclass
 class Page:
+    """A page.
+
+    Attributes:
+        title: The title.
+        subtitle: The line below the title.
+        sections: The sections.
+        foot: The line at the end.
+    """
+
     title: str
     subtitle: str
     sections: list[Section] = field(default_factory=list)
     foot: str = ""
 
     def html(self) -> str:
+        """Return the page as HTML."""
         title = html.escape(self.title)
         body = "\n".join(section.html() for section in self.sections)
         return _PAGE.format(
@@ -170,12 +231,29 @@ class Page:
         )
 
     def save(self, folder: str | os.PathLike[str], name: str = "report.html") -> Path:
+        """Write the page and return its path.
+
+        Args:
+            folder: The directory; it is created if necessary.
+            name: The name of the file.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         target = Path(folder, name)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(self.html(), encoding="utf-8")
         return target
 
     def save_pictures(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write the charts of all sections as PNG files, and return their paths.
+
+        Args:
+            folder: The directory; it is created if necessary.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
         return [picture.save(folder) for section in self.sections for picture in section.pictures]
 
 

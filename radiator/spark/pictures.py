@@ -1,13 +1,13 @@
-"""Pictures: a few kinds of chart, drawn alike, each in a light and a dark version.
+"""Draw charts: a few kinds, in one style, each in a light and a dark version.
 
-A picture is made from rows (mappings, as Spark's ``Row.asDict()`` gives them) and the names of the fields to show:
+A chart is made from rows (mappings, as Spark's ``Row.asDict()`` returns them) and the names of the fields to show:
 
     bars("volume", "Messages per destination", rows, label="destination", value="messages").save(folder)
 
-Titles stand on the left and say what is shown, a quiet line below says how to read it, every axis has a unit, colours
-come from one palette that is told apart by colour-blind eyes too, and beyond ``limit`` the rest is one grey "other".
+The title is at the left, and a line below it says how to read the chart. Every axis has a unit. The palette can be
+distinguished by colour-blind people. Beyond ``limit`` the rest is one grey "other".
 
-Knows: matplotlib, without its global state (no pyplot), so any thread may draw. Must not know: Spark, files of a log.
+Uses matplotlib without its global state (no pyplot), so any thread may draw.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from radiator.spark import cuts, labels, units
-from radiator.spark.axes import (
+from radiator.spark import axis_cut, labels, units
+from radiator.spark.chart_axes import (
     LEGEND_LETTERS,
     PANEL_LETTERS,
     ROW_LETTERS,
@@ -59,21 +59,32 @@ from radiator.spark.axes import (
     value_axis,
 )
 
-# A name in a script that no font here has is drawn as boxes: no reason to speak up on stderr for each letter.
+# Letters that no installed font has are drawn as boxes; a warning for each letter on stderr does not help.
 warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font", category=UserWarning)
 
 Rows = Sequence[Mapping[str, Any]]
 DPI = 144
-TITLE_LETTERS, NOTE_LETTERS = 74, 142  # that have room in it
+TITLE_LETTERS, NOTE_LETTERS = 74, 142  # letters that fit into the width
 OTHER = "other"
 DAY_SECONDS = 86_400  # matplotlib counts in days
-OVER_CUT = 1.3  # times what is left whole is the height of an axis that is cut
-STEEP_MIN = 50.0  # times the median is a peak beside which all else is flat
-GAPS_MAX, PIECES_MIN = 60, 16  # bars over time: with gaps between so many at most; there is room for so many at least
+OVER_CUT = 1.3  # the height of a cut axis, as a multiple of the highest bar that is not cut
+STEEP_MIN = 50.0  # a value above this multiple of the median is a peak that flattens the rest
+GAPS_MAX, PIECES_MIN = 60, 16  # bars over time: the maximum number with gaps, and the minimum width of the axis
 
 
 @dataclass(frozen=True)
 class Theme:
+    """Colours of a chart, as hexadecimal RGB.
+
+    Attributes:
+        name: ``light`` or ``dark``.
+        paper: The background.
+        ink: Text.
+        quiet: Secondary text.
+        grid: Grid lines.
+        colours: The palette of series; the last one is for "other".
+    """
+
     name: str
     paper: str
     ink: str
@@ -82,6 +93,11 @@ class Theme:
     colours: tuple[str, ...]
 
     def colour(self, i: int) -> str:
+        """Return a colour of the palette.
+
+        Args:
+            i: The number of the series; the palette repeats.
+        """
         return self.colours[i % len(self.colours)]
 
 
@@ -97,18 +113,31 @@ DARK = Theme(
 
 @dataclass(frozen=True)
 class Picture:
-    """``draw`` fills a Figure of ``height`` inches; nothing is drawn before ``png``."""
+    """A chart. It is drawn at the first call of ``png`` or ``save``.
 
-    name: str  # of the file, without .png
+    Attributes:
+        name: The file name, without .png.
+        title: The title.
+        note: How to read the chart.
+        draw: Draws the chart into a figure.
+        height: The height in inches.
+        cut: The full names that are shortened in the chart.
+    """
+
+    name: str
     title: str
-    note: str  # how to read it
+    note: str
     draw: Callable[[Figure, Theme], None]
     height: float
-    cut: tuple[str, ...] = ()  # names that are cut in it, in full
+    cut: tuple[str, ...] = ()
     _drawn: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)  # by theme
 
     def png(self, theme: Theme = LIGHT) -> bytes:
-        """Drawn once: a page and a file show the same one."""
+        """Return the chart as PNG. It is drawn once per theme.
+
+        Args:
+            theme: The colours.
+        """
         if theme.name not in self._drawn:
             self._drawn[theme.name] = self._draw(theme)
         return self._drawn[theme.name]
@@ -136,6 +165,15 @@ class Picture:
         return buffer.getvalue()
 
     def save(self, folder: str | os.PathLike[str], theme: Theme = LIGHT) -> Path:
+        """Write the chart as a PNG file and return its path.
+
+        Args:
+            folder: The directory; it is created if necessary.
+            theme: The colours.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         target = Path(folder, f"{self.name}.png")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(self.png(theme))
@@ -149,9 +187,20 @@ def bars(
     name: str, title: str, rows: Rows, *, label: str, value: str, unit: str = "count", note: str = "",
     panel: str | None = None, series: str | None = None, limit: int = 12,
 ) -> Picture:  # fmt: skip
-    """Horizontal bars in the order of the rows, their values beside them; with ``panel`` one small chart per value of
-    that field, all to one scale; with ``series`` a colour for each value of that field, in the order in which they
-    first appear."""
+    """Return a chart of horizontal bars, in the order of the rows, with their values.
+
+    Args:
+        name: The file name, without .png.
+        title: The title.
+        rows: The rows.
+        label: The field with the names of the bars.
+        value: The field with the values.
+        unit: A key of ``units.FORMATS``.
+        note: How to read the chart.
+        panel: A field; each of its values gets a small chart, all with one scale.
+        series: A field; each of its values gets a colour, in the order of their first rows.
+        limit: The maximum number of bars per panel.
+    """
     groups = panelled(rows, panel, limit)
     drawn = [row for _, group in groups for row in group]
     kinds = [] if series is None else list(dict.fromkeys(str(row[series]) for row in drawn))
@@ -187,9 +236,22 @@ def ranges(
     name: str, title: str, rows: Rows, *, label: str, points: Sequence[str], unit: str = "duration", note: str = "",
     panel: str | None = None, log: bool = True, limit: int = 15,
 ) -> Picture:  # fmt: skip
-    """One line per row from the first to the last of ``points`` (such as p50, p95, p99), a dot for each. On a
-    logarithmic axis values of 0 or less cannot be shown and are left out. Panels have the same rows at the same height,
-    in the order in which they first appear."""
+    """Return a chart of ranges: one line per row from the first to the last point, with a dot for each point.
+
+    Panels have the same rows at the same height, in the order of their first rows.
+
+    Args:
+        name: The file name, without .png.
+        title: The title.
+        rows: The rows.
+        label: The field with the names of the lines.
+        points: The fields with the points, such as p50, p95, p99.
+        unit: A key of ``units.FORMATS``.
+        note: How to read the chart.
+        panel: A field; each of its values gets a small chart.
+        log: Use a logarithmic axis, without values of 0 and less.
+        limit: The maximum number of lines.
+    """
     order = list(dict.fromkeys(row[label] for row in rows))[:limit]
     absent = dict.fromkeys(points)
     if log and any(row[point] is not None and not drawable(row[point], log) for row in rows for point in points):
@@ -238,9 +300,25 @@ def stacked(
     name: str, title: str, rows: Rows, *, x: str, series: str, value: str, width_seconds: float, unit: str = "short",
     label: str = "", note: str = "", limit: int = 7, order: Sequence[str] = (),
 ) -> Picture:  # fmt: skip
-    """Bars over time, the series on top of each other; the largest ones by name, the rest as "other". Those in
-    ``order`` come first, in that order, so that two pictures of the same series have the same colours. Where a burst
-    would flatten the rest, the axis ends above the rest, and the figure of what is cut stands there."""
+    """Return a chart of bars over time, with the series stacked.
+
+    The largest series have names, the rest is "other". If a burst would flatten the rest, the axis ends above the rest,
+    and the value of the cut bars is written there.
+
+    Args:
+        name: The file name, without .png.
+        title: The title.
+        rows: The rows.
+        x: The field with the start of the time bucket.
+        series: The field with the name of the series.
+        value: The field with the values.
+        width_seconds: The width of a time bucket.
+        unit: A key of ``units.FORMATS``.
+        label: The label of the value axis.
+        note: How to read the chart.
+        limit: The maximum number of named series.
+        order: The names that come first, so that two charts of the same series have the same colours.
+    """
     totals: dict[str, float] = {}
     for row in rows:
         totals[row[series]] = totals.get(row[series], 0.0) + float(row[value])
@@ -256,7 +334,7 @@ def stacked(
     moments = sorted({row[x] for row in rows})
     whole = [sum(column.get(at, 0.0) for column in columns.values()) for at in moments]
     places = [round((at - moments[0]).total_seconds() / width_seconds) for at in moments]
-    cut = cuts.find(list(zip(places, whole, strict=True)))
+    cut = axis_cut.find(list(zip(places, whole, strict=True)))
     if cut is not None:
         note += "; " * bool(note) + f"bars over {units.count(cut.top)} are cut, "
         several = any(len(group) > 1 for group in cut.groups)
@@ -268,18 +346,18 @@ def stacked(
         pieces = (moments[-1] - moments[0]).total_seconds() / width_seconds if moments else 0.0
         gaps = pieces <= GAPS_MAX
         lefts = [float(date2num(at)) for at in moments]
-        width = width_seconds / DAY_SECONDS * (0.92 if gaps else 1.0)  # a hair of paper between them
+        width = width_seconds / DAY_SECONDS * (0.92 if gaps else 1.0)  # a narrow gap between bars
         for key, column in columns.items():
             heights = [column.get(at, 0.0) for at in moments]
             colour = theme.colours[-1] if key == OTHER else theme.colour(colours[key])
             tops = [low + high for low, high in zip(base, heights, strict=True)]
-            corners = [  # as one thing: as many bars of their own take seconds
+            corners = [  # one collection, because drawing single bars takes seconds
                 [(left, low), (left, high), (left + width, high), (left + width, low)]
                 for left, low, high in zip(lefts, base, tops, strict=True)
                 if high > low
             ]
             bars_drawn = PolyCollection(corners, color=colour, label=key, linewidth=0, aa=gaps)
-            bars_drawn.sticky_edges.y.append(0)  # they stand on the axis
+            bars_drawn.sticky_edges.y.append(0)  # no margin below the bars
             axes.add_collection(bars_drawn)
             base = tops
         axes.autoscale_view()
@@ -298,9 +376,24 @@ def lines(
     name: str, title: str, rows: Rows, *, x: str, y: str, series: str | None = None, unit: str = "short",
     label: str = "", x_label: str = "", note: str = "", limit: int = 7, log: bool = False,
 ) -> Picture:  # fmt: skip
-    """Lines over time (if the x are datetimes) or over a number, one per series. With ``log`` the axis is logarithmic,
-    and says so, where a linear one would show a peak and nothing else, and no value is 0 or less. Where two lines are
-    one, that of the first series is above."""
+    """Return a line chart over time or over a number.
+
+    Where two lines coincide, the line of the first series is on top.
+
+    Args:
+        name: The file name, without .png.
+        title: The title.
+        rows: The rows.
+        x: The field with datetimes or numbers.
+        y: The field with the values.
+        series: A field; each of its values gets a line.
+        unit: A key of ``units.FORMATS``.
+        label: The label of the value axis.
+        x_label: The label of the other axis.
+        note: How to read the chart.
+        limit: The maximum number of lines.
+        log: Use a logarithmic axis if a linear one would show only a peak, and all values are above 0.
+    """
     groups: dict[str, list[tuple[Any, float]]] = {}
     for row in rows:
         if row[y] is not None and row[x] is not None:
@@ -337,7 +430,19 @@ def heatmap(
     name: str, title: str, rows: Rows, *, x: str, y: str, value: str, unit: str = "short", x_label: str = "",
     note: str = "",
 ) -> Picture:  # fmt: skip
-    """A field of ``x`` by ``y``, both in the order in which they sort; empty where there is no row."""
+    """Return a heat map of ``x`` by ``y``, both sorted; a cell without a row is empty.
+
+    Args:
+        name: The file name, without .png.
+        title: The title.
+        rows: The rows.
+        x: The field for the columns.
+        y: The field for the lines.
+        value: The field with the values.
+        unit: A key of ``units.FORMATS``.
+        x_label: The label of the horizontal axis.
+        note: How to read the chart.
+    """
     across = sorted({row[x] for row in rows})
     down = sorted({row[y] for row in rows})
     cells = {(row[x], row[y]): row[value] for row in rows}
@@ -368,7 +473,21 @@ def pairs(
     name: str, title: str, rows: Rows, *, label: str, before: str, now: str, remark: str, unit: str = "short",
     words: tuple[str, str] = ("before", "now"), note: str = "", limit: int = 12,
 ) -> Picture:  # fmt: skip
-    """Two bars per row, one value above the other, and beside them what ``remark`` says of the pair."""
+    """Return a chart of two bars per row, with a remark beside them.
+
+    Args:
+        name: The file name, without .png.
+        title: The title.
+        rows: The rows.
+        label: The field with the names of the pairs.
+        before: The field with the first value.
+        now: The field with the second value.
+        remark: The field with the remark.
+        unit: A key of ``units.FORMATS``.
+        words: The names of the two values, for the legend.
+        note: How to read the chart.
+        limit: The maximum number of pairs.
+    """
     shown = rows[:limit]
 
     def draw(figure: Figure, theme: Theme) -> None:
@@ -379,7 +498,7 @@ def pairs(
         widest = max((float(row[side] or 0) for row in shown for side in (before, now)), default=0.0) or 1.0
         for place, row in enumerate(shown):
             old, new = float(row[before] or 0), float(row[now] or 0)
-            where = place + (0.19 if new >= old else -0.19)  # beside the longer one
+            where = place + (0.19 if new >= old else -0.19)  # beside the longer bar
             axes.text(max(old, new) + widest * 0.012, where, str(row[remark]), va="center", fontsize=9)
         axes.set_xlim(0, widest * 1.2)
         axes.grid(axis="x")

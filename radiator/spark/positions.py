@@ -1,11 +1,11 @@
-"""Values of options that say a place in the log: offsets and moments, for all partitions or by name.
+"""Parse option values that name a position in the log: offsets and times, for all partitions or by name.
 
-Offsets are those of Spark's Kafka source: a word, or JSON in which -2 is the earliest and -1 the latest. A partition
-here has a name and no number, so the JSON has one level. Moments are RFC 3339, or a bare number whose length says what
-it counts: 13 digits are milliseconds since 1970, as Kafka's are, 19 are nanoseconds. Anything else could be meant in
-two ways and is refused.
+Offsets are written as in Spark's Kafka source: a word, or JSON in which -2 is the earliest and -1 the latest. A
+partition here has a name and no number, so the JSON has one level. Times are RFC 3339, or a number whose length gives
+its unit: 13 digits are milliseconds since the epoch, as in Kafka, 19 are nanoseconds. Other texts are ambiguous and
+refused.
 
-Knows: text. Must not know: pyspark, files. Everything raises ConfigError.
+Must not import pyspark or files. Every function raises ConfigError.
 """
 
 from __future__ import annotations
@@ -29,15 +29,27 @@ _GUESSES = {10: "seconds", 11: "seconds", 12: "milliseconds", 16: "microseconds"
 
 
 def parse_time(text: str, option: str) -> int:
-    """Nanoseconds since 1970; without a zone it is UTC."""
+    """Return a time in nanoseconds since the epoch.
+
+    Args:
+        text: RFC 3339 (UTC without a zone), 13 digits of milliseconds, or 19 digits of nanoseconds.
+        option: The name of the option, for error messages.
+
+    Raises:
+        ConfigError: The text is not a time.
+
+    Example:
+        >>> parse_time("1970-01-01T00:00:01.5Z", "startTime")
+        1500000000
+    """
     text = text.strip()
-    if re.fullmatch(r"-?\d+", text) and len(text) != len("20130101"):  # that is a date
+    if re.fullmatch(r"-?\d+", text) and len(text) != len("20130101"):  # eight digits are a date
         return _bare(text, option)
     try:
         fraction = re.search(_FRACTION, text)
         cut = text[: fraction.start()] + text[fraction.end() :] if fraction else text
         if "." in cut or "," in cut:
-            raise ValueError("a fraction of something else, which fromisoformat takes for one of a second")
+            raise ValueError("fromisoformat would read a fraction of a minute or an hour as one of a second")
         whole = datetime.fromisoformat(cut)
     except ValueError:
         raise ConfigError(
@@ -51,8 +63,18 @@ def parse_time(text: str, option: str) -> int:
 
 
 def spelled(time_ns: int) -> str:
-    """As text that no option takes for something else than nanoseconds, of whatever year: the inverse of
-    ``parse_time``. Raises OverflowError beyond the years 1 to 9999."""
+    """Return a time as a text that ``parse_time`` reads back exactly.
+
+    Args:
+        time_ns: The time, in nanoseconds since the epoch.
+
+    Raises:
+        OverflowError: The year is not in 1 to 9999.
+
+    Example:
+        >>> spelled(1_500_000_000)
+        '1970-01-01T00:00:01.500000000Z'
+    """
     seconds, rest = divmod(time_ns, NS_PER_SECOND)
     return f"{(datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat()}.{rest:09d}Z"
 
@@ -70,7 +92,16 @@ def _bare(text: str, option: str) -> int:
 
 
 def parse_offsets(text: str, option: str, *words: str) -> int | dict[str, int]:
-    """The offset of all partitions, or those of some by name; ``words`` are those of ``WORDS`` that fit here."""
+    """Return the offset for all partitions, or a dictionary of offsets by partition.
+
+    Args:
+        text: A word, a number, or JSON.
+        option: The name of the option, for error messages.
+        *words: The keys of ``WORDS`` that this option allows.
+
+    Raises:
+        ConfigError: The text is none of these.
+    """
     text = text.strip()
     if text in words:
         return WORDS[text]
@@ -100,7 +131,15 @@ def parse_offsets(text: str, option: str, *words: str) -> int | dict[str, int]:
 
 
 def parse_times(text: str, option: str) -> dict[str, int]:
-    """Moments by partition, in nanoseconds."""
+    """Return times by partition, in nanoseconds since the epoch.
+
+    Args:
+        text: A JSON object of times by partition name.
+        option: The name of the option, for error messages.
+
+    Raises:
+        ConfigError: The text is not such an object.
+    """
     parsed = _json(text, option)
     if not isinstance(parsed, dict):
         raise ConfigError(

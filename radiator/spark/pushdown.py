@@ -1,11 +1,11 @@
-"""Filters of a DataFrame to a Selection.
+"""Convert filters of a DataFrame to a Selection.
 
-Spark hands simple filters over as objects (``EqualTo(("destination",), "/topic/a")``), their conjunction understood.
-What is taken here is taken exactly, so Spark need not test it again; everything else is handed back. Time literals are
-microseconds and a record's time is cut to microseconds before it is compared, so bounds become nanosecond bounds
-without error.
+Spark passes simple filters as objects (``EqualTo(("destination",), "/topic/a")``) that are combined by AND. A filter is
+converted only if the selection is exactly equal, so that Spark need not test it again; other filters are returned to
+Spark. Time literals have microseconds, and a record's time is truncated to microseconds before the comparison, so the
+bounds in nanoseconds are exact.
 
-Knows: pyspark's filter classes. Must not know: files.
+Uses pyspark's filter classes. Must not import files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ _RANGES: dict[type[Filter], Callable[[int, int], tuple[int, int]]] = {  # (value
 
 
 def narrow(selection: Selection, condition: Filter) -> Selection | None:
-    """``selection`` and ``condition``, exactly; None if the condition is not one that can be taken."""
+    """Return the selection combined with a filter, or None if the filter cannot be converted exactly.
+
+    Args:
+        selection: The selection so far.
+        condition: The filter.
+    """
     negated = isinstance(condition, Not)
     inner: Any = condition.child if isinstance(condition, Not) else condition
     path: tuple[str, ...] = getattr(inner, "attribute", ())
@@ -91,8 +96,10 @@ def _named(selection: Selection, column: str, condition: Any, negated: bool) -> 
 
 
 def _addressed(selection: Selection, condition: Any) -> Selection | None:
-    """A message-id is partition and offset: a look-up, not a search. One in another spelling (``a@017``) is that of no
-    record, and Spark finds that out."""
+    """Return the selection of one record for an equality with a message id, which is a partition and an offset.
+
+    An id in another spelling (``a@017``) belongs to no record; Spark's own filter finds that.
+    """
     if not isinstance(condition, EqualTo) or not isinstance(condition.value, str):
         return None
     try:

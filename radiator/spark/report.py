@@ -1,13 +1,11 @@
-"""``radiator report``: sheets over a store, as tables, pictures, JSON and one page.
+"""Build the report of ``radiator report``: sections about a store, as tables, charts, JSON and one page.
 
-    make_report("./data", "./report", progress=print).page      # files are in ./report
+    make_report("./data", "./report", progress=print).page      # the files are in ./report
     make_report("./data", sheets=["traffic"], start="-1d", every="5m").answers["traffic"]
 
-All sheets read up to the same ends, taken when the report begins, so on a store that is being written the figures of
-one report agree with one another. Each reads only the columns that it needs. Answers are small and are collected; the
-log itself never passes through this process.
-
-Knows: sheets, the page. Must not know: the command line, what a sheet asks.
+All sections read up to the same ends, which are fixed when the report begins, so their numbers agree on a store that is
+being written. Each reads only the columns that it needs. The answers are small and collected; the log itself is read by
+the tasks only.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ from radiator.columns.scan import LostRecords
 from radiator.columns.warn import warn
 from radiator.errors import ConfigError, RadiatorError, StorageError
 from radiator.spark import units
+from radiator.spark.cached_scan import CACHED_MAX_BYTES, SETTINGS, TIMES, CachedScan
 from radiator.spark.interrupt import ended_by_interrupt
 from radiator.spark.jobs import absent
 from radiator.spark.jobs.archived_damage import absent_from_both
-from radiator.spark.kept import KEPT_MAX_BYTES, SETTINGS, TIMES, Kept
 from radiator.spark.page import Page, Section
 from radiator.spark.positions import spelled
 from radiator.spark.session import get_session, read
@@ -50,17 +48,28 @@ from radiator.spark.waiting import waiting
 
 __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 
-Progress = Callable[[str, int, int], None]  # what is being done, which step, of how many
+Progress = Callable[[str, int, int], None]  # the name of the step, its number, the number of steps
 
-FIRST, LAST = "start Spark", "draw the pictures"  # steps; the sheets are between them
-WEIGHTS = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic")  # what is told first; then the others
-NAMES_MAX = 5  # in a sentence
-REPORT = "report"  # what the files of several sheets are called; those of one have its name
+FIRST, LAST = "start Spark", "draw the pictures"  # the steps before and after the sections
+WEIGHTS = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic")  # the order of findings; then others
+NAMES_MAX = 5  # names in a sentence
+REPORT = "report"  # the file name for several sections; a single section has its own name
 
 
 @dataclass
 class Report:
-    """What was found. ``page`` shows it, ``summary`` is the same for programs; ``folder`` holds the files."""
+    """The result of a report.
+
+    Attributes:
+        path: The store, the archive, or both.
+        made: The time of the report.
+        sheets: The names of the sections.
+        answers: The rows of each answer, by name.
+        page: The page.
+        folder: The directory with the files, or None.
+        files: The files that were written.
+        notes: Remarks about records that are not in the numbers.
+    """
 
     path: str
     made: datetime
@@ -69,14 +78,15 @@ class Report:
     page: Page
     folder: Path | None = None
     files: list[Path] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what is not in the figures
+    notes: list[str] = field(default_factory=list)
 
     @property
     def missing(self) -> int:
-        """Records that are not there; 0 too if nobody has looked (the sheet ``integrity`` does)."""
+        """The number of lost records; 0 too without the section ``integrity``, which counts them."""
         return sum(row["missing"] for row in self.answers.get("integrity", ()))
 
     def summary(self) -> dict[str, Any]:
+        """Return the report as JSON-compatible values: the content of the JSON file."""
         totals = self.answers.get("totals")
         sums = {name: sum(row[name] for row in totals) for name in ("messages", "bytes")} if totals is not None else {}
         return {
@@ -103,30 +113,49 @@ def make_report(
     progress: Progress | None = None,
     **options: Any,
 ) -> Report:
-    """Read the store at ``path`` and, if there is a ``folder``, write a page, its JSON and pictures into it.
+    """Build a report of a store, and write its page, JSON and charts into a directory.
 
-    With an ``archive`` (a directory or a URI) archive and log are read as one; ``path`` may then be None.
-    ``sheets`` are names of ``radiator.spark.sheets.SHEETS``, all of them by default; ``options`` are those of
-    ``radiator.spark.sheets.options``. ``spark`` is a session to use; without one, and if none runs, a local one is made
-    and stopped again. Raises NoStore, LostRecords, JavaMissing and ConfigError with one line for people each.
+    Args:
+        path: The data directory of the broker; None with an archive alone.
+        folder: The directory for the files; None writes none.
+        archive: The path or the URI of an archive, which is read together with the log.
+        sheets: Names of ``radiator.spark.sheets.SHEETS``; None is all of them.
+        spark: The session to use. None uses the active session, or starts a local one and stops it at the end.
+        fail_on_data_loss: Raise if records cannot be read; else leave them out.
+        title: The title of the page.
+        progress: Called with the name of a step, its number, and the number of steps.
+        **options: Options of ``radiator.spark.sheets.options.Options``.
+
+    Raises:
+        NoStore: There is no store at ``path``.
+        LostRecords: Records cannot be read, and ``fail_on_data_loss`` is set.
+        JavaMissing: No usable Java was found.
+        ConfigError: A section or an option is unknown, or has a wrong value.
+        StorageError: The store cannot be read, or the directory cannot be written.
+
+    Example:
+        With a store in ``./data``::
+
+            report = make_report("./data", "./report", sheets=["traffic", "latency"])
+            print(report.files)
     """
     step = progress or (lambda what, i, n: None)
     names = chosen(sheets)
     now_ns = time.time_ns()
     asked = asking.parse(options, now_ns)
     if path is None and archive is None:
-        raise ConfigError("a report needs the broker's data directory, or an archive, or both; got neither")
+        raise ConfigError("report: expected the broker's data directory, or an archive, or both; got neither")
     place = None if path is None else open_store(path)
-    logs = [] if place is None else partitions(place)  # a wrong path is told before Java is started
+    logs = [] if place is None else partitions(place)  # report a wrong path before Java is started
     all_of_it = asked.destination is None and asked.start is None and asked.until is None
     behind = waiting(path, now_ns) if path and os.path.isdir(path) and all_of_it and "lag" in names else []
-    sharing = tempfile.TemporaryDirectory(prefix="radiator-told-")
+    sharing = tempfile.TemporaryDirectory(prefix="radiator-warned-")
     with _folder(folder), sharing as once, contextlib.ExitStack() as ending, contextlib.ExitStack() as forgetting:
         steps = len(names) + 2
         step(FIRST, 0, steps)
-        own = spark is None and SparkSession.getActiveSession() is None  # one that runs already is not ours to stop
+        own = spark is None and SparkSession.getActiveSession() is None  # do not stop a session that ran before
         size = sum(log.size_bytes for log in logs)
-        settings = SETTINGS if own and archive is None and size <= KEPT_MAX_BYTES else None
+        settings = SETTINGS if own and archive is None and size <= CACHED_MAX_BYTES else None
         session = spark or get_session("radiator report", config=settings, log_level="OFF")
         if own:
             ending.enter_context(ended_by_interrupt())
@@ -138,8 +167,8 @@ def make_report(
             else:
                 until = json.dumps({log.name: log.next_offset for log in logs})
                 one = partial(read, session, str(path), ending_offsets=until, fail_on_data_loss=fail_on_data_loss)
-                reader = kept = Kept(_spelling(partial(one, warn_once=once)), size)
-                forgetting.callback(kept.forget)
+                reader = scan_cache = CachedScan(_spelling(partial(one, warn_once=once)), size)
+                forgetting.callback(scan_cache.clear)
                 lacks = _spelling(partial(absent, session, str(path), ending_offsets=until))
             sizes = {log.name: log.size_bytes for log in logs}
             known = None if place is None or archive is not None else Holdings(place.fs).destinations(ends(place))
@@ -148,15 +177,15 @@ def make_report(
                 (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
             ]
         except KeyboardInterrupt:
-            own = False  # its Java has ended
+            own = False  # the JVM has ended already
             raise
         except RadiatorError:
             raise
         except Exception as error:
-            told = reason(error)
-            if told is None:
+            text = reason(error)
+            if text is None:
                 raise
-            raise (LostRecords if "LostRecords: " in str(error) else StorageError)(told) from error
+            raise (LostRecords if "LostRecords: " in str(error) else StorageError)(text) from error
         finally:
             forgetting.close()
             if own:
@@ -173,7 +202,7 @@ def make_report(
 
 
 def _spelling(ask: Read) -> Read:
-    """``ask`` with times as texts: bare numbers are taken for nanoseconds from the year 2001 on only."""
+    """Return the reader with times passed as texts, because numbers are nanoseconds only from the year 2001 on."""
 
     def asked(**options: Any) -> DataFrame:
         return ask(**{name: spelled(value) if name in TIMES else value for name, value in options.items()})
@@ -184,12 +213,15 @@ def _spelling(ask: Read) -> Read:
 def _both(
     session: SparkSession, path: str | None, archive: str, now_ns: int, fail_on_data_loss: bool, warn_once: str
 ) -> Read:
-    """Archive and log. Where the log ends is found anew for each sheet, so all of them end with this moment."""
+    """Return a reader of archive and log that ends at this moment.
+
+    The end of the log is found again for each section.
+    """
     from radiator.spark.tables import table
 
     def tell(text: str) -> None:
-        if f"'{asking.SAMPLES}'" not in text:  # that there are no samples is said by the sheet that looks for them
-            warn(text, warn_once)  # many sheets see the same
+        if f"'{asking.SAMPLES}'" not in text:  # the section lag reports missing samples itself
+            warn(text, warn_once)  # many sections give the same warning
 
     def reader(columns: Iterable[str], **asked: Any) -> DataFrame:
         end, start = min(asked.pop("end_time", now_ns), now_ns), asked.pop("start_time", None)
@@ -230,8 +262,11 @@ def _save(report: Report, folder: Path) -> None:
 
 
 def reason(error: BaseException) -> str | None:
-    """The text of our own error, alone or inside one of Spark's, which carries the traceback of another process; else
-    None."""
+    """Return the text of an error of this package, also inside an error of Spark; None for other errors.
+
+    Args:
+        error: The error. Spark's errors contain the traceback of another process.
+    """
     if isinstance(error, RadiatorError):
         return str(error)
     found = re.findall(r"^radiator\.[\w.]+: (.+)$", str(error), re.MULTILINE)
@@ -240,7 +275,7 @@ def reason(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def _folder(folder: str | os.PathLike[str] | None) -> Iterator[None]:
-    """It is there for what is done; if that fails and nothing is in it, it was not made."""
+    """Create the directory for the report, and remove it again if the report fails and the directory is empty."""
     if folder is None:
         yield
         return
@@ -255,7 +290,7 @@ def _folder(folder: str | os.PathLike[str] | None) -> Iterator[None]:
         yield
     except BaseException:
         if made:
-            with contextlib.suppress(OSError):  # what is in it stays
+            with contextlib.suppress(OSError):  # a directory with files is not removed
                 os.rmdir(folder)
         raise
 
@@ -269,7 +304,7 @@ def _weight(section: Section) -> int:
 
 
 def _uncounted(answers: Answers) -> list[str]:
-    """What is lost looks like silence in all other sheets."""
+    """Return a note about lost records, because they look like silence in all other sections."""
     names = [row["partition"] for row in answers.get("integrity", ()) if row["missing"]]
     more = f" and {len(names) - NAMES_MAX:,} more" if len(names) > NAMES_MAX else ""
     return (
@@ -280,9 +315,9 @@ def _uncounted(answers: Answers) -> list[str]:
 
 
 def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], options: Options) -> Page:
-    """The sections that have something to say; what the others have to say is one line each, above."""
-    told = options.told()
-    made = f"{report.path}, as of {units.moment(report.made)} UTC" + (f"; {told}" if told else "")
+    """Return the page: the sections with findings; empty sections are one line each at the top."""
+    part = options.told()
+    made = f"{report.path}, as of {units.moment(report.made)} UTC" + (f"; {part}" if part else "")
     foot = f"Made by radiator {__version__} with Spark from the files of the log. All times are UTC."
     page = Page(title, made, foot=foot)
     sections = [sheet.section(answers, options) for sheet, answers in found]

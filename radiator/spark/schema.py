@@ -1,9 +1,9 @@
-"""The columns of the table as Spark sees them; ``radiator.columns.schema`` is where they are decided.
+"""Define the columns of the table as Spark types. ``radiator.columns.schema`` defines the columns.
 
-A read may name any subset in any order (``.schema("destination, offset ...")``): what is not named is not decoded.
-Spark passes the wanted columns as a StructType; ``checked`` says in words when a name or a type is not one of ours.
+A read may name any subset in any order (``.schema("destination STRING, offset BIGINT")``); other columns are not
+decoded. Spark passes the chosen columns as a StructType.
 
-Knows: names and types. Must not know: files.
+Must not import files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,18 @@ BY_NAME = {field.name: field for field in SCHEMA.fields}
 
 
 def select(names: Iterable[str]) -> StructType:
-    """The schema that names just these columns: what ``.schema()`` of a reader takes. Raises ConfigError."""
+    """Return the Spark schema with the given columns, for ``.schema()`` of a reader.
+
+    Args:
+        names: The names of the columns.
+
+    Raises:
+        ConfigError: A column does not exist, or ``names`` is a text.
+
+    Example:
+        >>> select(["destination", "size"]).simpleString()
+        'struct<destination:string,size:bigint>'
+    """
     chosen = listed(names)
     for name in chosen:
         if name not in BY_NAME:
@@ -33,10 +44,18 @@ def select(names: Iterable[str]) -> StructType:
 
 
 def checked(schema: StructType) -> StructType:
-    """``schema`` if every column of it is one of ours with its type. Raises ConfigError."""
+    """Return a schema unchanged if each of its columns exists with this type.
+
+    Args:
+        schema: The schema that the user gave to ``.schema()``.
+
+    Raises:
+        ConfigError: A column does not exist, is repeated, has another type, or is NOT NULL and may be null.
+    """
     if not schema.fields:
         raise ConfigError(
-            "the schema has no column, and rows without columns cannot be counted: expected one at least, as offset"
+            "the schema is empty, and rows without columns cannot be counted: expected at least one column, such as "
+            "offset"
         )
     seen: set[str] = set()
     for field in schema.fields:
@@ -48,7 +67,7 @@ def checked(schema: StructType) -> StructType:
                 f"column {field.name}: expected type {column.dataType.simpleString()}, "
                 f"got {field.dataType.simpleString()}; read it as it is and cast afterwards"
             )
-        if column.nullable and not field.nullable:  # Spark would believe it, and a null end the task in Java's words
+        if column.nullable and not field.nullable:  # a null would fail the task with an error of Java
             raise ConfigError(f"column {field.name} may be null: expected it without NOT NULL in .schema()")
         if field.name in seen:
             raise ConfigError(f"column {field.name} is named twice in .schema()")
@@ -57,18 +76,36 @@ def checked(schema: StructType) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark compares our batches with."""
+    """Return the Arrow schema that Spark expects of the batches.
+
+    Args:
+        schema: The Spark schema of the read.
+    """
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def listed(names: Iterable[str]) -> list[str]:
-    """Raises ConfigError of a text, which is names of a letter each to Python."""
+    """Return column names as a list.
+
+    Args:
+        names: The names of columns.
+
+    Raises:
+        ConfigError: ``names`` is a text, which Python would iterate letter by letter.
+    """
     if isinstance(names, str):
         raise ConfigError(f"columns: expected a list of names, such as columns=[{names!r}], got the text {names!r}")
     return list(names)
 
 
 def unknown(name: str, where: str = "a radiator store", known: Collection[str] = BY_NAME) -> str:
+    """Return an error message for a column that does not exist.
+
+    Args:
+        name: The name of the column.
+        where: What has no such column.
+        known: The columns that exist.
+    """
     near = difflib.get_close_matches(name, known, n=1) or difflib.get_close_matches(name.lower(), known, n=1)
     instead = kafka.column_instead(name)
     hint = f" (did you mean {near[0]}?)" if near else ""

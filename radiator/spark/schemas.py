@@ -1,10 +1,10 @@
-"""Which JSON Schema belongs to a destination: by the versions that the broker keeps beside its logs.
+"""Find the JSON Schema of a destination, in the versions that the broker stores beside its logs.
 
-``<data_dir>/schemas/<the rule's match, percent-encoded>@<n>.json`` is version n of a rule's schema. The order of the
-rules is not kept there, nor whether a rule still stands. So a schema is taken without being named only where there is
-no choice: its rule matches everything that is asked for, and no other rule with another schema matches any of it.
+``<data_dir>/schemas/<the match of the rule, percent-encoded>@<n>.json`` is version n of the schema of a rule. The order
+of the rules is not stored, nor whether a rule still exists. So a schema is used automatically only if there is no
+choice: its rule matches everything that the user reads, and no other rule with another schema matches any of it.
 
-Knows: those files, patterns. Must not know: rules, configuration, Spark.
+Uses these files, and patterns. Must not import rules, configuration or Spark.
 """
 
 from __future__ import annotations
@@ -20,36 +20,62 @@ from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list,
 from radiator.storage import layout
 from radiator.storage.files import read_file
 
-_REGEX = "regex "  # what stands before the expression of a rule with match_regex
-_OTHER = "\0"  # a segment that stands in no pattern
+_REGEX = "regex "  # the prefix of the expression of a rule with match_regex
+_OTHER = "\0"  # a segment that no pattern contains
 
 
-class Kept(NamedTuple):
+class StoredSchema(NamedTuple):
+    """A stored version of a schema.
+
+    Attributes:
+        match: The match of the rule.
+        version: The number of the version.
+        path: The path of the file.
+    """
+
     match: str
     version: int
     path: str
 
 
-def schema_of(place: Place, destination: str) -> tuple[Kept, Any] | None:
-    """The newest version of the one that describes ``destination`` (a name, a pattern, a comma list), and where it
-    lies; None if there is none. Raises ConfigError if there are several, or it is damaged."""
+def schema_of(place: Place, destination: str) -> tuple[StoredSchema, Any] | None:
+    """Return the newest version of the schema for a destination.
+
+    Args:
+        place: The store.
+        destination: Names and patterns, separated by commas.
+
+    Returns:
+        The stored version and its JSON document. None if no schema matches all of it.
+
+    Raises:
+        ConfigError: Several different schemas match, or a schema cannot be read.
+    """
     asked = list(parse_list(destination))
-    near = [kept for kept in newest(place) if any(overlaps(kept.match, each) for each in asked)]
-    whole = [kept for kept in near if all(covers(kept.match, each) for each in asked)]
+    near = [stored for stored in newest(place) if any(overlaps(stored.match, each) for each in asked)]
+    whole = [stored for stored in near if all(covers(stored.match, each) for each in asked)]
     if not whole:
         return None
-    schemas = [read_schema(place, kept.path) for kept in near]
+    schemas = [read_schema(place, stored.path) for stored in near]
     if any(schema != schemas[0] for schema in schemas):
         raise ConfigError(
-            f"several rules have had a schema for {destination}: "
-            f"{'; '.join(f'{kept.match} in {kept.path}' for kept in near)}. "
-            "Say which one with schema=<its path>, or typed=False for no columns of the bodies"
+            f"several rules have a schema for {destination}: "
+            f"{'; '.join(f'{stored.match} in {stored.path}' for stored in near)}. "
+            "Choose one with schema=<its path>, or use typed=False for no columns of the bodies"
         )
     return whole[0], schemas[0]
 
 
 def read_schema(place: Place, path: str) -> Any:
-    """Raises ConfigError."""
+    """Return the JSON document of a schema file.
+
+    Args:
+        place: The store, for its file system.
+        path: The path of the file.
+
+    Raises:
+        ConfigError: The file does not exist, or is not JSON.
+    """
     try:
         data = read_file(place.fs, path)
         if data is None:
@@ -59,26 +85,38 @@ def read_schema(place: Place, path: str) -> Any:
         raise ConfigError(f"{path}: expected a JSON Schema: {error}") from None
 
 
-def newest(place: Place) -> list[Kept]:
-    """The last version of each rule's schema, by what the rule matches."""
+def newest(place: Place) -> list[StoredSchema]:
+    """Return the newest version of the schema of each rule, sorted by match.
+
+    Args:
+        place: The store.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
     fs, root = place
     directory = layout.schemas_path(root)
-    found: dict[str, Kept] = {}
+    found: dict[str, StoredSchema] = {}
     for name in fs.listdir(directory):
         stem, _, number = name.removesuffix(".json").rpartition("@")
         if not name.endswith(".json") or not (number.isascii() and number.isdigit()):
-            continue  # somebody's notes
+            continue  # not a file of the broker
         try:
-            kept = Kept(layout.decode_name(stem), int(number), f"{directory}/{name}")
+            stored = StoredSchema(layout.decode_name(stem), int(number), f"{directory}/{name}")
         except ValueError:
             continue
-        if kept.match not in found or found[kept.match].version < kept.version:
-            found[kept.match] = kept
+        if stored.match not in found or found[stored.match].version < stored.version:
+            found[stored.match] = stored
     return sorted(found.values())
 
 
 def covers(match: str, asked: Pattern) -> bool:
-    """Whether a rule for ``match`` is one for every name that ``asked`` matches."""
+    """Return True if a rule matches every name that a pattern matches.
+
+    Args:
+        match: The match of the rule.
+        asked: The pattern.
+    """
     if match.startswith(_REGEX):
         return asked.is_literal and _fits(match, asked.text)
     parts = _patterns(match)
@@ -88,7 +126,12 @@ def covers(match: str, asked: Pattern) -> bool:
 
 
 def overlaps(match: str, asked: Pattern) -> bool:
-    """Whether both match some name. Of an expression and a pattern this cannot be told: no."""
+    """Return True if a rule and a pattern match a common name. A regular expression and a pattern count as disjoint.
+
+    Args:
+        match: The match of the rule.
+        asked: The pattern.
+    """
     if match.startswith(_REGEX):
         return asked.is_literal and _fits(match, asked.text)
     parts = _patterns(match)
@@ -113,11 +156,14 @@ def _patterns(match: str) -> list[Pattern]:
         return []  # a rule of another version
 
 
-# --- two patterns side by side: as automata over the segments that stand in either, and one other -------------------
+# --- patterns as automata over the segments that they contain, and one other segment ---------------------------------
 
 
 def _some_name(asked: Pattern, others: Iterable[Pattern], wanted: Callable[[list[bool]], bool]) -> bool:
-    """Whether some name that ``asked`` matches is ``wanted``, which is told which of the others match it."""
+    """Return True if a name exists that ``asked`` matches and for which ``wanted`` is true.
+
+    ``wanted`` receives a list that says which of the other patterns match the name.
+    """
     patterns = [segments(asked.text), *(segments(each.text) for each in others if not each.is_literal)]
     alphabet = {part for pattern in patterns for part in pattern} - {ONE, ONE_OR_MORE, ANY} | {_OTHER}
     start = tuple(_settled(pattern, frozenset((0,))) for pattern in patterns)
@@ -149,7 +195,7 @@ def _step(pattern: list[str], places: frozenset[int], segment: str) -> frozenset
 
 
 def _settled(pattern: list[str], places: frozenset[int]) -> frozenset[int]:
-    """With the places that are reached over a ``#`` without a segment."""
+    """Return the positions, extended by those that a ``#`` without a segment reaches."""
     reached = set(places)
     for place in sorted(places):
         while place < len(pattern) and pattern[place] == ANY:

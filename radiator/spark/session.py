@@ -1,12 +1,12 @@
-"""A SparkSession that works here, and the few steps between one and a DataFrame over a store.
+"""Create a SparkSession that is set up for this package, and read a store as a DataFrame.
 
     spark = get_session()                                 # or any session of your own, with register(spark)
     df = read(spark, "./data", columns=["destination", "size"], destination="/topic/flights.>")
 
-``get_session`` finds a Java, makes the Python workers use this interpreter and this package, binds to loopback, speaks
-UTC and keeps quiet. It changes the environment of this process only while the JVM is being started.
+``get_session`` finds a Java, makes the Python workers use this interpreter and this package, binds to loopback, sets
+the time zone to UTC and reduces the log output. It changes the environment of this process only while the JVM starts.
 
-Knows: pyspark's session. Must not know: the log.
+Uses pyspark's session. Must not import the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from radiator.spark.java import use_java
 from radiator.spark.schema import select
 
 FORMAT = "radiator"
-PYSPARK_MIN = (4, 2)  # the first with pyspark.sql.streaming.datasource; setup.py requires the same
+PYSPARK_MIN = (4, 2)  # the first version with pyspark.sql.streaming.datasource; setup.py requires the same
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -44,7 +44,7 @@ SETTINGS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "8",  # the default of 200 is for clusters; adaptive execution joins what is small
+    "spark.sql.shuffle.partitions": "8",  # the default of 200 is for clusters; adaptive execution merges small ones
     "spark.python.unix.domain.socket.enabled": "true",  # measured: 13 to 22 % faster than TCP to the Python workers
     "spark.buffer.size": str(MIB),  # of the pipes to the workers; with 64k wide rows took more CPU (2.3 s to 2.0)
 }
@@ -68,14 +68,29 @@ def get_session(
     config: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """The running session as it is, but for what ``config`` says, or a new one; the format ``radiator`` is registered.
-    Raises JavaMissing, and ConfigError if pyspark is too old."""
+    """Return the running session, or start a new local one, with the format ``radiator`` registered.
+
+    Args:
+        app_name: The name of the application.
+        master: The master of a new session.
+        config: More settings of Spark. They are applied to a running session too.
+        log_level: The log level of a new JVM, such as ``ERROR`` or ``OFF``.
+
+    Raises:
+        JavaMissing: No usable Java was found.
+        ConfigError: The installed pyspark is too old.
+
+    Example:
+        ::
+
+            spark = get_session(master="local[2]", config={"spark.driver.memory": "2g"})
+    """
     require_pyspark()
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     with _environment():
         builder = SparkSession.builder.appName(app_name).master(master)
         with tempfile.TemporaryDirectory(prefix="radiator-spark-") as scratch:
-            log4j = Path(scratch, "log4j2.properties")  # read once, while the JVM starts
+            log4j = Path(scratch, "log4j2.properties")  # the JVM reads it once, at its start
             log4j.write_text(_LOG4J.format(level=log_level))
             settings = dict(config or {})
             if SparkSession.getActiveSession() is None:
@@ -91,33 +106,69 @@ def get_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("radiator")`` known to a session. Once per session; again does no harm. Raises
-    ConfigError if pyspark is too old."""
+    """Register the format ``radiator`` in a session. May be called again.
+
+    Args:
+        spark: The session.
+
+    Raises:
+        ConfigError: The installed pyspark is too old.
+    """
     require_pyspark()
     from radiator.spark.source import RadiatorSource
 
     spark.dataSource.register(RadiatorSource)
-    # Without this setting Spark refuses a reader that can push filters down; ours only can where the option says so.
+    # Without this setting Spark refuses a reader with pushFilters. Only the option pushdown creates such a reader.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
 def require_pyspark() -> None:
-    """Raise ConfigError if the installed pyspark is older than ``PYSPARK_MIN``."""
+    """Check the version of pyspark.
+
+    Raises:
+        ConfigError: The installed pyspark is older than ``PYSPARK_MIN``.
+    """
     version = pyspark.__version__
     if tuple(map(int, version.split(".")[:2])) < PYSPARK_MIN:
         wanted = ".".join(map(str, PYSPARK_MIN))
-        raise ConfigError(
-            f"pyspark {version} is installed, and radiator needs {wanted} or newer: pip install 'radiator[spark]'"
-        )
+        raise ConfigError(f"pyspark: expected version {wanted} or newer, got {version}: pip install 'radiator[spark]'")
 
 
 def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
-    """The store at ``path`` as a DataFrame; ``options`` as in docs/spark.md, ``columns`` as those that are needed."""
+    """Return the store at ``path`` as a DataFrame.
+
+    Args:
+        spark: A session with the format registered.
+        path: The data directory of the broker, or the URI of a copy.
+        columns: The columns to read; None reads all. Other columns are not decoded.
+        **options: Options of the source, with underscores (``radiator.spark.options.OPTIONS``, ``docs/spark.md``).
+
+    Raises:
+        NoStore: There is no store at ``path``. Spark wraps the error.
+        ConfigError: A column or an option is unknown. Spark wraps errors of options.
+
+    Example:
+        With a store in ``./data``::
+
+            df = read(spark, "./data", columns=["destination", "size"], destination="/topic/flights.>")
+            df.groupBy("destination").sum("size").show()
+    """
     return _load(spark.read, path, columns, options)
 
 
 def read_stream(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
-    """As ``read``, as a stream."""
+    """Return the store at ``path`` as a streaming DataFrame.
+
+    Args:
+        spark: A session with the format registered.
+        path: The data directory of the broker, or the URI of a copy.
+        columns: The columns to read; None reads all.
+        **options: Options of the source, with underscores (``radiator.spark.options.OPTIONS``, ``docs/spark.md``).
+
+    Raises:
+        NoStore: There is no store at ``path``. Spark wraps the error.
+        ConfigError: A column or an option is unknown. Spark wraps errors of options.
+    """
     return _load(spark.readStream, path, columns, options)
 
 
@@ -131,14 +182,25 @@ def _load(reader: Any, path: str, columns: Iterable[str] | None, options: Mappin
 
 
 def absolute(path: str) -> str:
-    """The store at ``path``, which may be a URI, for whoever is elsewhere: the workers look at a path from where the
-    JVM was started, which need not be where this process is now."""
+    """Return a path as an absolute path; URIs stay unchanged.
+
+    The workers resolve a relative path in the directory where the JVM was started, which may be another one.
+
+    Args:
+        path: A path or a URI.
+    """
     return path if "://" in path or path.startswith("file:") else os.path.abspath(path)
 
 
 def collect(df: DataFrame) -> list[dict[str, Any]]:
-    """All rows, each a dict, its timestamps as datetimes of UTC. (Spark's own ``collect`` makes them naive ones of
-    this computer's time zone, whatever the session's zone is.)"""
+    """Return all rows as dictionaries, with timestamps as datetimes in UTC.
+
+    Spark's own ``collect`` returns naive datetimes in the time zone of the machine, whatever the zone of the session
+    is.
+
+    Args:
+        df: A DataFrame whose rows fit into memory.
+    """
     moments = {each.name for each in df.schema.fields if isinstance(each.dataType, TimestampType)}
     quoted = {name: f"`{name.replace('`', '``')}`" for name in df.columns}
     columns = [F.unix_micros(quoted[name]).alias(name) if name in moments else F.col(quoted[name]) for name in quoted]
@@ -152,14 +214,14 @@ def collect(df: DataFrame) -> list[dict[str, Any]]:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """What the JVM and the workers that it starts shall find in their environment."""
+    """Set the environment that the JVM and its workers inherit, and restore it afterwards."""
     before = dict(os.environ)
     try:
         use_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         package = str(Path(radiator.__file__).resolve().parent.parent)
-        if os.path.basename(package) not in ("site-packages", "dist-packages"):  # a checkout: the workers import it too
+        if os.path.basename(package) not in ("site-packages", "dist-packages"):  # a checkout: workers import it too
             os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, before.get("PYTHONPATH")]))
         yield
     finally:

@@ -1,15 +1,16 @@
-"""Writing: ``df.write`` and ``df.writeStream`` of the format ``radiator``, to a broker over STOMP.
+"""Write to a broker over STOMP: ``df.write`` and ``df.writeStream`` of the format ``radiator``.
 
-Each task has a connection of its own and sends its rows without waiting for one another; it has done its work when a
-receipt speaks for the last of them. So what Spark takes for written is stored as the destination's rule says. Nothing
-can be taken back: an attempt that fails has sent what it has sent, and the next one sends the same ids, which the
-broker knows. ``commit`` and ``abort`` have nothing to do.
+Each task has a connection of its own and sends its rows without a wait between them. The task ends when the last row
+has a receipt, so rows that Spark counts as written are stored as the rule of the destination says. Nothing can be
+undone: a failed attempt has sent some rows, and the next attempt sends them again with the same ids, which the broker
+recognises. ``commit`` and ``abort`` do nothing.
 
-Where the epoch comes from: Spark tells a task the query's id (from its checkpoint) and the epoch's number as local
-properties. A batch has neither; its id is made when it is planned and the same in all its tasks and their attempts.
-Through Spark Connect the batches of foreachBatch have neither, and the user has to say which epoch it is.
+The epoch: Spark passes the id of the query (from its checkpoint) and the number of the epoch to a task as local
+properties. A batch has neither; its id is created when it is planned, and is the same in all tasks and attempts.
+Through Spark Connect the batches of foreachBatch have neither, and the user has to give the epoch.
 
-Knows: pyspark's writers and tasks. The rest is in sink_options, sink_rows, sink_ids and ``radiator.client.sure``.
+Uses pyspark's writers and tasks. See also sink_options, sink_rows, sink_ids and ``radiator.client.sure``.
+Source: PySpark, "Python Data Source API", DataSourceArrowWriter.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from radiator.client.errors import BadTls, ConnectFailed, ServerError, TimedOut
 from radiator.client.sure import SureSender
 from radiator.errors import ClientError, ConfigError
 from radiator.limits import MIB
-from radiator.spark.bringing import bring
+from radiator.spark.shipped_import import with_package
 from radiator.spark.sink_ids import Ids
 from radiator.spark.sink_options import BATCH, SinkOptions, parse
 from radiator.spark.sink_rows import Rows
@@ -38,12 +39,17 @@ from radiator.spark.worker import quiet
 QUERY_PROPERTY, EPOCH_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 TAGS_PROPERTY, CONNECT_TAG = "spark.job.tags", "SparkConnect_OperationTag"
 CONNECT_SECONDS_MAX = 10.0
-ROWS_AT_A_TIME, BYTES_AT_A_TIME = 4096, 4 * MIB  # of which Python's objects are made
-PROBE_SECONDS_MAX = 10.0  # for a broker that is just being restarted; who has mistyped a port should not wait longer
+ROWS_AT_A_TIME, BYTES_AT_A_TIME = 4096, 4 * MIB  # converted to Python objects at a time
+PROBE_SECONDS_MAX = 10.0  # enough for a broker that restarts; a user with a wrong port should not wait longer
 
 
 class Stored(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyped here
-    """What one task has stored."""
+    """The commit message of one task.
+
+    Args:
+        messages: The number of messages with a receipt.
+        sent_again: The number of messages that were sent again after a reconnect.
+    """
 
     def __init__(self, messages: int, sent_again: int) -> None:
         self.messages = messages
@@ -51,56 +57,108 @@ class Stored(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyped h
 
 
 class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]
+    """The writer of a batch.
+
+    Args:
+        options: The options of the sink.
+        rows: The conversion of rows to messages.
+    """
+
     def __init__(self, options: SinkOptions, rows: Rows) -> None:
         self._options = options
         self._rows = rows
         self._query = options.query or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task.
+
+        Args:
+            iterator: The batches of rows.
+
+        Returns:
+            The number of stored messages.
+
+        Raises:
+            ConfigError: A row cannot be sent, or Spark Connect needs the option ``epoch``.
+            ClientError: The broker does not answer, or refused a message.
+        """
         quiet()
         return _write(iterator, self._options, self._rows, self._query, self._epoch())
 
     def _epoch(self) -> str:
-        """foreachBatch writes batches, and Spark tells their tasks the epoch as well. The name must be the user's: two
-        writes of one epoch are two, and only he can tell them apart. Spark Connect tells no epoch."""
+        """Return the number of the epoch, or BATCH.
+
+        foreachBatch writes batches too, and Spark passes the epoch to their tasks. It counts only with the option
+        ``query``, because two writes of one epoch are different and only the user can tell them apart. Spark Connect
+        passes no epoch.
+        """
         options = self._options
         if not options.query:
             return BATCH
         epoch = options.epoch or _property(EPOCH_PROPERTY)
         if epoch is None and options.ids_have_epochs and CONNECT_TAG in (_property(TAGS_PROPERTY) or ""):
             raise ConfigError(
-                "through Spark Connect no task is told whether foreachBatch has begun it, and what epochs say alike "
-                'would be stored once: expected option("epoch", epoch) beside query, with the number that foreachBatch '
-                f'gives, or option("epoch", "{BATCH}") where it is a batch by itself'
+                "through Spark Connect a task cannot see whether foreachBatch started it, and equal rows of different "
+                'epochs would be stored once: expected option("epoch", epoch) beside query, with the number that '
+                f'foreachBatch gives, or option("epoch", "{BATCH}") for a batch by itself'
             )
         return epoch or BATCH
 
 
 class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """The writer of a stream.
+
+    Args:
+        options: The options of the sink.
+        rows: The conversion of rows to messages.
+    """
+
     def __init__(self, options: SinkOptions, rows: Rows) -> None:
         self._options = options
         self._rows = rows
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return bring(super().__reduce_ex__(protocol))
+        return with_package(super().__reduce_ex__(protocol))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task.
+
+        Args:
+            iterator: The batches of rows.
+
+        Returns:
+            The number of stored messages.
+
+        Raises:
+            ConfigError: A row cannot be sent, or Spark does not pass query and epoch to its tasks.
+            ClientError: The broker does not answer, or refused a message.
+        """
         quiet()
         options = self._options
         query, epoch = options.query or _property(QUERY_PROPERTY), _property(EPOCH_PROPERTY)
         if options.dedup != "none" and (query is None or (epoch is None and options.ids_have_epochs)):
             raise ConfigError(
-                "this Spark does not tell its tasks which query and epoch they belong to, so no row can be told from "
-                "its repeat: expected dedup_by with query, or dedup=none"
+                "this Spark does not pass query and epoch to its tasks, so repeated rows cannot be recognised: "
+                "expected dedup_by with query, or dedup=none"
             )
         return _write(iterator, options, self._rows, query or "", epoch or "")
 
 
 def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchSink:
-    """Raises ConfigError, and ClientError if the broker is not there or does not let us in: before a row is sent."""
+    """Return the writer of a batch, after a check that the broker accepts the connection.
+
+    Args:
+        given: The options as Spark passes them.
+        schema: The columns of the DataFrame.
+        overwrite: True for the mode ``overwrite``, which is refused.
+
+    Raises:
+        ConfigError: An option or a column is unknown, or the mode is ``overwrite``.
+        ClientError: The broker does not answer, or refuses the login.
+    """
     if overwrite:
         raise ConfigError(
-            'mode "overwrite" is refused: a log only grows, and what was said stays said; expected mode("append")'
+            'mode "overwrite" is refused, because stored messages are never replaced; expected mode("append")'
         )
     options = parse(given)
     sink = BatchSink(options, Rows(schema, options))
@@ -112,15 +170,24 @@ def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) ->
 
 
 def stream_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamSink:
-    """Raises ConfigError."""
+    """Return the writer of a stream.
+
+    Args:
+        given: The options as Spark passes them.
+        schema: The columns of the stream.
+        overwrite: True for the output mode ``complete``, which is refused.
+
+    Raises:
+        ConfigError: An option or a column is unknown, or the output mode is ``complete``.
+    """
     if overwrite:
         raise ConfigError(
-            'outputMode "complete" is refused: it replaces what was written, and a log only grows; expected "append", '
+            'outputMode "complete" is refused, because stored messages are never replaced; expected "append", '
             "or foreachBatch, which may write each state of a table"
         )
     options = parse(given)
     if options.epoch is not None:
-        raise ConfigError("option epoch is for batches that foreachBatch writes: of a stream Spark tells it; drop it")
+        raise ConfigError("option epoch is for batches that foreachBatch writes; Spark sets it for a stream: drop it")
     return StreamSink(options, Rows(schema, options))
 
 
@@ -154,7 +221,13 @@ def _write(
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, fewer at a time: Spark's batches have 64 MiB, and what is made of a batch as much again."""
+    """Yield the same rows in smaller batches.
+
+    Spark's batches have up to 64 MiB, and the Python objects of a batch need as much again.
+
+    Args:
+        batches: The batches of Spark.
+    """
     for batch in batches:
         rows = min(ROWS_AT_A_TIME, max(batch.num_rows * BYTES_AT_A_TIME // max(batch.nbytes, 1), 1))
         for start in range(0, batch.num_rows, rows):
@@ -163,15 +236,14 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _in_words(options: SinkOptions) -> Iterator[None]:
-    """What the client raises, as one line that says which broker it was."""
+    """Convert errors of the client to one line that names the broker."""
     try:
         yield
     except TimedOut as error:
-        told = f"{error} (option timeout); a queue that is full and blocks answers when it has room"
-        raise TimedOut(f"the broker at {options.address}: {told}") from None
+        raise TimedOut(f"the broker at {options.address}: {error} (option timeout)") from None
     except ClientError as error:
         raise ClientError(f"the broker at {options.address}: {' '.join(str(error).split())}") from None
-    except ValueError as error:  # a header that no frame can have
+    except ValueError as error:  # a header that is not allowed
         raise ConfigError(f"a row cannot be sent: {' '.join(str(error).split())}") from None
 
 

@@ -1,19 +1,19 @@
-"""The ``dedup-id`` of a row: from query, epoch, partition and row, so that the broker knows a repeat.
+"""Build the ``dedup-id`` of a row from query, epoch, partition and row, so that the broker recognises a repeat.
 
-A task that is run again, after a failure of its own or of the whole query, must say the same of the same row. Query,
-epoch and partition are the same then. The row is told in one of two ways:
+A task that runs again, after a failure of its own or of the whole query, must give the same row the same id. Query,
+epoch and partition are the same then. The row is identified in one of two ways:
 
-* ``row``: by a digest of what the message says, and which of those alike in its task it is. Rows may come in another
-  order, as they do behind a shuffle. Where a content is another one each time (a random number), the row comes twice:
-  nothing is lost. A row that says which record of a log it is (it is ``placed``) has that in the digest, and needs no
-  partition: an epoch that is planned anew may give it to another task.
-* ``number``: by its place in the task. Contents may change, but the order must not: a row that comes at the place of
-  another is taken for it, and lost.
+* ``row``: by a digest of the message, and a number for equal messages in the task. Rows may come in another order, as
+  they do after a shuffle. If a content differs in each attempt (a random number), the row is stored twice, and nothing
+  is lost. A row that names the record of a log it comes from (``placed``) has that in the digest and needs no
+  partition, because an epoch that is planned again may give it to another task.
+* ``number``: by its position in the task. Contents may differ, the order may not: a row at the position of another one
+  counts as its repeat and is lost.
 
-With ``dedup_by`` columns say which row it is, and epoch and partition are left out.
+With ``dedup_by`` the given columns identify the row, and epoch and partition are left out.
 
-Knows: names and digests. Must not know: columns, brokers. An id depends on nothing but these and on how many rows of
-the task said the same; what is remembered for that is bounded, and a task with more rows is an error.
+Must not import columns or the client. An id depends only on these values and on the number of equal rows in the task.
+The memory for that is bounded; a task with more rows is an error.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from array import array
 
 from radiator.errors import ConfigError
 
-CONTENTS_MAX = 10_000_000  # of one task: 128 MiB are remembered of them, 192 MiB for a moment while that grows
-REPEATED_MAX = 1_000_000  # contents of one task that come more than once: each has a count, 100 MB in all
+CONTENTS_MAX = 10_000_000  # different rows per task: 128 MiB of memory, 192 MiB while the set grows
+REPEATED_MAX = 1_000_000  # repeated contents per task: each has a count, 100 MB in all
 _SLOTS = 1 << 12
 _EPOCH, _ROW = "(batch|[0-9]+)/", "[0-9a-f]{24}(-[0-9]+)?"
-_QUERY = "[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}/"  # that nobody has named
-# What ids look like that are made here: so it is known what Spark has written. Not known are ids of a query that has a
-# name, with dedup_by or by number: they might be anybody's.
+_QUERY = "[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}/"  # of a query without a name
+# A pattern for the ids of this module, to recognise messages that Spark has written. Ids of a named query with dedup_by
+# or by number are not recognised, because other programs may have such ids too.
 SHAPE = f"^(.+/{_EPOCH}([0-9]+/)?{_ROW}|{_QUERY}({_ROW}|{_EPOCH}[0-9]+/[0-9]+))$"
 
 
 class Seen:
-    """A set of digests, 8 bytes of each: that two of ten million share these has a chance of 1 in 300,000."""
+    """A set of digests of which 8 bytes are stored.
+
+    The chance that two of ten million digests are equal in these bytes is 1 in 300,000.
+    """
 
     def __init__(self) -> None:
         self._slots = array("Q", bytes(8 * _SLOTS))
@@ -41,12 +44,19 @@ class Seen:
         self._count = 0
 
     def add(self, digest: bytes) -> bool:
-        """False if it was there already. Raises ConfigError for one too many."""
-        tag = int.from_bytes(digest[:8], "little") or 1  # 0 is a slot that is free
+        """Add a digest and return True, or return False if the set contains it.
+
+        Args:
+            digest: The digest; its first 8 bytes count.
+
+        Raises:
+            ConfigError: The set has CONTENTS_MAX digests.
+        """
+        tag = int.from_bytes(digest[:8], "little") or 1  # 0 is a free slot
         slots, mask = self._slots, len(self._slots) - 1
         place = tag & mask
-        while (there := slots[place]) != 0:
-            if there == tag:
+        while (stored := slots[place]) != 0:
+            if stored == tag:
                 return False
             place = (place + 1) & mask
         if self._count >= CONTENTS_MAX:
@@ -71,7 +81,15 @@ class Seen:
 
 
 class Ids:
-    """Of one task: the ``partition`` of the DataFrame. ``of`` is called once per row."""
+    """The ids of one task. ``of`` is called once per row.
+
+    Args:
+        query: The name or the id of the query.
+        epoch: The number of the epoch, or ``batch``.
+        partition: The number of the task: the partition of the DataFrame.
+        dedup: ``row``, ``number`` or ``none``.
+        by_columns: True with the option ``dedup_by``.
+    """
 
     def __init__(self, query: str, epoch: str, partition: int, dedup: str, by_columns: bool) -> None:
         self._query = f"{query}/"
@@ -84,7 +102,15 @@ class Ids:
         self._repeated: dict[bytes, int] = {}
 
     def of(self, digest: bytes, placed: bool = False) -> str | None:
-        """None where the options say so. Raises ConfigError if the task has too many rows to tell repeats."""
+        """Return the id of the next row, or None with ``dedup`` none.
+
+        Args:
+            digest: The digest of the row.
+            placed: True if the digest contains the record of a log that the row comes from.
+
+        Raises:
+            ConfigError: The task has too many rows to recognise repeats.
+        """
         if self._dedup == "none":
             return None
         if self._dedup == "number":
@@ -104,6 +130,6 @@ class Ids:
 
 def _too_many(what: str) -> str:
     return (
-        f"one task has more than {what}, too many to tell repeats by what rows say: repartition() into more tasks, "
-        "name columns that say which row it is with dedup_by, or set dedup to number or none"
+        f"one task has more than {what}, too many to recognise repeats by content: repartition() into more tasks, "
+        "name columns that identify a row with dedup_by, or set dedup to number or none"
     )

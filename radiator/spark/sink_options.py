@@ -1,10 +1,10 @@
-"""What ``.option(...)`` accepts when rows are written to a broker: one table, parsed strictly.
+"""Parse the options of writing to a broker (``.option(...)``).
 
-Names are compared as those of reading are (``radiator.spark.options``). What Spark itself puts among the options of a
-stream (its checkpoint, its name) is no concern of ours. Anything else is an error that names the nearest one. A
-passcode is in no error, and in no ``repr``: Spark prints options in plans, and programs print what they hold.
+Names are compared as those of reading (``radiator.spark.options``). Options that Spark itself adds to a stream (its
+checkpoint, its name) are ignored. Any other option is an error that shows the closest name. No error and no ``repr``
+contains a passcode, because Spark prints options in plans.
 
-Knows: text, the file of a passcode. Must not know: pyspark, sockets.
+Uses the file of a passcode. Must not import pyspark or sockets.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from radiator.spark import kafka
 from radiator.spark.options import Option
 from radiator.spark.spelling import Values, expected, named, number, plain
 
-TIMEOUT_SECONDS = 60.0  # longer than a broker takes to start again
-BATCH = "batch"  # in place of the number of an epoch
+TIMEOUT_SECONDS = 60.0  # longer than a broker needs to restart
+BATCH = "batch"  # used instead of the number of an epoch
 DEDUP_WORDS = {"row": "row", "true": "row", "number": "number", "none": "none", "false": "none"}
 
 WRITE_OPTIONS: tuple[Option, ...] = (
@@ -47,8 +47,23 @@ _BY_PLAIN = {plain(option.name): option.name for option in WRITE_OPTIONS}
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """``address`` has no login in it; ``dedup`` is row, number or none; ``dedup_by`` names columns; ``epoch`` is digits
-    or BATCH."""
+    """The options of writing.
+
+    Attributes:
+        address: The address of the broker, without login and passcode.
+        destination: The destination of all rows, or None to use the column.
+        login: The login, or None.
+        passcode: The passcode, or None; never shown.
+        ca: The file with the certificate authorities to trust, or None.
+        cert: The file with the certificate of the client, or None.
+        key: The file with the key of that certificate, or None.
+        dedup: How repeated rows are recognised: ``row``, ``number`` or ``none``.
+        dedup_by: The columns that identify a row, or empty.
+        query: The name at the start of the ids, or None for the id of the query.
+        epoch: The number of the epoch as digits, BATCH, or None for the one that Spark passes.
+        messages_per_receipt: The number of messages per receipt.
+        timeout_seconds: How long a broker may be unavailable, and a receipt may take, in seconds.
+    """
 
     address: str
     destination: str | None = None
@@ -66,11 +81,22 @@ class SinkOptions:
 
     @property
     def ids_have_epochs(self) -> bool:
+        """True if the ids of messages contain the epoch."""
         return self.dedup != "none" and not self.dedup_by
 
 
 def parse(given: Mapping[str, str]) -> SinkOptions:
-    """Raises ConfigError."""
+    """Parse the options of a write.
+
+    Args:
+        given: The options as Spark passes them.
+
+    Returns:
+        The options as values.
+
+    Raises:
+        ConfigError: An option is unknown, missing, or has a wrong value; the passcode file cannot be read.
+    """
     values = named({key: value for key, value in given.items() if plain(key) not in SPARKS_OWN}, _BY_PLAIN, _unknown)
     place = _place(values.get("url", ""))
     _tls_alone(values, place)
@@ -97,8 +123,8 @@ def parse(given: Mapping[str, str]) -> SinkOptions:
 def _unknown(key: str) -> str:
     if plain(key) == "path":
         return (
-            "option 'path' means nothing when rows are written: a log is written by its broker, "
-            '.option("url", "stomp://host:61613") says where that is, and .save() or .start() takes no path'
+            "option 'path' has no meaning for writing, because only the broker writes its log: expected "
+            '.option("url", "stomp://host:61613"), and .save() or .start() without a path'
         )
     kafkas = kafka.instead_of_writing(plain(key))
     if kafkas is not None:
@@ -119,12 +145,12 @@ def _place(url: str) -> Address:
 
 
 def _tls_alone(values: Values, place: Address) -> None:
-    """Who names such a file believes that nobody listens."""
+    """Raise if a TLS file is given for an address without TLS, because the user expects encryption."""
     given = [name for name in ("ca", "cert", "key") if name in values]
     if given and not place.encrypted:
         raise ConfigError(
-            f"option {given[0]}: it is of TLS, and {place} has none; expected stomp+tls:// or wss:// in option url, "
-            f"or no {given[0]}"
+            f"option {given[0]}: expected an address with TLS (stomp+tls:// or wss://) in option url, got {place}; "
+            f"change it, or drop {given[0]}"
         )
 
 
@@ -150,7 +176,7 @@ def _dedup(values: Values) -> str:
         raise ConfigError(f"option dedup: expected row (or true), number, none (or false), got {text!r}")
     if word != "row" and "dedup_by" in values:
         said = values.called("dedup_by")
-        raise ConfigError(f"options dedup and {said}: {said} says what the ids are made of, so dedup={text} cannot")
+        raise ConfigError(f"options dedup and {said}: expected dedup=row or no dedup with {said}, got dedup={text}")
     return word
 
 

@@ -1,13 +1,13 @@
-"""Rows as messages: which columns are understood, and what each becomes.
+"""Convert rows to messages: the accepted columns, and what each becomes.
 
-``ACCEPTED`` is the whole table; a column that is not in it is an error that names the nearest one, since a column that
-is passed over is a loss. The columns of the log itself fit: what its broker gives anew (``CARRIED_BY_THE_BROKER``) is
-left out, so a DataFrame that was read can be written as it is.
+``ACCEPTED`` is the whole table. An unknown column is an error that shows the closest name, because an ignored column
+would be a loss. The columns of the log itself are accepted: values that the broker sets again
+(``CARRIED_BY_THE_BROKER``) are left out, so a DataFrame that was read can be written unchanged.
 
-Where two say something of the same header, the column that speaks of it alone counts: ``event_time`` before
-``headers``. A text in ``headers`` that means the same is kept as it stands.
+If two columns set the same header, the specific one counts: ``event_time`` before ``headers``. A text in ``headers``
+with the same meaning stays unchanged.
 
-Knows: Arrow columns, the headers of SEND. Must not know: sockets, tasks. A ``Rows`` can be pickled.
+Uses Arrow columns and the headers of SEND. A ``Rows`` can be pickled.
 """
 
 from __future__ import annotations
@@ -35,13 +35,20 @@ from radiator.spark.positions import parse_time
 from radiator.spark.sink_options import SinkOptions
 from radiator.stomp.spec import HOP_BY_HOP, RESERVED
 
-DIGEST_BYTES = 12  # of what tells rows apart: a collision among 2^40 rows has a chance of 2^-17
+DIGEST_BYTES = 12  # the chance of a collision among 2^40 rows is 2^-17
 NS_PER_US = 1_000
 PRIORITIES = frozenset("0123456789")
 
 
 class Accepted(NamedTuple):
-    """``header`` is the one that the column becomes, if it becomes one alone."""
+    """A column that can be written.
+
+    Attributes:
+        name: The name of the column.
+        types: The accepted kinds, as ``kind_of`` returns them.
+        meaning: The description, for the documentation.
+        header: The header that the column becomes, if it becomes one header.
+    """
 
     name: str
     types: tuple[str, ...]
@@ -83,8 +90,14 @@ _PLAIN_HEADERS = ("partition-key", "content-type", "correlation-id", "reply-to",
 
 
 class Row(NamedTuple):
-    """A message, and 12 bytes that rows with other contents do not have, whatever the time is. ``own_id``: it says
-    itself which one it is. ``placed``: the digest says which record of a log it is."""
+    """A row as a message.
+
+    Attributes:
+        message: The message.
+        digest: 12 bytes that identify the content; they do not depend on the current time.
+        own_id: True if the row has a ``dedup-id`` of its own.
+        placed: True if the digest contains the record of a log that the row comes from.
+    """
 
     message: Outgoing
     digest: bytes
@@ -93,6 +106,11 @@ class Row(NamedTuple):
 
 
 def kind_of(type_: DataType) -> str:
+    """Return the kind of a Spark type: string, binary, timestamp, number, map, or the name of another type.
+
+    Args:
+        type_: The type of a column.
+    """
     if isinstance(type_, StringType):
         return "string"
     if isinstance(type_, BinaryType):
@@ -107,7 +125,15 @@ def kind_of(type_: DataType) -> str:
 
 
 class Rows:
-    """The columns of one DataFrame. Raises ConfigError for what is not understood."""
+    """The conversion of the rows of one DataFrame.
+
+    Args:
+        schema: The columns of the DataFrame.
+        options: The options of the sink.
+
+    Raises:
+        ConfigError: A column is unknown, missing, repeated, or has a wrong type.
+    """
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         self._destination = options.destination
@@ -117,7 +143,7 @@ class Rows:
         for place, field in enumerate(schema.fields):
             name = field.name.lower()
             if name in self._columns:
-                raise ConfigError(f"column {field.name} is there twice")
+                raise ConfigError(f"column {field.name}: expected each column once, got it twice")
             self._check(field.name, name, field.dataType)
             self._columns[name], self._kinds[name] = place, kind_of(field.dataType)
         for name in self._dedup_by:
@@ -128,11 +154,13 @@ class Rows:
         self._one_of("body", "value", needed=True)
         self._one_of("key", "partition_key", needed=False)
         if self._destination is None and "destination" not in self._columns:
-            raise ConfigError('where to? Expected a column destination, or .option("destination", "/topic/results")')
+            raise ConfigError(
+                'the destination is missing: expected a column destination, or .option("destination", "/topic/results")'
+            )
 
     @property
     def speaks_of_transmit_time(self) -> bool:
-        """True if the DataFrame says when its rows were sent: then nothing is added."""
+        """True if the DataFrame has a column with the transmit time; then the client adds none."""
         return "transmit_time" in self._columns or "transmit_ns" in self._columns
 
     def _check(self, shown: str, name: str, type_: DataType) -> None:
@@ -146,23 +174,33 @@ class Rows:
                 hint = " (Kafka's topic is destination here)"
             raise ConfigError(
                 f"column {shown!r} cannot be written{hint}: expected {', '.join(BY_NAME)}; "
-                "to_json(struct(*)) AS body makes one of many"
+                "to combine columns into a body: to_json(struct(*)) AS body"
             )
         if kind_of(type_) not in accepted.types:
             expected = " or ".join({"map": "map<string,string>"}.get(each, each) for each in accepted.types)
             raise ConfigError(f"column {shown}: expected {expected}, got {type_.simpleString()}; cast it")
 
     def _one_of(self, name: str, other: str, needed: bool) -> None:
-        there = [each for each in (name, other) if each in self._columns]
-        if len(there) == 2:
+        present = [each for each in (name, other) if each in self._columns]
+        if len(present) == 2:
             raise ConfigError(f"columns {name} and {other} mean the same: expected one of them, got both")
-        if needed and not there:
-            raise ConfigError(f"expected a column {name} (or {other}); to_json(struct(*)) AS {name} makes one of many")
+        if needed and not present:
+            raise ConfigError(
+                f"expected a column {name} (or {other}); to combine columns: to_json(struct(*)) AS {name}"
+            )
 
     # --- one batch ----------------------------------------------------------------------------------------------------
 
     def read(self, batch: pa.RecordBatch, first_row: int) -> Iterator[Row]:
-        """Raises ConfigError, which names the row: its number in the task, counted from ``first_row``."""
+        """Yield the rows of a batch as messages.
+
+        Args:
+            batch: The batch.
+            first_row: The number of its first row in the task, for error messages.
+
+        Raises:
+            ConfigError: A row cannot be sent; the message has the number of the row.
+        """
         names = self._texts(batch, "destination") if self._destination is None else None
         bodies = self._texts(batch, "body" if "body" in self._columns else "value") or []
         headers, tags = self._texts(batch, "headers"), self._texts(batch, "tags")
@@ -175,7 +213,7 @@ class Rows:
                 raise ConfigError(f"row {first_row + row}: destination is null; expected a name such as /topic/results")
             if body is None:
                 raise ConfigError(
-                    f"row {first_row + row}: the body is null, which STOMP cannot say; coalesce(body, '') is empty"
+                    f"row {first_row + row}: expected a body, got null; use coalesce(body, '') for an empty one"
                 )
             try:
                 found = self._headers(headers[row]) if headers is not None and headers[row] else {}
@@ -191,8 +229,8 @@ class Rows:
             which = tuple(column[row] for column in identities)
             if self._dedup_by and None in which:
                 raise ConfigError(
-                    f"row {first_row + row}: column {self._dedup_by[which.index(None)]} is null, and option dedup_by "
-                    "says that it tells which row it is; expected a value in every row, or another dedup_by"
+                    f"row {first_row + row}: column {self._dedup_by[which.index(None)]} of option dedup_by is null; "
+                    "expected a value in every row, or another dedup_by"
                 )
             identity = repr(which) if which else ""
             if self._dedup_by:
@@ -200,7 +238,7 @@ class Rows:
             else:
                 said = (identity, destination, *map("\0".join, sorted(found.items())))
                 digest = _digest("\0".join(said).encode(), body)
-            _no_delay_that_is_over(found, time_ns)  # behind the digest, which must not depend on when it is made
+            _no_delay_that_is_over(found, time_ns)  # after the digest, which must not depend on the current time
             yield Row(
                 Outgoing(destination, body, found), digest, "dedup-id" in found, bool(which) and None not in which
             )
@@ -210,7 +248,7 @@ class Rows:
         return None if place is None else batch.column(place).to_pylist()
 
     def _header_columns(self, batch: pa.RecordBatch) -> list[tuple[str, Sequence[Any]]]:
-        """The columns that are one header each: texts, None for none."""
+        """Return the columns that become one header each, as texts, or None where there is none."""
         found: list[tuple[str, Sequence[Any]]] = []
         for each in ACCEPTED:
             if each.header in _PLAIN_HEADERS and each.name in self._columns:
@@ -251,38 +289,41 @@ class Rows:
             if value is None or name in _DROPPED or name in IDS:
                 continue
             if name in HOP_BY_HOP:
-                raise ConfigError(f"column headers: {name!r} belongs to the frame, and cannot be among them")
+                raise ConfigError(f"column headers: {name!r} belongs to the frame: leave it out")
             found[name] = value
         return found
 
 
 def _no_delay_that_is_over(headers: dict[str, str], time_ns: int) -> None:
-    """A topic takes none, and a queue needs none."""
+    """Remove a delivery time in the past: a topic refuses the header, and a queue does not need it."""
     moment = headers.get("deliver-at")
     if moment is not None and moment.isdigit() and int(moment) * NS_PER_MS <= time_ns:
         del headers["deliver-at"]
 
 
 def _set(headers: dict[str, str], name: str, value: str) -> None:
-    """What the column says, in the words that the headers have for it if these mean the same."""
-    there = headers.get(name)
-    if there is not None and there != value and name.endswith("-time"):
+    """Set a header from a column, unless the header already has a text with the same meaning."""
+    present = headers.get(name)
+    if present is not None and present != value and name.endswith("-time"):
         try:
-            if parse_time(there, name) == int(value):
+            if parse_time(present, name) == int(value):
                 return
-        except ConfigError:  # no time: the column knows better
+        except ConfigError:  # the header is not a time, so the column counts
             pass
     headers[name] = value
 
 
 def _numbers(column: pa.Array) -> list[Any]:
-    """Numbers as they are, timestamps as microseconds since 1970."""
+    """Return numbers unchanged, and timestamps as microseconds since the epoch."""
     found = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
     return list(found.to_pylist())
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """As ``_numbers``, and the entries of maps by their keys: two maps that are equal may be stored in two orders."""
+    """Return the same as ``_numbers``, with the entries of maps sorted by key.
+
+    Equal maps may differ in order.
+    """
     return [_ordered(value, column.type) for value in _numbers(column)] if _has_maps(column.type) else _numbers(column)
 
 

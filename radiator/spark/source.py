@@ -1,15 +1,16 @@
-"""The data source ``radiator``: the thin part between Spark and the modules that know the log.
+"""Implement the data source ``radiator`` on pyspark's classes.
 
-Spark makes a ``RadiatorSource`` from the options, asks it for a reader with the wanted schema, and that reader for
-partitions (in a Python process beside the driver) and for the rows of each partition (in the tasks' processes). A
-stream has a reader of its own, ``stream``. The end of the log is fixed when the partitions are planned; a DataFrame
-keeps its plan, so it is a snapshot as of its first action.
+Spark creates a ``RadiatorSource`` from the options, asks it for a reader with a schema, and the reader for partitions
+(in a Python process beside the driver) and for the rows of each partition (in the processes of the tasks). A stream has
+a reader of its own, ``stream``. The end of the log is fixed when the partitions are planned, and a DataFrame stores its
+plan, so it is a snapshot as of its first action.
 
-Push-down of filters is off unless asked for (``option("pushdown", "true")``): Spark 4.3 keeps what was pushed for one
-query with the DataFrame and gives it to the next query over the same DataFrame too, which silently loses rows. The
-options of this source select the same things safely. docs/spark.md tells the story, tests/spark holds the proof.
+Filter push-down is off by default (``option("pushdown", "true")``): Spark 4.3 stores the filters of one query with the
+DataFrame and applies them to the next query over the same DataFrame too, which silently loses rows. The options of this
+source select the same records safely. See docs/spark.md and tests/spark.
 
-Knows: pyspark's data source classes. Everything else is done in planning, scan and decode.
+Uses pyspark's data source classes. Planning, scan and decode do the work.
+Source: PySpark, "Python Data Source API".
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from radiator.columns.planning import plan, resolved
 from radiator.columns.read import read
 from radiator.spark import options as read_options
 from radiator.spark.archived import archived
-from radiator.spark.bringing import bring
 from radiator.spark.options import Use
 from radiator.spark.pushdown import narrow
 from radiator.spark.schema import SCHEMA, arrow_schema, checked
+from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
 from radiator.spark.unknown import tell_unknown
@@ -48,8 +49,14 @@ from radiator.spark.worker import quiet, settle
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
+    """The data source ``radiator``. ``radiator.spark.register`` registers it; Spark creates its instances.
+
+    Args:
+        options: The options of the reader or writer, as Spark passes them.
+    """
+
     def __init__(self, options: Any) -> None:
-        quiet()  # the JVM leaves a process that makes one, or plans with one, as soon as it has what it wants
+        quiet()  # the JVM closes the pipe of a planning process as soon as it has the plan
         super().__init__(options)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -57,46 +64,111 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         self.__dict__.update(state)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return bring(super().__reduce_ex__(protocol))
+        return with_package(super().__reduce_ex__(protocol))
 
     @classmethod
     def name(cls) -> str:
+        """Return the name of the format."""
         return "radiator"
 
     def schema(self) -> StructType:
+        """Return the columns of the table, after a check that the store exists.
+
+        Raises:
+            ConfigError: An option is unknown or has a wrong value.
+            NoStore: There is no store at the path.
+            StorageError: The store cannot be read.
+        """
         options = read_options.parse(self.options, Use.EITHER)
-        exists(open_store(options.path, options.storage))  # what is wrong is told when the DataFrame is made
+        exists(open_store(options.path, options.storage))  # report a wrong path when the DataFrame is created
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query.
+
+        Args:
+            schema: The columns to read.
+
+        Raises:
+            ConfigError: An option or a column is unknown, or has a wrong value or type.
+        """
         options = read_options.parse(self.options)
         return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from radiator.spark.sink import batch_sink  # who reads needs no client
+        """Return the writer of a batch.
+
+        Args:
+            schema: The columns of the DataFrame.
+            overwrite: True for the mode ``overwrite``, which is refused.
+
+        Raises:
+            ConfigError: An option or a column is unknown, or the mode is ``overwrite``.
+            ClientError: The broker does not answer, or refuses the login.
+        """
+        from radiator.spark.sink import batch_sink  # a query that only reads does not load the client
 
         return batch_sink(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of a stream.
+
+        Args:
+            schema: The columns of the stream.
+            overwrite: True for the output mode ``complete``, which is refused.
+
+        Raises:
+            ConfigError: An option or a column is unknown, or the output mode is ``complete``.
+        """
         from radiator.spark.sink import stream_sink
 
         return stream_sink(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> StreamReader:
+        """Return the reader of a stream.
+
+        Args:
+            schema: The columns to read.
+
+        Raises:
+            ConfigError: An option or a column is unknown, or has a wrong value or type.
+        """
         return StreamReader(read_options.parse(self.options, Use.STREAM), schema)
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]
+    """The reader of a batch query.
+
+    Args:
+        options: The options of the read.
+        schema: The columns to read.
+    """
+
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read as of now and return one Split per task.
+
+        Raises:
+            LostRecords: Retention has removed offsets that the options name.
+            StorageError: The store cannot be read, or does not have what the options name.
+        """
         options = resolved(self._options)
         tell_unknown(options)
         return [Split(ranges, options.selection) for ranges in plan(options)] or [Split((), options.selection)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task.
+
+        Args:
+            partition: A Split of ``partitions``.
+
+        Raises:
+            LostRecords: Records cannot be read, and ``failOnDataLoss`` is set.
+            StorageError: A segment cannot be read.
+        """
         assert isinstance(partition, Split)
         settle()
         options = replace(self._options, selection=partition.selection)
@@ -105,9 +177,14 @@ class Reader(DataSourceReader):  # type: ignore[misc]
 
 
 class PushingReader(Reader):
-    """A reader of its own class, because Spark looks at the class to see whether filters can be pushed."""
+    """A reader that accepts filters. It is a class of its own because Spark checks the class for ``pushFilters``."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Add the filters that can be converted to the selection, and return the others to Spark.
+
+        Args:
+            filters: The filters of the query.
+        """
         rest = []
         for condition in filters:
             narrower = narrow(self._options.selection, condition)

@@ -1,6 +1,6 @@
-"""What one task reads: ranges of segments, in order, and what is wanted of them. It travels to the task's process.
+"""Define the work of one task: ranges of segments, in order, and a selection.
 
-Knows: the values. Must not know: files.
+It is pickled to the process of the task.
 """
 
 from __future__ import annotations
@@ -12,6 +12,13 @@ from radiator.columns.selection import Selection
 
 
 class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
+    """The work of one task.
+
+    Args:
+        ranges: The ranges of segments, in order.
+        selection: The records to return.
+    """
+
     def __init__(self, ranges: tuple[SegmentRange, ...], selection: Selection) -> None:
         super().__init__(ranges)
         self.ranges = ranges

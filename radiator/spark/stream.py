@@ -1,13 +1,13 @@
-"""``spark.readStream.format("radiator")``: micro-batches between two sets of offsets.
+"""Read the log as a stream: ``spark.readStream.format("radiator")``, micro-batches between two sets of offsets.
 
-One process beside the driver holds a ``StreamReader`` for as long as the query runs: it is asked where the log ends and
-what to read for a batch, which is cut into tasks by its offsets alone; the tasks' processes have copies of it that only
-read what a ``Split`` says. For every trigger it reads one ``head`` a partition, and opens nothing of a partition in
-which nothing is new. Where a head said at which byte an offset stands, the next batch begins there without a look at
-the index.
+One process beside the driver has a ``StreamReader`` for as long as the query runs. It returns the end of the log, and
+the tasks of a batch, which are cut by offsets alone. The processes of the tasks have copies of it that only read a
+``Split``. Each trigger reads one ``head`` file per partition, and opens no file of a partition without new records. If
+a ``head`` gave the byte position of an offset, the next batch starts there without the index.
 
-Knows: pyspark's classes of a stream. What a batch is stands in ``stream_offsets``, what is lost in ``stream_losses``,
-the files in ``radiator.columns``.
+Uses pyspark's stream classes. ``stream_offsets`` defines a batch, ``stream_losses`` reports losses, and
+``radiator.columns`` reads the files.
+Source: PySpark, "Python Data Source API", DataSourceStreamReader.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from radiator.columns.cutting import Piece, cut
 from radiator.columns.decode import Counters
 from radiator.columns.files import Place, open_store, shown, together
 from radiator.columns.heads import End, Holdings, absent, ends, stored, stretch
-from radiator.columns.moments import offset_at
 from radiator.columns.near import instead
 from radiator.columns.options import EARLIEST, LATEST, ReadOptions
 from radiator.columns.planning import gone, plan_pieces
 from radiator.columns.read import read
 from radiator.columns.scan import SegmentRange
+from radiator.columns.times import offset_at
 from radiator.errors import StorageError
 from radiator.spark.archived import archived, archived_ends
-from radiator.spark.bringing import bring
 from radiator.spark.schema import arrow_schema, checked
+from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
-from radiator.spark.stream_offsets import Mark, Offsets, between, first, following, marks
+from radiator.spark.stream_offsets import Offsets, Progress, between, first, following, progress_of
 from radiator.spark.unknown import tell_unknown
 from radiator.spark.worker import settle
 from radiator.storage import layout
@@ -46,21 +46,31 @@ from radiator.storage.reader import StoredPartition
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is untyped here
+    """The reader of a stream.
+
+    Args:
+        options: The options of the read.
+        schema: The columns to read.
+
+    Raises:
+        ConfigError: A column is unknown or has another type.
+    """
+
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = checked(schema)
         self._losses = Losses(options)
-        self._ends: dict[str, End] = {}  # as of the last look
+        self._ends: dict[str, End] = {}  # as of the last trigger
         self._spots: dict[tuple[str, int], tuple[int, int]] = {}
         self._first: Offsets | None = None
-        self._told = False  # which names nobody has used yet
-        self._target: dict[str, int] | None = None  # of a trigger that ends
+        self._warned = False  # about names that do not exist yet
+        self._target: dict[str, int] | None = None  # the end of a query with the trigger availableNow
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return bring(super().__reduce_ex__(protocol))
+        return with_package(super().__reduce_ex__(protocol))
 
     @cached_property
-    def _place(self) -> Place:  # not before it is needed: a copy of this reader goes to every task
+    def _place(self) -> Place:  # opened at first use, because a copy of this reader is sent to every task
         return open_store(self._options.path, self._options.storage)
 
     @cached_property
@@ -68,40 +78,73 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return Holdings(self._place.fs)
 
     def initialOffset(self) -> Offsets:
+        """Return the offsets at which the query starts.
+
+        Raises:
+            NoStore: There is no store at the path.
+            StorageError: The store cannot be read, or does not have a partition that the options name.
+        """
         if self._first is None:  # Spark asks more than once
             self._first = first(self._begins(self._look()))
         return self._first
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of the option ``max_offsets_per_trigger``."""
         most = self._options.offsets_per_trigger_max
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of the query to the end of the log as of now.
+
+        Raises:
+            StorageError: The store cannot be read.
+        """
         self._target = {name: end.next_offset for name, end in self._look().items()}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        found, known = self._look(), marks(start)
-        for name, mark in known.items():
+        """Return the offsets at which the next batch ends.
+
+        Args:
+            start: The offsets at which the batch starts.
+            limit: The limit of offsets in the batch.
+
+        Raises:
+            LostRecords: A partition of the query does not exist any more, and ``failOnDataLoss`` is set.
+            StorageError: The log ends before the checkpoint, or the store cannot be read.
+        """
+        found, known = self._look(), progress_of(start)
+        for name, progress in known.items():
             if name in found:
-                self._losses.past_the_end(name, mark.next, found[name].next_offset)
+                self._losses.past_the_end(name, progress.next, found[name].next_offset)
         self._remember(known)
         reach = {name: end.next_offset for name, end in found.items() if self._moves(name, end, known.get(name))}
         if self._target is not None:
             reach = {name: min(offset, self._target.get(name, 0)) for name, offset in reach.items()}
-        born = {name: self._start(name, found[name]) for name in reach if name not in known}
+        added = {name: self._start(name, found[name]) for name in reach if name not in known}
         idle = {name for name in reach if not self._may_hold(name, found[name])}
         left = self._left(known, found)
         lost = self._losses.vanished(start, {*found, *left})
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return following(start, {**reach, **left}, born, most, idle, lost)
+        return following(start, {**reach, **left}, added, most, idle, lost)
 
     def reportLatestOffset(self) -> Offsets | None:
+        """Return the end of the log as of the last trigger, for Spark's progress report."""
         return {name: end.next_offset for name, end in self._ends.items() if self._wants(name, end)} or None
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        """Plan a batch and return one Split per task.
+
+        Args:
+            start: The offsets at which the batch starts.
+            end: The offsets at which the batch ends.
+
+        Raises:
+            LostRecords: Records of the batch were removed, and ``failOnDataLoss`` is set.
+            StorageError: The log ends before the checkpoint, or the store cannot be read.
+        """
         wanted = between(start, end)
         if any(name not in self._ends or self._ends[name].next_offset < high for name, (_, high) in wanted.items()):
-            self._look()  # after a restart: this batch was planned by the run before
+            self._look()  # after a restart: the previous run planned this batch
         fs = self._place.fs
         missing: dict[str, list[tuple[str, int, int]]] = {}
         for name, (low, high) in wanted.items():
@@ -113,23 +156,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 self._losses.gone(name, low, high)
         there = [name for name in wanted if name in self._ends]
         logs = together(fs, lambda name: stretch(fs, name, self._ends[name], *wanted[name]), there)
-        for log in logs:  # also of those that hold nothing wanted: their names are of what is left
+        for log in logs:  # also of those without a matching name: the names are of the records that are left
             for low, high in absent(log, *wanted[log.name]):
                 if self._options.archive is not None:
                     missing.setdefault(log.name, []).append((log.directory, low, high))
                 else:
                     self._losses.retained(log.name, low, high)
-        held = {log.name: log for log in logs if self._may_hold(log.name, self._ends[log.name])}
-        return self._splits(cut(wanted, self._options.tasks_min, self._options.split_bytes), held, missing)
+        matching = {log.name: log for log in logs if self._may_hold(log.name, self._ends[log.name])}
+        return self._splits(cut(wanted, self._options.tasks_min, self._options.split_bytes), matching, missing)
 
     def _splits(
         self,
         tasks: list[tuple[Piece, ...]],
-        held: dict[str, StoredPartition],
+        matching: dict[str, StoredPartition],
         missing: dict[str, list[tuple[str, int, int]]],
     ) -> list[Split]:
-        """One of each task, in their order, as its number is in the ids of what it writes: also of one that has nothing
-        to read, unless it is behind all others."""
+        """Return one Split per task, in order, because the task number is part of the ids of what the task writes.
+
+        A task without anything to read has a Split too, unless it is the last one.
+        """
         selections = [
             replace(
                 self._options.selection,
@@ -145,7 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 lost = max(low, pair[0]), min(high, pair[1])
                 if lost[0] < lost[1]:
                     ranges[number].append(gone(name, directory, *lost))
-        looked = [(number, held[piece.partition]) for number, piece in numbered if piece.partition in held]
+        looked = [(number, matching[piece.partition]) for number, piece in numbered if piece.partition in matching]
         found = plan_pieces(
             self._place.fs, [(log, selections[number].of({log.name})) for number, log in looked], self._spots
         )
@@ -157,6 +202,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return [Split(tuple(each), selection) for each, selection in zip(ordered, selections, strict=False)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task.
+
+        Args:
+            partition: A Split of ``partitions``.
+
+        Raises:
+            LostRecords: Records cannot be read, and ``failOnDataLoss`` is set.
+            StorageError: A segment cannot be read.
+        """
         assert isinstance(partition, Split)
         settle()
         options = replace(self._options, selection=partition.selection)
@@ -165,35 +219,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _look(self) -> dict[str, End]:
         self._ends = ends(self._place)
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             tell_unknown(self._options, self._ends)
         return self._ends
 
     def _start(self, name: str, end: End) -> int:
         return stretch(self._place.fs, name, end, 0, 0).log_start_offset
 
-    def _moves(self, name: str, end: End, mark: Mark | None) -> bool:
-        """Whether the partition is in the offsets of the next batch: it may hold what is wanted, or what was to be read
-        of it is gone, so that what is left does not say what that was."""
+    def _moves(self, name: str, end: End, progress: Progress | None) -> bool:
+        """Return True if the partition is in the offsets of the next batch.
+
+        That is so if it may have matching records, or if records that were to be read are removed, so that their
+        destinations are not known any more.
+        """
         if self._wants(name, end):
             return True
-        if mark is None or not self._options.selection.wants_partition(name):
+        if progress is None or not self._options.selection.wants_partition(name):
             return False
-        return mark.next < self._start(name, end)
+        return progress.next < self._start(name, end)
 
-    def _left(self, known: dict[str, Mark], found: Collection[str]) -> dict[str, int]:
-        """How far partitions that are gone can be read on from the archive; those of which it has nothing new are not
-        among them."""
-        missing = {name: mark.next for name, mark in known.items() if name not in found}
+    def _left(self, known: dict[str, Progress], found: Collection[str]) -> dict[str, int]:
+        """Return the ends to which removed partitions can be read from the archive.
+
+        Partitions without new records there are not included.
+        """
+        missing = {name: progress.next for name, progress in known.items() if name not in found}
         reach = archived_ends(self._options) if missing else {}
         wants = self._options.selection.wants_partition
         return {name: reach[name] for name, offset in missing.items() if wants(name) and reach.get(name, 0) > offset}
 
-    def _remember(self, known: dict[str, Mark]) -> None:
-        """Where the next batch begins and where it may end: what heads said, and no more than that."""
-        kept = {(name, mark.next): self._spots.get((name, mark.next)) for name, mark in known.items()}
-        self._spots = {key: spot for key, spot in kept.items() if spot is not None}
+    def _remember(self, known: dict[str, Progress]) -> None:
+        """Store the positions at which the next batch may start and end, as the head files gave them."""
+        spots = {(name, progress.next): self._spots.get((name, progress.next)) for name, progress in known.items()}
+        self._spots = {key: spot for key, spot in spots.items() if spot is not None}
         for name, end in self._ends.items():
             self._spots[name, end.next_offset] = (end.segment_base, end.position)
 
@@ -208,7 +267,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return not selection.destinations or self._holdings.may_hold(name, end, selection.wants_destination)
 
     def _begins(self, found: dict[str, End]) -> dict[str, int]:
-        """By ``startingOffsets`` and ``startingTimestamp``: of both, what comes later."""
+        """Return the start of each partition: the later one of ``startingOffsets`` and ``startingTimestamp``."""
         asked = self._options.begins
         for name in (*asked.offsets, *asked.times_ns):
             if name not in found:
@@ -229,7 +288,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 offset = self._start(name, end)
             else:
                 self._losses.past_the_end(name, offset, end.next_offset, "option startingOffsets")
-            if time_ns is not None:  # of the log as it is now: its end may be behind the one that was found
+            if time_ns is not None:  # of the log as it is now: it may have grown meanwhile
                 offset = max(offset, offset_at(self._place.fs, stored(self._place.fs, name, end), time_ns))
             begins[name] = offset
         return begins

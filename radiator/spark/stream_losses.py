@@ -1,9 +1,8 @@
-"""What a stream was to read and cannot, in words: an error, or a warning where ``failOnDataLoss`` is false.
+"""Report records that a stream cannot read: an error, or a warning if ``failOnDataLoss`` is false.
 
-A log that ends before the checkpoint is an error in any case: whatever comes next under these offsets would be taken
-for what was read already.
+A log that ends before the checkpoint is always an error, because new records at these offsets would count as read.
 
-Knows: options, words. Must not know: files, pyspark.
+Must not import files or pyspark.
 """
 
 from __future__ import annotations
@@ -21,6 +20,12 @@ REMEDY = 'to go on with what is left: option("failOnDataLoss", "false")'
 
 
 class Losses:
+    """Report the losses of one stream.
+
+    Args:
+        options: The options of the read.
+    """
+
     def __init__(self, options: ReadOptions) -> None:
         self._path, self._fail = shown(options.path), options.fail_on_data_loss
         self._wants, self._once = options.selection.wants_partition, options.warn_once
@@ -31,7 +36,15 @@ class Losses:
         warn(f"{what}: {goes_on}", self._once)
 
     def vanished(self, start: Offsets, found: Collection[str]) -> list[str]:
-        """Those of ``start`` that are not there any more."""
+        """Return the partitions of a checkpoint that do not exist any more, and report each.
+
+        Args:
+            start: The offsets in the checkpoint.
+            found: The partitions that exist.
+
+        Raises:
+            LostRecords: A partition is missing, and ``failOnDataLoss`` is set.
+        """
         missing = [name for name in start if name not in found and self._wants(name)]
         for name in missing:
             self._lose(
@@ -40,17 +53,47 @@ class Losses:
         return missing
 
     def gone(self, name: str, low: int, high: int) -> None:
-        self._lose(f"partition {name!r} is gone, and offsets {low} to {high - 1} of it were to be read", "skipped")
+        """Report offsets of a partition that does not exist any more.
+
+        Args:
+            name: The name of the partition.
+            low: The first offset.
+            high: The offset after the last one.
+
+        Raises:
+            LostRecords: ``failOnDataLoss`` is set.
+        """
+        self._lose(f"partition {name!r} does not exist any more; offsets {low} to {high - 1} are not read", "skipped")
 
     def retained(self, name: str, low: int, start: int) -> None:
-        """The log has nothing from ``low`` up to ``start`` any more."""
+        """Report offsets that were removed from a partition.
+
+        Args:
+            name: The name of the partition.
+            low: The first offset.
+            start: The offset after the last one.
+
+        Raises:
+            LostRecords: ``failOnDataLoss`` is set.
+        """
         self._lose(
             f"partition {name!r}: offsets {low} to {start - 1} have been removed, by retention or because all "
-            "consumers were done with them, before this query read them",
-            f"it goes on at {start}",
+            "consumers had settled them, before this query read them",
+            f"the query continues at {start}",
         )
 
     def past_the_end(self, name: str, offset: int, end: int, whose: str = "the checkpoint") -> None:
+        """Check that an offset is not after the end of the log.
+
+        Args:
+            name: The name of the partition.
+            offset: The offset.
+            end: The end of the log.
+            whose: Where the offset comes from, for the error message.
+
+        Raises:
+            StorageError: The offset is after the end.
+        """
         if offset > end:
             raise StorageError(
                 f"partition {name!r} ends at offset {end}, and {whose} is at {offset}: this is another store, or an "

@@ -1,16 +1,17 @@
-"""Where a stream stands: what Spark writes to the checkpoint as JSON, and how one micro-batch follows another.
+"""Represent the progress of a stream: the JSON in Spark's checkpoint, and how one micro-batch follows another.
 
     {"flights": 1000, "/topic/a": {"from": 0, "next": 17}}
 
-By partition the first offset that has not been read. A partition that is new in a batch also says where the batch
-begins with it, since the batch before knows nothing of it: so a batch that is planned again after a crash is the same
-batch, whatever ``latest`` or retention would say by now. That holds for the very first batch too.
+Each partition has the first offset that has not been read. A partition that is new in a batch also has the start of the
+batch, because the previous batch does not contain it. So a batch that is planned again after a crash is the same batch,
+whatever ``latest`` or retention would give by then. That is true for the very first batch too.
 
-A new partition begins at its start, as in Kafka. A partition that holds nothing wanted is not in the offsets as long as
-it holds only the destination it is named after; if it holds several, its offset moves on by itself.
+A new partition starts at its first offset, as in Kafka. A partition without matching records is not in the offsets
+while it contains only the destination that it is named after. If it contains several, its offset advances without
+reading.
 
-Knows: numbers and names. Must not know: files, pyspark. Pure functions.
-Invariant: an offset only ever rises, and each offset of a partition from where it began lies in exactly one batch.
+Must not import files or pyspark. All functions are pure.
+Invariant: an offset never decreases, and each offset of a partition from its start on is in exactly one batch.
 """
 
 from __future__ import annotations
@@ -22,22 +23,39 @@ from typing import Any, NamedTuple
 
 from radiator.errors import StorageError
 
-Offsets = Mapping[str, Any]  # as JSON has it
+Offsets = Mapping[str, Any]  # a JSON object
 
 
-class Mark(NamedTuple):
-    """``next``: the first offset that was not read. ``begin``: of the batch, where the one before does not say."""
+class Progress(NamedTuple):
+    """The progress in one partition.
+
+    Attributes:
+        next: The first offset that was not read.
+        begin: The start of the batch, if the previous batch does not contain the partition.
+    """
 
     next: int
     begin: int | None = None
 
     @property
     def json(self) -> int | dict[str, int]:
+        """The progress in the form of the checkpoint."""
         return self.next if self.begin is None else {"from": self.begin, "next": self.next}
 
 
-def marks(offsets: Offsets) -> dict[str, Mark]:
-    """Raises StorageError if these are not ours."""
+def progress_of(offsets: Offsets) -> dict[str, Progress]:
+    """Return the progress by partition.
+
+    Args:
+        offsets: The JSON object in the checkpoint.
+
+    Raises:
+        StorageError: The object has another form: another source wrote the checkpoint.
+
+    Example:
+        >>> progress_of({"flights": 1000})
+        {'flights': Progress(next=1000, begin=None)}
+    """
     if not isinstance(offsets, Mapping):
         raise _foreign("offsets by partition", offsets)
     found = {}
@@ -46,7 +64,7 @@ def marks(offsets: Offsets) -> dict[str, Mark]:
         low, following = (value["from"], value["next"]) if ours else (0, value)
         if type(low) is not int or type(following) is not int or not 0 <= low <= following:
             raise _foreign(f"an offset for partition {name!r}", value)
-        found[name] = Mark(following, low if ours else None)
+        found[name] = Progress(following, low if ours else None)
     return found
 
 
@@ -58,8 +76,12 @@ def _foreign(expected: str, got: object) -> StorageError:
 
 
 def first(begins: Mapping[str, int]) -> Offsets:
-    """The offsets of a query that has read nothing."""
-    return {name: Mark(offset, offset).json for name, offset in sorted(begins.items())}
+    """Return the offsets of a query that has read nothing.
+
+    Args:
+        begins: The start of each partition.
+    """
+    return {name: Progress(offset, offset).json for name, offset in sorted(begins.items())}
 
 
 def following(
@@ -70,27 +92,50 @@ def following(
     idle: Collection[str] = (),
     gone: Collection[str] = (),
 ) -> Offsets:
-    """The offsets after the next batch; ``start`` itself if there is nothing new. ``ends``: how far each partition
-    may be read; ``born``: where those begin that ``start`` does not know. ``limit``: how many offsets, about; those of
-    ``idle`` partitions, which hold nothing wanted, do not count. ``gone`` are left out from now on."""
-    before = {name: mark for name, mark in marks(start).items() if name not in gone}
+    """Return the offsets at the end of the next batch; ``start`` itself if there is nothing new.
+
+    Args:
+        start: The offsets at the start of the batch.
+        ends: The end of each partition.
+        born: The start of the partitions that ``start`` does not contain.
+        limit: The approximate maximum number of offsets, or None.
+        idle: Partitions without matching records; their offsets do not count.
+        gone: Partitions to remove from the offsets.
+
+    Raises:
+        StorageError: ``start`` is not of this source.
+    """
+    before = {name: progress for name, progress in progress_of(start).items() if name not in gone}
     begins = {name: before[name].next if name in before else born[name] for name in ends}
     todo = {name: ends[name] - begins[name] for name in ends if ends[name] > begins[name]}
     if not todo and not gone:
         return start
     counted = {name: count for name, count in todo.items() if name not in idle}
     taken = {**todo, **({} if limit is None else spread(counted, limit))}
-    after = {name: Mark(mark.next, mark.begin if mark.begin == mark.next else None) for name, mark in before.items()}
+    after = {
+        name: Progress(progress.next, progress.begin if progress.begin == progress.next else None)
+        for name, progress in before.items()
+    }
     for name, count in taken.items():
-        mark = before.get(name)
-        unread = mark is None or mark.begin == mark.next
-        after[name] = Mark(begins[name] + count, begins[name] if unread else None)
-    return {name: mark.json for name, mark in sorted(after.items())}
+        progress = before.get(name)
+        unread = progress is None or progress.begin == progress.next
+        after[name] = Progress(begins[name] + count, begins[name] if unread else None)
+    return {name: progress.json for name, progress in sorted(after.items())}
 
 
 def spread(todo: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Of each partition a share in proportion to what it has, and one offset at least, as Kafka's source does it: no
-    partition waits for ever beside a large one."""
+    """Return the number of offsets to read of each partition: in proportion to its backlog, and at least one.
+
+    Kafka's source does the same, so that no partition waits behind a large one.
+
+    Args:
+        todo: The number of unread offsets of each partition.
+        limit: The approximate total.
+
+    Example:
+        >>> spread({"a": 900, "b": 100}, 10)
+        {'a': 9, 'b': 1}
+    """
     total = sum(todo.values())
     if total <= limit:
         return dict(todo)
@@ -98,17 +143,25 @@ def spread(todo: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def between(start: Offsets, end: Offsets) -> dict[str, tuple[int, int]]:
-    """What the batch reads: of each partition with something to read, from where to where."""
-    if start == end:  # a batch for the sake of others, of a watermark say
+    """Return the half-open range of offsets that a batch reads, for each partition with something to read.
+
+    Args:
+        start: The offsets at the start of the batch.
+        end: The offsets at the end of the batch.
+
+    Raises:
+        StorageError: The offsets are not of this source, or do not say where a partition starts.
+    """
+    if start == end:  # an empty batch, for example to advance a watermark
         return {}
-    before, found = marks(start), {}
-    for name, mark in marks(end).items():
-        low = mark.begin
+    before, found = progress_of(start), {}
+    for name, progress in progress_of(end).items():
+        low = progress.begin
         if low is None:
             known = before.get(name)
             if known is None:
                 raise StorageError(f"the checkpoint does not say where partition {name!r} begins: {json.dumps(end)}")
             low = known.next
-        if low < mark.next:
-            found[name] = (low, mark.next)
+        if low < progress.next:
+            found[name] = (low, progress.next)
     return found

@@ -1,13 +1,13 @@
-"""``table``: the archive and the live log as one DataFrame, and as one view of SQL.
+"""Read archive and live log as one DataFrame and as one SQL view.
 
     table(spark, "./data", "./archive", destination="/topic/flights.JFK").select("carrier", "dep_delay", "receive_time")
 
-What lies below the ends of the archive is read by Spark's own Parquet reader, from exactly the files that the commits
-name and that can hold what is asked for; the rest by the data source ``radiator``, up to the ends of the log as they
-are now. Where the JSON Schema of a destination is known, its fields are columns too.
+Records below the ends of the archive are read by Spark's own Parquet reader, from exactly the files that the commits
+name and that may have matching records. The rest is read by the data source ``radiator``, up to the ends of the log as
+of now. If the JSON Schema of a destination is known, its fields are columns too.
 
-Knows: the seam, Spark's readers. Must not know: how either side is read.
-Invariant: a record is in the DataFrame once, whatever broker and archive do while this runs or its queries do.
+Uses the boundary (``boundary``) and Spark's readers.
+Invariant: a record is in the DataFrame once, whatever broker and archive do during this call or the queries.
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
 from radiator.spark import options as read_options
+from radiator.spark.boundary import Boundary, find_boundary, names_in, whole
 from radiator.spark.json_schema import struct_of
 from radiator.spark.positions import parse_time, spelled
 from radiator.spark.schema import BY_NAME, SCHEMA, listed, unknown
 from radiator.spark.schemas import read_schema, schema_of
-from radiator.spark.seam import Seam, names_in, seam, whole
 from radiator.spark.session import read
 from radiator.spark.spelling import plain
 from radiator.spark.typed import CORRUPT, names_of, with_fields
 from radiator.spark.unknown import tell
 from radiator.spark.uris import arrow_uri, hadoop_uri
 
-TRIES_MAX: Final = 10  # each time a whole run of the archive has come in between
+TRIES_MAX: Final = 10  # each failed attempt means that a whole archive run happened meanwhile
 LOSSES_SHOWN: Final = 5
 
-_SEGMENT: Final = r"[./][^./]*"  # of a name with a separator put before it
+_SEGMENT: Final = r"[./][^./]*"  # a segment of a name, after a separator was put before the name
 _WILD: Final = {ONE: _SEGMENT, ONE_OR_MORE: f"(?:{_SEGMENT})+", ANY: f"(?:{_SEGMENT})*"}
 
 Path = str | os.PathLike[str]
 Time = int | str | date
 
-_ENDS: Final = "it says itself where the log begins and ends"
+_ENDS: Final = "it sets the start and the end of the log itself"
 _TAKEN: Final = {
     "path": _ENDS,
     "startingoffsets": _ENDS,
     "endingoffsets": _ENDS,
-    "startingoffsetsbytimestamp": f"{_ENDS}; start= and end= are moments for both",
-    "endingoffsetsbytimestamp": f"{_ENDS}; start= and end= are moments for both",
-    "archive": "say it with archive=",
-    "failondataloss": "say it with fail_on_data_loss=",
-    "pushdown": "its DataFrame may be used in many queries, and this is safe in one only",
+    "startingoffsetsbytimestamp": f"{_ENDS}; use start= and end= for times",
+    "endingoffsetsbytimestamp": f"{_ENDS}; use start= and end= for times",
+    "archive": "use the argument archive=",
+    "failondataloss": "use the argument fail_on_data_loss=",
+    "pushdown": "its DataFrame may be used in many queries, and the option is safe in one query only",
 }
 
 
 class _NotThere(Exception):
-    """Spark does not find a file that was named."""
+    """Spark does not find a file that the commits name."""
 
 
 def table(
@@ -88,15 +88,43 @@ def table(
     tell: Callable[[str], None] = tell,
     **options: Any,
 ) -> DataFrame:
-    """Every record that the archive and the log hold as of now, each once.
+    """Return every record in the archive and the log as of now, each once.
 
-    ``destination`` (names, patterns), ``partition``, ``start`` and ``end`` (``receive_time``: RFC 3339, a datetime, 19
-    digits of nanoseconds or 13 of milliseconds) choose; ``columns`` names those that are needed. ``typed``: whether the
-    fields of the bodies are columns; None: if ``schema`` is given, or ``destination`` is and the broker has kept one
-    schema for it. ``schema``: a JSON Schema (its path, or as a dict), a StructType, or DDL such as ``"carrier STRING,
-    dep_delay INT"``. ``view``: a name for ``spark.sql``. ``tell`` hears of what is left out and of what looks like a
-    slip; by default it prints on stderr. ``options``: further ones of the data source. Raises NoArchive, ConfigError,
-    StorageError.
+    Args:
+        spark: A session with the format registered.
+        data: The data directory of the broker, or the URI of a copy; None reads the archive alone.
+        archive: The path or the URI of the archive; None reads the log alone.
+        destination: The destinations to read: names and patterns, separated by commas.
+        partition: The partitions to read: names, separated by commas.
+        columns: The columns to return; None returns all.
+        start: The first ``receive_time``: RFC 3339, a date or datetime, 19 digits of nanoseconds or 13 of milliseconds.
+        end: The ``receive_time`` after the last one, in the same forms.
+        schema: The fields of JSON bodies: the path of a JSON Schema, a JSON Schema as a dictionary, a StructType, or
+            DDL such as ``"carrier STRING, dep_delay INT"``.
+        typed: Whether the fields of JSON bodies are columns. None: if ``schema`` is given, or if ``destination`` is
+            given and the broker has stored exactly one schema for it.
+        view: The name of a temporary view for ``spark.sql``.
+        fail_on_data_loss: Raise if records are missing; else report them with ``tell``.
+        tell: Called with a line of text for missing records and for names that do not exist. The default prints on
+            stderr.
+        **options: More options of the data source, with underscores.
+
+    Returns:
+        The DataFrame, with the columns of the log (``radiator.columns.schema``), the fields of the bodies and
+        ``_corrupt_record``.
+
+    Raises:
+        NoArchive: There is no archive at ``archive``, and ``data`` is None.
+        NoStore: There is no store at ``data``.
+        LostRecords: Records are missing, and ``fail_on_data_loss`` is set.
+        ConfigError: An argument or an option has a wrong value.
+        StorageError: Archive or store cannot be read, or they belong to different logs.
+
+    Example:
+        With a store in ``./data`` and an archive in ``./archive``::
+
+            df = table(spark, "./data", "./archive", destination="/topic/flights.>", view="flights")
+            spark.sql("SELECT destination, count(*) FROM flights GROUP BY destination").show()
     """
     if data is None and archive is None:
         raise ConfigError("table: expected the broker's data directory, or an archive, or both; got neither")
@@ -136,7 +164,7 @@ def _options(
 
 
 def _moment(argument: str, time: Time | None) -> str | None:
-    """As text that no option takes for something else than nanoseconds."""
+    """Return a time as a text that the options parse without ambiguity."""
     if time is None:
         return None
     if isinstance(time, str) or not isinstance(time, int | datetime):
@@ -160,14 +188,14 @@ def _fields(
         return _given(schema)
     if destination is None:
         if typed:
-            raise ConfigError("typed=True: say which bodies, with destination=, or what is in them, with schema=")
+            raise ConfigError("typed=True: expected destination= (whose schema is stored) or schema=, got neither")
         return None
     place = None if root is None else open_store(root, storage)
     found = None if place is None else schema_of(place, destination)
     if found is None:
         if typed:
             raise ConfigError(
-                f"typed=True: no rule has kept a schema for all of {destination} in {root}; give one with schema="
+                f"typed=True: no stored schema matches all of {destination} in {root}; give one with schema="
             )
         return None
     try:
@@ -175,7 +203,7 @@ def _fields(
     except ConfigError as error:
         if typed:
             raise ConfigError(f"{found[0].path}: {error}") from None
-        return None  # bodies that are no objects have no columns
+        return None  # bodies that are not objects have no fields
 
 
 def _given(schema: Any) -> StructType:
@@ -199,7 +227,7 @@ def _given(schema: Any) -> StructType:
 
 
 def _columns(columns: Iterable[str] | None, fields: StructType | None) -> tuple[list[str], list[str]]:
-    """What the caller sees, and what is read for it."""
+    """Return the columns that the caller gets, and the columns to read for them."""
     own = [] if fields is None else [*names_of(fields, SCHEMA.names).values(), CORRUPT]
     if columns is None:
         return [*SCHEMA.names, *own], list(SCHEMA.names)
@@ -219,13 +247,13 @@ def _both(
     needed: list[str], given: Mapping[str, str], strict: bool, tell: Callable[[str], None],
 ) -> DataFrame:  # fmt: skip
     for _ in range(TRIES_MAX):
-        found = seam(root, files, selection, storage)
+        found = find_boundary(root, files, selection, storage)
         _tell(found, strict, tell)
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
         except _NotThere as error:  # merged since its commit was read
-            if seam(root, files, selection, storage).files == found.files:
+            if find_boundary(root, files, selection, storage).files == found.files:
                 raise StorageError(
                     f"{files and files.uri}: Spark does not find all files that the commits name: {error}; "
                     "restore them, or let Spark reach the archive"
@@ -239,24 +267,24 @@ def _both(
     return reduce(DataFrame.union, sides)
 
 
-def _tell(found: Seam, strict: bool, tell: Callable[[str], None]) -> None:
-    holes = found.holes
-    if holes and strict:
-        more = f"; and {len(holes) - LOSSES_SHOWN} more" if len(holes) > LOSSES_SHOWN else ""
+def _tell(found: Boundary, strict: bool, tell: Callable[[str], None]) -> None:
+    gaps = found.gaps
+    if gaps and strict:
+        more = f"; and {len(gaps) - LOSSES_SHOWN} more" if len(gaps) > LOSSES_SHOWN else ""
         raise LostRecords(
-            f"neither the archive nor the log has all records: {'; '.join(holes[:LOSSES_SHOWN])}{more}. "
-            "To read everything else: fail_on_data_loss=False"
+            f"neither the archive nor the log has all records: {'; '.join(gaps[:LOSSES_SHOWN])}{more}. "
+            "To read all other records: fail_on_data_loss=False"
         )
-    for hole in holes:
-        tell(f"skipped: {hole}")
-    for hole in found.settled:
-        tell(f"not in the table: {hole}")
-    for slip in found.slips:
-        tell(slip)
+    for gap in gaps:
+        tell(f"skipped: {gap}")
+    for gap in found.settled:
+        tell(f"not in the table: {gap}")
+    for hint in found.hints:
+        tell(hint)
 
 
 def _live(
-    spark: SparkSession, root: str, files: Files | None, found: Seam, needed: list[str], given: Mapping[str, str]
+    spark: SparkSession, root: str, files: Files | None, found: Boundary, needed: list[str], given: Mapping[str, str]
 ) -> DataFrame:
     bounds = {
         "starting_offsets": json.dumps({name: low for name, (low, _) in found.log.items()}),
@@ -269,7 +297,7 @@ def _live(
 def _archived(
     spark: SparkSession, files: Files, wanted: Sequence[DataFile], selection: Selection, needed: list[str]
 ) -> list[DataFrame]:
-    """Two at most: files of which every row is wanted, and those of which some are."""
+    """Return at most two DataFrames: of the files whose rows all match, and of the files that need a filter."""
     all_of = [each for each in wanted if whole(each, selection)]
     some_of = [each for each in wanted if not whole(each, selection)]
     sides = []
@@ -284,10 +312,10 @@ def _archived(
 
 
 def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile]) -> DataFrame:
-    """Of just these files, under their names as they are, with our types, and no rows left out in silence."""
+    """Return a DataFrame of exactly these files, with the types of the table, and without silently skipped rows."""
     reader = spark.read.schema(SCHEMA).options(
-        recursiveFileLookup="true",  # else directories like date=... are taken for columns
-        __globPaths__="false",  # a bracket in a path is a bracket
+        recursiveFileLookup="true",  # else Spark converts directories like date=... to columns
+        __globPaths__="false",  # brackets in a path are no pattern
         ignoreMissingFiles="false",
         ignoreCorruptFiles="false",
         datetimeRebaseMode="CORRECTED",
@@ -300,7 +328,7 @@ def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile]) -> D
             raise
         raise _NotThere(str(error).splitlines()[0]) from None
     listed = len(df.inputFiles())
-    if listed != len(wanted):  # one that goes while Spark lists is left out by it without a word
+    if listed != len(wanted):  # Spark silently skips a file that is deleted while it lists
         raise _NotThere(f"it lists {listed} of {len(wanted)}")
     return df
 

@@ -1,14 +1,15 @@
-"""Bodies that are JSON as typed columns, beside the columns of the table.
+"""Add the fields of JSON bodies as typed columns.
 
-A field is null where the body does not have it, or has something else there; then ``_corrupt_record``, which Spark's
-own JSON reader calls so too, has the text of the body, and is null everywhere else. ``body`` stays what it was.
+A field is null if the body does not have it, or has a value of another type. In the second case ``_corrupt_record``
+(the name that Spark's JSON reader uses) has the text of the body; it is null otherwise. ``body`` is unchanged.
 
-Spark takes ``2.0`` for no integer; JSON Schema does, and many programs write whole numbers so. So bodies that do not
-fit are parsed once more with doubles in the place of integers, and what is a whole number is taken. Where a double
-could have rounded, the first reading has the number or nobody has: whole numbers are exact, or null. Decimals, which
-Spark rounds, and makes of texts too, are read with the digits behind the point, and both readings have to agree.
+Spark does not accept ``2.0`` as an integer. JSON Schema does, and many programs write whole numbers that way. So bodies
+that do not fit are parsed again with doubles instead of integers, and whole numbers are used. Where a double may have
+been rounded, only the first parse counts: whole numbers are exact, or null. Decimals, which Spark rounds, and reads
+from texts too, are parsed with digits after the point, and both results must be equal.
 
-Knows: from_json. Must not know: where a schema comes from, files.
+Uses from_json. Must not depend on the source of the schema.
+Source: JSON Schema 2020-12, "Validation", section 6.1.1 (type).
 """
 
 from __future__ import annotations
@@ -35,14 +36,20 @@ from pyspark.sql.types import (
 
 CORRUPT: Final = "_corrupt_record"
 PREFIX: Final = "body_"
-_DIGITS: Final = 38  # of a decimal, at most
-_EXACT: Final = 1 << 53  # below it every whole number is a double of its own
+_DIGITS: Final = 38  # the maximum of a decimal
+_EXACT: Final = 1 << 53  # every whole number below it is exact as a double
 _FIRST, _SECOND, _UNFIT = "__first", "__second", "__unfit"
 
 
 def names_of(fields: StructType, taken: Iterable[str]) -> dict[str, str]:
-    """The columns that the fields become, by field: their own names. ``body_`` stands before one that is taken, as far
-    as Spark tells names apart, and before a field without a name."""
+    """Return the column name of each field: its own name, or with the prefix ``body_`` if that is taken.
+
+    Names are compared without case, as Spark does. A field with an empty name gets the prefix too.
+
+    Args:
+        fields: The fields of the bodies.
+        taken: The names of the other columns.
+    """
     used = {name.lower() for name in (*taken, CORRUPT, "")}
     own = {field.name.lower() for field in fields.fields}
     found = {}
@@ -58,7 +65,12 @@ def names_of(fields: StructType, taken: Iterable[str]) -> dict[str, str]:
 
 
 def with_fields(df: DataFrame, fields: StructType) -> DataFrame:
-    """``df`` with a column for each of ``fields`` from the JSON in its column ``body``, and ``_corrupt_record``."""
+    """Return a DataFrame with a column per field of the JSON in ``body``, and ``_corrupt_record``.
+
+    Args:
+        df: A DataFrame with a column ``body``.
+        fields: The fields and their types.
+    """
     text = F.col("body").cast("string")
     names = names_of(fields, df.columns)
     parsed = df.withColumn(_FIRST, _parse(text, _with(fields, _widened)))
@@ -67,7 +79,7 @@ def with_fields(df: DataFrame, fields: StructType) -> DataFrame:
     whole = [field for field in fields.fields if _has(field.dataType, _is_integer)]
     values = {field.name: first.getField(field.name) for field in fields.fields}
     if whole:
-        rounded = _has(fields, _is_decimal)  # then what fits may be another number, or a text
+        rounded = _has(fields, _is_decimal)  # a decimal that fits may have been rounded, or read from a text
         again = _parse(text, _with(fields, _doubled))
         parsed = parsed.withColumn(_SECOND, again if rounded else F.when(~fits, again))
         second = F.col(_SECOND)
@@ -97,7 +109,7 @@ def _parse(text: Column, fields: StructType) -> Column:
     return F.from_json(text, schema, {"columnNameOfCorruptRecord": _UNFIT, "timeZone": "UTC"})
 
 
-# --- whole numbers, wherever they stand -------------------------------------------------------------------------------
+# --- whole numbers at any depth ---------------------------------------------------------------------------------------
 
 
 def _is_decimal(kind: DataType) -> bool:
@@ -142,13 +154,15 @@ def _is_whole(value: Column, kind: DataType) -> Column:
 
 
 def _agree(first: Column, second: Column) -> Column:
-    """Of a decimal: both have the number, and neither a part behind the point."""
+    """Return a condition: both decimals have the same whole number."""
     return F.coalesce((first % 1 == 0) & (second % 1 == 0), F.lit(False))
 
 
 def _merged(first: Column, second: Column, kind: DataType) -> Column:
-    """``second`` was read with doubles. Spark gives what it could read of a struct, in arrays too: so each number is
-    taken from where it is."""
+    """Return the values of the first parse, or of the second parse with doubles.
+
+    Spark returns the readable part of a struct, in arrays too, so each number is taken from the parse that has it.
+    """
     if isinstance(kind, StructType):
         fields = [_merged(*pair).alias(each.name) for each, pair in _fields(first, second, kind)]
         return F.when(first.isNotNull() | second.isNotNull(), F.struct(*fields))
@@ -168,7 +182,7 @@ def _merged(first: Column, second: Column, kind: DataType) -> Column:
 
 
 def _unfit(first: Column, second: Column, kind: DataType) -> Column:
-    """Whether a number stands there that is not whole, or might be another one; false where none does."""
+    """Return a condition: a number is not whole, or may have been rounded. False if there is no number."""
     if isinstance(kind, StructType):
         return reduce(or_, (_unfit(*pair) for _, pair in _fields(first, second, kind)), F.lit(False))
     if isinstance(kind, ArrayType):

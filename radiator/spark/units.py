@@ -1,6 +1,6 @@
-"""Numbers, sizes, durations and times as people read them; the one place, so that tables, pictures and page agree.
+"""Format numbers, sizes, durations and times for people, in tables, charts and pages.
 
-Knows: values and text. Must not know: where they come from. None is always the same dash.
+None is always a dash.
 """
 
 from __future__ import annotations
@@ -21,43 +21,91 @@ _MS = (
 
 
 def count(value: float | None) -> str:
-    """1,234,567"""
+    """Return a number with separators.
+
+    Args:
+        value: The number, or None.
+
+    Example:
+        >>> count(1234567)
+        '1,234,567'
+    """
     return NOTHING if value is None else f"{value:,.0f}"
 
 
 def short(value: float | None) -> str:
-    """1.2 M: for axes and labels."""
+    """Return a number with a unit prefix, for axes and labels.
+
+    Args:
+        value: The number, or None.
+
+    Example:
+        >>> short(1_234_567)
+        '1.23 M'
+    """
     if value is None:
         return NOTHING
     return _in_units(value, _COUNTS) or _three(value)
 
 
 def size(value: float | None) -> str:
-    """12.3 MiB"""
+    """Return a size with a binary unit.
+
+    Args:
+        value: The size in bytes, or None.
+
+    Example:
+        >>> size(12_900_000)
+        '12.3 MiB'
+    """
     if value is None:
         return NOTHING
     return _in_units(value, _BYTES) or f"{value:.0f} B"
 
 
 def duration(ms: float | None) -> str:
-    """1.5 ms, 250 µs, 1 ns, 12.7 y"""
+    """Return a duration with its unit.
+
+    Args:
+        ms: The duration in milliseconds, or None.
+
+    Example:
+        >>> duration(0.25), duration(90_000)
+        ('250 µs', '1.5 min')
+    """
     if ms is None:
         return NOTHING
     return "0" if ms == 0 else _in_units(ms, _MS) or f"{_three(ms * 1e6)} ns"
 
 
 def moment(value: datetime | None) -> str:
-    """2013-01-31 12:00:00, in the zone that the value has."""
+    """Return a time as ``2013-01-31 12:00:00``, in the time zone of the value.
+
+    Args:
+        value: The time, or None.
+    """
     return NOTHING if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def utc(ns: int | None) -> datetime | None:
-    """Nanoseconds since 1970 as a datetime of UTC, to the microsecond."""
+    """Return a datetime in UTC, truncated to microseconds.
+
+    Args:
+        ns: The time in nanoseconds since the epoch, or None.
+    """
     return None if ns is None else EPOCH + timedelta(microseconds=ns // 1000)
 
 
 def share(value: float | None) -> str:
-    """12.3%; what is not nothing is not shown as 0, and what is not all not as 100."""
+    """Return a share as a percentage. Only exactly 0 and 1 become ``0`` and ``100%``.
+
+    Args:
+        value: The share from 0 to 1, or None.
+
+    Example:
+        >>> share(0.123), share(0.0001), share(0.9999)
+        ('12.3%', '< 0.1%', '> 99.9%')
+    """
     if value is None or value == 0:
         return NOTHING if value is None else "0"
     if value == 1:
@@ -66,21 +114,51 @@ def share(value: float | None) -> str:
 
 
 def percent(value: float) -> str:
-    """12%, in a sentence."""
+    """Return a share as a whole percentage for a sentence.
+
+    Args:
+        value: The share from 0 to 1.
+
+    Example:
+        >>> percent(0.123), percent(0.001)
+        ('12%', 'less than 1%')
+    """
     return "less than 1%" if 0 < value < 0.005 else "more than 99%" if 0.995 <= value < 1 else f"{value:.0%}"
 
 
 def many(number: int, word: str) -> str:
-    """1 message, 1,234 messages"""
+    """Return a number with a noun in singular or plural.
+
+    Args:
+        number: The number.
+        word: The noun in singular.
+
+    Example:
+        >>> many(1, "message"), many(1234, "message")
+        ('1 message', '1,234 messages')
+    """
     return f"{number:,} {word}{'s' * (number != 1)}"
 
 
 def text(value: object) -> str:
+    """Return a value as text.
+
+    Args:
+        value: The value, or None.
+    """
     return NOTHING if value is None else str(value)
 
 
 def rate(per_second: float | None) -> str:
-    """12/s, 3.5/min, 2/h: in the unit in which it is a number above one."""
+    """Return a rate per second, minute, hour or day: the unit in which the number is at least one.
+
+    Args:
+        per_second: The rate per second, or None.
+
+    Example:
+        >>> rate(12), rate(0.001)
+        ('12/s', '3.6/h')
+    """
     if per_second is None:
         return NOTHING
     for unit, factor in _RATES:
@@ -90,7 +168,15 @@ def rate(per_second: float | None) -> str:
 
 
 def change(value: float | None) -> str:
-    """Of a rate: +1.2 k/s, −3/h, 0"""
+    """Return the change of a rate with its sign.
+
+    Args:
+        value: The change per second, or None.
+
+    Example:
+        >>> change(12), change(-12)
+        ('+12/s', '−12/s')
+    """
     if value is None or value == 0:
         return NOTHING if value is None else "0"
     return f"{'+' if value > 0 else '−'}{rate(abs(value))}"
@@ -117,7 +203,19 @@ _WIDTHS = (
 
 
 def bucket(span: timedelta, buckets_max: int = 120) -> tuple[int, str]:
-    """The narrowest round width that cuts ``span`` into at most so many buckets: seconds, and in Spark's words."""
+    """Return the narrowest round width that cuts a time span into a limited number of buckets.
+
+    Args:
+        span: The time span.
+        buckets_max: The maximum number of buckets.
+
+    Returns:
+        The width in seconds, and as Spark writes it.
+
+    Example:
+        >>> bucket(timedelta(hours=2))
+        (60, '1 minute')
+    """
     for seconds, words in _WIDTHS:
         if span.total_seconds() / seconds <= buckets_max:
             return seconds, words
@@ -126,7 +224,10 @@ def bucket(span: timedelta, buckets_max: int = 120) -> tuple[int, str]:
 
 
 def _in_units(value: float, units: Sequence[tuple[float, str]]) -> str:
-    """In the largest of these that it reaches as it is written: 999,999 is 1 M. Empty below all of them."""
+    """Return a value in the largest unit that it reaches after rounding; empty if it is below all units.
+
+    999,999 is 1 M.
+    """
     for place, (unit, name) in enumerate(units):
         if abs(value) >= unit:
             larger, text = units[max(place - 1, 0)], _three(value / unit)
@@ -136,7 +237,7 @@ def _in_units(value: float, units: Sequence[tuple[float, str]]) -> str:
 
 
 def _three(value: float) -> str:
-    """About three digits."""
+    """Return a number with about three digits."""
     if abs(value) >= 100 or math.isclose(value, round(value)):
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,7 +1,8 @@
-"""Names and patterns that the store has nothing for yet are no error, but may be slips: they are told on stderr.
-With an archive it is ``table`` that tells, as it sees both.
+"""Warn about names and patterns for which the store has nothing yet.
 
-Knows: names, patterns. Must not know: records, pyspark.
+They are not an error, but may be mistyped. With an archive, ``table`` warns, because it sees both.
+
+Must not import records or pyspark.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ NAMES_MAX = 5
 
 
 def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -> None:
-    """``found``: what ``ends`` has said already."""
+    """Print a warning on stderr for each partition, destination or pattern that matches nothing.
+
+    Args:
+        options: The options of the read.
+        found: The result of ``ends``, if it is known.
+
+    Raises:
+        StorageError: The store cannot be read.
+    """
     selection = options.selection
     asked = any(each.kind in ("in", "pattern") for each in (*selection.destinations, *selection.partitions))
     if not asked or options.pushdown:
@@ -43,14 +52,19 @@ def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -
     if not any(holdings.may_hold(name, end, selection.wants_destination) for name, end in chosen.items()):
         names = ", ".join(list(chosen)[:NAMES_MAX]) + (" ..." if len(chosen) > NAMES_MAX else "")
         warn(
-            f"{shown(options.path)} has none of these destinations in these partitions yet ({names}): both choices "
-            "hold; radiator ls shows which partition has what",
+            f"{shown(options.path)} has none of these destinations in these partitions yet ({names}): a record must "
+            "match both options; radiator ls shows the destinations of each partition",
             options.warn_once,
         )
 
 
 def unknown(selection: Selection, known: Collection[str]) -> Iterator[str]:
-    """The names and patterns of destinations that none of those matches."""
+    """Yield a description of each name and pattern that matches no destination.
+
+    Args:
+        selection: The selection of the read.
+        known: The existing destinations.
+    """
     for each in selection.destinations:
         if each.kind == "in":
             for name in each.values:
@@ -62,4 +76,9 @@ def unknown(selection: Selection, known: Collection[str]) -> Iterator[str]:
 
 
 def tell(text: str) -> None:
+    """Print a line on stderr.
+
+    Args:
+        text: The line.
+    """
     warn(text)

@@ -19,7 +19,7 @@ from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.replay.archived import Archived
 from radiator.replay.choice import Choice
-from radiator.spark.seam import Seam, seam
+from radiator.spark.boundary import Boundary, find_boundary
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
@@ -83,7 +83,7 @@ def test_data_files_without_a_commit_are_no_new_archive(root: Path) -> None:
         lambda: go(root),
         lambda: go(root, options=replace(UNMERGED, archive=False, merge=True)),
         lambda: preview(data, files, UNMERGED),
-        lambda: seam(data, files, Selection()),
+        lambda: find_boundary(data, files, Selection()),
     ):
         with pytest.raises(StorageError, match=r"there are data files \(date=.* more\), and no commit in _log/"):
             attempt()
@@ -101,7 +101,7 @@ def test_a_first_run_that_was_killed_leaves_no_files_that_the_next_one_refuses(t
     with pytest.raises(Killed):
         run(str(tmp_path / "data"), open_files(tmp_path / "archive"), UNMERGED, Watch(step=step))
     assert list(tmp_path.glob("archive/date=*/*/*.parquet"))
-    seam(str(tmp_path / "data"), open_files(tmp_path / "archive"), Selection())
+    find_boundary(str(tmp_path / "data"), open_files(tmp_path / "archive"), Selection())
     go(tmp_path)
     check_exact(tmp_path / "archive", tmp_path / "data")
 
@@ -131,31 +131,31 @@ def forget(root: Path, count: int) -> list[Path]:
     return taken
 
 
-def joined(root: Path, selection: Selection | None = None) -> Seam:
-    return seam(str(root / "data"), open_files(root / "archive"), selection or Selection())
+def joined(root: Path, selection: Selection | None = None) -> Boundary:
+    return find_boundary(str(root / "data"), open_files(root / "archive"), selection or Selection())
 
 
 def test_a_last_commit_that_is_gone_is_told_to_who_reads_archive_and_log_as_one(root: Path) -> None:
-    assert joined(root).slips == ()
+    assert joined(root).hints == ()
     forget(root, 0)
     found = joined(root)
-    assert found.holes == ()  # nothing is missing yet
-    (text,) = found.slips
+    assert found.gaps == ()  # nothing is missing yet
+    (text,) = found.hints
     assert text.startswith("flights: retention was told that it is archived up to offset ")
     assert "its last commits are gone" in text
-    assert joined(root, Selection().partition("in", "other")).slips == ()
+    assert joined(root, Selection().partition("in", "other")).hints == ()
 
 
 def test_what_retention_took_for_a_commit_that_is_gone_is_a_hole(root: Path) -> None:
     taken = forget(root, 4)
     first, following = load(open_files(root / "archive")).ends["flights"], log_of(root).log_start_offset
     assert int(taken[-1].stem) > first
-    (text,) = joined(root).holes
+    (text,) = joined(root).gaps
     assert text.startswith(f"partition 'flights': offsets {first} to {following - 1}: retention was told that they are")
     assert "last commits are gone (restore _log/)" in text
     replayed = Archived(str(root / "archive"), Choice(), str(root / "data"), list_partitions(str(root / "data")))
     assert replayed.lost == [("flights", first, following - 1, ELSEWHERE)]
-    assert joined(root, Selection().offsets(following, 10_000)).holes == ()
+    assert joined(root, Selection().offsets(following, 10_000)).gaps == ()
 
 
 @pytest.mark.parametrize("gone", ["the first commit", "the archive"])
@@ -172,7 +172,7 @@ def test_a_partition_of_which_the_archive_has_lost_everything_is_not_one_that_it
     if gone == "the archive":
         shutil.rmtree(tmp_path / "archive")  # as where a disk is not mounted
     found = joined(tmp_path)
-    (text,) = found.holes
+    (text,) = found.gaps
     assert text.startswith(f"partition 'flights': offsets 0 to {log_of(tmp_path).log_start_offset - 1}: retention was")
     assert found.settled == ()
 

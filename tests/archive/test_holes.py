@@ -12,7 +12,7 @@ from radiator.archive import Lost, commit, load, open_files
 from radiator.archive.run import Options, run
 from radiator.client import connect
 from radiator.columns.selection import Selection
-from radiator.spark.seam import seam
+from radiator.spark.boundary import find_boundary
 from radiator.storage.reader import list_partitions
 from tests.running import BrokerProcess
 from tests.spark.archives import archive, lose
@@ -49,9 +49,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 def told(store: tuple[str | None, str], selection: Selection) -> list[str]:
     """The partitions with a hole that matters."""
-    found = seam(store[0], open_files(store[1]), selection)
+    found = find_boundary(store[0], open_files(store[1]), selection)
     assert not found.settled
-    return [text.split("'")[1] for text in found.holes]
+    return [text.split("'")[1] for text in found.gaps]
 
 
 def at(number: int) -> int:
@@ -143,8 +143,8 @@ def test_what_queues_were_through_with_is_told_and_fails_nothing(start_broker: S
             connection.send_many((name, BODY) for _ in range(COUNT))
 
     def holes() -> tuple[str, str]:
-        found = seam(data, to, ALL)
-        return "; ".join(found.settled), "; ".join(found.holes)
+        found = find_boundary(data, to, ALL)
+        return "; ".join(found.settled), "; ".join(found.gaps)
 
     with connect(broker.address) as connection:
         send()
@@ -187,13 +187,13 @@ def test_what_a_log_that_the_archive_does_not_know_lacks_at_its_beginning_is_tol
     for each in new.segments[:2]:
         Path(each.path).unlink()
     start = new.segments[2].base_offset
-    assert seam(root, files, Selection()).settled == ()  # no archive yet, which could have had them
+    assert find_boundary(root, files, Selection()).settled == ()  # no archive yet, which could have had them
     run(root, files, Options(partitions=frozenset(["known"])))
-    found = seam(root, files, Selection())
+    found = find_boundary(root, files, Selection())
     (text,) = found.settled
     assert text.startswith(f"partition 'new': offsets 0 to {start - 1}: they were gone before the archive had anything")
-    assert found.holes == ()
-    assert seam(root, files, Selection().offsets(start, 1000)).settled == ()
+    assert found.gaps == ()
+    assert find_boundary(root, files, Selection().offsets(start, 1000)).settled == ()
     out = run(root, files, Options())
     assert (out.begins, out.problems) == ({"new": start}, {})
-    assert seam(root, files, Selection()).settled == ()
+    assert find_boundary(root, files, Selection()).settled == ()

@@ -142,7 +142,7 @@ def test_a_message_without_headers_has_none(fake: FakeBroker) -> None:
         message = subscription.fetch(10)
     assert message is not None
     assert (message.id, message.offset, message.event_time, message.delivery_count) == ("", None, None, 1)
-    with pytest.raises(ValueError, match="nobody waits"):
+    with pytest.raises(ValueError, match="expected a message with a reply-to header"):
         message.reply(b"")
 
 

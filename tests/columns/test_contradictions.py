@@ -89,7 +89,7 @@ def test_a_flag_of_a_newer_radiator_that_adds_a_column_is_refused_and_is_no_dama
 
 
 def test_what_is_remembered_of_dictionaries_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "REMEMBERED_MAX", 20)
+    monkeypatch.setattr(names, "CACHED_MAX", 20)
     monkeypatch.setattr("radiator.columns.scan.CHUNK_BYTES", 4096)
     pairs = [[Message(f"/topic/{number % 17}"), Message(f"/topic/{number % 23}")] for number in range(391)]
     placed = write_segment(tmp_path / "s.rlog", pairs)

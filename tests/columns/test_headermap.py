@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.columns.alike import BLOCKS_MIN, alike
 from radiator.columns.headermap import HeaderMaps
+from radiator.columns.uniform import BLOCKS_MIN, uniform_blocks
 from radiator.stomp.headers import join, split_block
 
 pytestmark = pytest.mark.spark
@@ -135,7 +135,7 @@ def test_blocks_that_are_alike_say_the_same_as_one_by_one(blocks: list[bytes], b
 def test_what_is_alike(other: bytes, tags: bool, headers: bool) -> None:
     for blocks in [b"a:1\ntag-b:23"] * BLOCKS_MIN + [other], [b"a:1\ntag-b:23", other] * BLOCKS_MIN:
         data, offsets = np.frombuffer(b"".join(blocks), np.uint8), np.cumsum([0, *map(len, blocks)]).astype(np.int32)
-        shape = alike(data, offsets)
+        shape = uniform_blocks(data, offsets)
         assert (shape is not None and shape.maps(b"tag-") is not None) == tags
         assert (shape is not None and shape.maps(b"") is not None) == headers
 
@@ -143,11 +143,11 @@ def test_what_is_alike(other: bytes, tags: bool, headers: bool) -> None:
 @pytest.mark.parametrize("first", [b"tag-a:1\ntag-a:2", b"a:1\n", b"a\\c:1", b"tag-\xc3\xa9:1"])
 def test_a_first_block_that_is_not_plain_is_left_to_the_slower_way(first: bytes) -> None:
     data, offsets = np.frombuffer(first * 99, np.uint8), np.arange(100, dtype=np.int32) * np.int32(len(first))
-    shape = alike(data, offsets)
+    shape = uniform_blocks(data, offsets)
     assert shape is None or shape.maps(b"tag-") is None
 
 
 def test_as_many_lines_in_all_but_not_in_each() -> None:
     blocks = [b"a:1\nb:2"] * BLOCKS_MIN + [b"a:1", b"a:1\nb:2\nc:3"]
     data, offsets = np.frombuffer(b"".join(blocks), np.uint8), np.cumsum([0, *map(len, blocks)]).astype(np.int32)
-    assert alike(data, offsets) is None
+    assert uniform_blocks(data, offsets) is None

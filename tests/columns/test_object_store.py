@@ -131,7 +131,7 @@ def test_what_s3_does_not_have_or_refuses_is_told_in_words(s3: S3, monkeypatch: 
         raise OSError("AWS Error ACCESS_DENIED")
 
     monkeypatch.setattr(RemoteFiles, "listdir", refuse)
-    with pytest.raises(StorageError, match="s3://nowhere/data: cannot read: AWS Error ACCESS_DENIED; look at its URI,"):
+    with pytest.raises(StorageError, match="s3://nowhere/data: cannot read: AWS Error ACCESS_DENIED; check its URI,"):
         partitions(place)
 
 

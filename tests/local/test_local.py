@@ -43,7 +43,7 @@ def connect(home: str, idle: float = 0.3) -> radiator.local.Channels:
 
 def broker_pid(home: str) -> int:
     lines = (Path(home) / homes.LOG).read_text().splitlines()
-    return int([line for line in lines if "begins, process" in line][-1].rpartition(" ")[2])
+    return int([line for line in lines if "started, process" in line][-1].rpartition(" ")[2])
 
 
 def script(text: str, home: str) -> subprocess.Popen[str]:
@@ -100,7 +100,7 @@ def test_many_that_begin_at_once_share_one_broker(home: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (Path(home) / homes.LOG).read_text().count("begins, process") == 1
+    assert (Path(home) / homes.LOG).read_text().count("started, process") == 1
     taken = [found[0].connection.subscribe("/topic/all") for _ in found]
     assert found[-1].publish("all", "x") == len(taken)
     for channels in found:

@@ -58,7 +58,7 @@ def test_segments_that_go_between_planning_and_reading_are_read_from_the_archive
         path.unlink()
     found = run(tasks, options)
     assert sorted(found) == list(range(600))
-    with pytest.raises(LostRecords, match="its segment is gone"):
+    with pytest.raises(LostRecords, match="the segment file does not exist"):
         run(tasks, ReadOptions(store, options.selection))
 
 
@@ -111,7 +111,9 @@ def test_what_neither_has_is_told_with_both_reasons(store: str, tmp_path: Path, 
     archive(there, store, {"p": 50})
     lose(there, Lost("p", 20, 22, "damaged"))
     segments(store)[0].unlink()
-    with pytest.raises(LostRecords, match="offsets 20 to 21 .*is gone.*the archive could not read them: damaged"):
+    with pytest.raises(
+        LostRecords, match="offsets 20 to 21 .*does not exist.*the archive could not read them: damaged"
+    ):
         run(tasks, options)
     lenient = ReadOptions(store, options.selection, archive=there, fail_on_data_loss=False)
     assert sorted(run(tasks, lenient)) == [*range(50), *range(second, 600)]  # the archive of this test has them all

@@ -149,7 +149,7 @@ def test_an_option_of_kafkas_source_means_the_same_or_is_refused_with_what_to_wr
         if known:
             parse({"path": "x", name: value}, Use.EITHER)
         else:
-            with pytest.raises(ConfigError, match=f"option '{key}' of Spark's Kafka source .*: .*(drop it|say )"):
+            with pytest.raises(ConfigError, match=f"option '{key}' of Spark's Kafka source .*: .*(drop it|use )"):
                 parse({"path": "x", name: value}, Use.STREAM)
 
 
@@ -179,11 +179,11 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
             "of partition 'a': expected an offset of 0 or more, or -2 for earliest, or -1",
         ),
         ({"startingOffsets": '{"t": {"0": 5}}'}, 'a partition has a name and no number here: expected {"t": 1000}'),
-        ({"kafka.bootstrap.servers": "h:9092"}, 'say .load("<data_dir of the broker>")'),
-        ({"kafka.security.protocol": "SSL"}, "connects to nobody"),
-        ({"url": "stomp://h:61613"}, "option 'url' is of writing"),
+        ({"kafka.bootstrap.servers": "h:9092"}, 'use .load("<data_dir of the broker>")'),
+        ({"kafka.security.protocol": "SSL"}, "connects to no broker"),
+        ({"url": "stomp://h:61613"}, "option 'url' is for writing only"),
         ({"groupIdPrefix": "x"}, "the query's checkpoint is what it remembers"),
-        ({"assign": "{}"}, 'say option("partition", "a,b")'),
+        ({"assign": "{}"}, 'use option("partition", "a,b")'),
         (
             {"subscribe": "/topic/a", "destination": "/topic/b"},
             "options subscribe and destination: expected one of them",
@@ -325,7 +325,7 @@ def test_a_schema_that_says_otherwise_is_refused() -> None:
         checked(StructType().add("offset", StringType()))
     with pytest.raises(ConfigError, match="column offset is named twice"):
         checked(StructType().add("offset", LongType()).add("offset", LongType()))
-    with pytest.raises(ConfigError, match="the schema has no column"):
+    with pytest.raises(ConfigError, match="the schema is empty"):
         checked(StructType())
     with pytest.raises(ConfigError, match="column event_ns may be null: expected it without NOT NULL"):
         checked(StructType().add("event_ns", LongType(), nullable=False))

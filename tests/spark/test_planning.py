@@ -277,8 +277,8 @@ def test_no_store_is_told_with_what_was_expected(tmp_path: Path, writer: Writer)
         (tmp_path / "archive", "it looks like an archive, which radiator.spark.table(spark, None, archive) reads"),
         (tmp_path / "file", "it has no directory partitions/"),
         (tmp_path / "other", "it has no directory partitions/; expected a broker's data_dir"),
-        (Path(writer.root) / "partitions", f"it is a part of one; give the whole, {writer.root}"),
-        (Path(writer.root) / "partitions" / "p", f"it is a part of one; give the whole, {writer.root}"),
+        (Path(writer.root) / "partitions", f"it is a part of one; give the store {writer.root}"),
+        (Path(writer.root) / "partitions" / "p", f"it is a part of one; give the store {writer.root}"),
     ]:
         with pytest.raises(StorageError, match=re.escape(told)):
             plan(parse({"path": str(path)}))

@@ -28,5 +28,5 @@ def test_setup_requires_the_oldest_pyspark_that_the_code_accepts(monkeypatch: py
 def test_an_older_pyspark_is_refused_before_a_jvm_is_started(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
     for attempt in (session.get_session, lambda: session.register(None)):
-        with pytest.raises(ConfigError, match=rf"pyspark {version} is installed, and radiator needs 4\.2 or newer"):
+        with pytest.raises(ConfigError, match=rf"pyspark: expected version 4\.2 or newer, got {version}"):
             attempt()

@@ -55,7 +55,7 @@ def test_by_destination_is_what_it_is_without() -> None:
 
 
 def test_a_window_that_ends_before_it_begins_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--from lies behind --until"):
+    with pytest.raises(ConfigError, match="--from must be before --until"):
         parse({"start": "-1h", "until": "-2h"}, START_NS)
 
 

@@ -79,9 +79,9 @@ def test_options_have_the_names_of_the_table_and_defaults() -> None:
         ({}, "option 'url' is missing"),
         ({"url": "http://x"}, "option url: expected host:port"),
         (URL | {"dedupe": "true"}, "option 'dedupe' is not known for writing (did you mean dedup?)"),
-        (URL | {"path": "./data"}, "option 'path' means nothing when rows are written"),
+        (URL | {"path": "./data"}, "option 'path' has no meaning for writing"),
         (URL | {"dedup": "maybe"}, "option dedup: expected row (or true), number, none (or false), got 'maybe'"),
-        (URL | {"dedup": "none", "dedup_by": "a"}, "dedup_by says what the ids are made of"),
+        (URL | {"dedup": "none", "dedup_by": "a"}, "expected dedup=row or no dedup with dedup_by, got dedup=none"),
         (URL | {"dedup_by": "a,,b"}, "option dedup_by: expected names of columns"),
         (URL | {"dedup_by": "a", "dedupBy": "b"}, "options dedup_by and dedupBy are two spellings of one"),
         (URL | {"timeout": "soon"}, "option timeout: expected seconds above 0, such as 30 or 30s, got 'soon'"),
@@ -93,7 +93,7 @@ def test_options_have_the_names_of_the_table_and_defaults() -> None:
         (URL | {"passcode": "a", "passcode_file": "b"}, "expected one of the two"),
         (
             URL | {"ca": "ca.pem"},
-            "option ca: it is of TLS, and localhost:61613 has none; expected stomp+tls:// or wss://",
+            "option ca: expected an address with TLS (stomp+tls:// or wss://) in option url, got localhost:61613",
         ),
         (URL | {"passcode_file": "/not/there"}, "option passcode_file: '/not/there' cannot be read"),
     ],
@@ -181,7 +181,7 @@ def test_columns_that_tell_rows_apart_are_never_null_and_their_maps_have_no_orde
     one, other = rows_of(columns, dedup_by="order,lines").read(batch, 0)
     assert one.digest == other.digest
     batch = table_of(columns, order=[forth, forth], lines=[[], None], body=["x", "x"])
-    with pytest.raises(ConfigError, match="row 8: column lines is null, and option dedup_by"):
+    with pytest.raises(ConfigError, match="row 8: column lines of option dedup_by is null"):
         list(rows_of(columns, dedup_by="order,lines").read(batch, 7))
 
 

@@ -78,7 +78,7 @@ def test_a_segment_that_goes_between_the_listing_and_the_look_at_it_is_told(
         return before(fs, path)
 
     monkeypatch.setattr(FileSystem, "facts", facts)
-    told = f"offsets 0 to {int(second.stem) - 1} .*gone"
+    told = f"offsets 0 to {int(second.stem) - 1} .*does not exist"
     if fails == "true":
         with pytest.raises(LostRecords, match=told):
             query.trigger()

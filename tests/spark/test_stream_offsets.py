@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from radiator.errors import StorageError
-from radiator.spark.stream_offsets import between, first, following, marks, spread
+from radiator.spark.stream_offsets import between, first, following, progress_of, spread
 
 pytestmark = pytest.mark.spark
 
@@ -48,7 +48,7 @@ def test_a_limit_is_shared_in_proportion_and_nobody_waits_for_ever() -> None:
 
 def test_a_partition_that_holds_nothing_wanted_moves_on_and_takes_nothing_of_the_limit() -> None:
     batch = following(first({"a": 0, "idle": 0}), {"a": 100, "idle": 1_000_000}, {}, 10, idle={"idle"})
-    assert {name: mark.next for name, mark in marks(batch).items()} == {"a": 10, "idle": 1_000_000}
+    assert {name: progress.next for name, progress in progress_of(batch).items()} == {"a": 10, "idle": 1_000_000}
 
 
 @pytest.mark.parametrize("limit", [None, 1, 7, 1000])
@@ -105,4 +105,4 @@ FOREIGN = [
 @pytest.mark.parametrize("offsets", FOREIGN)
 def test_a_checkpoint_of_another_source_is_told_in_words(offsets: Any) -> None:
     with pytest.raises(StorageError, match="the checkpoint is not one of a radiator stream"):
-        marks(offsets)
+        progress_of(offsets)

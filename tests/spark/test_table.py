@@ -163,7 +163,7 @@ def test_either_side_may_be_missing(spark: Any, store: tuple[str, str], tmp_path
     assert offsets(table(spark, empty.root, there)) == {"abc": list(range(200)), "q": list(range(50))}
     told: list[str] = []
     assert offsets(table(spark, data, tmp_path / "no archive yet", tell=told.append)) == WHOLE
-    assert "there is no archive, or nothing in it yet, so this is the log alone" in "".join(told)
+    assert "the archive does not exist or is empty, so only the log is read" in "".join(told)
     with pytest.raises(NoArchive, match="there is no archive.*`radiator archive --data DIR --to URI` writes"):
         table(spark, None, tmp_path / "no archive yet")
     with pytest.raises(ConfigError, match="got neither"):
@@ -248,16 +248,16 @@ def test_a_compaction_before_the_files_are_listed_is_waited_for(
     spark: Any, store: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(store[1], tmp_path / "archive")
-    seam, seen = tables.seam, Counter[str]()
+    find_boundary, seen = tables.find_boundary, Counter[str]()
 
     def compacted_behind_our_back(*args: Any) -> Any:
-        found = seam(*args)
+        found = find_boundary(*args)
         seen["calls"] += 1
         if seen["calls"] == 1:
             compact(tmp_path / "archive", "abc", "/topic/a")
         return found
 
-    monkeypatch.setattr(tables, "seam", compacted_behind_our_back)
+    monkeypatch.setattr(tables, "find_boundary", compacted_behind_our_back)
     assert offsets(table(spark, store[0], tmp_path / "archive")) == WHOLE
     assert seen["calls"] > 1
 
@@ -286,9 +286,15 @@ def test_a_file_that_spark_leaves_out_without_a_word_is_an_error(
 
 def test_options_that_would_move_the_seam_are_refused(spark: Any, store: tuple[str, str]) -> None:
     for name in ("startingOffsets", "ending_offsets", "startingOffsetsByTimestamp", "ending_offsets_by_timestamp"):
-        with pytest.raises(ConfigError, match=f"table has no option {name}: it says itself where the log begins"):
+        with pytest.raises(
+            ConfigError, match=f"table has no option {name}: it sets the start and the end of the log itself"
+        ):
             table(spark, *store, **{name: '{"abc": 1700000000000}'})
-    for name, told in [("pushdown", "many queries"), ("failOnDataLoss", "with fail_on_data_loss="), ("Archive", "e=")]:
+    for name, told in [
+        ("pushdown", "many queries"),
+        ("failOnDataLoss", "argument fail_on_data_loss="),
+        ("Archive", "e="),
+    ]:
         with pytest.raises(ConfigError, match=f"table has no option {name}: .*{told}"):
             table(spark, *store, **{name: "true"})
     assert table(spark, *store, rows_per_batch=7).count() == 400

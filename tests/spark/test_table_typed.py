@@ -111,8 +111,8 @@ def test_a_schema_can_be_given_in_every_way(
 @pytest.mark.parametrize(
     "given, told",
     [
-        ({"typed": True}, "say which bodies"),
-        ({"typed": True, "destination": "/topic/none"}, "no rule has kept a schema for all of /topic/none"),
+        ({"typed": True}, "expected destination="),
+        ({"typed": True, "destination": "/topic/none"}, "no stored schema matches all of /topic/none"),
         ({"typed": True, "destination": "/topic/other"}, "other@1.json: expected the JSON Schema of objects"),
         ({"schema": "nothing.json"}, "there is no such file"),
         ({"schema": "carrier ; STRING"}, "expected the path of a JSON Schema"),

@@ -49,7 +49,10 @@ def test_choices_that_leave_nothing_to_each_other_are_told(root: str, capsys: py
     for more in ({"partition": "/topic/clicks-1"}, {"endingOffsets": '{"/topic/clicks-1": 1}'}):
         Reader(parse({**given, **more}), SCHEMA).partitions()
         told = capsys.readouterr().err
-        assert "none of these destinations in these partitions yet (/topic/clicks-1): both choices hold" in told
+        assert (
+            "none of these destinations in these partitions yet (/topic/clicks-1): a record must match both options"
+            in told
+        )
         assert told.count("\n") == 1
     Reader(parse({**given, "partition": "/topic/clicks-1,/topic/orders.eu"}), SCHEMA).partitions()
     assert capsys.readouterr().err == ""
@@ -79,7 +82,7 @@ def test_a_regular_expression_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("/topic/clicks", "is a destination; it lies in partitions '/topic/clicks-0', '/topic/clicks-1', '/topic/cl"),
+        ("/topic/clicks", "is a destination; its partitions are '/topic/clicks-0', '/topic/clicks-1', '/topic/cl"),
         ("/topic/order.eu", "did you mean '/topic/orders.eu'? It has '/topic/orders.eu', "),
         ("nothing like it", "has no partition 'nothing like it'; it has '/topic/"),
         ("/topic/clicks", "radiator.spark.snapshot"),
@@ -98,8 +101,8 @@ def test_offsets_by_a_name_of_no_partition_tell_the_ones_that_were_meant(root: s
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("topic", 'say option("destination", "/topic/results")'),
-        ("kafka.bootstrap.servers", 'say option("url", "stomp://host:61613")'),
+        ("topic", 'use option("destination", "/topic/results")'),
+        ("kafka.bootstrap.servers", 'use option("url", "stomp://host:61613")'),
         ("kafka.acks", "no Kafka producer is there"),
     ],
 )

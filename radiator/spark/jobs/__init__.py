@@ -1,8 +1,14 @@
-"""Jobs: functions from a DataFrame over a store to a small DataFrame that answers one question.
+"""Define jobs: functions from a DataFrame of the log to a small DataFrame that answers one question.
 
-Each file is one subject. Every function says in ``JOBS`` which columns it reads, because Spark does not tell a Python
-data source what a query needs: ``read(spark, path, columns=JOBS["traffic"].columns)`` reads only those. A job adds no
-action of its own: nothing runs before the caller collects, so jobs compose like any DataFrame code.
+Each module is one subject. ``JOBS`` names the columns that each function reads, because Spark does not pass the columns
+of a query to a Python data source. A job runs nothing before the caller collects, so jobs combine with other DataFrame
+code.
+
+Example:
+    With a session and a store in ``./data``::
+
+        job = JOBS["traffic"]
+        job.run(read(spark, "./data", columns=job.columns), every="1 day").show()
 """
 
 from __future__ import annotations
@@ -67,8 +73,16 @@ __all__ = [
 
 
 class Job(NamedTuple):
+    """A job.
+
+    Attributes:
+        run: The function.
+        columns: The columns that it reads.
+        question: The question that it answers, for the documentation.
+    """
+
     run: Callable[..., DataFrame]
-    columns: tuple[str, ...]  # what it reads
+    columns: tuple[str, ...]
     question: str
 
 

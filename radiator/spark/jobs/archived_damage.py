@@ -1,10 +1,10 @@
-"""Which offsets neither the archive nor the log has, where both are read as one.
+"""Find the offsets that neither the archive nor the log has.
 
-The commits of an archive say what it has of a partition and what it could not take; the files of the log say it of what
-is not archived yet. What lies between, and is no record, was left out on purpose and is not listed here: the archive
-holds records, not the batches that tell of it.
+The commits of an archive say which offsets of a partition it has and which it could not read; the files of the log say
+the same for offsets that are not archived yet. Offsets between them without a record were removed on purpose, and are
+not listed here, because the archive stores records and not batches.
 
-Knows: the state of an archive, the job ``absent``. Must not know: Parquet, headers, bodies.
+Uses the state of an archive, and the job ``absent``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,25 @@ from radiator.spark.uris import arrow_uri
 
 
 def absent_from_both(spark: SparkSession, path: str | None, archive: str, **options: Any) -> DataFrame:
-    """The columns of ``absent``, with ``lost`` and ``removed`` only. ``options``: ``start_time`` and ``end_time``."""
+    """Return the offsets that neither the archive nor the log has.
+
+    Args:
+        spark: A session with the format registered.
+        path: The data directory of the broker, or None for the archive alone.
+        archive: The path or the URI of the archive.
+        **options: ``start_time`` and ``end_time``, as of the source.
+
+    Returns:
+        The columns of ``absent``, with the reasons ``lost`` and ``removed`` only.
+
+    Raises:
+        NoStore: There is no store at ``path``.
+        ConfigError: An option has a wrong value.
+        StorageError: Store or archive cannot be read, or they belong to different logs.
+    """
     asked = read_options.parse({"path": path or ".", **{name: str(value) for name, value in options.items()}})
     place = None if path is None else open_store(path)
-    logs = [] if place is None else partitions(place)  # before the commits, as ``table`` does it
+    logs = [] if place is None else partitions(place)  # listed before the commits are read, as in ``table``
     files = open_files(arrow_uri(archive))
     state = load(files)
     if place is not None:

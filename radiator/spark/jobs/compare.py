@@ -1,4 +1,4 @@
-"""What is different between two windows of time?"""
+"""Compare two time windows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ _BOTH, _NEW, _VANISHED = "both", "new", "vanished"
 
 
 def compare(now: DataFrame, before: DataFrame, *, now_seconds: float, before_seconds: float) -> DataFrame:
-    """One row per destination of either window, the largest change of rate first.
+    """Return one row per destination of either window, the largest change of rate first.
 
-    Columns: destination, kind (``both``, ``new``, ``vanished``), messages, messages_before, dead_letters and
-    dead_letters_before (how many of these are dead letters), bytes, bytes_before, rate
-    and rate_before (messages per second), difference (of the rates), ratio (of the rates; null unless both), p50_ms,
-    p50_ms_before, p99_ms, p99_ms_before (from the event, or else from its transmission, to the broker; null where no
-    record says either) and p99_ratio.
+    Args:
+        now: The records of the window, with destination, headers, size, event_ns, transmit_ns and receive_ns.
+        before: The records of the other window, with the same columns.
+        now_seconds: The length of the window.
+        before_seconds: The length of the other window.
+
+    Returns:
+        The columns destination, kind (``both``, ``new``, ``vanished``), messages, messages_before, dead_letters,
+        dead_letters_before, bytes, bytes_before, rate and rate_before (messages per second), difference (of the rates),
+        ratio (of the rates; null unless both), p50_ms, p50_ms_before, p99_ms, p99_ms_before (from the event, or else
+        from its transmission, to the broker; null without either) and p99_ratio.
     """
     one, other = _window(now, now_seconds, ""), _window(before, before_seconds, "_before")
     joined = one.join(other, "destination", "full").fillna(0, [*_counted(""), *_counted("_before")])

@@ -1,10 +1,10 @@
-"""Which offsets are not there, and why: a look at the files themselves, spread over the tasks.
+"""Find the offsets without a record, and the reason, by reading the files in the tasks.
 
-A DataFrame of records cannot say it: with ``fail_on_data_loss=false`` a damaged range is just absent, as is what
-retention has taken or compaction has left out. The scan knows: each batch tells which offsets it covers, so what a good
-batch covers and does not hold was removed on purpose, and what no good batch covers is lost.
+A DataFrame of records cannot show the reason: with ``fail_on_data_loss=false`` a damaged range is absent, and so are
+records that retention or compaction has removed. The scan can: each batch declares the offsets that it covers. An
+offset that a valid batch covers without a record was removed on purpose. An offset that no valid batch covers is lost.
 
-Knows: the plan and the scan of ``radiator.columns``. Must not know: headers, bodies.
+Uses the plan and the scan of ``radiator.columns``.
 """
 
 from __future__ import annotations
@@ -50,19 +50,28 @@ _ARROW = pa.schema(
         ("reason", pa.string()),
     ]
 )
-_PLAIN = ("offset", "destination", "size")  # what is never compressed; a batch may contradict itself there
+_PLAIN = ("offset", "destination", "size")  # never compressed, and enough to find a batch that contradicts itself
 _ROWS_PER_BATCH = 1 << 16
 _Row = tuple[str, str, int, int, int, str | None, int | None, str]
 
 
 def absent(spark: SparkSession, path: str, **options: Any) -> DataFrame:
-    """What is not in the store at ``path``: partition, why, first_missing, last_missing, records (of them), path,
-    position, reason.
+    """Return the offsets without a record in a store, with the reason.
 
-    ``lost``: cannot be read, with the file and the byte where that begins; one row per range. ``left out``: removed on
-    purpose, inside a segment; one row per stretch that a task reads, with the number of records. ``removed``: all that
-    lies below the first offset that is kept. What is neither here nor a record was never given out. ``options`` as in
-    ``radiator.spark.read``: partition, ending_offsets and so on.
+    Args:
+        spark: A session.
+        path: The data directory of the broker, or the URI of a copy.
+        **options: Options of the source, such as partition and ending_offsets.
+
+    Returns:
+        The columns partition, why, first_missing, last_missing, records (their number), path, position, reason.
+        ``lost``: cannot be read; one row per range, with the position of the damage in the file. ``left out``: removed
+        on purpose inside a segment; one row per range that a task reads. ``removed``: below the first retained offset.
+
+    Raises:
+        NoStore: There is no store at ``path``.
+        ConfigError: An option is unknown or has a wrong value.
+        StorageError: The store cannot be read, or does not have what the options name.
     """
     wanted = read_options.parse({"path": path, **{name: str(value) for name, value in options.items()}})
     selection = wanted.selection
@@ -89,7 +98,7 @@ def absent(spark: SparkSession, path: str, **options: Any) -> DataFrame:
 
 
 def _absent(wanted: SegmentRange, selection: Selection, fs: FileSystem) -> Iterator[_Row]:
-    """Of one range: each loss, and what its batches have left out as one row."""
+    """Yield one row for each loss of a range, and one row for all records that its batches have left out."""
     low, high = selection.offsets_of(wanted.partition)
     low, high = max(low, wanted.first_offset), min(high, wanted.next_offset)
     if low >= high:
@@ -117,7 +126,7 @@ def _absent(wanted: SegmentRange, selection: Selection, fs: FileSystem) -> Itera
 
 
 def _holes(present: Ints, low: int, high: int) -> list[tuple[int, int]]:
-    """Half open ranges between ``low`` and ``high`` of which nothing is ``present``, which rises."""
+    """Return the half-open ranges between ``low`` and ``high`` without an offset in ``present``, which is sorted."""
     present = present[(present >= low) & (present < high)]
     starts, ends = np.concatenate([[low], present + 1]), np.concatenate([present, [high]])
     some = ends > starts

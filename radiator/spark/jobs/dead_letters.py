@@ -1,8 +1,8 @@
-"""Dead letters by cause: what was given up, where, why, and how old it was.
+"""Analyse dead letters: cause, origin, time and age.
 
-A dead letter is a message whose headers say so (``dlq-reason`` and the others of docs/protocol.md), in whatever
-destination it lies. Once ``radiator dlq replay`` has sent it back it is a message like others, without these headers;
-and what a queue has settled is one day removed from the files. So these jobs see what the log still holds.
+A dead letter is a message with the header ``dlq-reason`` (and the others of docs/protocol.md), in any destination.
+``radiator dlq replay`` sends it back without these headers, and then it is an ordinary message. Messages that a queue
+has settled are removed from the files later. So these jobs see what the log still contains.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ BY = ("cause", "origin", "subscription", "destination")
 
 
 def letters(df: DataFrame) -> DataFrame:
-    """The dead letters among the records, one row each: cause, origin (where it was), subscription (whose it was, if a
-    named subscription's), destination (where it lies), partition, offset, deliveries, hops, died_ns, died (timestamp),
-    age_ms (from when the broker had first received it to its end; of a letter that does not say that, from its event or
-    else from its transmission; null without all three), size.
+    """Return the dead letters among the records, one row each. The result may be large.
 
-    Needs destination, partition, offset, headers, event_ns, transmit_ns, receive_ns and size. Not small.
+    Args:
+        df: A DataFrame with destination, partition, offset, headers, event_ns, transmit_ns, receive_ns and size.
+
+    Returns:
+        The columns cause, origin (its first destination), subscription (the durable subscription that rejected it, or
+        null), destination, partition, offset, deliveries, hops, died_ns, died (timestamp), age_ms (from the first
+        receipt by the broker, else from the event or the transmission; null without all three), size.
     """
     died_ns = F.coalesce(_whole("dlq-time"), F.col("receive_ns"))
     since = F.coalesce(_whole("dlq-received"), "event_ns", "transmit_ns")
@@ -46,11 +49,15 @@ def letters(df: DataFrame) -> DataFrame:
 
 
 def dead_letters(df: DataFrame, *, by: Sequence[str] = BY) -> DataFrame:
-    """Per cause, origin, subscription and destination, the most first: those, letters, bytes, first_died, last_died,
-    deliveries_p50, deliveries_max, repeated (letters that were dead before, and moved again), age_p50_ms, age_p95_ms,
-    age_max_ms (null where no letter says since when).
+    """Count dead letters per cause, origin, subscription and destination, the largest number first.
 
-    ``by`` are columns of ``letters``: ``by=("cause",)`` is the shortest answer.
+    Args:
+        df: A DataFrame with the columns that ``letters`` needs.
+        by: Columns of ``letters`` to group by.
+
+    Returns:
+        The columns of ``by``, letters, bytes, first_died, last_died, deliveries_p50, deliveries_max, repeated (letters
+        that were dead-lettered before), age_p50_ms, age_p95_ms, age_max_ms (null if no letter has an age).
     """
     found = letters(df)
     return (
@@ -72,7 +79,15 @@ def dead_letters(df: DataFrame, *, by: Sequence[str] = BY) -> DataFrame:
 
 
 def dead_letters_over_time(df: DataFrame, *, every: str = "1 hour") -> DataFrame:
-    """Deaths per cause and hour, or any width: start, cause, origin, letters. The clock is that of the death."""
+    """Count dead letters per time bucket, cause and origin. The time is that of the dead-lettering.
+
+    Args:
+        df: A DataFrame with the columns that ``letters`` needs.
+        every: The width of a bucket, as Spark writes it.
+
+    Returns:
+        The columns start, cause, origin, letters.
+    """
     return (
         letters(df)
         .groupBy(F.window("died", every).start.alias("start"), "cause", "origin")
@@ -82,14 +97,29 @@ def dead_letters_over_time(df: DataFrame, *, every: str = "1 hour") -> DataFrame
 
 
 def deliveries_of_dead_letters(df: DataFrame) -> DataFrame:
-    """How often dead letters had been delivered: cause, deliveries, letters. Null: the letter does not say."""
+    """Count dead letters per cause and number of deliveries.
+
+    Args:
+        df: A DataFrame with the columns that ``letters`` needs.
+
+    Returns:
+        The columns cause, deliveries (null if the letter does not say), letters.
+    """
     counts = letters(df).groupBy("cause", "deliveries").agg(F.count("*").alias("letters"))
     return counts.orderBy("cause", "deliveries")
 
 
 def dead_letter_words(df: DataFrame, *, key: str = "error", limit: int = 20) -> DataFrame:
-    """What stands on dead letters: the most frequent values of a header, or of a field of their JSON bodies
-    (``$.error``): cause, origin, value, letters. Needs headers (and body)."""
+    """Return the most frequent values of a header, or of a field of JSON bodies, of dead letters.
+
+    Args:
+        df: A DataFrame with headers, and body if ``key`` is a path.
+        key: The name of a header, or a path into JSON bodies (``$.error``).
+        limit: The maximum number of rows.
+
+    Returns:
+        The columns cause, origin, value, letters.
+    """
     dead = df.where(_header("dlq-reason").isNotNull())
     named = dead.select(
         _header("dlq-reason").alias("cause"), _header("dlq-destination").alias("origin"), key_of(key).alias("value")
@@ -103,5 +133,5 @@ def _header(name: str) -> Column:
 
 
 def _whole(name: str) -> Column:
-    """A header that is a number; null if it is none: anybody may have written it."""
+    """Return a header as a number; null if it is not one, because any client may have written it."""
     return _header(name).try_cast("long")

@@ -1,8 +1,8 @@
-"""What is frequent: values of tags, keys, senders; and how unevenly they share the traffic.
+"""Find frequent tags, keys and senders, and how unevenly they share the traffic.
 
-A *key* is any header that messages carry (``partition-key``, ``tag-carrier``, an order's number), or a field of a JSON
-body, written as a path: ``$.tailnum``. The broker stores no login with a message: a *sender* is who names itself, in
-``producer-id`` or whatever header the publishers use.
+A *key* is any header (``partition-key``, ``tag-carrier``), or a field of a JSON body, written as a path: ``$.tailnum``.
+The broker stores no login with a message, so a *sender* is the name that the publisher writes into ``producer-id`` or
+another header.
 """
 
 from __future__ import annotations
@@ -14,29 +14,47 @@ PARTITION_KEY, PRODUCER = "partition-key", "producer-id"
 
 
 def key_of(key: str) -> Column:
-    """The value of a header, or of a field of the JSON body (``$.a.b``), as text; null where there is none."""
+    """Return a column with the value of a header, or of a field of the JSON body, as text; null without it.
+
+    Args:
+        key: The name of a header, or a path into JSON bodies (``$.a.b``).
+    """
     if key.startswith("$"):
         return F.get_json_object(F.col("body").cast("string"), key)
     return F.col("headers").getItem(key)
 
 
 def key_columns(key: str, *others: str) -> tuple[str, ...]:
-    """What has to be read for ``key_of(key)``, beside ``others``."""
+    """Return the columns that ``key_of`` needs, followed by others.
+
+    Args:
+        key: The name of a header, or a path into JSON bodies.
+        *others: More columns.
+
+    Example:
+        >>> key_columns("$.tailnum", "size")
+        ('body', 'size')
+    """
     return ("body" if key.startswith("$") else "headers", *others)
 
 
 def top_tags(df: DataFrame, *, limit: int = 10) -> DataFrame:
-    """The ``limit`` most frequent values of every tag: key, value, messages, share, rank, values.
+    """Return the most frequent values of every tag; the tags of most messages come first.
 
-    ``share`` is of the messages that carry the tag, ``values`` how many different ones it has. The keys that most
-    messages carry come first.
+    Args:
+        df: A DataFrame with tags.
+        limit: The maximum number of values per tag.
+
+    Returns:
+        The columns key, value, messages, share (of the messages with the tag), rank, values (the number of different
+        ones).
     """
     used = df.select(F.explode("tags").alias("key", "value"))
     counts = used.groupBy("key", "value").agg(F.count("*").alias("messages"))
     of_key = counts.groupBy("key").agg(F.sum("messages").alias("of_key"), F.count("*").alias("values"))
     rank = F.row_number().over(Window.partitionBy("key").orderBy(F.desc("messages"), "value"))
-    # A window of its own with nothing but the limit behind it: then Spark cuts each task's rows before they are sorted
-    # together, and a tag with a million values is no trouble.
+    # With only the limit after this window, Spark cuts the rows of each task before it sorts them together, so a tag
+    # with a million values is cheap.
     top = counts.withColumn("rank", rank).where(F.col("rank") <= limit)
     return (
         top.join(of_key, "key")
@@ -46,11 +64,16 @@ def top_tags(df: DataFrame, *, limit: int = 10) -> DataFrame:
 
 
 def top_keys(df: DataFrame, *, key: str = PARTITION_KEY, limit: int = 20) -> DataFrame:
-    """The ``limit`` most frequent values of a key: value, messages, share, bytes, partitions, first_received,
-    last_received.
+    """Return the most frequent values of a key.
 
-    ``share`` is of the messages that carry the key, ``partitions`` in how many logs the value is found: one, where it
-    keeps an order. Needs headers (or body, see ``key_columns``), partition, size and receive_time.
+    Args:
+        df: A DataFrame with headers (or body, see ``key_columns``), partition, size and receive_time.
+        key: The name of a header, or a path into JSON bodies.
+        limit: The maximum number of values.
+
+    Returns:
+        The columns value, messages, share (of the messages with the key), bytes, partitions (the number of partitions
+        with the value; 1 if the key determines the partition), first_received, last_received.
     """
     carried = df.select(key_of(key).alias("value"), "partition", "size", "receive_time").where("value is not null")
     counts = carried.groupBy("value").agg(
@@ -66,13 +89,20 @@ def top_keys(df: DataFrame, *, key: str = PARTITION_KEY, limit: int = 20) -> Dat
 
 
 def key_skew(df: DataFrame, *, key: str = PARTITION_KEY) -> DataFrame:
-    """One row: messages (that carry the key), without, values, most_share (of the most frequent one), values_50 and
-    values_90 (how many of the most frequent values make up that much of the traffic); none if nothing is stored.
+    """Return one row that says how uneven a key is; no row for an empty log.
 
-    Where values_50 is 1, half of everything is one key's, and no number of partitions spreads it.
+    If values_50 is 1, one value has half of the messages, and no number of partitions distributes them.
+
+    Args:
+        df: A DataFrame with headers or body.
+        key: The name of a header, or a path into JSON bodies.
+
+    Returns:
+        The columns messages (with the key), without, values, most_share (of the most frequent value), values_50 and
+        values_90 (how many of the most frequent values make up that percentage of the messages).
     """
     counts = df.select(key_of(key).alias("value")).groupBy("value").agg(F.count("*").alias("n"))
-    # How many values have which count: a short table however many values there are, so it may be sorted as a whole.
+    # The number of values per count: a short table, however many values there are, so it may be sorted in one task.
     alike = counts.groupBy((F.col("value").isNull()).alias("none"), "n").agg(F.count("*").alias("values"))
     so_far = Window.partitionBy("none").orderBy(F.desc("n")).rowsBetween(Window.unboundedPreceding, -1)
     total = Window.partitionBy("none")
@@ -90,15 +120,15 @@ def key_skew(df: DataFrame, *, key: str = PARTITION_KEY) -> DataFrame:
         reached = (~F.col("none")) & (missing > 0) & (missing <= F.col("values"))
         return F.max(F.when(reached, F.col("before") + missing)).alias(f"values_{percent}")
 
-    there = ~F.col("none")
-    carried = F.coalesce(F.sum(F.when(there, F.col("n") * F.col("values"))), F.lit(0))
+    present = ~F.col("none")
+    carried = F.coalesce(F.sum(F.when(present, F.col("n") * F.col("values"))), F.lit(0))
     return (
         steps.groupBy()
         .agg(
             carried.alias("messages"),
             F.coalesce(F.sum(F.when(F.col("none"), F.col("n"))), F.lit(0)).alias("without"),
-            F.coalesce(F.sum(F.when(there, F.col("values"))), F.lit(0)).alias("values"),
-            (F.max(F.when(there, F.col("n"))) / F.when(carried > 0, carried)).alias("most_share"),
+            F.coalesce(F.sum(F.when(present, F.col("values"))), F.lit(0)).alias("values"),
+            (F.max(F.when(present, F.col("n"))) / F.when(carried > 0, carried)).alias("most_share"),
             needed(50),
             needed(90),
         )
@@ -107,8 +137,14 @@ def key_skew(df: DataFrame, *, key: str = PARTITION_KEY) -> DataFrame:
 
 
 def partition_balance(df: DataFrame) -> DataFrame:
-    """Destinations in several partitions, and how evenly: destination, partition, messages, bytes, share, even (times
-    its even share: 1.0 is even, 3.0 three times too much). Needs destination, partition and size."""
+    """Return how evenly the partitions of a destination share its messages, for destinations with several partitions.
+
+    Args:
+        df: A DataFrame with destination, partition and size.
+
+    Returns:
+        The columns destination, partition, messages, bytes, share, even (the multiple of an equal share: 1.0 is even).
+    """
     counts = df.groupBy("destination", "partition").agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
     of_destination = Window.partitionBy("destination")
     share = F.col("messages") / F.sum("messages").over(of_destination)
@@ -128,11 +164,16 @@ def partition_balance(df: DataFrame) -> DataFrame:
 
 
 def senders(df: DataFrame, *, sender: str = PRODUCER, limit: int = 20) -> DataFrame:
-    """Who sends most: sender, messages, share, bytes, destinations, first_received, last_received, silent_ms (the time
-    since then, against the last message of anybody).
+    """Return the senders with most messages.
 
-    ``sender`` is the header, or JSON path, in which they name themselves. ``share`` is of the messages that have it.
-    Needs headers (or body), destination, size and receive_time.
+    Args:
+        df: A DataFrame with headers (or body), destination, size and receive_time.
+        sender: The header, or the path into JSON bodies, with the name of the sender.
+        limit: The maximum number of senders.
+
+    Returns:
+        The columns sender, messages, share (of the messages with a sender), bytes, destinations, first_received,
+        last_received, silent_ms (from its last message to the last message of all).
     """
     named = df.select(key_of(sender).alias("sender"), "destination", "size", "receive_time")
     counts = named.groupBy("sender").agg(
@@ -156,7 +197,7 @@ def senders(df: DataFrame, *, sender: str = PRODUCER, limit: int = 20) -> DataFr
 
 
 def _most(counts: DataFrame, limit: int, name: str = "value") -> DataFrame:
-    """The ``limit`` rows with most messages, each with its share of all."""
+    """Return the rows with most messages, each with its share of all."""
     everything = counts.agg(F.sum("messages").alias("all"))
     top = counts.orderBy(F.desc("messages"), name).limit(limit)
     return (

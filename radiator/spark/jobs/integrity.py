@@ -1,4 +1,4 @@
-"""Is every record there, once? Offsets are given out densely, so counting them is a proof."""
+"""Check that every record exists once. The broker assigns offsets densely, so counting them is a proof."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from pyspark.sql import functions as F
 
 
 def integrity(df: DataFrame) -> DataFrame:
-    """One row per partition: partition, messages, first_offset, last_offset, missing, duplicates.
+    """Count missing and duplicate offsets per partition.
 
-    ``missing`` are offsets between the first and the last that are not there, ``duplicates`` records whose offset was
-    there already. Both are zero in a whole log, unless it has been compacted: that leaves offsets out on purpose.
+    Args:
+        df: A DataFrame with partition and offset.
+
+    Returns:
+        The columns partition, messages, first_offset, last_offset, missing (offsets between the first and the last
+        without a record), duplicates (records whose offset occurs before). Both are zero in a complete log, unless it
+        was compacted, which removes records on purpose.
     """
     different = F.count_distinct("offset")
     return (
@@ -27,8 +32,16 @@ def integrity(df: DataFrame) -> DataFrame:
 
 
 def gaps(df: DataFrame) -> DataFrame:
-    """The missing ranges: partition, first_missing, last_missing, records. Sorts all offsets: dearer than
-    ``integrity``, worth it once that has found something."""
+    """Return the missing ranges of offsets.
+
+    This sorts all offsets and costs more than ``integrity``; run it after that has found something.
+
+    Args:
+        df: A DataFrame with partition and offset.
+
+    Returns:
+        The columns partition, first_missing, last_missing, records.
+    """
     before = F.lag("offset").over(Window.partitionBy("partition").orderBy("offset"))
     return (
         df.select("partition", "offset", before.alias("before"))
@@ -44,13 +57,18 @@ def gaps(df: DataFrame) -> DataFrame:
 
 
 def repeats(df: DataFrame, *, limit: int = 100) -> DataFrame:
-    """Messages that say they are the same one, and are stored more than once in one destination: destination, kind
-    (``dedup-id``, or ``producer-id`` with its ``sequence``), identity, messages, first_received, last_received,
-    first_offset, last_offset; the most repeated first.
+    """Return messages that are stored more than once in one destination, by the ids that their publishers set.
 
-    It is what the publisher says: an identity that comes again after the rule's ``dedup.window`` is a new message to
-    the broker. Whether messages without an identity are repeats cannot be proven from the outside. Needs destination,
-    headers, offset and receive_time.
+    An id that comes again after the rule's ``dedup.window`` is a new message for the broker. Repeats of messages
+    without an id cannot be found.
+
+    Args:
+        df: A DataFrame with destination, headers, offset and receive_time.
+        limit: The maximum number of ids, the most repeated first.
+
+    Returns:
+        The columns destination, kind (``dedup-id``, or ``producer-id`` with its ``sequence``), identity, messages,
+        first_received, last_received, first_offset, last_offset.
     """
     headers = F.col("headers")
     number = headers["sequence"]

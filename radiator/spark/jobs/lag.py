@@ -1,4 +1,4 @@
-"""How far behind was who? From what ``radiator cursors sample`` writes down: the log holds its own history."""
+"""Compute the lag of cursors over time, from the samples of ``radiator cursors sample`` in the log."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ SAMPLE = (
     "time_ns BIGINT, cursor STRING, destination STRING, partition STRING, position BIGINT, end BIGINT, lag BIGINT, "
     "in_flight BIGINT, members BIGINT"
 )
-RECORDS_MAX = 1 << 40  # in a log: what says more is no sample, and sums of such overflow
+RECORDS_MAX = 1 << 40  # per log: a larger lag is not a sample, and sums of such values would overflow
 _NS_PER_SECOND, _NS_PER_MS = 1e9, 1e6
 
 
 def samples(df: DataFrame) -> DataFrame:
-    """The samples in the bodies: time, time_ns, cursor, destination, partition, position, end, lag, in_flight, members.
+    """Return the samples in the bodies; other messages are left out.
 
-    ``df`` has a column ``body``: the records of the topic that samples are published to. What is no sample is left out.
+    Args:
+        df: The records of the topic with the samples, with the column body.
+
+    Returns:
+        The columns time, time_ns, cursor, destination, partition, position, end, lag, in_flight, members.
     """
     one = F.from_json(F.col("body").cast("string"), SAMPLE).alias("one")
     found = (
@@ -30,13 +34,18 @@ def samples(df: DataFrame) -> DataFrame:
 
 
 def lag(df: DataFrame, log: DataFrame | None = None) -> DataFrame:
-    """One row per cursor and partition, the furthest behind first.
+    """Return one row per cursor and partition, the largest lag first.
 
-    Columns: cursor, partition, destination, samples, first, last (times), lag (at the last), lag_max, max_at, lag_avg,
-    slope (messages per second that the lag grew by, least squares; null for one sample), took (messages settled per
-    second), still_since (the first sample with the position of the last; null if it was moved back), in_flight, members
-    (at the last), age_ms: how old the oldest message was that was not settled at the last sample, which ``log`` tells
-    (partition, offset, receive_ns of all records); null without it, where the record is gone, and where the lag is 0.
+    Args:
+        df: The records of the topic with the samples, with the column body.
+        log: All records of the log, with partition, offset and receive_ns; or None.
+
+    Returns:
+        The columns cursor, partition, destination, samples, first, last (times), lag (at the last sample), lag_max,
+        max_at, lag_avg, slope (growth of the lag in messages per second, by least squares; null for one sample), took
+        (settled messages per second), still_since (the first sample with the position of the last; null if the position
+        was moved back), in_flight, members (at the last sample), age_ms (the age of the oldest unsettled message at the
+        last sample; null without ``log``, if the record was removed, and if the lag is 0).
     """
     each = samples(df)
     seconds = (F.col("time_ns") - F.min("time_ns").over(Window.partitionBy("cursor", "partition"))) / _NS_PER_SECOND
@@ -76,7 +85,15 @@ def lag(df: DataFrame, log: DataFrame | None = None) -> DataFrame:
 
 
 def lag_over_time(df: DataFrame, *, every: str = "1 minute") -> DataFrame:
-    """The largest lag of every cursor, its partitions together, in pieces of time: cursor, start, lag."""
+    """Return the largest lag of every cursor per time bucket, its partitions summed.
+
+    Args:
+        df: The records of the topic with the samples, with the column body.
+        every: The width of a bucket, as Spark writes it.
+
+    Returns:
+        The columns cursor, start, lag.
+    """
     whole = samples(df).groupBy("cursor", "time_ns").agg(F.sum("lag").alias("lag"), F.max("time").alias("time"))
     return (
         whole.groupBy("cursor", F.window("time", every).start.alias("start"))

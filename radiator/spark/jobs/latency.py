@@ -1,4 +1,4 @@
-"""How long things took on their way: from the event to its transmission, and from there to the broker."""
+"""Measure the time from the event to its transmission, and from there to the broker."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ LEGS: dict[str, tuple[str, str]] = {
     "event to receive": ("event_ns", "receive_ns"),
 }
 _NS_PER_MS = 1e6
-_ACCURACY = 10_000  # of percentile_approx: the rank is off by at most one part in this many
+_ACCURACY = 10_000  # of percentile_approx: the rank differs by at most 1 / 10,000
 
 
 def latency(df: DataFrame, *, by: Sequence[str] = ("destination",)) -> DataFrame:
-    """Percentiles per leg of the way: the columns of ``by``, leg, messages, p50_ms, p95_ms, p99_ms, max_ms, negative,
-    first_negative.
+    """Return percentiles of the time per leg of the way.
 
-    A leg is measured where a record has both times. ``negative`` counts records whose later time is the earlier one:
-    clocks that disagree, or an event time in the future. ``first_negative`` leaves out those that a leg
-    before it counts, so that its sum over the legs is a number of messages. ``by=()`` gives one row per leg for
-    everything together.
+    Args:
+        df: A DataFrame with event_ns, transmit_ns, receive_ns and the columns of ``by``.
+        by: The columns to group by; empty for one row per leg.
+
+    Returns:
+        The columns of ``by``, leg, messages, p50_ms, p95_ms, p99_ms, max_ms, negative, first_negative. A leg is
+        measured for records with both times. ``negative`` counts records whose later time is the earlier one: clocks
+        that disagree, or an event time in the future. ``first_negative`` excludes those that an earlier leg counts, so
+        that its sum over the legs is a number of messages.
     """
     ways = {leg: F.try_subtract(end, start) for leg, (start, end) in LEGS.items()}
     below, structs = F.lit(False), []

@@ -1,9 +1,11 @@
-"""How late records come, and how far out of order: what a streaming query has to wait for.
+"""Measure how late records come, and how far out of order: the delay that a streaming query needs.
 
-Two different things, which are often taken for one. *Lateness* is measured against the clock: received minus happened.
-*Disorder* is measured against the stream: an event that is older than one that came before it. A watermark of
-Structured Streaming follows the latest event that was seen, not the clock, so its delay is read from the disorder:
-history that is replayed in order is years late and needs no delay at all.
+*Lateness* is measured against the clock: the receive time minus the event time. *Disorder* is measured against the
+stream: an event that is older than an earlier record's event. A watermark of Structured Streaming follows the latest
+event that was seen, not the clock, so its delay depends on the disorder. History that is replayed in order is years
+late and needs no delay.
+
+Source: Spark, "Structured Streaming Programming Guide", handling late data and watermarking.
 """
 
 from __future__ import annotations
@@ -18,18 +20,23 @@ NS_PER_MS = 1e6
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000.0, 60_000.0, 3_600_000.0, 86_400_000.0
 THRESHOLDS: dict[str, float] = {"late_1s": SECOND_MS, "late_1min": MINUTE_MS, "late_1h": HOUR_MS, "late_1d": DAY_MS}
 KEPT: dict[str, float] = {"keep_99_ms": 0.99, "keep_999_ms": 0.999}  # and keep_all_ms, which is exact
-_ACCURACY = 100_000  # of percentile_approx: a rank is off by at most one part in this many
+_ACCURACY = 100_000  # of percentile_approx: the rank differs by at most 1 / 100,000
 _EVERYTHING, _BLOCK = "_everything", "_block"
 _BLOCK_NS = 60_000_000_000  # a block is sorted as a whole: small enough for one task, few enough to be listed
 
 
 def lateness(df: DataFrame, *, by: Sequence[str] = ("destination",), every: str | None = None) -> DataFrame:
-    """How long after its event a record was received: the columns of ``by``, messages, p50_ms, p95_ms, p99_ms, max_ms,
-    late_1s, late_1min, late_1h, late_1d (shares of the messages that were later than that), ahead (messages received
-    before their event: a clock, or an announcement), without (messages without an event time).
+    """Return percentiles of the time from event to receipt.
 
-    With ``every`` (``"1 hour"``) also per bucket of the time of arrival, as the column ``start``. ``by=()`` is all
-    together. Groups without any event time have nulls.
+    Args:
+        df: A DataFrame with receive_time, receive_ns, event_ns and the columns of ``by``.
+        by: The columns to group by; may be empty.
+        every: The width of time buckets of the receive time, as Spark writes it; None makes no buckets.
+
+    Returns:
+        The columns of ``by``, start (with ``every``), messages, p50_ms, p95_ms, p99_ms, max_ms, late_1s, late_1min,
+        late_1h, late_1d (shares of the messages that were later than that), ahead (messages received before their
+        event), without (messages without an event time). Groups without any event time have nulls.
     """
     keys: list[Column] = [F.col(name) for name in by]
     if every is not None:
@@ -57,16 +64,20 @@ def lateness(df: DataFrame, *, by: Sequence[str] = ("destination",), every: str 
 
 
 def disorder(df: DataFrame, *, by: Sequence[str] = ("destination",)) -> DataFrame:
-    """Events that came after a later one: the columns of ``by``, messages (that have an event time), disordered, share,
-    back_ms (the largest step back in time), back_records (the most records since the latest event before it),
-    keep_99_ms, keep_999_ms, keep_all_ms.
+    """Return how far events are out of order, and the watermark delays that keep them.
 
-    ``keep_99_ms`` is the delay for ``withWatermark("event_time", ...)`` that keeps 99 % of the records, whatever the
-    triggers: a record is too late if its event is older than the latest one before it by more than the delay. Spark
-    moves a watermark between micro-batches only, so a query drops no more than that, and mostly less.
+    The order of records is receive_ns, then partition and offset. Spark moves a watermark between micro-batches only,
+    so a query drops at most what these delays say, and usually less.
 
-    ``by=("partition",)`` looks at the order within each log, ``by=()`` at all of them as one stream. The order is that
-    of arrival: receive_ns, and partition and offset where that is equal.
+    Args:
+        df: A DataFrame with event_ns, receive_ns, partition, offset and the columns of ``by``.
+        by: The columns to group by. ``("partition",)`` checks the order within each log, ``()`` all logs as one stream.
+
+    Returns:
+        The columns of ``by``, messages (with an event time), disordered, share, back_ms (the largest step back in
+        time), back_records (the largest number of records since the latest event before it), keep_99_ms, keep_999_ms,
+        keep_all_ms. ``keep_99_ms`` is the delay for ``withWatermark("event_time", ...)`` that keeps 99 % of the
+        records.
     """
     groups = list(by) or [_EVERYTHING]
     in_block = Window.partitionBy(*groups, _BLOCK).orderBy("receive_ns", "partition", "offset")
@@ -74,9 +85,9 @@ def disorder(df: DataFrame, *, by: Sequence[str] = ("destination",)) -> DataFram
     events = df.where(F.col("event_ns").isNotNull()).withColumns(
         {_EVERYTHING: F.lit(0), _BLOCK: F.floor(F.col("receive_ns") / F.lit(_BLOCK_NS))}
     )
-    # A running maximum over all of a destination would be one task's sort of everything. So: the latest event of each
-    # minute, the running maximum over these few, and inside a minute that of its own records. "latest" goes with the
-    # place where it was reached first, negative, so that the larger of two pairs is always the wanted one.
+    # A running maximum over a whole destination would sort all of it in one task. So this computes the latest event of
+    # each minute, the running maximum over the minutes, and inside each minute that of its records. "latest" is paired
+    # with the negative position where it was reached first, so that the larger pair has the earlier position.
     placed = events.select(*groups, _BLOCK, "event_ns", "receive_ns", "partition", "offset", _row(in_block))
     placed = placed.withColumn("latest", F.struct("event_ns", (-F.col("place")).alias("reached")))
     earlier = Window.partitionBy(*groups).orderBy(_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
@@ -120,6 +131,6 @@ def _row(window: WindowSpec) -> Column:
 
 
 def _pair(name: str, before: Column) -> Column:
-    """``latest`` of a block with its place counted from the start of the group; null where there is none."""
+    """Return ``latest`` of a block with its position counted from the start of the group; null if there is none."""
     inner = F.struct(F.col(name)["event_ns"].alias("event_ns"), (F.col(name)["reached"] - before).alias("reached"))
     return F.when(F.col(name).isNotNull(), inner)

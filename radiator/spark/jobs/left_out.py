@@ -1,8 +1,9 @@
-"""What is in the log and says nothing about the traffic that people ask for.
+"""Identify records that say nothing about the traffic of users.
 
-Messages that watch the others are *operations*: samples of cursors, live windows. A message that is stored a second
-time keeps the times of the sender, so its way and its lateness are those of the story behind it: *replayed* ones say so
-(``replayed-from``), and so do *dead letters* (``dlq-reason``). What *Spark* has written is known by its ``dedup-id``.
+Messages that monitor others are *operations*: samples of cursors, live windows. A message that is stored a second time
+has the times of its first sending, so its latency and lateness are not those of the second. *Replayed* messages have
+the header ``replayed-from``, *dead letters* ``dlq-reason``; messages written by *Spark* are recognised by their
+``dedup-id``.
 """
 
 from __future__ import annotations
@@ -22,22 +23,30 @@ SENDER_TIMES = ("event_time", "transmit_time", "event_ns", "transmit_ns")
 
 
 def stored_again() -> Column:
-    """Whether the record tells of an earlier sending. Needs headers."""
+    """Return a condition: the record was stored before. Needs the column headers."""
     return reduce(or_, [_says(why) for why in AGAIN])
 
 
 def without_old_times(df: DataFrame) -> DataFrame:
-    """The same records, where those that were stored again have no times of the sender. Needs headers."""
+    """Return the same records, without the sender's times where a record was stored before.
+
+    Args:
+        df: A DataFrame with headers.
+    """
     names = [name for name in SENDER_TIMES if name in df.columns]
     return df.withColumns({name: F.when(~stored_again(), F.col(name)) for name in names})
 
 
 def left_out(df: DataFrame, *, operations: Iterable[str] = ()) -> DataFrame:
-    """Per destination and reason: destination, why (``operations``, ``replayed``, ``dead letter``,
-    ``written by Spark``), messages.
+    """Count the messages that are left out, per destination and reason.
 
-    ``operations`` are names of destinations. A message is counted once, for the first reason that it has. Needs
-    destination and headers.
+    Args:
+        df: A DataFrame with destination and headers.
+        operations: The destinations that count as operations.
+
+    Returns:
+        The columns destination, why (``operations``, ``replayed``, ``dead letter``, ``written by Spark``), messages. A
+        message is counted once, for its first reason.
     """
     why = F.when(F.col("destination").isin(list(operations)), OPERATIONS)
     for reason in AGAIN:

@@ -1,7 +1,6 @@
-"""Sessions: what belongs to one key and is not interrupted for longer than a gap.
+"""Group messages of one key into sessions: a session ends when no message follows within the gap.
 
-Which messages of a machine, a customer or an aeroplane belong together is told by time alone: a session of a key ends
-where nothing follows within the gap. Two messages that are just the gap apart are one session.
+Two messages whose distance is exactly the gap are in one session.
 """
 
 from __future__ import annotations
@@ -26,10 +25,16 @@ ONE_EVENT, LONGER = "one message", "longer than 1 d"
 
 
 def each_session(df: DataFrame, *, key: str = PARTITION_KEY, gap: str = GAP, time: str = "event_time") -> DataFrame:
-    """One row per session: key, start, end (times of its first and last message), messages, duration_ms. Not small.
+    """Return one row per session. The result may be large.
 
-    ``key`` is a header, or a path into JSON bodies (``$.tailnum``); ``time`` the clock: ``event_time``, or
-    ``receive_time``. Messages without the key or without that time are left out.
+    Args:
+        df: A DataFrame with the time column, and headers or body.
+        key: The name of a header, or a path into JSON bodies (``$.tailnum``). Messages without it are left out.
+        gap: The gap that ends a session, as Spark writes it.
+        time: The time column: ``event_time`` or ``receive_time``. Messages without it are left out.
+
+    Returns:
+        The columns key, start, end (times of the first and last message), messages, duration_ms.
     """
     keyed = df.select(key_of(key).alias("key"), F.col(time).alias("at")).where("key is not null and at is not null")
     start, end = F.min("at"), F.max("at")
@@ -48,8 +53,19 @@ def each_session(df: DataFrame, *, key: str = PARTITION_KEY, gap: str = GAP, tim
 def sessions(
     df: DataFrame, *, key: str = PARTITION_KEY, gap: str = GAP, time: str = "event_time", limit: int | None = 100
 ) -> DataFrame:
-    """Per key, those with most messages first: key, sessions, messages, p50_ms, p95_ms, longest_ms (durations),
-    per_session (messages), first, last. ``limit=None``: all keys. For the rest see ``each_session``."""
+    """Return the sessions per key, the keys with most messages first.
+
+    Args:
+        df: A DataFrame with the time column, and headers or body.
+        key: The name of a header, or a path into JSON bodies.
+        gap: The gap that ends a session, as Spark writes it.
+        time: The time column: ``event_time`` or ``receive_time``.
+        limit: The maximum number of keys; None returns all.
+
+    Returns:
+        The columns key, sessions, messages, p50_ms, p95_ms, longest_ms (durations), per_session (messages), first,
+        last.
+    """
     found = (
         each_session(df, key=key, gap=gap, time=time)
         .groupBy("key")
@@ -78,7 +94,17 @@ def sessions(
 
 
 def session_lengths(df: DataFrame, *, key: str = PARTITION_KEY, gap: str = GAP, time: str = "event_time") -> DataFrame:
-    """How long sessions are, over all keys: length (in words), sessions, share, messages, keys; short ones first."""
+    """Return the distribution of the durations of sessions, short ones first.
+
+    Args:
+        df: A DataFrame with the time column, and headers or body.
+        key: The name of a header, or a path into JSON bodies.
+        gap: The gap that ends a session, as Spark writes it.
+        time: The time column: ``event_time`` or ``receive_time``.
+
+    Returns:
+        The columns length (in words), sessions, share, messages, keys.
+    """
     names = [ONE_EVENT, *LENGTHS_MS, LONGER]
     lengths = (
         each_session(df, key=key, gap=gap, time=time)

@@ -1,4 +1,4 @@
-"""How much came, where and when."""
+"""Count messages and bytes per destination and time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from pyspark.sql import functions as F
 
 
 def traffic(df: DataFrame, *, time: str = "receive_time", every: str = "1 hour") -> DataFrame:
-    """Messages and bytes per destination and hour: columns destination, start, messages, bytes.
+    """Count messages and bytes per destination and time bucket.
 
-    ``time`` is the clock to go by (``receive_time``, or ``event_time`` for when things happened rather than arrived;
-    records without it are left out), ``every`` the width of a bucket in Spark's words: ``"1 hour"``, ``"5 minutes"``.
+    Args:
+        df: A DataFrame with destination, size and the time column.
+        time: The time column: ``receive_time`` or ``event_time``. Records without it are left out.
+        every: The width of a bucket, as Spark writes it: ``"1 hour"``, ``"5 minutes"``.
+
+    Returns:
+        The columns destination, start, messages, bytes.
     """
     return (
         df.where(F.col(time).isNotNull())
@@ -21,8 +26,15 @@ def traffic(df: DataFrame, *, time: str = "receive_time", every: str = "1 hour")
 
 
 def totals(df: DataFrame) -> DataFrame:
-    """One row per destination, the busiest first: destination, messages, bytes, first_received, last_received,
-    with_event_time (messages that have one), first_event, last_event."""
+    """Count messages and bytes per destination, the busiest first.
+
+    Args:
+        df: A DataFrame with destination, size, receive_time and event_time.
+
+    Returns:
+        The columns destination, messages, bytes, first_received, last_received, with_event_time (messages with an event
+        time), first_event, last_event.
+    """
     return (
         df.groupBy("destination")
         .agg(

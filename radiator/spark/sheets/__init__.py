@@ -1,8 +1,8 @@
-"""Sheets: each answers one question about what was said, with a table, pictures and JSON.
+"""List the sections of a report. Each answers one question about the log, with a table, charts and JSON.
 
-``SHEETS`` is the table of them, in the order in which a page shows them: the command line, the documents and the tests
-go through it. It imports nothing: ``load`` does, so asking which sheets there are needs no pyspark. To add one: a
-module with a ``SHEET`` (see ``work.py``), a line here, a line in docs/spark.md.
+``SHEETS`` has them in the order of the page; the command line, the documentation and the tests iterate over it. It
+imports nothing, so listing the sections needs no pyspark; ``load`` imports a section. To add one: a module with a
+``SHEET`` (see ``work.py``), a line here, and a line in docs/spark.md.
 """
 
 from __future__ import annotations
@@ -18,9 +18,17 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    home: str  # the module whose SHEET it is
+    """A section.
+
+    Attributes:
+        home: The module with its SHEET.
+        question: The question that it answers.
+        takes: The fields of ``options.Options`` that it uses, beside COMMON.
+    """
+
+    home: str
     question: str
-    takes: tuple[str, ...] = ()  # options beyond those that every sheet takes, as ``options.Options`` calls them
+    takes: tuple[str, ...] = ()
 
 
 ALL = "all"
@@ -43,11 +51,22 @@ SHEETS: Mapping[str, Entry] = {
         ("shift", "with_start", "with_until", "by"),
     ),
 }
-COMMON = ("destination", "start", "until")  # what every sheet takes
+COMMON = ("destination", "start", "until")  # options of every section
 
 
 def chosen(names: Iterable[str] | None) -> list[str]:
-    """The sheets that are meant by ``names``, in the order of the page; None and "all" are all of them."""
+    """Return names of sections in the order of the page.
+
+    Args:
+        names: Names of sections; None and ``all`` are all of them.
+
+    Raises:
+        ConfigError: A name does not exist.
+
+    Example:
+        >>> chosen(["latency", "traffic"])
+        ['traffic', 'latency']
+    """
     wanted = set(names or (ALL,))
     unknown = sorted(wanted - {*SHEETS, ALL})
     if unknown:
@@ -56,5 +75,13 @@ def chosen(names: Iterable[str] | None) -> list[str]:
 
 
 def load(name: str) -> Sheet:
+    """Import a section.
+
+    Args:
+        name: A key of SHEETS.
+
+    Raises:
+        KeyError: The name does not exist.
+    """
     sheet: Sheet = import_module(SHEETS[name].home).SHEET
     return sheet

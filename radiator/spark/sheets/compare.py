@@ -1,9 +1,9 @@
-"""The sheet ``compare``: what is different between two windows of time.
+"""Show the differences between two time windows.
 
-Which windows: ``--from`` and ``--until`` are the one; the other is ``--with -7d`` (the same, moved), or ``--with-from``
-and ``--with-until``, or else the time of the same length right before. Without ``--from`` the last day of
-the log (or before ``--until``) is compared with the day before it; of a log shorter than two days, its second half with
-its first; of one shorter than an hour, nothing.
+The windows: ``--from`` and ``--until`` are one. The other is ``--with -7d`` (the same, moved), or ``--with-from`` and
+``--with-until``, or else the time of the same length directly before. Without ``--from`` the last day of the log (or
+before ``--until``) is compared with the day before it; in a log shorter than two days its second half with its first;
+a log shorter than one hour is not compared.
 """
 
 from __future__ import annotations
@@ -21,25 +21,33 @@ from radiator.spark.pictures import pairs
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
 
-LONGEST = timedelta(days=1)  # of windows that nobody named
-SHORTEST = timedelta(hours=1)  # a log below that has no before and after unless somebody says so
+LONGEST = timedelta(days=1)  # the maximum length of default windows
+SHORTEST = timedelta(hours=1)  # a shorter log is compared only with explicit windows
 DRAWN_MAX = 12
-REMARKABLE = 1.5  # times as many, or as slow: less is not told
-CHANCE_MAX = 3.0  # standard deviations by which numbers that only chance sets apart differ at most, as good as ever
-SLOW_MIN = 10  # messages in each window: of fewer one alone makes a p99
+REMARKABLE = 1.5  # smaller ratios of rates or latencies are no finding
+CHANCE_MAX = 3.0  # standard deviations: a smaller difference may be chance
+SLOW_MIN = 10  # messages in each window: with fewer, a single message is the p99
 NAMES_MAX = 3  # in a sentence
 _TICK = timedelta(microseconds=1)
 
 
 class Window(NamedTuple):
+    """A time window."""
+
     start_ns: int
     until_ns: int
 
     @property
     def seconds(self) -> float:
+        """The length in seconds."""
         return (self.until_ns - self.start_ns) / NS_PER_SECOND
 
     def row(self, name: str) -> dict[str, Any]:
+        """Return the window as a row of the answers.
+
+        Args:
+            name: ``now`` or ``before``.
+        """
         return {
             "window": name,
             "start": units.utc(self.start_ns),
@@ -49,7 +57,16 @@ class Window(NamedTuple):
 
 
 def windows(options: Options, first: datetime | None, last: datetime | None) -> tuple[Window, Window] | None:
-    """The window and the one to compare it with, for a log from ``first`` to ``last``; None if it holds too little."""
+    """Return the window and the window to compare it with; None if the log is too short.
+
+    Args:
+        options: The options of the report.
+        first: The first receive time of the log, or None for an empty log.
+        last: The last receive time of the log, or None.
+
+    Raises:
+        ConfigError: The options name windows that do not fit.
+    """
     start, until = options.start, options.until
     if start is None:
         if first is None or last is None or last - first < SHORTEST:
@@ -57,7 +74,7 @@ def windows(options: Options, first: datetime | None, last: datetime | None) -> 
         begin, end = _ns(first), _ns(last + _TICK)
         until = end if until is None else min(until, end)
         start = until - min(_ns_of(LONGEST), (until - begin) // 2)
-    if until is None:  # nothing came since: that is the finding
+    if until is None:  # no message came since then, which is the finding
         until = time.time_ns() if last is None else _ns(last + _TICK)
     now = Window(start, until)
     if now.until_ns <= now.start_ns:
@@ -69,6 +86,14 @@ def windows(options: Options, first: datetime | None, last: datetime | None) -> 
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``compare``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     totals = work.totals()
     first = min((row["first_received"] for row in totals), default=None)
     last = max((row["last_received"] for row in totals), default=None)
@@ -102,6 +127,12 @@ def _fields(options: Options) -> tuple[Field, ...]:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``compare`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     rows = [{**row, "remark": remark(row)} for row in answers["compare"]]
     if not answers["windows"]:
         log = "The log" if options.until is None else f"The log before --until, {_moment(options.until)},"
@@ -149,8 +180,12 @@ def section(answers: Answers, options: Options) -> Section:
 
 
 def remark(row: dict[str, Any]) -> str:
-    """What became of a destination, in a word or a figure."""
-    if _grave(row) and row["kind"] != "both":
+    """Return the change of a destination, as a word or a number.
+
+    Args:
+        row: A row of the job ``compare``.
+    """
+    if _only_dead_letters(row) and row["kind"] != "both":
         return "dead letters"
     if row["kind"] != "both":
         return "new" if row["kind"] == "new" else "vanished"
@@ -158,10 +193,14 @@ def remark(row: dict[str, Any]) -> str:
 
 
 def times(ratio: float) -> str:
-    """4.2 ×, +12%, −40%, 1/250, the same"""
+    """Return a ratio as text: 4.2 ×, +12%, −40%, 1/250, the same.
+
+    Args:
+        ratio: The ratio.
+    """
     if ratio >= 2:
         return f"{ratio:,.0f} ×" if ratio >= 10 else f"{ratio:.1f} ×"
-    if 0 < ratio < 0.01:  # a percentage would say that nothing is left
+    if 0 < ratio < 0.01:  # a percentage would be rounded to -100%
         return f"1/{1 / ratio:,.0f}"
     percent = round((ratio - 1) * 100)
     if percent == 0:
@@ -180,7 +219,7 @@ def _found(rows: Rows, now: dict[str, Any], before: dict[str, Any]) -> str:
 
 def _stands_out(rows: Rows, seconds: tuple[float, float]) -> list[str]:
     said = []
-    alive = [row for row in rows if not _grave(row)]
+    alive = [row for row in rows if not _only_dead_letters(row)]
     for kind, words in (("vanished", "silent now"), ("new", "new")):
         names = [row for row in alive if row["kind"] == kind and not (kind == "vanished" and _chance(row, *seconds))]
         if names and len(names) < len(alive):
@@ -195,19 +234,22 @@ def _stands_out(rows: Rows, seconds: tuple[float, float]) -> list[str]:
     for row in sorted(slower, key=lambda row: -row["p99_ratio"])[:NAMES_MAX]:
         p99, p99_before = units.duration(row["p99_ms"]), units.duration(row["p99_ms_before"])
         said.append(f"{row['destination']} is slower: p99 of its way {p99}, before {p99_before}")
-    for row in [row for row in rows if _grave(row) and row["difference"] > 0][:NAMES_MAX]:
+    for row in [row for row in rows if _only_dead_letters(row) and row["difference"] > 0][:NAMES_MAX]:
         then = f"{row['messages_before']:,}" if row["messages_before"] else "none"
         said.append(f"{units.many(row['messages'], 'dead letter')} now in {row['destination']}, {then} before")
     return said
 
 
-def _grave(row: dict[str, Any]) -> bool:
-    """It holds dead letters only: neither is it new where the first one comes, nor silent where none does."""
+def _only_dead_letters(row: dict[str, Any]) -> bool:
+    """Return True if the destination has only dead letters.
+
+    The first dead letter does not make it new, and a time without dead letters does not make it silent.
+    """
     return bool(row["dead_letters"] == row["messages"] and row["dead_letters_before"] == row["messages_before"])
 
 
 def _chance(row: dict[str, Any], now_seconds: float, before_seconds: float) -> bool:
-    """Whether two numbers of the same rate may well differ so much, as those of things that come independently do."""
+    """Return True if two numbers with the same rate may differ this much by chance (independent events)."""
     now, before = row["messages"] / now_seconds, row["messages_before"] / before_seconds
     deviation = math.sqrt(now / now_seconds + before / before_seconds)
     return bool(abs(now - before) < CHANCE_MAX * deviation)
@@ -231,7 +273,7 @@ def _window(row: dict[str, Any]) -> str:
 
 
 def _per(rate: float) -> tuple[str, int]:
-    """The unit of time in which the largest rate is a number above one."""
+    """Return the unit of time in which the largest rate is at least one."""
     for unit, factor in (("second", 1), ("minute", 60), ("hour", 3600)):
         if rate * factor >= 1:
             return unit, factor

@@ -1,4 +1,4 @@
-"""The sheet ``dead-letters``: what was given up, why and where; when; after how many deliveries and how old."""
+"""Show dead letters: cause and origin, time, number of deliveries and age."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Again, Answers, Rows, Sheet, Work
 
 BARS_MAX = 15
-PIECES = 40  # of time: letters are few, and more pieces would be empty or have one each
-SAID_LETTERS = 200  # of what letters say, in a sentence: the table has all of it
-TOLD_MAX = 3  # that are told of by name
+PIECES = 40  # time buckets: letters are few, and more buckets would be almost empty
+SAID_LETTERS = 200  # characters of a value in a sentence; the table has all of it
+SHOWN_MAX = 3  # findings with a line of their own
 _ANSWERS = ("dead_letters", "dead_letters_over_time", "deliveries_of_dead_letters", "dead_letter_words")
-ERROR = "error"  # the header that is looked at for words, unless --key names another
+ERROR = "error"  # the header with the error text, unless --key names another
 CAUSES = {
     "max-deliveries": "delivered too often",
     "rejected": "rejected",
@@ -56,6 +56,14 @@ _DELIVERIES = (
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``dead-letters``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     found = work.job("dead_letters", again=Again.AS_IT_IS)
     if not found:
         return dict.fromkeys(_ANSWERS, found)
@@ -73,6 +81,12 @@ def run(work: Work) -> Answers:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``dead-letters`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     rows = answers["dead_letters"]
     if not rows:
         return Section("Dead letters", found="No dead letter is in the log.", nothing=True)
@@ -148,10 +162,10 @@ def _rest(rows: Rows) -> str:
 
 
 def _stands_out(rows: Rows) -> list[str]:
-    """A line for each place and cause; of many, the last line is the rest."""
-    told = rows if len(rows) <= TOLD_MAX + 1 else rows[:TOLD_MAX]
-    lines = [f"{units.many(row['letters'], 'letter')} of {_place(row)}: {row['cause']}" for row in told]
-    rest = sum(row["letters"] for row in rows[len(told) :])
+    """Return a line for each origin and cause; if there are many, the last line counts the rest."""
+    shown = rows if len(rows) <= SHOWN_MAX + 1 else rows[:SHOWN_MAX]
+    lines = [f"{units.many(row['letters'], 'letter')} of {_place(row)}: {row['cause']}" for row in shown]
+    rest = sum(row["letters"] for row in rows[len(shown) :])
     return [*lines, f"and {units.many(rest, 'letter')} more"] if rest else lines
 
 
@@ -161,7 +175,7 @@ def _place(row: dict[str, object]) -> str:
 
 
 def _origin(row: dict[str, object]) -> str:
-    """Anybody may have sent a message that says it is a dead letter, and says no more."""
+    """Return the origin; any client may have sent a message with ``dlq-reason`` and without an origin."""
     return str(row["origin"] or "a place that they do not name")
 
 

@@ -1,9 +1,11 @@
-"""The sheet ``integrity``: is every offset there, once, and if not, why? Whole partitions are looked at, whichever
-destinations were asked for: of a partition that destinations share, those of one alone have gaps.
+"""Show whether every offset exists once, and the reason for those that do not.
 
-``missing`` are offsets that are lost. What retention has removed, and what was settled or compacted away, is counted
-beside it: files and commits tell one from the other (``absent``), offsets alone do not. Of a window of time, and of an
-archive, they tell what is lost; the other offsets between the first and the last that are not there were left out.
+Whole partitions are checked, whatever destinations are chosen: in a shared partition the offsets of one destination
+have gaps.
+
+``missing`` are lost offsets. Offsets that retention removed, or that were settled or compacted away, are counted
+separately: files and commits show the difference (``absent``), offsets alone do not. For a time window, and for an
+archive, they show what is lost; other offsets without a record between the first and the last count as left out.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from radiator.spark.page import Field, Section, Table
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
 
-TOLD_MAX = 5  # partitions that are told of by name
-REPEATS_MAX = 100  # identities that are told one by one
+SHOWN_MAX = 5  # partitions with a line of their own
+REPEATS_MAX = 100  # ids with a row of their own
 _INTEGRITY = (
     Field("partition", "partition"),
     Field("messages", "messages", "count"),
@@ -55,6 +57,14 @@ _ABSENT = (
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``integrity``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     everything = {"destination": None}
     found = work.job("integrity", selection=everything)
     if work.absent is None:
@@ -75,22 +85,28 @@ def run(work: Work) -> Answers:
 
 
 def _with_left_out(found: Rows, absent: Rows, window: bool) -> Rows:
-    """``absent``, of a ``window`` of time as much as touches it, and with what else is not there as one row each."""
+    """Return ``absent`` with one more row for other offsets without a record.
+
+    For a time ``window`` only ranges that touch it are returned.
+    """
     spans = {row["partition"]: row for row in found}
-    kept = [row for row in absent if not window or _touches(row, spans.get(row["partition"]))]
+    touching = [row for row in absent if not window or _touches(row, spans.get(row["partition"]))]
     for row in found:
-        inside = sum(_inside(each, row) for each in kept if each["partition"] == row["partition"])
+        inside = sum(_inside(each, row) for each in touching if each["partition"] == row["partition"])
         if row["missing"] > inside:
             span = {"first_missing": row["first_offset"] + 1, "last_missing": row["last_offset"] - 1}
-            kept.append(
+            touching.append(
                 {"partition": row["partition"], "why": LEFT_OUT, **span, "records": row["missing"] - inside,
                  "path": None, "position": None, "reason": WHY[LEFT_OUT]}
             )  # fmt: skip
-    return sorted(kept, key=lambda row: (row["partition"], row["first_missing"]))
+    return sorted(touching, key=lambda row: (row["partition"], row["first_missing"]))
 
 
 def _touches(absent: Row, span: Row | None) -> bool:
-    """Where nothing of the window is left, what is lost near it may be all of it; what was removed lies before it."""
+    """Return True if an absent range touches the window.
+
+    If the window has no records, lost ranges near it count; removed ranges come before it.
+    """
     if span is None:
         return bool(absent["why"] == LOST)
     return bool(
@@ -104,7 +120,7 @@ def _inside(absent: Row, span: Row) -> int:
 
 
 def _explained(found: Rows, absent: Rows) -> Rows:
-    """The partitions with what each lacks, by its reason; also those of which nothing is left."""
+    """Return the partitions with the missing offsets of each by reason; also partitions without any record left."""
     counts: Counter[tuple[str, str]] = Counter()
     for row in absent:
         counts[row["partition"], row["why"]] += row["records"]
@@ -118,6 +134,12 @@ def _explained(found: Rows, absent: Rows) -> Rows:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``integrity`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     rows, repeats = answers["integrity"], answers.get("repeats", [])
     if not rows:
         return Section("Integrity", found="No partition is in what was looked at.", nothing=True)
@@ -147,11 +169,11 @@ def section(answers: Answers, options: Options) -> Section:
 
 
 def _brief(lines: list[str]) -> list[str]:
-    return lines if len(lines) <= TOLD_MAX else [*lines[:TOLD_MAX], f"and {len(lines) - TOLD_MAX:,} partitions more"]
+    return lines if len(lines) <= SHOWN_MAX else [*lines[:SHOWN_MAX], f"and {len(lines) - SHOWN_MAX:,} partitions more"]
 
 
 def _again(repeats: Rows) -> list[str]:
-    """What publishers call the same message and the broker has taken more than once, as its ``dedup`` lets it."""
+    """Return a note about messages that their publishers call the same and that the broker stored more than once."""
     if not repeats:
         return []
     more = " or more" if len(repeats) == REPEATS_MAX else ""

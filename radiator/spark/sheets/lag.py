@@ -1,4 +1,4 @@
-"""The sheet ``lag``: how far behind cursors were over time, from the samples that are in the log itself."""
+"""Show the lag of cursors over time, from the samples in the log itself."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from radiator.spark.pictures import lines
 from radiator.spark.sheets.options import SAMPLES, Options
 from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
 
-DRAWN_MAX = 7  # cursors in the picture: as many as there are colours
-TOLD_MAX = 5  # cursors that are told of by name
-STILL_SHARE = 0.1  # of the time that was watched: who settles nothing for so long, and has work, stands still
-GROWN_MIN = 10  # messages: less is no trend
+DRAWN_MAX = 7  # cursors in the chart: the number of colours
+SHOWN_MAX = 5  # cursors with a line of their own
+STILL_SHARE = 0.1  # a cursor with a lag that settles nothing for this share of the samples is stuck
+GROWN_MIN = 10  # messages: a smaller growth is no trend
 _LAG = (
     Field("cursor", "cursor"),
     Field("partition", "partition"),
@@ -39,8 +39,16 @@ _WAITING = (
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``lag``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     samples = {"destination": work.options.samples}
-    if work.options.samples == SAMPLES and work.never_held(SAMPLES):  # nobody has asked for it: no slip to be told
+    if work.options.samples == SAMPLES and work.never_held(SAMPLES):  # the default topic was never used: no warning
         return {"lag": [], "lag_over_time": [], "waiting": _waiting(work)}
     body = work.frame(*JOBS["lag"].columns, destination=work.options.samples)
     log = work.frame("partition", "offset", "receive_ns", destination=None, start_time=None)
@@ -57,6 +65,12 @@ def run(work: Work) -> Answers:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``lag`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     rows = answers["lag"]
     if not rows:
         where = options.samples
@@ -65,7 +79,7 @@ def section(answers: Answers, options: Options) -> Section:
             f"`radiator cursors sample --to {where} --every 30s` writes down how far behind everyone is."
         )
         return _waits(answers.get("waiting", []), found)
-    graves = {row["destination"] for row in answers.get("left_out", ()) if row["why"] == DEAD_LETTER}
+    dead_letter_only = {row["destination"] for row in answers.get("left_out", ()) if row["why"] == DEAD_LETTER}
     worst = _worst(answers["lag_over_time"])
     drawn = [row for row in answers["lag_over_time"] if row["cursor"] in worst]
     drawn.sort(key=lambda row: worst.index(row["cursor"]))
@@ -86,20 +100,25 @@ def section(answers: Answers, options: Options) -> Section:
     text = "Growth is the slope of a line through all samples; how long the oldest waits is as of the last one."
     table = Table("Cursors", _LAG, rows)
     return Section(
-        "Lag", text, found=_found(rows), stands_out=_stands_out(rows, graves), pictures=[picture], tables=[table]
+        "Lag",
+        text,
+        found=_found(rows),
+        stands_out=_stands_out(rows, dead_letter_only),
+        pictures=[picture],
+        tables=[table],
     )
 
 
 def _waiting(work: Work) -> Rows:
-    """Cursors whose messages wait, but for dead letters: these wait for a person."""
+    """Return the cursors whose messages wait, except those of dead-letter queues: these wait for a person."""
     if not work.waiting:
         return []
-    graves = {row["destination"] for row in work.left_out() if row["why"] == DEAD_LETTER}
-    return [row for row in work.waiting if row["cursor"].removeprefix("queue:") not in graves]
+    dead_letter_only = {row["destination"] for row in work.left_out() if row["why"] == DEAD_LETTER}
+    return [row for row in work.waiting if row["cursor"].removeprefix("queue:") not in dead_letter_only]
 
 
 def _waits(rows: Rows, no_samples: str) -> Section:
-    """Without samples: what the files say of this moment."""
+    """Return the section without samples: how far behind the cursors are now."""
     if not rows:
         return Section("Lag", found=no_samples, nothing=True)
     found: dict[str, Row] = {}
@@ -107,15 +126,15 @@ def _waits(rows: Rows, no_samples: str) -> Section:
         one = found.setdefault(row["cursor"], {**row, "lag": 0})
         one["lag"] += row["lag"]
         one["oldest"] = min(one["oldest"], row["oldest"])
-    told = [
+    findings = [
         f"{row['cursor']}: {units.many(row['lag'], 'message')} not acknowledged, the oldest received at "
         f"{units.moment(row['oldest'])}"
         for row in sorted(found.values(), key=lambda row: -row["lag"])
     ]
-    more = [f"and {len(told) - TOLD_MAX:,} cursors more"] if len(told) > TOLD_MAX else []
+    more = [f"and {len(findings) - SHOWN_MAX:,} cursors more"] if len(findings) > SHOWN_MAX else []
     return Section(
         "Lag", no_samples, found=f"Messages wait at {units.many(len(found), 'cursor')}.",
-        stands_out=[*told[:TOLD_MAX], *more], tables=[Table("Messages that wait", _WAITING, rows)],
+        stands_out=[*findings[:SHOWN_MAX], *more], tables=[Table("Messages that wait", _WAITING, rows)],
     )  # fmt: skip
 
 
@@ -140,17 +159,23 @@ def _found(rows: Rows) -> str:
     )
 
 
-def _stands_out(rows: Rows, graves: set[str]) -> list[str]:
-    """A line for each name that stands still, or falls behind more and more, whatever the number of its partitions."""
+def _stands_out(rows: Rows, dead_letter_only: set[str]) -> list[str]:
+    """Return a line for each cursor that does not advance or whose lag grows, with its partitions combined."""
     still = _by_name(row for row in rows if _stands_still(row))
     falling = _by_name(row for row in rows if _falls_behind(row) and row["cursor"] not in still)
-    worst = sorted([*still.values(), *falling.values()], key=lambda row: (row["destination"] in graves, -row["lag"]))
-    told = [_remark(row, row["cursor"] in still, row["destination"] in graves) for row in worst]
-    return told if len(told) <= TOLD_MAX else [*told[:TOLD_MAX], f"and {len(told) - TOLD_MAX:,} cursors more"]
+    worst = sorted(
+        [*still.values(), *falling.values()], key=lambda row: (row["destination"] in dead_letter_only, -row["lag"])
+    )
+    findings = [_remark(row, row["cursor"] in still, row["destination"] in dead_letter_only) for row in worst]
+    return (
+        findings
+        if len(findings) <= SHOWN_MAX
+        else [*findings[:SHOWN_MAX], f"and {len(findings) - SHOWN_MAX:,} cursors more"]
+    )
 
 
 def _by_name(rows: Iterable[Row]) -> dict[str, Row]:
-    """The partitions of each name as one."""
+    """Yield the partitions of each cursor as one row."""
     found: dict[str, Row] = {}
     for row in rows:
         one = found.setdefault(row["cursor"], {**row, "lag": 0, "slope": 0.0, "partitions": 0, "age_ms": None})
@@ -174,9 +199,9 @@ def _falls_behind(row: Row) -> bool:
     return grown and bool(row["lag"] >= row["lag_avg"]) and not _stands_still(row)
 
 
-def _remark(row: Row, still: bool, grave: bool) -> str:
+def _remark(row: Row, still: bool, only_dead_letters: bool) -> str:
     where = f" in {row['partitions']:,} partitions" if row["partitions"] > 1 else ""
-    if grave:  # nobody has to take from it: that it is not empty is told by the dead letters
+    if only_dead_letters:  # a dead-letter queue needs no consumer; the section dead-letters reports its contents
         said = (
             f"{units.many(row['lag'], 'dead letter')} in {row['destination']}{where} wait for somebody to look at them"
         )

@@ -1,4 +1,4 @@
-"""The sheet ``latency``: percentiles of the way from the event to its transmission and on to the broker."""
+"""Show percentiles of the time from the event to its transmission and to the broker."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from radiator.spark.sheets.left_out import of_old_times
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
 
-HISTORY_MS = 30 * 86_400_000.0  # an event that is older than this when it is sent was not sent as it happened
-DESTINATIONS_MAX = 15  # in the picture
+HISTORY_MS = 30 * 86_400_000.0  # older events were not sent live
+DESTINATIONS_MAX = 15  # in the chart
 WRONG_MAX = 3  # destinations whose clocks disagree, by name
 TOGETHER = "all together"
-SLOW_MIN = 10.0  # times the p50 of everything: a p99 below that is no finding
+SLOW_MIN = 10.0  # a p99 below this multiple of the overall p50 is no finding
 
 
 def _fields(options: Options) -> tuple[Field, ...]:
@@ -34,6 +34,14 @@ def _fields(options: Options) -> tuple[Field, ...]:
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``latency``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     return {
         "left_out": work.left_out(),
         "latency_all": work.job("latency", by=()),
@@ -42,6 +50,12 @@ def run(work: Work) -> Answers:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``latency`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     rows, everything, notes = answers["latency"], answers["latency_all"], of_old_times(answers)
     if not rows:
         found = " ".join(["No message carries event-time or transmit-time, so there is nothing to measure.", *notes])
@@ -71,7 +85,7 @@ def section(answers: Answers, options: Options) -> Section:
             f" Event times lie about {back} back: recorded history was published. Legs from the event are not drawn."
         )
     tables = [Table("Percentiles", _fields(options), [*together, *rows], brief=shown)]
-    leg = [row for row in everything if row["leg"] in drawn][-1]  # the longest way that is there
+    leg = [row for row in everything if row["leg"] in drawn][-1]  # the longest leg with data
     return Section(
         "Latency",
         text,
@@ -116,13 +130,13 @@ def _stands_out(everything: Rows, rows: Rows, leg: dict[str, Any]) -> list[str]:
 
 
 def _wrong(rows: Rows) -> str:
-    """The destinations with the most messages whose later time is the earlier one."""
+    """Return the destinations with the most messages whose later time is the earlier one."""
     messages: Counter[str] = Counter()
     for row in rows:
         messages[row["destination"]] += row["first_negative"]
     worst = sorted((name for name in messages if messages[name]), key=lambda name: (-messages[name], name))
-    told = ", ".join(f"{name} ({messages[name]:,})" for name in worst[:WRONG_MAX])
-    return told + (f" and {len(worst) - WRONG_MAX:,} more" if len(worst) > WRONG_MAX else "")
+    names = ", ".join(f"{name} ({messages[name]:,})" for name in worst[:WRONG_MAX])
+    return names + (f" and {len(worst) - WRONG_MAX:,} more" if len(worst) > WRONG_MAX else "")
 
 
 def _busiest(rows: Rows) -> Rows:
@@ -130,8 +144,8 @@ def _busiest(rows: Rows) -> Rows:
     for row in rows:
         messages[row["destination"]] = max(messages.get(row["destination"], 0), row["messages"])
     chosen = sorted(messages, key=lambda name: (-messages[name], name))[:DESTINATIONS_MAX]
-    kept = [row for row in rows if row["destination"] in chosen]
-    return sorted(kept, key=lambda row: chosen.index(row["destination"]))
+    shown = [row for row in rows if row["destination"] in chosen]
+    return sorted(shown, key=lambda row: chosen.index(row["destination"]))
 
 
 SHEET = Sheet(run, section)

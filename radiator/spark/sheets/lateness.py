@@ -1,6 +1,7 @@
-"""The sheet ``lateness``: how late records come by the clock, how far out of order, what a watermark has to wait for.
+"""Show how late records come by the clock, how far out of order, and the watermark delay that this needs.
 
-One picture each; the second has the delays for ``withWatermark``, the third shows when it was worse than usual.
+The section has one chart for each; the second has the delays for ``withWatermark``, the third shows when it was worse
+than usual.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Again, Answers, Row, Rows, Sheet, Work, span
 
 TOGETHER = "all together"
-DESTINATIONS_MAX = 15  # in a picture
-TOLD_MAX = 3
+DESTINATIONS_MAX = 15  # in a chart
+SHOWN_MAX = 3
 LATE_MIN = 0.01
 _ANSWERS = ("lateness", "lateness_all", "lateness_over_time", "disorder", "disorder_all")
-HISTORY_MS = 30 * 86_400_000.0  # half of it later than this: recorded history, which the clock says nothing about
+HISTORY_MS = 30 * 86_400_000.0  # a median above this means recorded history, whose lateness says nothing
 
 
 def _lateness(options: Options) -> tuple[Field, ...]:
@@ -50,6 +51,14 @@ def _disorder(options: Options) -> tuple[Field, ...]:
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``lateness``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     totals = work.totals()
     _, words = work.options.width(span(totals))
     several = sum(bool(row["with_event_time"]) for row in totals) > 1
@@ -71,6 +80,12 @@ def run(work: Work) -> Answers:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``lateness`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     notes = of_old_times(answers)
     if not answers["lateness"]:
         found = " ".join(["No message carries event-time, so there is nothing to measure.", *notes])
@@ -94,7 +109,7 @@ def section(answers: Answers, options: Options) -> Section:
 
 
 def _with_total(rows: Rows, together: Row) -> Rows:
-    """Those with an event time, the largest first."""
+    """Return the rows with an event time, the largest first, and the total."""
     measured = sorted((row for row in rows if row["messages"]), key=lambda row: (-row["messages"], row["destination"]))
     return [{"destination": TOGETHER, **together}, *measured] if len(measured) > 1 else measured
 
@@ -169,7 +184,7 @@ def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
         late = f"{minute} of {units.many(together['messages'], 'message')} came more than a minute late"
         said = [f"{late}, {hour} more than an hour; the latest {units.duration(together['max_ms'])}."]
     if order["disordered"]:
-        # One query per destination needs less than one over all of them: streams are out of step with one another.
+        # One query per destination needs less delay than one query over all of them.
         most, nearly, every = (units.duration(order[name]) for name in ("keep_99_ms", "keep_999_ms", "keep_all_ms"))
         said.append(
             f"{units.share(order['share'])} came after a later event. A watermark of {most} keeps 99%, "
@@ -186,12 +201,12 @@ def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
 
 
 def _stands_out(rows: Rows) -> list[str]:
-    """Destinations of which more than one message in a hundred is an hour late: a stream does not do that by itself."""
+    """Return a line for each destination of which more than one percent of the messages is an hour late."""
     late = sorted((row for row in rows if (row["late_1h"] or 0) > LATE_MIN), key=lambda row: -row["late_1h"])
-    told = [
-        f"{units.share(row['late_1h'])} of {row['destination']} came more than an hour late" for row in late[:TOLD_MAX]
+    findings = [
+        f"{units.share(row['late_1h'])} of {row['destination']} came more than an hour late" for row in late[:SHOWN_MAX]
     ]
-    return [*told, f"and {len(late) - TOLD_MAX:,} more were as late"] if len(late) > TOLD_MAX else told
+    return [*findings, f"and {len(late) - SHOWN_MAX:,} more were as late"] if len(late) > SHOWN_MAX else findings
 
 
 SHEET = Sheet(run, section)

@@ -1,7 +1,4 @@
-"""In words: which messages the sheets have not looked at, and how they can be asked for.
-
-Knows: the answer ``left_out``. Must not know: Spark's tables, pages.
-"""
+"""Describe the messages that the sections leave out, and how to include them."""
 
 from __future__ import annotations
 
@@ -17,7 +14,11 @@ _WORDS = {  # of one, of several
 
 
 def of_operations(answers: Answers) -> list[str]:
-    """The note for the head of a page; none if nothing was left out."""
+    """Return a note about operations for the top of a page; none if nothing was left out.
+
+    Args:
+        answers: The answers, with ``left_out`` if it was queried.
+    """
     rows = [row for row in answers.get("left_out", ()) if row["why"] == OPERATIONS]
     if not rows:
         return []
@@ -26,11 +27,15 @@ def of_operations(answers: Answers) -> list[str]:
 
 
 def of_old_times(answers: Answers) -> list[str]:
-    """The note for a sheet about the times of senders."""
+    """Return a note for a section about the sender's times.
+
+    Args:
+        answers: The answers, with ``left_out`` if it was queried.
+    """
     counts = [(_sum(answers.get("left_out", []), why), words) for why, words in _WORDS.items()]
-    told = [f"{messages:,} {words[messages != 1]}" for messages, words in counts if messages]
-    several = " and ".join(filter(None, [", ".join(told[:-1]), *told[-1:]]))
-    return [f"Left out: {several}, which have the times of their first sending."] if told else []
+    parts = [f"{messages:,} {words[messages != 1]}" for messages, words in counts if messages]
+    several = " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+    return [f"Left out: {several}, which have the times of their first sending."] if parts else []
 
 
 def _sum(rows: Rows, why: str) -> int:

@@ -1,12 +1,12 @@
-"""What a report can be asked, from text: which part of the log, and how to cut it.
+"""Parse the options of a report: the part of the log, and how to divide it.
 
     parse({"start": "2023-11-14T22:00:00Z", "every": "5m"})
-    parse({"start": "-1d"})                                  # the last day, by this computer's clock
+    parse({"start": "-1d"})                                  # the last day, by the clock of this computer
 
-Times are RFC 3339 (UTC where they say no zone), epoch nanoseconds, each with or without ``@``, or ``-1h30m``: before
-now. Widths are ``30s``, ``5m``, ``1h30m``, ``7d``, or Spark's words (``5 minutes``).
+Times are RFC 3339 (UTC without a zone) or nanoseconds since the epoch, each with or without ``@``, or ``-1h30m``:
+before now. Widths are ``30s``, ``5m``, ``1h30m``, ``7d``, or Spark's notation (``5 minutes``).
 
-Knows: text. Must not know: pyspark, the log. Raises ConfigError, which names the option as the command line does.
+Must not import pyspark. Errors name an option as the command line writes it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from radiator.errors import ConfigError
 from radiator.spark import units
 from radiator.spark.positions import parse_time
 
-PIECES_MAX = 5000  # of a time axis: more is neither drawn nor read
+PIECES_MAX = 5000  # buckets of a time axis: more cannot be drawn or read
 LIMIT = 10
-SAMPLES = "/topic/ops.cursors"  # where ``radiator cursors sample`` publishes, by default too
+SAMPLES = "/topic/ops.cursors"  # the default of ``radiator cursors sample``
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SHORT = re.compile(r"(?:\d{1,9}[smhd])+", re.ASCII)
 _WORDS = re.compile(r"(\d{1,9}) (second|minute|hour|day)s?", re.ASCII)
@@ -31,26 +31,50 @@ _WORDS = re.compile(r"(\d{1,9}) (second|minute|hour|day)s?", re.ASCII)
 
 @dataclass(frozen=True)
 class Options:
-    """As they were understood. A field that is None was not given."""
+    """The parsed options. None means that an option was not given.
+
+    Attributes:
+        destination: The destinations: names and patterns, separated by commas.
+        start: The first receive time, in nanoseconds since the epoch.
+        until: The receive time after the last one, in nanoseconds since the epoch.
+        every: The width of a time bucket, in seconds.
+        by: What to group by instead of the destination: ``partition``, or the name of a header.
+        limit: The maximum number of rows of rankings.
+        key: A header, or a path into JSON bodies (``$.name``).
+        sender: The header or path with the name of the sender.
+        gap: The gap that ends a session, in seconds.
+        shift: The distance from the window to the one that it is compared with, in seconds.
+        with_start: The first receive time of the window to compare with, in nanoseconds since the epoch.
+        with_until: The receive time after the last one of that window, in nanoseconds since the epoch.
+        samples: The destination with the samples of cursors.
+    """
 
     destination: str | None = None
-    start: int | None = None  # nanoseconds since 1970, of receive_time
+    start: int | None = None
     until: int | None = None
-    every: int | None = None  # seconds
-    by: str | None = None  # partition, or the name of a header
+    every: int | None = None
+    by: str | None = None
     limit: int = LIMIT
-    key: str | None = None  # a header, or a path into JSON bodies: $.name
-    sender: str | None = None  # the header in which senders name themselves, or such a path
-    gap: int | None = None  # seconds, between sessions
-    shift: int | None = None  # seconds from the window to the one that it is compared with
+    key: str | None = None
+    sender: str | None = None
+    gap: int | None = None
+    shift: int | None = None
     with_start: int | None = None
     with_until: int | None = None
     samples: str = SAMPLES
 
     def width(self, span: timedelta, about: int = 120, of_clients: bool = False) -> tuple[int, str]:
-        """Into pieces of which width ``span`` is cut: seconds, and in Spark's words. ``about`` as many, at most, where
-        nobody said it, or where it would be too many and the times are those ``of_clients``: one of them may be of
-        another century, and no option leaves it out."""
+        """Return the width of time buckets: in seconds, and as Spark writes it.
+
+        Args:
+            span: The time span to divide.
+            about: The maximum number of buckets if the user gave no width.
+            of_clients: True for times that clients set. If the given width would make too many buckets, a wider one is
+                used, because one wrong time stretches the span and no option excludes it.
+
+        Raises:
+            ConfigError: The given width makes more than PIECES_MAX buckets.
+        """
         pieces = 0.0 if self.every is None else span.total_seconds() / self.every
         if self.every is None or (of_clients and pieces > PIECES_MAX):
             return units.bucket(span, about)
@@ -63,11 +87,11 @@ class Options:
 
     @property
     def what(self) -> str:
-        """What stands in the column ``destination``."""
+        """The noun for the column ``destination``: what the report groups by."""
         return self.by or "destination"
 
     def told(self) -> str:
-        """The part of the log that is looked at, in words; empty for all of it."""
+        """Return the chosen part of the log in words; empty for all of it."""
         parts = [f"destination {self.destination}"] if self.destination else []
         parts += [f"from {units.moment(units.utc(self.start))}"] if self.start is not None else []
         parts += [f"until {units.moment(units.utc(self.until))}"] if self.until is not None else []
@@ -81,7 +105,15 @@ FLAGS: Mapping[str, str] = {
 
 
 def parse(given: Mapping[str, str | int | None], now_ns: int) -> Options:
-    """What is None was not given."""
+    """Parse the options of a report.
+
+    Args:
+        given: The options; None is an option that was not given.
+        now_ns: The current time, in nanoseconds since the epoch.
+
+    Raises:
+        ConfigError: An option is unknown, has a wrong value, or contradicts another one.
+    """
     known = {each.name for each in fields(Options)}
     values: dict[str, str | int] = {}
     for name, value in given.items():
@@ -99,14 +131,14 @@ def parse(given: Mapping[str, str | int | None], now_ns: int) -> Options:
         elif name == "limit":
             values[name] = _count(text, FLAGS[name])
         elif (name, text) == ("by", "destination"):
-            continue  # as it is without
+            continue  # the default
         else:
             values[name] = text
     options = Options(**values)  # type: ignore[arg-type]
     for first, last in (("start", "until"), ("with_start", "with_until")):
         begin, end = getattr(options, first), getattr(options, last)
         if begin is not None and end is not None and begin >= end:
-            raise ConfigError(f"{FLAGS[first]} lies behind {FLAGS[last]}: expected a time before it")
+            raise ConfigError(f"{FLAGS[first]} must be before {FLAGS[last]}, got a later or equal time")
     if (options.with_start is None) != (options.with_until is None):
         raise ConfigError("--with-from and --with-until go together: expected both, or --with -7d")
     if options.shift is not None and options.with_start is not None:
@@ -115,7 +147,19 @@ def parse(given: Mapping[str, str | int | None], now_ns: int) -> Options:
 
 
 def seconds(text: str, flag: str) -> int:
-    """Seconds from ``1h30m`` or from Spark's words."""
+    """Return a width in seconds.
+
+    Args:
+        text: ``1h30m``, or Spark's notation.
+        flag: The option on the command line, for error messages.
+
+    Raises:
+        ConfigError: The text is not a width above 0.
+
+    Example:
+        >>> seconds("1h30m", "--every"), seconds("5 minutes", "--every")
+        (5400, 300)
+    """
     found = _WORDS.fullmatch(text)
     if found:
         total = int(found[1]) * _UNITS[found[2][0]]

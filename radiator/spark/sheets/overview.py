@@ -1,4 +1,7 @@
-"""The head of a page that joins several sheets: the log in a few figures, from the answers of the sheets below it."""
+"""Build the top section of a page with several sections.
+
+It shows the log in a few numbers, from the answers of the other sections.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from radiator.spark.page import Field, Section, Table, Tile
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, span
 
-TOP = 25  # destinations that are shown at once; the rest unfolds
+TOP = 25  # destinations in the open table; a folded table has all
 
 
 def _fields(options: Options) -> tuple[Field, ...]:
@@ -24,7 +27,12 @@ def _fields(options: Options) -> tuple[Field, ...]:
 
 
 def section(answers: Answers, options: Options) -> Section:
-    """``answers`` has ``totals``, and may have ``integrity``."""
+    """Return the section.
+
+    Args:
+        answers: The answers, with ``totals``, and ``integrity`` if it was queried.
+        options: The options of the report.
+    """
     totals, integrity = answers["totals"], answers.get("integrity")
     if not totals:
         others = answers.get("left_out")
@@ -39,7 +47,7 @@ def section(answers: Answers, options: Options) -> Section:
         Tile(units.count(messages), "message" + "s" * (messages != 1)),
         Tile(units.size(sum(row["bytes"] for row in totals)), "in bodies"),
     ]
-    if integrity is not None:  # of whole partitions, whichever destinations were asked for
+    if integrity is not None:  # counts whole partitions, whatever destinations are chosen
         on_disk = sum(row["on_disk"] for row in integrity)
         partitions = units.many(len(integrity), "partition")
         tiles += [Tile(units.size(on_disk), f"on disk in {partitions}, headers and all")] if on_disk else []

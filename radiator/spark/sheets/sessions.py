@@ -1,4 +1,4 @@
-"""The sheet ``sessions``: how often each key is active, and for how long; a session ends where a gap follows."""
+"""Show how often each key is active, and for how long. A session ends where a gap follows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Sheet, Work
 
 GAP_SECONDS = 1800
-KEYS_MAX = 15  # in the picture
-_EVERY_EVENT = 0.5  # of the messages must have an event time to go by that
+KEYS_MAX = 15  # in the chart
+_EVERY_EVENT = 0.5  # the share of messages with an event time that is needed to use it
 _KEYS = (
     Field("key", "key"),
     Field("sessions", "sessions", "count"),
@@ -34,6 +34,14 @@ _LENGTHS = (
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``sessions``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     options, totals = work.options, work.totals()
     messages, events = (sum(row[name] for row in totals) for name in ("messages", "with_event_time"))
     time = "event_time" if events >= messages * _EVERY_EVENT else "receive_time"
@@ -47,6 +55,12 @@ def run(work: Work) -> Answers:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``sessions`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     lengths, rows, key = answers["session_lengths"], answers["sessions"], options.key or PARTITION_KEY
     if not lengths:
         found = f"No message carries {key}; another header, or a field of JSON bodies ($.name), is named with --key."

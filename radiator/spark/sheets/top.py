@@ -1,4 +1,4 @@
-"""The sheet ``top``: the most frequent values of every tag, keys and how unevenly they share the traffic, senders."""
+"""Show the most frequent values of every tag, keys and how unevenly they share the traffic, and senders."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from radiator.spark.pictures import Picture, bars
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
 
-PANELS_MAX, PANEL_ROWS_MAX = 6, 10  # small charts of tags in one picture, and values in each
+PANELS_MAX, PANEL_ROWS_MAX = 6, 10  # panels of tags in one chart, and values in each
 BARS_MAX = 25
-CHANCE_MAX = 20  # messages: of fewer a share says nothing
-TOLD_MAX = 3  # keys that are told of by name
-HEAVY_MIN = 0.1  # of the messages: less is no heavy hitter
-UNEVEN_MIN = 2.0  # times its even share
+CHANCE_MAX = 20  # messages: with fewer, a share means nothing
+SHOWN_MAX = 3  # keys with a line of their own
+HEAVY_MIN = 0.1  # the minimum share of a heavy key
+UNEVEN_MIN = 2.0  # the minimum multiple of an equal share
 _TAGS = (
     Field("key", "tag"),
     Field("value", "value"),
@@ -54,6 +54,14 @@ _BALANCE = (
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``top``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     options, limit = work.options, work.options.limit
     key, sender = options.key or PARTITION_KEY, options.sender or PRODUCER
     answers: Answers = {
@@ -73,6 +81,12 @@ def run(work: Work) -> Answers:
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``top`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     tags, keys, sent = answers["tags"], answers["keys"], answers["senders"]
     uneven = _uneven(answers["partition_balance"])
     if not (tags or keys or sent or uneven):
@@ -151,9 +165,9 @@ def _of_keys(rows: Rows, skew: Row, options: Options) -> str:
 
 
 def _heavy(keys: Rows, skew: Rows) -> Rows:
-    """Keys with much of the traffic, where there are so many that this is remarkable."""
+    """Return the keys with a large share of the traffic, if there are enough keys for that to be remarkable."""
     many = any(row["values"] > 2 / HEAVY_MIN for row in skew)
-    return [row for row in keys if many and row["share"] >= HEAVY_MIN and row["messages"] >= CHANCE_MAX][:TOLD_MAX]
+    return [row for row in keys if many and row["share"] >= HEAVY_MIN and row["messages"] >= CHANCE_MAX][:SHOWN_MAX]
 
 
 def _uneven(balance: Rows) -> Rows:

@@ -1,6 +1,6 @@
-"""The sheet ``traffic``: messages and bytes per destination over time, by time of arrival and by time of event.
+"""Show messages and bytes per destination over time, by receive time and by event time.
 
-Of very many destinations the busiest stand by name over time, and the rest together: a page does not show more.
+Of very many destinations the busiest have names over time, and the rest is one series.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from radiator.spark.pictures import OTHER, Picture, bars, stacked
 from radiator.spark.sheets.options import Options
 from radiator.spark.sheets.work import ROWS_MAX, Answers, Rows, Sheet, Work, span
 
-NAMED_MAX = 200  # destinations that stand by name over time
+NAMED_MAX = 200  # destinations with a series of their own
 REST = OTHER
-MOST_MIN = 0.25  # of a burst: one that has less is not who made it
+MOST_MIN = 0.25  # the minimum share of a burst for its cause
 BARS_MAX = 12
-TOLD_MAX = 2  # silences of each kind that are told of one by one
+SHOWN_MAX = 2  # silences of each kind with a line of their own
 BURSTS_MAX = 3
-PEAK_MIN = 3.0  # times the usual: less is no burst
-DEVIATIONS_MIN = 6.0  # of a number that chance makes: of 5,000 pieces none is so far above the usual
-BUCKETS_MIN = 5  # pieces of time: of fewer nothing is usual
-ALMOST_ALWAYS, PAUSE_MIN = 0.8, 2  # in this share of the pieces there is a message; so many without are a pause
-STOPPED_MIN, STOPPED_TIMES = 20, 20  # messages, and times the usual time between two: less is no silence
-SILENT_MIN = timedelta(seconds=1)  # of less the page's times do not tell
-LOADED_TIMES = 5  # as long ago as this many times the time that it took: a load that was done, no silence
-FAR_TIMES, NEAR_MIN = 10, timedelta(hours=1)  # times the span of most: what is further away is a stray
-STRAYS_MAX = 0.05  # of the messages: more belong to the picture
+PEAK_MIN = 3.0  # the minimum multiple of the usual rate in a burst
+DEVIATIONS_MIN = 6.0  # above the usual: among 5,000 buckets chance does not reach it
+BUCKETS_MIN = 5  # fewer time buckets have no usual rate
+ALMOST_ALWAYS, PAUSE_MIN = 0.8, 2  # share of buckets with a message; empty buckets in a pause
+STOPPED_MIN, STOPPED_TIMES = 20, 20  # minimum messages, and multiple of the usual interval, for a silence
+SILENT_MIN = timedelta(seconds=1)  # the page shows times in seconds
+LOADED_TIMES = 5  # a destination silent for this multiple of its active time was a finished load
+FAR_TIMES, NEAR_MIN = 10, timedelta(hours=1)  # events further away than this multiple of the usual span are strays
+STRAYS_MAX = 0.05  # the maximum share of strays: more belong into the chart
 _TICK = timedelta(microseconds=1)
-_EVERY_EVENT = 0.5  # of the messages must have an event time for a picture of it
+_EVERY_EVENT = 0.5  # the share of messages with an event time that a chart of it needs
 
 
 def _fields(options: Options) -> tuple[Field, ...]:
@@ -50,6 +50,14 @@ def _fields(options: Options) -> tuple[Field, ...]:
 
 
 def run(work: Work) -> Answers:
+    """Query the log and return the answers of the section ``traffic``.
+
+    Args:
+        work: The part of the log, and the jobs.
+
+    Raises:
+        LostRecords: Records cannot be read, and the report fails on data loss.
+    """
     totals = work.totals()
     answers: Answers = {
         "left_out": work.left_out(),
@@ -67,8 +75,10 @@ def run(work: Work) -> Answers:
 
 
 def _strays(work: Work) -> Rows:
-    """One row if a few events lie so far from all others that nothing could be seen of these: how many are earlier and
-    later, and from when to when the others are."""
+    """Return one row if a few events are so far from all others that a chart would show nothing else.
+
+    The row has the number of earlier and later ones, and the time span of the others.
+    """
     totals = work.totals()
     near = max(span(totals), NEAR_MIN)
     if span(totals, "event") <= FAR_TIMES * near:
@@ -112,6 +122,12 @@ def _over_time(work: Work, clock: str, width: timedelta, within: tuple[datetime,
 
 
 def section(answers: Answers, options: Options) -> Section:
+    """Return the section ``traffic`` of the page.
+
+    Args:
+        answers: The result of ``run``.
+        options: The options of the report.
+    """
     totals, rows = answers["totals"], answers["traffic"]
     if not totals:
         return Section("Traffic", found="No message was found.", nothing=True)
@@ -144,7 +160,7 @@ def section(answers: Answers, options: Options) -> Section:
         "Traffic",
         "When messages came in, and when the things happened that they tell of.",
         found=_found(totals),
-        stands_out=stands_out(rows, totals, options, _graves(answers)),
+        stands_out=stands_out(rows, totals, options, _only_dead_letters(answers)),
         pictures=pictures,
         tables=[
             Table("Messages by time of arrival", _fields(options), rows, rows_max=1000, folded=True),
@@ -195,36 +211,43 @@ def _found(totals: Rows) -> str:
     return f"{units.many(messages, 'message')} {when}, {'all' if len(totals) == 1 else share} of them {most}."
 
 
-def _graves(answers: Answers) -> frozenset[str]:
-    """Destinations that hold dead letters only: it is no news that none comes."""
+def _only_dead_letters(answers: Answers) -> frozenset[str]:
+    """Return the destinations that have only dead letters, whose silence is no finding."""
     dead = {row["destination"]: row["messages"] for row in answers.get("left_out", ()) if row["why"] == DEAD_LETTER}
     return frozenset(row["destination"] for row in answers["totals"] if dead.get(row["destination"]) == row["messages"])
 
 
-def stands_out(rows: Rows, totals: Rows, options: Options, graves: Collection[str] = ()) -> list[str]:
-    """Bursts, and who was silent in the middle or is silent at the end; of ``graves`` nobody expects anything."""
+def stands_out(rows: Rows, totals: Rows, options: Options, only_dead_letters: Collection[str] = ()) -> list[str]:
+    """Return findings: bursts, and destinations that were silent in the middle or are silent at the end.
+
+    Args:
+        rows: The messages per destination and time bucket.
+        totals: The answer of the job ``totals``.
+        options: The options of the report.
+        only_dead_letters: Destinations whose silence is no finding.
+    """
     width, words = options.width(span(totals))
     said = _bursts(rows, words)
     silent = [
         f"{name} was silent from {units.moment(first)} to {units.moment(last)}"
         for name, first, last in _pauses(rows, timedelta(seconds=width))
-        if name not in graves
+        if name not in only_dead_letters
     ]
     end = max(row["last_received"] for row in totals)
     return [
         *said,
         *_brief(silent, "were silent for a while"),
-        *_silent_since([row for row in totals if row["destination"] not in graves], end),
+        *_silent_since([row for row in totals if row["destination"] not in only_dead_letters], end),
     ]
 
 
 def _silent_since(totals: Rows, end: datetime) -> list[str]:
     stopped = [(row, pace) for row in totals for pace in [_stopped(row, end)] if pace]
-    if len(stopped) > TOLD_MAX:
+    if len(stopped) > SHOWN_MAX:
         first = min(row["last_received"] for row, _ in stopped)
         names = [row["destination"] for row, _ in stopped]
-        rest = f"{len(names) - TOLD_MAX:,} more" if len(names) > TOLD_MAX + 1 else names[TOLD_MAX]
-        more = f"{', '.join(names[:TOLD_MAX])} and {rest}"
+        rest = f"{len(names) - SHOWN_MAX:,} more" if len(names) > SHOWN_MAX + 1 else names[SHOWN_MAX]
+        more = f"{', '.join(names[:SHOWN_MAX])} and {rest}"
         return [f"{len(stopped):,} destinations are silent, the first since {units.moment(first)}: {more}"]
     return [
         f"{row['destination']} is silent since {units.moment(row['last_received'])}; it had sent {pace}"
@@ -233,11 +256,11 @@ def _silent_since(totals: Rows, end: datetime) -> list[str]:
 
 
 def _brief(lines: list[str], what: str) -> list[str]:
-    return lines if len(lines) <= TOLD_MAX else [*lines[:TOLD_MAX], f"and {len(lines) - TOLD_MAX:,} more {what}"]
+    return lines if len(lines) <= SHOWN_MAX else [*lines[:SHOWN_MAX], f"and {len(lines) - SHOWN_MAX:,} more {what}"]
 
 
 def _bursts(rows: Rows, width: str) -> list[str]:
-    """The largest of each destination that made one, and the largest that many made together."""
+    """Return the largest burst of each destination with one, and the largest burst of many together."""
     buckets: dict[Any, int] = {}
     largest: dict[Any, dict[str, Any]] = {}
     for row in rows:
@@ -262,7 +285,7 @@ def _bursts(rows: Rows, width: str) -> list[str]:
 
 
 def _pauses(rows: Rows, width: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
-    """The longest time without a message of each that is there almost always."""
+    """Return the longest time without a message of each destination that is almost always active."""
     moments: dict[str, list[datetime]] = {}
     for row in rows:
         moments.setdefault(row["destination"], []).append(row["start"])
@@ -278,7 +301,7 @@ def _pauses(rows: Rows, width: timedelta) -> Iterator[tuple[str, datetime, datet
 
 
 def _stopped(row: dict[str, Any], end: datetime) -> str:
-    """How often it had sent that has stopped long before the end; else nothing."""
+    """Return the number of usual intervals since the last message of a destination that has stopped; else nothing."""
     if row["messages"] < STOPPED_MIN:
         return ""
     every = (row["last_received"] - row["first_received"]) / (row["messages"] - 1)

@@ -1,7 +1,8 @@
-"""What a sheet is, and what it works with.
+"""Define a section of a report, and the queries that it can run.
 
-A sheet has two halves. ``run`` asks Spark and returns answers: lists of plain rows, small enough for this process,
-under names that are the same in ``report.json``. ``section`` makes of answers what people see, and asks nobody:
+A section has two halves. ``run`` queries Spark and returns answers: lists of plain rows, small enough for this process,
+with the names that they have in ``report.json``. ``section`` converts answers to text, tables and charts, and queries
+nothing:
 
     def run(work: Work) -> Answers:
         return {"lateness": work.job("lateness")}
@@ -11,10 +12,8 @@ under names that are the same in ``report.json``. ``section`` makes of answers w
 
     SHEET = Sheet(run, section)
 
-Invariants: all reads of one ``Work`` see the same ends, and the part of the log that the options name; what several
-sheets need (``totals``) is asked once.
-
-Knows: jobs, how to read. Must not know: pages, the command line.
+Invariants: all reads of one ``Work`` see the same ends, and the part of the log that the options choose. Answers that
+several sections need (``totals``) are queried once.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ Rows = list[Row]
 Answers = dict[str, Rows]
 Read = Callable[..., DataFrame]  # read(columns=..., **options of the data source)
 
-ROWS_MAX = 100_000  # of one answer: beyond that it is no summary
-NONE = "(none)"  # of a header that a record does not have
+ROWS_MAX = 100_000  # per answer
+NONE = "(none)"  # the value for records without the header
 
 
 class Again(Enum):
-    """What a sheet makes of messages that were stored before: replayed ones and dead letters."""
+    """How a section treats messages that were stored before: replayed ones and dead letters."""
 
     TIMELESS = "they count, and have no times of the sender"
     OUT = "they do not count"
@@ -56,14 +55,32 @@ class Again(Enum):
 
 @dataclass(frozen=True)
 class Sheet:
+    """A section of a report.
+
+    Attributes:
+        run: Queries the log and returns the answers.
+        section: Converts the answers to a section of the page.
+    """
+
     run: Callable[[Work], Answers]
     section: Callable[[Answers, Options], Section]
 
 
 class Work:
-    """What sheets ask. ``sizes``: bytes on disk by partition; ``absent``: the job of that name, or with ``archived``
-    the one for both, which takes the times of a window. None: no files. ``known``: all destinations that there are,
-    where that can be told."""
+    """The part of the log that a report is about, and the queries of its sections.
+
+    Args:
+        spark: The session.
+        read: Reads the log, with ``columns`` and options of the data source as keyword arguments.
+        options: The options of the report.
+        sizes: The size of each partition on disk, in bytes.
+        absent: The job ``absent``, or with ``archived`` the job ``absent_from_both``; None without files.
+        archived: True if an archive is read too.
+        known: All destinations of the store, or None if they are not known.
+
+    Attributes:
+        notes: Remarks for the readers of the report.
+    """
 
     def __init__(
         self,
@@ -79,23 +96,33 @@ class Work:
         self.spark, self.options, self.sizes = spark, options or Options(), sizes or {}
         self.absent, self.archived, self._known = absent, archived, known
         self.waiting = waiting or []  # cursors whose messages wait, as of the files: ``radiator.spark.waiting``
-        self.notes: list[str] = []  # what the reader of the report must know
+        self.notes: list[str] = []
         self._read = read
         self._totals: Rows | None = None
         self._left_out: Rows | None = None
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """Topics that watch the others. Who names destinations gets what he names."""
+        """The destinations that monitor others and are left out, unless the user names destinations."""
         return () if self.options.destination is not None else (self.options.samples, WINDOWS)
 
     def never_held(self, destination: str) -> bool:
-        """False where it is not known."""
+        """Return True if the store certainly has no record of a destination.
+
+        Args:
+            destination: The destination.
+        """
         return self._known is not None and destination not in self._known
 
     def frame(self, *columns: str, again: Again = Again.TIMELESS, **selection: Any) -> DataFrame:
-        """The part of the log that was asked for, with these columns only. ``selection`` overrides it by options of the
-        data source; None there means all, of ``destination`` those of operations too."""
+        """Return the chosen part of the log with the given columns.
+
+        Args:
+            *columns: The columns.
+            again: How to treat messages that were stored before.
+            **selection: Options of the data source that replace those of the report; None selects all. With a
+                ``destination``, operations are not left out.
+        """
         needed, by = set(columns), self.options.by if "destination" in columns else None
         operations = () if "destination" in selection else self.operations
         old_times = self._again(again, columns, selection)
@@ -123,7 +150,10 @@ class Work:
         return {name: value for name, value in {**asked, **selection}.items() if value is not None}
 
     def _again(self, again: Again, columns: tuple[str, ...], selection: Mapping[str, Any]) -> bool:
-        """Whether times of the first sending have to be kept from the sheet. Headers are dear: only where some are."""
+        """Return True if the sender's times of messages that were stored before must be removed.
+
+        That needs the column headers, which is expensive, so it is done only if there are such messages.
+        """
         if again is Again.AS_IT_IS or not {*columns} & {*SENDER_TIMES}:
             return False
         return bool(selection) or any(row["why"] != OPERATIONS for row in self.left_out())
@@ -131,18 +161,31 @@ class Work:
     def job(
         self, name: str, *, selection: Mapping[str, Any] | None = None, again: Again = Again.TIMELESS, **arguments: Any
     ) -> Rows:
-        """The answer of a job over that part."""
+        """Return the answer of a job.
+
+        Args:
+            name: A key of JOBS.
+            selection: Options of the data source that replace those of the report.
+            again: How to treat messages that were stored before.
+            **arguments: The arguments of the job.
+        """
         job = JOBS[name]
         return self.rows(job.run(self.frame(*job.columns, again=again, **(selection or {})), **arguments), name)
 
     def rows(self, df: DataFrame, name: str) -> Rows:
+        """Collect a DataFrame, up to ROWS_MAX rows; add a note if it has more.
+
+        Args:
+            df: The DataFrame.
+            name: The name of the answer, for the note.
+        """
         found = collect(df.limit(ROWS_MAX + 1))
         if len(found) > ROWS_MAX:
             self.notes.append(f"{name} has more than {ROWS_MAX:,} rows: the others are in no figure and no picture.")
         return found[:ROWS_MAX]
 
     def left_out(self) -> Rows:
-        """The job ``left_out`` over what was asked for, destinations under their own names."""
+        """Return the answer of the job ``left_out`` for the chosen part, by destination."""
         if self._left_out is None:
             job = JOBS["left_out"]
             df = self._read(columns=job.columns, **self._asked({}))
@@ -150,7 +193,7 @@ class Work:
         return self._left_out
 
     def totals(self) -> Rows:
-        """The job ``totals``, with the share of each."""
+        """Return the answer of the job ``totals``, with the share of each destination."""
         if self._totals is None:
             found = self.job("totals")
             messages = sum(row["messages"] for row in found) or 1
@@ -159,7 +202,12 @@ class Work:
 
 
 def span(totals: Rows, clock: str = "received") -> timedelta:
-    """From the first to the last moment in an answer of ``totals``; ``clock`` is "received" or "event"."""
+    """Return the time from the first to the last record.
+
+    Args:
+        totals: The answer of the job ``totals``.
+        clock: ``received`` or ``event``.
+    """
     starts = [row[f"first_{clock}"] for row in totals if row[f"first_{clock}"] is not None]
     ends = [row[f"last_{clock}"] for row in totals if row[f"last_{clock}"] is not None]
     return max(ends) - min(starts) if starts else timedelta(0)

@@ -1,12 +1,9 @@
-"""Where the axis of bars over time is cut, so that a burst does not flatten all the rest to a line.
+"""Choose where to cut the axis of a bar chart over time, so that a burst does not flatten the other bars.
 
     find([(0, 5), (1, 6), (2, 2004), (3, 4), (4, 6)])     # Cut(top=6, groups=[[2]])
 
-A cut is made only where it shows more than it hides: little is cut, it is far higher than the rest, and each group of
-bars that are cut has room for its figure. Else, and where nothing is far above the usual, there is none: a day that is
-ten times as busy as its night is no burst.
-
-Knows: numbers. Must not know: matplotlib.
+The axis is cut only if that shows more than it hides: few bars are cut, they are far higher than the rest, and each
+group of cut bars has room for its number. A day with ten times the traffic of its night is not a burst.
 """
 
 from __future__ import annotations
@@ -16,21 +13,32 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-BARS_MIN = 5  # of fewer nothing is usual
-USUAL_MAX = 2.0  # times the median: up to there everything is usual, and left whole
-WORTH_MIN = 5.0  # times the highest that is left whole: a peak below is seen beside it
-SHARE_MAX = 0.25  # of the bars may be cut
-GROUPS_MAX = 4  # figures above the picture
-NEAR_SHARE = 0.1  # of its width: bars that are nearer share one figure
+BARS_MIN = 5  # fewer bars have no usual value
+USUAL_MAX = 2.0  # values up to this multiple of the median are usual and not cut
+WORTH_MIN = 5.0  # a peak below this multiple of the highest uncut bar is left as it is
+SHARE_MAX = 0.25  # the maximum share of cut bars
+GROUPS_MAX = 4  # the maximum number of numbers above the chart
+NEAR_SHARE = 0.1  # bars closer than this share of the width have one number
 
 
 class Cut(NamedTuple):
-    top: float  # the highest that is left whole
-    groups: list[list[int]]  # indexes of what is higher, those that share a figure together
+    """A cut axis.
+
+    Attributes:
+        top: The highest value that is not cut.
+        groups: The indexes of the cut bars; bars of a group share one number.
+    """
+
+    top: float
+    groups: list[list[int]]
 
 
 def find(bars: Sequence[tuple[int, float]]) -> Cut | None:
-    """``bars`` are places, which rise, and values. None if the axis is best left as it is."""
+    """Return where to cut the axis, or None if it should not be cut.
+
+    Args:
+        bars: The position and the value of each bar, sorted by position.
+    """
     if len(bars) < BARS_MIN:
         return None
     values = [value for _, value in bars]

@@ -1,12 +1,11 @@
-"""One scan for all sheets of a report: of a small store what they read is kept for as long as the report is made.
+"""Cache one scan of a small store for all sections of a report.
 
-A report asks some thirty questions. To plan a read and to start its tasks takes longer than a small log takes to be
-read, so there all columns but the bodies are read once and Spark keeps them, in memory or else on its disk. A large
-store is read anew for each question, only the columns that it needs: less than what would have to be kept.
+A report runs about thirty queries. For a small log, planning a read and starting its tasks takes longer than the read.
+So all columns except the bodies are read once, and Spark caches them in memory or on disk. A large store is read again
+for each query, with only the columns that the query needs, because that is less data than a cache would store.
 
-Knows: how to read. Must not know: sheets, what is asked.
-Invariant: a window of time is cut from what is kept only if all of the log was wanted before, so what lies outside of a
-window and is damaged fails no report on that window.
+Invariant: a time window is cut from the cache only if the whole log was read before. So damage outside of a window does
+not fail a report on that window.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from pyspark.sql import functions as F
 from radiator.limits import MIB
 from radiator.spark.schema import SCHEMA
 
-KEPT_MAX_BYTES = 64 * MIB  # of log: a second's work for one core
+CACHED_MAX_BYTES = 64 * MIB  # of the log: one second of work for one core
 BODY = "body"
-SETTINGS = {  # of a session for a small store: many short queries, so what starts quickly is what counts
+SETTINGS = {  # for a small store: many short queries, so the start of each query dominates
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",  # a job for each stage of each query
     "spark.sql.codegen.wholeStage": "false",
@@ -34,16 +33,27 @@ COLUMNS = tuple(name for name in SCHEMA.names if name != BODY)
 TIMES = frozenset({"start_time", "end_time"})
 
 
-class Kept:
-    """``read(columns=..., **options)``, as the reader that it was made from. ``forget`` when the report is made."""
+class CachedScan:
+    """A reader that caches the scan of a small store. Call ``clear`` when the report is complete.
+
+    Args:
+        reader: The function that reads the store, with ``columns`` and options as keyword arguments.
+        size_bytes: The size of the store in bytes. A store above CACHED_MAX_BYTES is not cached.
+    """
 
     def __init__(self, reader: Callable[..., DataFrame], size_bytes: int) -> None:
-        self._reader, self._keeps = reader, size_bytes <= KEPT_MAX_BYTES
+        self._reader, self._caches = reader, size_bytes <= CACHED_MAX_BYTES
         self._frames: dict[frozenset[tuple[str, Any]], DataFrame] = {}
 
     def __call__(self, columns: Iterable[str], **asked: Any) -> DataFrame:
+        """Return the store as a DataFrame, from the cached scan if possible.
+
+        Args:
+            columns: The columns to read.
+            **asked: Options of the data source.
+        """
         wanted = list(columns)
-        if not self._keeps or BODY in wanted:
+        if not self._caches or BODY in wanted:
             return self._reader(columns=wanted, **asked)
         start, end = asked.get("start_time"), asked.get("end_time")
         whole = self._frames.get(_key({name: value for name, value in asked.items() if name not in TIMES}))
@@ -56,7 +66,8 @@ class Kept:
             self._frames[_key(asked)] = frame.persist(StorageLevel.MEMORY_AND_DISK)
         return self._frames[_key(asked)].select(*wanted)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
+        """Drop the cached scans."""
         for frame in self._frames.values():
             with contextlib.suppress(Exception):  # Java may have ended
                 frame.unpersist()

@@ -1,7 +1,6 @@
-"""What pictures share: panels side by side, axes whose numbers people read, names that leave room for the picture.
-Where marks stand is decided in ``marks``, how names are cut in ``labels``.
+"""Draw the parts that charts share: panels side by side, axes with readable numbers, shortened names.
 
-Knows: matplotlib's axes. Must not know: which kinds of picture there are.
+``ticks`` chooses the ticks, ``labels`` shortens names. Uses matplotlib's axes.
 """
 
 from __future__ import annotations
@@ -20,25 +19,32 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from radiator.spark import labels, marks
+from radiator.spark import labels, ticks
 
 if TYPE_CHECKING:
     from radiator.spark.pictures import Theme
 
 AROUND_DAYS = 0.5 / 24
-NARROW = 4.0  # times as large as the smallest is the largest value of a logarithmic axis, at least
-VALUES_MAX, MAGNITUDES_MAX, MOMENTS_MAX = 5, 8, 8  # marks of an axis of values, of a logarithmic one, of one of time
-BREAK_TIMES = 3  # times the usual between two points of a line over time: it is interrupted
-ROW_LETTERS, PANEL_LETTERS, LEGEND_LETTERS = 34, 22, 30  # of names: of rows, of rows in one of several panels
-ABOVE_LETTERS, PATCH_LETTERS = 72, 3  # beside the title; a patch of colour is as wide as
-WIDTH_INCHES = 9.6  # of a picture
-LETTER_INCHES, HEADING_INCHES, HEADING_MIN = 0.076, 0.092, 8  # of a letter beside and above a panel, on average
-ROWS_MIN = 3  # so many rows there is always room for: fewer bars would be blocks
+NARROW = 4.0  # the minimum ratio of the ends of a logarithmic axis
+VALUES_MAX, MAGNITUDES_MAX, MOMENTS_MAX = 5, 8, 8  # ticks of a linear, a logarithmic and a time axis
+BREAK_TIMES = 3  # a line over time is interrupted at a step above this multiple of the usual one
+ROW_LETTERS, PANEL_LETTERS, LEGEND_LETTERS = 34, 22, 30  # name lengths: of rows, of rows in panels, in the legend
+ABOVE_LETTERS, PATCH_LETTERS = 72, 3  # the width beside the title, and of a colour patch, in letters
+WIDTH_INCHES = 9.6  # of a chart
+LETTER_INCHES, HEADING_INCHES, HEADING_MIN = 0.076, 0.092, 8  # average letter widths beside and above a panel
+ROWS_MIN = 3  # the minimum number of rows to make room for: fewer bars would be very thick
 Rows = Sequence[Mapping[str, Any]]
 Panels = list[tuple[str, Rows]]
 
 
 def panelled(rows: Rows, panel: str | None, limit: int) -> Panels:
+    """Return the rows of each panel, with its heading.
+
+    Args:
+        rows: The rows.
+        panel: The field whose values are the panels; None makes one panel without a heading.
+        limit: The maximum number of rows per panel.
+    """
     if panel is None:
         return [("", rows[:limit])]
     groups: dict[str, list[Mapping[str, Any]]] = {}
@@ -48,10 +54,24 @@ def panelled(rows: Rows, panel: str | None, limit: int) -> Panels:
 
 
 def panel_columns(groups: Panels) -> int:
+    """Return the number of panels side by side.
+
+    Args:
+        groups: The panels.
+    """
     return 1 if len(groups) == 1 else min(len(groups), 3)
 
 
 def panel_axes(figure: Figure, groups: Panels) -> Sequence[Axes]:
+    """Create the axes of all panels.
+
+    Args:
+        figure: The figure.
+        groups: The panels.
+
+    Returns:
+        The axes; those after the last panel are hidden.
+    """
     across = panel_columns(groups)
     down = -(-len(groups) // across)
     heights = [_places(groups[i * across : (i + 1) * across]) + 1.6 for i in range(down)]
@@ -67,6 +87,12 @@ def _places(beside: Panels) -> int:
 
 
 def panel_height(groups: Panels, per_row: float) -> float:
+    """Return the height of a figure with panels, in inches.
+
+    Args:
+        groups: The panels.
+        per_row: The height of one row, in inches.
+    """
     across = panel_columns(groups)
     tallest = [_places(groups[i : i + across]) for i in range(0, len(groups), across)]
     return min(max(sum(1.0 + per_row * rows for rows in tallest) + 0.75, 2.4), 14.0)
@@ -75,7 +101,16 @@ def panel_height(groups: Panels, per_row: float) -> float:
 def rows_axis(
     axes: Axes, group: Rows, label: str, length: int = ROW_LETTERS, shown: bool = True, places: int | None = None
 ) -> None:
-    """``places``: for so many rows there is room, so that bars are as thick as those beside them."""
+    """Label the rows of a panel.
+
+    Args:
+        axes: The axes.
+        group: The rows.
+        label: The field with the names.
+        length: The maximum length of a name, in letters.
+        shown: False to leave the names out.
+        places: The number of rows to make room for, so that bars are as thick as in the panels beside.
+    """
     axes.set_yticks(
         range(len(group)), labels.cut([row[label] for row in group], length) if shown else [""] * len(group)
     )
@@ -83,25 +118,47 @@ def rows_axis(
 
 
 def drawable(value: float | None, log: bool) -> bool:
+    """Return True if a value can be shown.
+
+    Args:
+        value: The value, or None.
+        log: True for a logarithmic axis, which has no place for 0 and less.
+    """
     return value is not None and (value > 0 or not log)
 
 
 def range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
+    """Set the ticks of a horizontal axis of values.
+
+    Args:
+        axes: The axes.
+        unit: A key of ``units.FORMATS``.
+        log: True for a logarithmic axis.
+        ticks_max: The approximate maximum number of ticks.
+    """
     low, high = axes.get_xlim()
-    if log and high < NARROW * low:  # all about the same: a range around them in which round numbers lie
+    if log and high < NARROW * low:  # all values are similar: widen the axis so that it contains round numbers
         middle = (low * high) ** 0.5
         low, high = axes.set_xlim(middle / NARROW, middle * NARROW)
-    _mark(axes.xaxis, (marks.logarithmic if log else marks.linear)(low, high, unit, ticks_max))
+    _set_ticks(axes.xaxis, (ticks.logarithmic if log else ticks.linear)(low, high, unit, ticks_max))
 
 
-def _mark(axis: Axis, found: Sequence[marks.Mark]) -> None:
-    axis.set_major_locator(FixedLocator([mark.value for mark in found]))
-    axis.set_major_formatter(FixedFormatter([mark.text for mark in found]))
+def _set_ticks(axis: Axis, found: Sequence[ticks.Tick]) -> None:
+    axis.set_major_locator(FixedLocator([tick.value for tick in found]))
+    axis.set_major_formatter(FixedFormatter([tick.text for tick in found]))
     axis.set_minor_locator(NullLocator())
 
 
 def heading(axes: Axes, text: str, theme: Theme, across: int, beside: float) -> None:
-    """Of one of so many panels ``across``. ``beside``: how wide the names on its left are."""
+    """Write the heading of a panel.
+
+    Args:
+        axes: The axes.
+        text: The heading.
+        theme: The colours.
+        across: The number of panels side by side.
+        beside: The width of the names at the left, in letters.
+    """
     if text:
         width = WIDTH_INCHES / across - beside * LETTER_INCHES
         (shown,) = labels.cut([text], max(HEADING_MIN, int(width / HEADING_INCHES) - 2))
@@ -109,18 +166,31 @@ def heading(axes: Axes, text: str, theme: Theme, across: int, beside: float) -> 
 
 
 def value_axis(axes: Axes, unit: str, label: str, top: float | None = None, log: bool = False) -> None:
+    """Set up a vertical axis of values.
+
+    Args:
+        axes: The axes.
+        unit: A key of ``units.FORMATS``.
+        label: The label.
+        top: The end of the axis; None is the largest value.
+        log: True for a logarithmic axis.
+    """
     axes.grid(axis="y")
     low, high = axes.get_ylim() if top is None else (0.0, top)
     if not log:
         axes.set_ylim(min(0.0, low), high if high > 0 else 1.0)
-    find, at_most = (marks.logarithmic, MAGNITUDES_MAX) if log else (marks.linear, VALUES_MAX)
-    _mark(axes.yaxis, find(*axes.get_ylim(), unit, at_most))
+    find, at_most = (ticks.logarithmic, MAGNITUDES_MAX) if log else (ticks.linear, VALUES_MAX)
+    _set_ticks(axes.yaxis, find(*axes.get_ylim(), unit, at_most))
     axes.set_ylabel(label)
 
 
 def broken(moments: Sequence[datetime], values: Sequence[float]) -> tuple[list[datetime], list[float]]:
-    """The same, with a value that is none where much more time than usual lies between two: nothing is known of it, so
-    no line leads through it."""
+    """Return points of a line with NaN where the line must be interrupted: where the time step is far above the usual.
+
+    Args:
+        moments: The times, sorted.
+        values: The values.
+    """
     found: tuple[list[datetime], list[float]] = ([], [])
     steps = [later - earlier for earlier, later in pairwise(moments)]
     usual = sorted(steps)[len(steps) // 2] if steps else timedelta(0)
@@ -134,14 +204,24 @@ def broken(moments: Sequence[datetime], values: Sequence[float]) -> tuple[list[d
 
 
 def lonely(values: Sequence[float]) -> bool:
-    """Whether one of them has none beside it, so that no line would show it."""
+    """Return True if a value has no neighbour, so that no line would show it.
+
+    Args:
+        values: The values, with NaN for gaps.
+    """
     beside = [math.nan, *values, math.nan]
     pairs = zip(beside, beside[1:], beside[2:], strict=False)
     return any(math.isnan(one) and not math.isnan(it) and math.isnan(other) for one, it, other in pairs)
 
 
 def bars_cut(axes: Axes, sides: Sequence[tuple[float, float]], theme: Theme) -> None:
-    """A slanting line of paper through each of these bars, which go on above the axis."""
+    """Draw a slanting cut through bars that continue above the axis.
+
+    Args:
+        axes: The axes.
+        sides: The left and the right side of each bar.
+        theme: The colours.
+    """
     low, high = axes.get_ylim()
     for left, right in sides:
         up = [low + share * (high - low) for share in (0.87, 0.9, 0.92, 0.89)]
@@ -149,6 +229,13 @@ def bars_cut(axes: Axes, sides: Sequence[tuple[float, float]], theme: Theme) -> 
 
 
 def figure_above(axes: Axes, place: float, text: str) -> None:
+    """Write a text above the axes.
+
+    Args:
+        axes: The axes.
+        place: The horizontal position.
+        text: The text.
+    """
     left, right = axes.get_xlim()
     share = (place - left) / (right - left)
     side = "left" if share < 0.05 else "right" if share > 0.95 else "center"
@@ -157,31 +244,46 @@ def figure_above(axes: Axes, place: float, text: str) -> None:
 
 
 def time_axis(axes: Axes, least_days: float = 0.0) -> None:
-    """Of a span of ``least_days`` at least, so that what is there a moment only is no block."""
+    """Set up a horizontal axis of times.
+
+    Args:
+        axes: The axes.
+        least_days: The minimum width of the axis, so that a single bar does not fill it.
+    """
     axes.margins(x=0.01)
     low, high = axes.dataLim.intervalx
-    if low == high:  # one moment: matplotlib would show the years around it
+    if low == high:  # a single time: matplotlib would show the years around it
         axes.set_xlim(low - AROUND_DAYS, high + AROUND_DAYS)
     low, high = axes.get_xlim()
     if high - low < least_days:
         axes.set_xlim((low + high - least_days) / 2, (low + high + least_days) / 2)
     start, until = (mdates.num2date(number, UTC) for number in axes.get_xlim())
-    found = marks.calendar(start, until, MOMENTS_MAX)
-    below = any("\n" in mark.text for mark in found)  # then all have two lines: else they stand at two heights
-    texts = [mark.text if not below or "\n" in mark.text else f"{mark.text}\n" for mark in found]
-    places = [float(mdates.date2num(mark.value)) for mark in found]
-    _mark(axes.xaxis, list(map(marks.Mark, places, texts)))
+    found = ticks.calendar(start, until, MOMENTS_MAX)
+    below = any("\n" in tick.text for tick in found)  # then all get two lines, so that they have the same height
+    texts = [tick.text if not below or "\n" in tick.text else f"{tick.text}\n" for tick in found]
+    places = [float(mdates.date2num(tick.value)) for tick in found]
+    _set_ticks(axes.xaxis, list(map(ticks.Tick, places, texts)))
 
 
 def above(names: Sequence[str]) -> list[str]:
-    """As they have room there, beside the title."""
+    """Return names for the legend beside the title, shortened if necessary.
+
+    Args:
+        names: The names.
+    """
     whole = labels.cut(names, LEGEND_LETTERS)
     fits = sum(len(name) + PATCH_LETTERS for name in whole) <= ABOVE_LETTERS
     return whole if fits else labels.cut(names, max(HEADING_MIN, ABOVE_LETTERS // len(names) - PATCH_LETTERS))
 
 
 def legend_above(figure: Figure, theme: Theme, handles: Sequence[Patch]) -> None:
-    """On the right of the title."""
+    """Draw a legend at the right of the title.
+
+    Args:
+        figure: The figure.
+        theme: The colours.
+        handles: The entries.
+    """
     figure.legend(
         handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / figure.get_figheight()),
         ncols=len(handles), labelcolor=theme.quiet, handlelength=0.9, handleheight=0.9, columnspacing=0.9, fontsize=9.5,
@@ -189,6 +291,13 @@ def legend_above(figure: Figure, theme: Theme, handles: Sequence[Patch]) -> None
 
 
 def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:
+    """Draw a legend at the right of the axes.
+
+    Args:
+        axes: The axes.
+        theme: The colours.
+        keys: The names of the entries.
+    """
     axes.legend(
         labels.cut(keys, LEGEND_LETTERS), loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
         handlelength=0.9, handleheight=0.9, fontsize=9, borderaxespad=0.2,
@@ -196,7 +305,14 @@ def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:
 
 
 def fit(figure: Figure, line: Text, text: str, letters: int) -> None:
-    """``text`` as long as the picture is wide: ``letters`` are what mostly has room, and letters differ in width."""
+    """Set a text, shortened to the width of the figure.
+
+    Args:
+        figure: The figure.
+        line: The text object.
+        text: The text.
+        letters: The length to start with; it is reduced until the text fits, because letters differ in width.
+    """
     line.set_text(labels.shortened(text, letters))
     while line.get_window_extent().x1 > figure.bbox.x1 and letters > 1:
         letters -= 1

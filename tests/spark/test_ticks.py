@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from radiator.spark.marks import DAY_MS, YEAR_MS, Mark, calendar, linear, logarithmic
+from radiator.spark.ticks import DAY_MS, YEAR_MS, Tick, calendar, linear, logarithmic
 
 UNITS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6, "d": DAY_MS, "y": YEAR_MS}
 STEPS = {
@@ -28,56 +28,56 @@ def _ranges(count: int, low: float, high: float) -> list[tuple[float, float, int
     ]
 
 
-def _hold(marks: list[Mark], low: float, high: float, at_most: int, fewest: int = 2) -> None:
-    values = [mark.value for mark in marks]
+def _hold(ticks: list[Tick], low: float, high: float, at_most: int, fewest: int = 2) -> None:
+    values = [tick.value for tick in ticks]
     assert values == sorted(values) and all(low <= value <= high for value in values)
-    assert len({mark.text for mark in marks}) == len(marks)
-    assert fewest <= len(marks) <= at_most + 1
+    assert len({tick.text for tick in ticks}) == len(ticks)
+    assert fewest <= len(ticks) <= at_most + 1
 
 
 def test_linear_durations_are_whole_numbers_of_one_unit_in_round_steps() -> None:
     for _, high, at_most in _ranges(3000, -3, 10):
-        marks = linear(0.0, high, "duration", at_most)
-        _hold(marks, 0.0, high, at_most)
-        assert marks[0].text == "0"
-        told = [re.fullmatch(r"([\d,]+) (\S+)", mark.text) for mark in marks[1:]]
+        ticks = linear(0.0, high, "duration", at_most)
+        _hold(ticks, 0.0, high, at_most)
+        assert ticks[0].text == "0"
+        told = [re.fullmatch(r"([\d,]+) (\S+)", tick.text) for tick in ticks[1:]]
         names = {match[2] for match in told if match}
-        assert all(told) and len(names) == 1, marks
+        assert all(told) and len(names) == 1, ticks
         numbers = [int(match[1].replace(",", "")) for match in told if match]
         assert numbers[0] in STEPS[names.pop()] and numbers == [numbers[0] * n for n in range(1, len(numbers) + 1)]
 
 
 def test_logarithmic_durations_are_whole_numbers_of_their_unit() -> None:
     for low, high, at_most in _ranges(3000, -3, 9):
-        marks = logarithmic(low, high, "duration", at_most)
-        _hold(marks, low, high, at_most, fewest=2 if high / low > 3 else 0)
-        for mark in marks:
-            number, _, name = mark.text.partition(" ")
-            assert float(number.replace(",", "")) <= 2000 or name == "y", marks
+        ticks = logarithmic(low, high, "duration", at_most)
+        _hold(ticks, low, high, at_most, fewest=2 if high / low > 3 else 0)
+        for tick in ticks:
+            number, _, name = tick.text.partition(" ")
+            assert float(number.replace(",", "")) <= 2000 or name == "y", ticks
             if high / low > 10:  # of less there may be no two numbers of the ladders
-                assert re.fullmatch(r"[\d,]+", number) and number.rstrip("0") in {*"1235", "6", "7", "12"}, marks
-            assert float(number.replace(",", "")) * UNITS[name] == pytest.approx(mark.value, rel=0.01)
+                assert re.fullmatch(r"[\d,]+", number) and number.rstrip("0") in {*"1235", "6", "7", "12"}, ticks
+            assert float(number.replace(",", "")) * UNITS[name] == pytest.approx(tick.value, rel=0.01)
 
 
 def test_a_mark_of_nanoseconds_is_not_written_as_nothing() -> None:
-    assert [mark.text for mark in logarithmic(1e-6, 1e-3, "duration", 4)] == ["1 ns", "10 ns", "100 ns", "1 µs"]
+    assert [tick.text for tick in logarithmic(1e-6, 1e-3, "duration", 4)] == ["1 ns", "10 ns", "100 ns", "1 µs"]
 
 
 @pytest.mark.parametrize("unit", ["count", "short"])
 def test_what_counts_things_has_no_marks_between_numbers_and_no_halves(unit: str) -> None:
     for _, high, at_most in _ranges(3000, 0, 9):
-        marks = linear(0.0, high, unit, at_most)
-        _hold(marks, 0.0, high, at_most)
-        assert all(mark.value == round(mark.value) for mark in marks)
-        digits = [mark.text.split(" ")[0].replace(",", "") for mark in marks]
-        assert not any(text.endswith((".5", ".25", ".75")) and marks[1].text != text for text in digits[:2]), marks
+        ticks = linear(0.0, high, unit, at_most)
+        _hold(ticks, 0.0, high, at_most)
+        assert all(tick.value == round(tick.value) for tick in ticks)
+        digits = [tick.text.split(" ")[0].replace(",", "") for tick in ticks]
+        assert not any(text.endswith((".5", ".25", ".75")) and ticks[1].text != text for text in digits[:2]), ticks
 
 
 def test_sizes_stand_at_powers_of_two() -> None:
     for _, high, at_most in _ranges(1000, 1, 12):
-        marks = linear(0.0, high, "size", at_most)
-        _hold(marks, 0.0, high, at_most)
-        assert float(marks[1].value).hex().startswith("0x1.0000000000000p")
+        ticks = linear(0.0, high, "size", at_most)
+        _hold(ticks, 0.0, high, at_most)
+        assert float(ticks[1].value).hex().startswith("0x1.0000000000000p")
 
 
 def test_moments_are_round_and_say_their_day() -> None:
@@ -86,15 +86,15 @@ def test_moments_are_round_and_say_their_day() -> None:
         start = START + timedelta(seconds=chance.uniform(0, 1e8))
         span, at_most = timedelta(seconds=10 ** chance.uniform(0.8, 9.3)), chance.randint(4, 9)
         until = start + span
-        marks = calendar(start, until, at_most)
-        assert 1 <= len(marks) <= at_most + 1, (start, span, marks)
-        assert all(start <= mark.value <= until for mark in marks)
-        if ":" in marks[0].text:
-            assert marks[0].text.endswith(f"\n{marks[0].value:%Y-%m-%d}")
-            days = [mark.value.date() for mark in marks]
-            assert sum("\n" in mark.text for mark in marks) == len({*days})
-        for mark in marks:
-            assert mark.value.microsecond == 0
+        ticks = calendar(start, until, at_most)
+        assert 1 <= len(ticks) <= at_most + 1, (start, span, ticks)
+        assert all(start <= tick.value <= until for tick in ticks)
+        if ":" in ticks[0].text:
+            assert ticks[0].text.endswith(f"\n{ticks[0].value:%Y-%m-%d}")
+            days = [tick.value.date() for tick in ticks]
+            assert sum("\n" in tick.text for tick in ticks) == len({*days})
+        for tick in ticks:
+            assert tick.value.microsecond == 0
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_moments_are_round_and_say_their_day() -> None:
     ],
 )
 def test_an_axis_of_time(span: timedelta, texts: list[str]) -> None:
-    assert [mark.text for mark in calendar(START, START + span, 8)] == texts
+    assert [tick.text for tick in calendar(START, START + span, 8)] == texts
 
 
 def test_hours_have_no_halves() -> None:
-    assert [mark.text for mark in linear(0.0, 1.6 * 3.6e6, "duration", 5)] == [
+    assert [tick.text for tick in linear(0.0, 1.6 * 3.6e6, "duration", 5)] == [
         "0", "20 min", "40 min", "60 min", "80 min",
     ]  # fmt: skip
-    assert [mark.text for mark in linear(0.0, 15 * 3.6e6, "duration", 5)] == ["0", "3 h", "6 h", "9 h", "12 h", "15 h"]
-    assert [mark.text for mark in logarithmic(2.0, 5e6, "duration", 8)] == [
+    assert [tick.text for tick in linear(0.0, 15 * 3.6e6, "duration", 5)] == ["0", "3 h", "6 h", "9 h", "12 h", "15 h"]
+    assert [tick.text for tick in logarithmic(2.0, 5e6, "duration", 8)] == [
         "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h",
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from radiator.columns import scan
 from radiator.columns.batches import Bytes
-from radiator.columns.joint import small_batches
+from radiator.columns.joint_crc import small_batches
 from radiator.columns.scan import Loss
 from radiator.storage.format import MAGIC, UnknownVersion
 from tests.columns.segments import Placed, encode, read_rows, whole, write_segment

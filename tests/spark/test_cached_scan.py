@@ -10,7 +10,7 @@ import pytest
 
 from radiator.columns.options import ReadOptions
 from radiator.columns.warn import warn
-from radiator.spark.kept import COLUMNS, KEPT_MAX_BYTES, Kept
+from radiator.spark.cached_scan import CACHED_MAX_BYTES, COLUMNS, CachedScan
 from radiator.spark.report import make_report
 from radiator.spark.session import read
 from tests.spark.stores import MS, START_NS, Writer, numbered
@@ -30,43 +30,43 @@ class Reader:
         return read(self.spark, self.path, columns=columns, **asked)
 
 
-def kept_now(spark: Any) -> set[int]:
+def cached_now(spark: Any) -> set[int]:
     """What Spark keeps, of whatever test."""
     return set(spark.sparkContext._jsc.getPersistentRDDs())
 
 
 def test_a_small_store_is_read_once_and_a_window_is_cut_from_it(spark: Any, writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 100))
-    reader, before = Reader(spark, writer.root), kept_now(spark)
-    kept = Kept(reader, 1000)
-    assert kept(["offset"]).count() == 100
-    assert kept_now(spark) - before
-    window = kept(["offset"], start_time=START_NS + 10 * MS, end_time=START_NS + 20 * MS)
+    reader, before = Reader(spark, writer.root), cached_now(spark)
+    cached = CachedScan(reader, 1000)
+    assert cached(["offset"]).count() == 100
+    assert cached_now(spark) - before
+    window = cached(["offset"], start_time=START_NS + 10 * MS, end_time=START_NS + 20 * MS)
     assert sorted(row.offset for row in window.collect()) == list(range(10, 20))
     assert window.columns == ["offset"] and reader.columns == [COLUMNS]
-    assert kept(["body"]).count() == 100 and reader.columns == [COLUMNS, ("body",)]  # bodies are not kept
-    kept.forget()
-    assert not kept_now(spark) - before
+    assert cached(["body"]).count() == 100 and reader.columns == [COLUMNS, ("body",)]  # bodies are not cached
+    cached.clear()
+    assert not cached_now(spark) - before
 
 
 def test_a_window_that_is_asked_for_first_is_all_that_is_read(spark: Any, writer: Writer) -> None:
     """What lies outside of it may be damaged, and is nothing to the report."""
     writer.write("p", numbered("/topic/a", 100), per_batch=10)
     reader = Reader(spark, writer.root)
-    kept, window = Kept(reader, 1000), {"start_time": START_NS + 30 * MS}
-    assert [kept([column], **window).count() for column in ("offset", "size")] == [70, 70]
+    cached, window = CachedScan(reader, 1000), {"start_time": START_NS + 30 * MS}
+    assert [cached([column], **window).count() for column in ("offset", "size")] == [70, 70]
     assert reader.asked == [window]
-    assert kept(["offset"]).count() == 100
-    assert kept(["offset"], end_time=START_NS + 30 * MS).count() == 30 and reader.asked == [window, {}]
-    kept.forget()
+    assert cached(["offset"]).count() == 100
+    assert cached(["offset"], end_time=START_NS + 30 * MS).count() == 30 and reader.asked == [window, {}]
+    cached.clear()
 
 
 def test_a_large_store_is_read_for_each_question_by_its_columns(spark: Any, writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 10))
     reader = Reader(spark, writer.root)
-    kept = Kept(reader, KEPT_MAX_BYTES + 1)
+    cached = CachedScan(reader, CACHED_MAX_BYTES + 1)
     for columns in (["offset"], ["size"], ["offset"]):
-        assert kept(columns).count() == 10
+        assert cached(columns).count() == 10
     assert reader.columns == [("offset",), ("size",), ("offset",)]
 
 
@@ -89,7 +89,7 @@ def test_each_damaged_range_is_told_once_in_a_report(
         return read(*args, warn_once=warn_once, **options)
 
     monkeypatch.setitem(make_report.__globals__, "read", reads)
-    monkeypatch.setitem(Kept.__init__.__globals__, "KEPT_MAX_BYTES", 0)  # a scan for each question
+    monkeypatch.setitem(CachedScan.__init__.__globals__, "CACHED_MAX_BYTES", 0)  # a scan for each question
     make_report(writer.root, spark=spark, sheets=["traffic"], fail_on_data_loss=False)
     assert len(asked) > 2 and len(set(asked)) == 1 and not Path(asked[0]).exists()
 

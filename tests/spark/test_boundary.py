@@ -20,17 +20,17 @@ from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
 from radiator.replay.choice import Choice
 from radiator.replay.sources import Sources
-from radiator.spark import seam as seams
+from radiator.spark import boundary as boundaries
 from radiator.spark.archived import archived
-from radiator.spark.seam import Seam, seam
+from radiator.spark.boundary import Boundary, find_boundary
 from tests.archive.killing import EAGER
 from tests.archive.stores import more
 from tests.archive.test_border import born_again, log_of, restored, segments, write
 from tests.spark.stores import Writer
 
 
-def joined(root: Path, selection: Selection | None = None) -> Seam:
-    return seam(str(root / "data"), open_files(root / "archive"), selection or Selection())
+def joined(root: Path, selection: Selection | None = None) -> Boundary:
+    return find_boundary(str(root / "data"), open_files(root / "archive"), selection or Selection())
 
 
 def replayed(root: Path) -> Sources:
@@ -50,8 +50,8 @@ def test_another_log_that_has_grown_beyond_the_archive_is_refused(tmp_path: Path
     with pytest.raises(OtherLog, match=r"cannot be read as one: leave one of them out, or choose other partitions"):
         joined(tmp_path)
     assert not joined(tmp_path, Selection().partition("in", "others")).log
-    assert seam(None, open_files(tmp_path / "archive"), Selection()).files
-    assert seam(str(tmp_path / "data"), None, Selection()).log
+    assert find_boundary(None, open_files(tmp_path / "archive"), Selection()).files
+    assert find_boundary(str(tmp_path / "data"), None, Selection()).log
 
 
 def test_an_older_copy_beside_the_archive_is_refused(tmp_path: Path) -> None:
@@ -74,11 +74,11 @@ def test_a_broker_that_writes_and_an_archiver_that_follows_are_no_other_log(
         archive(tmp_path)
         return load(open_files(tmp_path / "archive"))
 
-    monkeypatch.setattr(seams, "load", later)
+    monkeypatch.setattr(boundaries, "load", later)
     found = joined(tmp_path)
     assert load(open_files(tmp_path / "archive")).ends["flights"] > before
     assert "flights" not in found.log, "the archive has all that was listed, and more"
-    assert found.slips == (), "nor is retention further than the archive"
+    assert found.hints == (), "nor is retention further than the archive"
 
 
 def test_retention_that_removes_segments_meanwhile_is_no_other_log(
@@ -92,7 +92,7 @@ def test_retention_that_removes_segments_meanwhile_is_no_other_log(
             path.unlink()
         return load(open_files(tmp_path / "archive"))
 
-    monkeypatch.setattr(seams, "load", later)
+    monkeypatch.setattr(boundaries, "load", later)
     end = load(open_files(tmp_path / "archive")).ends["flights"]
     assert joined(tmp_path).log == {"flights": (end, 3000)}
 
@@ -127,10 +127,10 @@ def test_a_log_in_an_object_store_is_known_as_well(tmp_path: Path) -> None:
         born_again(tmp_path, 2500)
         memory.put(str(tmp_path / "data"), "/another/data", recursive=True)
         with pytest.raises(OtherLog, match="is not the one that the archive has"):
-            seam("memory://another/data", open_files(tmp_path / "archive"), Selection())
+            find_boundary("memory://another/data", open_files(tmp_path / "archive"), Selection())
         shutil.rmtree(tmp_path / "archive")
         archive(tmp_path)
-        found = seam("memory://another/data", open_files(tmp_path / "archive"), Selection())
+        found = find_boundary("memory://another/data", open_files(tmp_path / "archive"), Selection())
         assert found.log == joined(tmp_path).log
     finally:
         memory.rm("/another", recursive=True)

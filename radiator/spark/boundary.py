@@ -1,14 +1,14 @@
-"""Where the archive ends and the log begins, as of one moment, so that every record lies on one side of it.
+"""Find the boundary between archive and log as of one moment, so that every record is on one side of it.
 
-The log is listed first with its marks for retention, then the commits are read. What retention had removed from the log
-by then was archived before, so the commits that are read later name it, or are not all there, which the marks tell;
-what they name beyond what was listed is a little more, and no hole. Below ``ends`` every record is the archive's, from
-there up to what was listed it is the log's. What becomes of the log after that is found by who reads it: see the option
-``archive`` of the source.
+The log is listed first, with its marks of the archive, then the commits are read. Retention removes only archived
+records. So the commits, which are read later, contain everything that was removed before the listing, or are not
+complete, which the marks show. Records that were archived after the listing are on both sides; that is no gap. Below
+``ends`` every record is read from the archive, and from there to the end of the listing from the log. Later changes of
+the log are handled by its reader, see the option ``archive`` of the source.
 
-Knows: the listing of a store, the state of an archive. Must not know: Spark.
-Invariant: of each partition, the offsets on both sides are consecutive, or the hole between them is in ``holes``
-or ``settled``, or can hold nothing that is wanted.
+Uses the listing of a store and the state of an archive. Must not import Spark.
+Invariant: in each partition the offsets on both sides are consecutive, or the gap between them is in ``gaps`` or
+``settled``, or cannot contain a matching record.
 """
 
 from __future__ import annotations
@@ -29,23 +29,39 @@ from radiator.spark.unknown import unknown
 
 
 @dataclass(frozen=True)
-class Seam:
-    """``log``: by partition, the offsets that are read from the log: from, up to and not including. ``files``: those
-    of the archive that may hold what is wanted. ``holes``: what neither side has and may be wanted, in words;
-    ``settled``: as much of it as the queues of that log were through with. ``slips``: what was asked for and is not
-    there, in words."""
+class Boundary:
+    """The boundary between archive and log.
+
+    Attributes:
+        log: The half-open range of offsets to read from the log, by partition.
+        files: The archive files that may contain matching records.
+        gaps: Descriptions of gaps that may contain matching records.
+        settled: Descriptions of gaps whose messages were settled by their queues.
+        hints: Descriptions of requested names that do not exist.
+    """
 
     log: Mapping[str, tuple[int, int]]
     files: tuple[DataFile, ...]
-    holes: tuple[str, ...]
+    gaps: tuple[str, ...]
     settled: tuple[str, ...] = ()
-    slips: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
-def seam(
+def find_boundary(
     data: str | None, archive: Files | None, selection: Selection, storage: Mapping[str, str] | None = None
-) -> Seam:
-    """Raises StorageError."""
+) -> Boundary:
+    """Find the boundary between archive and log.
+
+    Args:
+        data: The path or the URI of the store, or None.
+        archive: The archive, or None.
+        selection: The records to read.
+        storage: The arguments of the file system of the store.
+
+    Raises:
+        NoStore: There is no store at ``data``.
+        StorageError: Store or archive cannot be read, or they belong to different logs.
+    """
     place = None if data is None else open_store(data, storage)
     logs = [] if place is None else partitions(place)
     wanted_logs = [each for each in logs if selection.wants_partition(each.name)]
@@ -54,19 +70,19 @@ def seam(
     if place is not None and archive is not None:
         check(place, archive, state, wanted_logs)
     around = Around(state, place, logs, found)
-    holes = list(around.holes(selection))
+    gaps = list(around.holes(selection))
     log: dict[str, tuple[int, int]] = {}
     for each in wanted_logs:
         first = max(each.log_start_offset, state.ends.get(each.name, 0))
         if first < each.next_offset:
             log[each.name] = first, each.next_offset
     wanted = (each for each in state.files.values() if may_hold(each, selection))
-    lost, settled = (tuple(str(each) for each in holes if each.settled is which) for which in (False, True))
-    slips = () if archive is None else tuple(_slips(archive, state, found, around, selection))
-    return Seam(log, tuple(in_order(wanted)), lost, settled, slips)
+    lost, settled = (tuple(str(each) for each in gaps if each.settled is which) for which in (False, True))
+    hints = () if archive is None else tuple(_hints(archive, state, found, around, selection))
+    return Boundary(log, tuple(in_order(wanted)), lost, settled, hints)
 
 
-def _slips(
+def _hints(
     archive: Files, state: State, found: Mapping[str, int], around: Around, selection: Selection
 ) -> Iterator[str]:
     behind = ahead(found, archive.uri, state)
@@ -74,8 +90,8 @@ def _slips(
         yield behind
     if state.version < 0:
         yield (
-            f"{archive.uri}: there is no archive, or nothing in it yet, so this is the log alone; `radiator archive "
-            "--data DIR --to URI` writes its sealed segments to one"
+            f"{archive.uri}: the archive does not exist or is empty, so only the log is read; `radiator archive "
+            "--data DIR --to URI` archives its sealed segments"
         )
     known = around.destinations() if selection.destinations else None
     for text in () if known is None else unknown(selection, known):
@@ -83,7 +99,12 @@ def _slips(
 
 
 def whole(each: DataFile, selection: Selection) -> bool:
-    """Whether every record of the file is wanted, so that nothing has to be asked of its rows."""
+    """Return True if the selection matches every record of an archive file, so that its rows need no filter.
+
+    Args:
+        each: The archive file.
+        selection: The records to read.
+    """
     low, high = selection.offsets_of(each.partition)
     names = each.destinations
     return (
@@ -96,7 +117,12 @@ def whole(each: DataFile, selection: Selection) -> bool:
 
 
 def names_in(files: Iterable[DataFile], selection: Selection) -> list[str] | None:
-    """The wanted destinations of these files; None if some of them do not list theirs."""
+    """Return the matching destinations of archive files, or None if a file does not list its destinations.
+
+    Args:
+        files: The archive files.
+        selection: The records to read.
+    """
     found: set[str] = set()
     for each in files:
         if each.destinations is None:

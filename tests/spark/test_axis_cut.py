@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from radiator.spark.cuts import GROUPS_MAX, SHARE_MAX, WORTH_MIN, Cut, find
+from radiator.spark.axis_cut import GROUPS_MAX, SHARE_MAX, WORTH_MIN, Cut, find
 from radiator.spark.pictures import LIGHT, stacked
 
 pytestmark = pytest.mark.spark

@@ -1,6 +1,6 @@
-"""From a moment to an offset: receive times never fall within a partition, so there is one place where it begins.
+"""Find the offset for a receive time. Receive times never decrease within a partition, so the offset is unique.
 
-Knows: segments, their first headers, indexes. Must not know: plans, streams, pyspark.
+Uses segments, their first batch headers and indexes. Must not import plans, streams or pyspark.
 """
 
 from __future__ import annotations
@@ -12,12 +12,24 @@ from radiator.storage.segment import Window, load_index, locate_time
 
 
 def offset_at(fs: FileSystem, log: StoredPartition, receive_ns: int) -> int:
-    """Of the first committed record received then or later; the end of the log if there is none."""
+    """Return the offset of the first committed record received at or after a time.
+
+    Args:
+        fs: The file system of the store.
+        log: The partition.
+        receive_ns: The time, in nanoseconds since the epoch.
+
+    Returns:
+        The offset, or the end of the log if there is no such record.
+
+    Raises:
+        OSError: A segment cannot be read.
+    """
     for segment in since(fs, log.segments, receive_ns):
         try:
             fd = fs.open_read(segment.path)
         except FileNotFoundError:
-            continue  # taken by retention, just now
+            continue  # retention removed it meanwhile
         try:
             entries = load_index(fs, log.directory, segment.base_offset)
             found = locate_time(Window(fs, fd, path=segment.path), entries, receive_ns, segment.end_offset)

@@ -1,14 +1,15 @@
-"""Many small batches checked by one crc: what a log of single messages needs, where a Python step for each batch costs
-four times as much as the crc itself.
+"""Check many small batches by one crc.
 
-CRC-32 is linear, and its state after a batch is known from the crc that the batch carries. So between two batches,
-over the 16 bytes that no crc covers, stand in two words that lead from that state back to the initial one; then the
-crc of the whole run is that of its last batch if the run has no error. An error in one batch, whatever it is,
-is never missed: it goes through to the end. Errors in several batches of a run could cancel out once in 2**32 times, as
-any error within one batch could before. A run that does not hold is left to those who look at each batch by itself.
+In a log of single messages, one Python step per batch costs four times as much as its crc.
 
-Knows: prefixes of batches. Must not know: files, what follows from damage.
-Invariant: the bytes are afterwards what they were before.
+CRC-32 is linear, and its state after a batch is known from the crc that the batch contains. So the 16 bytes between two
+batches that no crc covers are replaced by two words that lead from that state back to the initial state. Then the crc
+of the whole run is that of its last batch if the run has no error. An error in one batch is never missed, because it
+changes every later state. Errors in several batches of a run cancel out with a probability of 2**-32, as errors within
+one batch do. A run with a wrong crc is checked batch by batch by the caller.
+
+Uses the prefixes of batches. Must not import files.
+Invariant: the bytes are the same before and after.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from radiator.columns.checksum import crc32
 from radiator.storage.format import CRC_FROM, HEADER_BYTES, MAGIC
 
 SMALL_BYTES = 4096  # larger batches on average: a step for each costs less than its crc
-LOOKED_AT = 4
-_POLYNOMIAL, _ONES = 0xEDB88320, 0xFFFFFFFF  # of zlib's crc, and its first state
+LOOKED_AT = 4  # batches whose sizes are checked first
+_POLYNOMIAL, _ONES = 0xEDB88320, 0xFFFFFFFF  # the polynomial of zlib's crc, and its initial state
 _MAGIC = int.from_bytes(MAGIC, "little")
 _NONE: Ints = np.empty(0, np.int64)
 
@@ -32,7 +33,7 @@ Words: TypeAlias = NDArray[np.uint64]
 
 
 def _leading_to(state: int) -> int:
-    """The four bytes that lead from state 0 to this one."""
+    """Return the four bytes that lead from state 0 to ``state``."""
     for _ in range(32):
         state = ((state ^ _POLYNOMIAL) << 1 | 1) & _ONES if state >> 31 else state << 1
     return state
@@ -42,8 +43,15 @@ _BACK_TO_START = _leading_to(_ONES) << 32
 
 
 def small_batches(data: Bytes) -> tuple[Ints, int]:
-    """Places of the batches that follow one another from the start of ``data`` on and hold, and where they end; none
-    if they are large, or if one of them does not hold."""
+    """Return the valid batches at the start of ``data``, if they are small.
+
+    Args:
+        data: The bytes of a segment, from the start of a batch on. They are changed during the call and restored.
+
+    Returns:
+        The positions of consecutive batches, and the position after the last one. Nothing and 0 if the batches are
+        large, or if one of them is not valid.
+    """
     words = data[: len(data) & ~7].view("<u8")
     if _large(data):
         return _NONE, 0
@@ -60,11 +68,11 @@ def small_batches(data: Bytes) -> tuple[Ints, int]:
     if not count:
         return _NONE, 0
     at, place, end = at[:count], place[:count], int(ends[count - 1])
-    return (at, end) if _hold(data, words, place, prefixes[:count], end) else (_NONE, 0)
+    return (at, end) if _valid(data, words, place, prefixes[:count], end) else (_NONE, 0)
 
 
 def _large(data: Bytes) -> bool:
-    """Whether the first few batches show that a look at all of ``data`` would be for nothing."""
+    """Return True if the first few batches are so large that a scan of ``data`` would find nothing."""
     at = 0
     for _ in range(LOOKED_AT):
         if len(data) - at < HEADER_BYTES:
@@ -73,7 +81,7 @@ def _large(data: Bytes) -> bool:
     return at > LOOKED_AT * 2 * SMALL_BYTES
 
 
-def _hold(data: Bytes, words: Words, place: Ints, prefixes: Words, end: int) -> bool:
+def _valid(data: Bytes, words: Words, place: Ints, prefixes: Words, end: int) -> bool:
     crcs = prefixes >> np.uint64(32)
     words[place[1:]] = crcs[:-1] ^ np.uint64(_ONES)
     words[place[1:] + 1] = _BACK_TO_START
