@@ -39,7 +39,7 @@ def _queue(version: str, ack: bytes) -> bytes:
     name = {
         "1.0": b"message-id:%%2Fqueue%%2Fq@%d",
         "1.1": b"subscription:0\nmessage-id:%%2Fqueue%%2Fq@%d",
-        "1.2": b"id:0-%%2Fqueue%%2Fq@%d",
+        "1.2": b"id:s2-0-%d",  # the session of ``answered``
     }
     send = b"SEND\ndestination:/queue/q\nreceipt:%d\ncontent-length:3\n\na\0b\0"
     return (

@@ -137,7 +137,7 @@ class Broker:
         """A new connection; its CONNECT frame comes through ``handle``.
 
         Args:
-            session_id: Unique over all runs of the broker; shown in lists and logs.
+            session_id: Unique over all runs of the broker; shown in lists, logs and ack ids, so it has no ``@``.
             secret: Cannot be guessed; who knows it may send to the temporary queues of this connection.
             address: Of the peer, for log lines.
             origin: Whose connections count as those of one peer: the address without its port, or a subnet.

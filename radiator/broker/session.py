@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from radiator import limits
 from radiator.broker.receipts import ReceiptLine
-from radiator.broker.subscriptions.delivered import Delivered
 from radiator.broker.subscriptions.joined import Joined, JoinedOfAll
 from radiator.errors import ProtocolError
 from radiator.routing.rights import NOTHING, Rights
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from radiator.broker.publishing.throttle import Bucket, Hold
     from radiator.broker.queues.queue import Queue
     from radiator.broker.subscriptions.reader import Reader
-    from radiator.broker.subscriptions.returned import Returned
     from radiator.broker.subscriptions.subscription import Subscription
     from radiator.broker.transactions import Transaction
     from radiator.config import LimitsConfig
@@ -39,7 +37,8 @@ if TYPE_CHECKING:
 Entry = tuple["Subscription", "Queue"]  # of a QueueRing
 
 DEFAULT_WINDOW = 1
-PAST_PARTITIONS_MAX = 1_024
+REACHED_MAX = 10_000  # logs of which a session knows how far it was sent messages
+OFFSET_DIGITS_MAX = 19  # of 63 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +123,15 @@ class Session:
         "closed",
         "closing",
         "connected",
+        "deliveries",
         "ended",
         "heart_beat",
-        "forgetful",
         "held",
         "hold",
         "id",
         "identity",
         "limits",
+        "lost",
         "missed",
         "joined",
         "listing",
@@ -139,12 +139,11 @@ class Session:
         "origin",
         "outbox",
         "outbox_bytes",
-        "past",
         "patterns",
         "queue_ring",
         "queued_total",
+        "reached",
         "receipts",
-        "returned",
         "rights",
         "secret",
         "since_ns",
@@ -158,7 +157,6 @@ class Session:
         "transaction_bytes",
         "undecided",
         "unfinished",
-        "unsure",
         "user",
         "version",
         "waiting",
@@ -212,10 +210,9 @@ class Session:
         self.queue_ring = QueueRing()
         self.auto_acks: deque[AutoAck] = deque()
         self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
-        self.past: dict[bytes, Delivered] = {}  # per partition, what ended subscriptions were sent
-        self.forgetful = False  # ``past`` had to drop some of it
-        self.returned: Returned = {}  # what it was sent and lost again, unanswered
-        self.unsure = False  # ``returned`` had to drop some of it
+        self.deliveries = 0  # under the client ack modes: the next one has this number
+        self.lost = -1  # the highest number of a queue's delivery that went back unanswered
+        self.reached: dict[bytes, int] | None = {}  # the highest offset of each log among them; None: too many logs
         self.ended: dict[str, None] = {}  # ids of bounded replays that have come to their end
         self.patterns = 0  # in all subscriptions together
         self.joined = joined or JoinedOfAll(limits.joined_total, limits.subscriptions).of_one(limits.joined)
@@ -234,16 +231,31 @@ class Session:
         self.outbox.clear()
         self.receipts.close()
 
-    def remember(self, seen: dict[bytes, Delivered]) -> None:
-        """What a subscription that has ended was sent: an ack of it comes late, and is no fault."""
-        for key, delivered in seen.items():
-            if key in self.past:
-                self.past[key].update(delivered)
-            else:
-                self.past[key] = delivered
-        while len(self.past) > PAST_PARTITIONS_MAX:
-            del self.past[next(iter(self.past))]
-            self.forgetful = True
+    def reach(self, log: bytes, offset: int) -> None:
+        """A message of this log was delivered, the highest so far. ``log``: the prefix of its message ids."""
+        if self.reached is not None:
+            self.reached[log] = offset
+            if len(self.reached) > REACHED_MAX:
+                self.reached = None
+
+    def was_delivered(self, name: str) -> bool:
+        """Return True if ``name`` is the ack id of a delivery to this connection, or the message id of a message.
+
+        Of messages only the highest offset of each log is remembered, so any message id below that counts.
+        """
+        log, at, offset = name.rpartition("@")
+        if at:
+            most = None if self.reached is None else self.reached.get(f"{log}@".encode(), -1)
+            return _is_decimal(offset) and (most is None or int(offset) <= most)
+        tag, _, number = name.rpartition("-")
+        session_id, _, tag_number = tag.rpartition("-")
+        numbers = ((tag_number, self.next_tag), (number, self.deliveries))
+        return session_id == self.id and all(_is_decimal(each) and int(each) < stop for each, stop in numbers)
+
+    def may_have_lost(self, name: str) -> bool:
+        """Return False if the delivery with this ack id or message id was answered, or was one of a topic; True if it
+        may have gone back unanswered. The caller has found that it is not in flight."""
+        return self.lost >= (0 if "@" in name else int(name.rpartition("-")[2]))
 
     def send(self, data: bytes) -> None:
         """Put bytes into the outbox and have the transport woken."""
@@ -306,6 +318,11 @@ class Session:
         self.closing = True
         if first or self.receipts.empty:  # empty: a failed commit took the receipt (or ERROR) that was to be the last
             self.receipts.final(encode_error(error, receipt, self.version if self.connected else None))
+
+
+def _is_decimal(text: str) -> bool:
+    """Whether this is how a number is written in an id: ASCII digits without zeros ahead."""
+    return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX and (text == "0" or text[0] != "0")
 
 
 class AutoAck:

@@ -67,7 +67,7 @@ class Transaction:
         self._broker = broker
         self._session = session
         self.name = name
-        self.acked: list[tuple[Subscription, bytes]] = []  # deliveries that it is to settle, as they were found
+        self.acked: list[Delivery] = []  # deliveries that it is to settle, as they were found
         self.answers: list[Answer] = []  # what each ACK and NACK names, in their order
         self.answered: set[Delivery] = set()  # the deliveries among them
         self.late = False  # one that it is to settle had gone back before

@@ -13,8 +13,8 @@ the tail, so a subscriber's bytes for a whole run are one ``prefix.join(tails)``
     offset:17, content-length:5, the stored   |
     header block, a blank line, body, NUL, LF /
 
-Under the client ack modes the prefix ends in ``ack:0-`` and each tail is preceded by the message id and
-``message-id:``, so that ``ack`` is the subscription's tag and the message id, and either is accepted back.
+Under the client ack modes the prefix ends in ``ack:TAG-`` and each tail is preceded by the delivery number and
+``message-id:``. ``ack`` is then the subscription's tag and the number, and either id is accepted back.
 
 The stored header block is STOMP 1.2 wire form already. Only for a peer that speaks 1.0 or 1.1, and only where that
 version says a header otherwise (an escape, or none at all), tails are built a second time.
@@ -22,7 +22,6 @@ version says a header otherwise (an escape, or none at all), tails are built a s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from radiator.stomp.headers import block_for, differs, escape
@@ -76,11 +75,6 @@ class PartitionWire:
             )
         return middle
 
-    def message_ids(self, offsets: Sequence[int]) -> list[bytes]:
-        """The message ids of these offsets."""
-        prefix = self.id_prefix
-        return [b"%b%d" % (prefix, offset) for offset in offsets]
-
     def tails(self, batch: RecordBatch, version: str) -> list[bytes]:
         """The tails of a whole batch; remembered in ``batch.memo``, which lives as long as the batch."""
         memo: dict[str, list[bytes]] | None = batch.memo
@@ -133,13 +127,11 @@ def prefix(subscription_id: str, version: str, extra: bytes, ack_tag: str | None
     return b"%back:%b-" % (head, ack_tag.encode())
 
 
-def frames(prefix_bytes: bytes, tails: list[bytes], ids: list[bytes] | None) -> bytes:
-    """The bytes of a run of messages; ``ids`` only under the client ack modes."""
-    if ids is None:
+def frames(prefix_bytes: bytes, tails: list[bytes], first: int | None) -> bytes:
+    """The bytes of a run of messages; ``first`` is the number of the first delivery, None under ``ack:auto``."""
+    if first is None:
         return prefix_bytes + prefix_bytes.join(tails)
-    return b"".join(
-        [b"%b%b\nmessage-id:%b" % (prefix_bytes, name, tail) for name, tail in zip(ids, tails, strict=True)]
-    )
+    return b"".join([b"%b%d\nmessage-id:%b" % (prefix_bytes, each, tail) for each, tail in enumerate(tails, first)])
 
 
 def fits(batch: RecordBatch, bytes_max: int) -> bool:

@@ -160,7 +160,7 @@ def test_an_ack_by_message_id_settles_in_the_subscription_it_names(world: World)
 
 
 def test_a_message_id_is_not_mistaken_for_the_ack_id_of_another_message() -> None:
-    """``0-x@0`` is the ack id of the first message of ``x``, and the message id of the first of ``0-x``."""
+    """``0-x@0`` looks like an ack id, and is the message id of the first message of ``0-x``."""
     world = World("destinations: [{match: '/queue/p.*', partition: '{1}'}]")
     client = world.connect("1.1")
     client.subscribe("/queue/p.x", id="a", prefetch_count=2)

@@ -16,6 +16,7 @@ from radiator import limits
 from radiator.broker import broker as broker_module
 from radiator.broker.admin.channel import VERBS
 from radiator.broker.commands import COMMANDS
+from radiator.broker.session import Session
 from radiator.broker.subscriptions.subscription import Subscription
 from radiator.routing.rights import Rights
 from radiator.stomp.encoder import encode
@@ -408,12 +409,14 @@ def test_commit_does_not_look_among_all_subscriptions_for_what_is_acknowledged(
 ) -> None:
     client = answered(world)
     if again:
-        message_id = next(iter(client.session.transactions["t"].answered))[1].decode()
+        subscription, number = next(iter(client.session.transactions["t"].answered))
+        _, offset, log = subscription.in_flight[number]
+        message_id = f"{log.decode()}{offset}"
         for _ in range(100):
             client.say("ACK", message_id=message_id, transaction="t")
             world.settle()
     looked = 0
-    find, was_delivered = Subscription.find, Subscription.was_delivered
+    find, was_delivered = Subscription.find, Session.was_delivered
 
     def counted(function: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object) -> object:
@@ -424,7 +427,7 @@ def test_commit_does_not_look_among_all_subscriptions_for_what_is_acknowledged(
         return call
 
     monkeypatch.setattr(Subscription, "find", counted(find))
-    monkeypatch.setattr(Subscription, "was_delivered", counted(was_delivered))
+    monkeypatch.setattr(Session, "was_delivered", counted(was_delivered))
     client.say("COMMIT", transaction="t", receipt="done")
     world.settle()
     assert client.receipts() == ["done"] and looked == 0

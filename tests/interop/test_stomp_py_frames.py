@@ -54,8 +54,8 @@ def said(version: str) -> list[Frame]:
         protocol.ack("a@1", "0", receipt="r-2")
         protocol.nack("a@1", "0")
     else:
-        protocol.ack("0-a@1", receipt="r-2")
-        protocol.nack("0-a@1")
+        protocol.ack("s1-0-1", receipt="r-2")
+        protocol.nack("s1-0-1")
     protocol.unsubscribe(**(subscription or {"destination": "/queue/a"}))
     protocol.disconnect(receipt="r-3")
     server = ServerConnection()

@@ -76,7 +76,7 @@ WAYS: dict[str, list[Way]] = {
         Way(b"BEGIN\ntransaction:t\n\n\0BEGIN\ntransaction:t\n" + R + b"\n\0", b"transaction"),
         Way(SEND % (b"/topic/a", R, b"transaction:t\n", b"x"), b"BEGIN"),
     ],
-    "bad-ack": [Way(b"ACK\nid:0-x@1\n" + R + b"\n\0", b"ack header")],
+    "bad-ack": [Way(b"ACK\nid:s-0-1\n" + R + b"\n\0", b"ack header")],
     "too-large": [
         Way(SEND % (b"/topic/a", R, b"content-length:1025\n", b""), b"limits.message", config=SMALL),
         Way(SEND % (b"/topic/a", R, b"", b"x" * 1_025), b"limits.message", config=SMALL),

@@ -242,7 +242,7 @@ def test_limits_are_those_of_the_parser() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_frame_of_the_client_has_the_headers_that_its_version_requires(version: str) -> None:
     server, client = opened(version)
-    message = {"message-id": "a@1", "subscription": "s", "ack": "0-a@1"}
+    message = {"message-id": "a@1", "subscription": "s", "ack": "s1-0-1"}
     data = b"".join(
         [
             client.send("/queue/a:b", b"body", {"k": "v"}, receipt="r-1", transaction="t"),
@@ -268,8 +268,8 @@ def test_every_frame_of_the_client_has_the_headers_that_its_version_requires(ver
 
 
 def test_an_ack_names_the_message_as_the_version_does() -> None:
-    message = {"message-id": "a@1", "subscription": "s", "ack": "0-a@1"}
-    assert b"\nid:0-a@1\n" in opened("1.2")[1].ack(message)
+    message = {"message-id": "a@1", "subscription": "s", "ack": "s1-0-1"}
+    assert b"\nid:s1-0-1\n" in opened("1.2")[1].ack(message)
     assert b"\nmessage-id:a@1\nsubscription:s\n" in opened("1.1")[1].ack(message)
     assert opened("1.0")[1].ack({"message-id": "a@1"}) == b"ACK\nmessage-id:a@1\n\n\0"
     assert opened("1.2")[1].nack({"message-id": "a@1"}, {"requeue": "true"}).startswith(b"NACK\nid:a@1\nrequeue:true\n")

@@ -15,7 +15,7 @@ BLOCKS = [
     b"SEND\nk:a:b:c\nempty:\ndestination:/a",
     b"SEND\n\\ck:v",
     b"SEND",
-    b"ACK\nid:0-a@5",
+    b"ACK\nid:s1-0-5",
     b"ACK\nmessage-id:a@5\nsubscription:\\c0",
     b"DISCONNECT",
     "MESSAGE\nname:grüße".encode(),

@@ -31,7 +31,7 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
     "many frames with lengths": lambda size: b"SEND\ndestination:/q\ncontent-length:4\n\nb\0dy\0" * (size // 43),
     "many frames with CR": lambda size: b"SEND\r\ndestination:/q\r\n\r\nbody\0\r\n" * (size // 32),
     "many kinds of frames": lambda size: b"".join(b"SEND\nn:%06d\n\n\0" % number for number in range(size // 16)),
-    "many acks": lambda size: b"ACK\nid:0-%2Fqueue%2Fa@7\n\n\0" * (size // 26),
+    "many acks": lambda size: b"ACK\nid:19ac5f3b2c1-1-0-7\n\n\0" * (size // 26),
     "beats": lambda size: b"\n" * size,
     "NULs": lambda size: b"BEGIN\ntransaction:t\n\n\0" + b"\0" * size,
     "CR LF": lambda size: b"\r\n" * (size // 2),

@@ -113,7 +113,7 @@ def test_the_example_is_what_both_ends_say_and_understand() -> None:
     assert [frame.command for frame in seen["<"]] == ["CONNECTED", "RECEIPT", "RECEIPT", "MESSAGE", "RECEIPT"]
     wire = {side + data.partition(b"\n")[0].decode(): data for side, data in conversation()}
     limits_told = [("max-message-size", "4194304"), ("max-header-size", "65536"), ("max-header-count", "200")]
-    answer = [("server", "radiator/0.1.0"), ("session", "s-1"), *limits_told]
+    answer = [("server", "radiator/0.1.0"), ("session", "s1"), *limits_told]
     assert server.connected_frame(answer) == wire["<CONNECTED"]
     message, sent = seen["<"][3], seen[">"][2]
     assert message.body == sent.body == b"apple"

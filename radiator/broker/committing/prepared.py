@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from radiator.broker.queues.returning import Refusal
     from radiator.broker.queues.source import QueueSource
     from radiator.broker.session import Session
-    from radiator.broker.subscriptions.subscription import InFlight, Subscription
+    from radiator.broker.subscriptions.subscription import InFlight, Number, Subscription
     from radiator.broker.transactions import Answer, Transaction
     from radiator.stomp.frames import Frame, Head
     from radiator.storage.partition import Partition
@@ -88,7 +88,7 @@ class Acked:
     __slots__ = ("found", "keys")
 
     def __init__(self) -> None:
-        self.keys: list[bytes] = []
+        self.keys: list[Number] = []
         self.found: list[InFlight] = []
 
 
@@ -134,8 +134,8 @@ class Prepared:
         self._destinations: dict[str, Destination] = {}
         self._temporary: dict[str, Destination] = {}
         self._ids: dict[Partition, tuple[int, int]] = {}  # that had come there, and gone, before ours were looked for
-        self._answered: dict[Subscription, set[bytes]] = {}
-        self._walks: dict[Subscription, Iterator[bytes]] = {}  # over what is held, of each with cumulative answers
+        self._answered: dict[Subscription, set[Number]] = {}
+        self._walks: dict[Subscription, Iterator[Number]] = {}  # over what is held, of each with cumulative answers
         self.messages: dict[Partition, Messages] = {}
         self.sent: dict[Destination, tuple[int, int]] = {}
         self.dropping: dict[Queue, list[tuple[Partition, int]]] = {}
@@ -144,7 +144,7 @@ class Prepared:
         self.repeats = 0
         self.acked: dict[Subscription, Acked] = {}
         self.settled: dict[QueueSource, list[int]] = {}
-        self.refused: list[tuple[Subscription, list[bytes], Refusal]] = []
+        self.refused: list[tuple[Subscription, list[Number], Refusal]] = []
         self.late = 0
         self.acked_late = False
 
@@ -214,7 +214,7 @@ class Prepared:
     def _answer(self, frame: Frame, answer: Answer) -> Steps:
         if isinstance(answer, ProtocolError):
             raise answer
-        keys: list[bytes] = []
+        keys: list[Number] = []
         found: list[InFlight] = []
         if answer is not None:
             yield from self._cover(keys, found, *answer)
@@ -238,12 +238,12 @@ class Prepared:
         acked.keys += keys
         acked.found += found
         for part in self._broker.budget.portions(found):
-            for source, offset in part:
+            for source, offset, _ in part:
                 if source is not None:
                     self.settled.setdefault(source, []).append(offset)
             yield True
 
-    def _cover(self, keys: list[bytes], found: list[InFlight], subscription: Subscription, key: bytes) -> Steps:
+    def _cover(self, keys: list[Number], found: list[InFlight], subscription: Subscription, key: Number) -> Steps:
         """Find the deliveries that an answer answers, and none before it in the transaction has."""
         answered = self._answered.setdefault(subscription, set())
         if subscription.closed or key not in subscription.in_flight or key in answered:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from radiator.broker.queues.source import QueueSource
-    from radiator.broker.subscriptions.subscription import Subscription
+    from radiator.broker.subscriptions.subscription import Number, Subscription
 
 DUE_MAX = 4_096  # in one visit: some milliseconds
 
@@ -34,22 +34,22 @@ class Timeouts:
         self._source = source
         self._timing = timing
         self.timeout_ns = timeout_ns
-        self._deadlines: OrderedDict[int, tuple[MonoNs, Subscription]] = OrderedDict()
+        self._deadlines: OrderedDict[int, tuple[MonoNs, Subscription, Number]] = OrderedDict()
         if before is not None:
             longer_ns = timeout_ns - before.timeout_ns
-            for offset, (deadline_ns, subscription) in before._deadlines.items():
-                self._deadlines[offset] = (MonoNs(deadline_ns + longer_ns), subscription)
+            for offset, (deadline_ns, subscription, number) in before._deadlines.items():
+                self._deadlines[offset] = (MonoNs(deadline_ns + longer_ns), subscription, number)
             self._plan()
 
     def __len__(self) -> int:
         return len(self._deadlines)
 
-    def start(self, subscription: Subscription, offsets: Iterable[int]) -> None:
-        """These have just been delivered, or their consumer says that it is still at work."""
+    def start(self, subscription: Subscription, offsets: Iterable[int], numbers: Iterable[Number]) -> None:
+        """These have just been delivered with these numbers, or their consumer says that it is still at work."""
         deadline_ns = MonoNs(self._timing.now.mono + self.timeout_ns)
         deadlines = self._deadlines
-        for offset in offsets:
-            deadlines[offset] = (deadline_ns, subscription)
+        for offset, number in zip(offsets, numbers, strict=False):
+            deadlines[offset] = (deadline_ns, subscription, number)
             deadlines.move_to_end(offset)
         self._timing.at(deadline_ns, self)
 
@@ -66,17 +66,30 @@ class Timeouts:
     def due(self, now: Now) -> None:
         """Take back what was not answered in time."""
         deadlines = self._deadlines
-        overdue: dict[Subscription, list[int]] = {}
+        overdue: dict[Subscription, list[Number]] = {}
         for _ in range(min(DUE_MAX, len(deadlines))):
             offset = next(iter(deadlines))
-            deadline_ns, subscription = deadlines[offset]
+            deadline_ns, subscription, number = deadlines[offset]
             if deadline_ns > now.mono:
                 break
             del deadlines[offset]
-            overdue.setdefault(subscription, []).append(offset)
+            overdue.setdefault(subscription, []).append(number)
         self._plan()
-        for subscription, offsets in overdue.items():
-            self._timing.returns.timed_out(self._source, subscription, offsets)
+        for subscription, numbers in overdue.items():
+            self._timing.returns.timed_out(self._source, subscription, numbers)
+
+
+def start_anew(subscription: Subscription, numbers: Iterable[Number]) -> None:
+    """Give the whole time once more to those of these deliveries that are in flight and have to be answered in time."""
+    groups: dict[Timeouts, tuple[list[int], list[Number]]] = {}
+    for number in numbers:
+        source, offset, _ = subscription.in_flight.get(number, (None, 0, b""))
+        if source is not None and source.timeouts is not None:
+            offsets, theirs = groups.setdefault(source.timeouts, ([], []))
+            offsets.append(offset)
+            theirs.append(number)
+    for timeouts, (offsets, theirs) in groups.items():
+        timeouts.start(subscription, offsets, theirs)
 
 
 def timeouts_of(source: QueueSource, timeout_ns: int | None, old: Timeouts | None = None) -> Timeouts | None:

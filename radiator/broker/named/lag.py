@@ -44,7 +44,7 @@ def queue_of(broker: Broker, key: str) -> Queue | None:
 def rows(broker: Broker, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
     """One for each log. ``position``: everything below is settled; ``end``: what is committed; ``lag``: what is not
     settled, of which ``in_flight`` is with consumers."""
-    held = Counter(source for each in queue.consumers for source, _ in each.in_flight.values())
+    held = Counter(source for each in queue.consumers for source, _, _ in each.in_flight.values())
     named = broker.names.by_key.get(key)
     for source in sorted(queue.sources, key=lambda each: each.feed.partition.name):
         yield {

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 class Proof:
     """That a consumer holds something of a source: a delivery in flight, or (``ack:auto``) a run not written yet."""
 
-    __slots__ = ("_consumer", "_message_id", "_run", "_source")
+    __slots__ = ("_consumer", "_number", "_run", "_source")
 
-    def __init__(self, consumer: Subscription, source: Any, message_id: bytes, run: AutoAck | None) -> None:
+    def __init__(self, consumer: Subscription, source: Any, number: str, run: AutoAck | None) -> None:
         self._consumer = consumer
         self._source = source
-        self._message_id = message_id
+        self._number = number
         self._run = run
 
     @property
@@ -49,7 +49,7 @@ class Proof:
         if self._run is not None:
             session = consumer.session  # what leaves through the same socket stays in order
             return not session.closed and session is not wanted.session and self._run.ends_at > session.written_total
-        return consumer is not wanted and consumer.in_flight.get(self._message_id, (None, 0))[0] is self._source
+        return consumer is not wanted and consumer.in_flight.get(self._number, (None,))[0] is self._source
 
 
 class Owners:
@@ -182,13 +182,13 @@ class Owners:
 def holding(consumer: Subscription, source: Any, whole: bool = False) -> Proof | None:
     """Proof that a message of this source, or of its ``whole`` queue, is with this consumer, if one is: the latest, as
     that is mostly the last to be acknowledged."""
-    for message_id in reversed(consumer.in_flight):
-        found = consumer.in_flight[message_id][0]
+    for number in reversed(consumer.in_flight):
+        found = consumer.in_flight[number][0]
         if found is source or (whole and found is not None and found.queue is source.queue):
-            return Proof(consumer, found, message_id, None)
+            return Proof(consumer, found, number, None)
     if consumer.ack == "auto":
         for run in reversed(consumer.session.auto_acks):
             held: Any = run.queue_source
             if held is source or (whole and held.queue is source.queue):
-                return Proof(consumer, held, b"", run)
+                return Proof(consumer, held, "", run)
     return None

@@ -12,32 +12,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from radiator.broker.subscriptions import returned
-from radiator.broker.subscriptions.subscription import CLIENT, TWIN, Subscription, by_source
+from radiator.broker.due.timeouts import start_anew
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
     from radiator.broker.budget import Steps
     from radiator.broker.session import Session
+    from radiator.broker.subscriptions.subscription import Number, Subscription
     from radiator.broker.transactions import Transaction
 
 
 def pledge(
-    broker: Broker, transaction: Transaction, subscription: Subscription, message_id: bytes, settles: bool
+    broker: Broker, transaction: Transaction, subscription: Subscription, number: Number, settles: bool
 ) -> Steps:
     """An answer to this delivery waits for COMMIT. ``settles``: it must not come again; else it is to go back, and if
     it does that before COMMIT, that was asked for."""
-    for part in broker.budget.portions(subscription.covered(message_id)):
-        timed = [key for key in part if key in subscription.in_flight and subscription.is_timed(key)]
-        for key in timed:
-            subscription.pledged.setdefault(key, transaction)
+    for part in broker.budget.portions(subscription.covered(number)):
+        timed = [each for each in part if each in subscription.in_flight and subscription.is_timed(each)]
+        for each in timed:
+            subscription.pledged.setdefault(each, transaction)
         if timed:
             transaction.pledging[subscription] = None
         yield True
     if settles:
-        transaction.acked.append((subscription, message_id))
-        if subscription.ack == CLIENT and returned.misses_one_before(subscription, message_id.rstrip(TWIN)):
+        transaction.acked.append((subscription, number))
+        if subscription.lost is not None and subscription.lost[0] < int(number):  # ``client``: it would cover that too
             transaction.late = True
 
 
@@ -46,13 +46,10 @@ def ended(broker: Broker, transaction: Transaction) -> Steps:
     while transaction.pledging:
         subscription, _ = transaction.pledging.popitem()
         for part in broker.budget.portions(list(subscription.pledged)):
-            own = [key for key in part if subscription.pledged.get(key) is transaction]
-            for key in own:
-                del subscription.pledged[key]
-            held = [subscription.in_flight[key] for key in own if key in subscription.in_flight]
-            for source, offsets in by_source(held).items():
-                if source.timeouts is not None:
-                    source.timeouts.start(subscription, offsets)
+            own = [number for number in part if subscription.pledged.get(number) is transaction]
+            for number in own:
+                del subscription.pledged[number]
+            start_anew(subscription, own)
             yield True
 
 
@@ -71,8 +68,8 @@ def check(broker: Broker, session: Session, transaction: Transaction) -> Steps:
         )
 
 
-def _is_lost(session: Session, subscription: Subscription, message_id: bytes) -> bool:
-    delivery = subscription.in_flight.get(message_id)
+def _is_lost(session: Session, subscription: Subscription, number: Number) -> bool:
+    delivery = subscription.in_flight.get(number)
     if delivery is not None:
         return subscription.closed and delivery[0] is not None  # it is about to go back, if there is somewhere
-    return returned.is_late(session, subscription.tag, message_id.rstrip(TWIN))
+    return int(number) <= session.lost

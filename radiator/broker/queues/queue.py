@@ -378,7 +378,7 @@ class Queue:
     def send(self, source: QueueSource, batch: RecordBatch, consumer: Subscription, indexes: range | list[int]) -> None:
         """Fresh messages for one consumer, whose credit was asked for."""
         tails = source.feed.wire.tails(batch, consumer.session.version)
-        sent = indexes
+        count = len(indexes)
         if self.gap or self.note:
             first, indexes = indexes[0], indexes[1:]
             lines = self._tell(source, batch.offsets[first])
@@ -391,11 +391,9 @@ class Queue:
         else:
             offsets = [batch.offsets[index] for index in indexes]
             consumer.deliver(source.feed, source, offsets, [tails[index] for index in indexes], FIRST_TIME)
-        if source.timeouts is not None and consumer.ack != "auto":
-            source.timeouts.start(consumer, [batch.offsets[index] for index in sent])
         consumer.session.queue_ring.served(consumer, self)
         if self.shares is not None:
-            self.shares.served(consumer, len(sent))
+            self.shares.served(consumer, count)
 
     def _tell(self, source: QueueSource, offset: int) -> bytes:
         """The header lines by which this message tells what was lost, if anything was. Whoever gets it may die before
@@ -441,8 +439,6 @@ class Queue:
         if count > 1:
             extra = b"redelivered:true\n" + extra
         consumer.deliver(source.feed, source, [offset], [tail], extra)
-        if source.timeouts is not None and consumer.ack != "auto":
-            source.timeouts.start(consumer, [offset])
         consumer.session.queue_ring.served(consumer, self)
         self.served(consumer)
         if self.shares is not None:

@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from radiator.broker.publishing import overflow
 from radiator.broker.queues import ended
 from radiator.broker.queues.dead_letters import DeadLetters, Letter
-from radiator.broker.subscriptions import returned
 from radiator.broker.subscriptions.subscription import by_source
 from radiator.clock import NS_PER_SECOND, MonoNs
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
     from radiator.broker.queues.source import QueueSource
-    from radiator.broker.subscriptions.subscription import Subscription
+    from radiator.broker.subscriptions.subscription import InFlight, Number, Subscription
 
 log = logging.getLogger("radiator.broker")
 
@@ -87,9 +86,7 @@ class Returns:
             self._broker.stats.dropped_oldest += overflow.trim(source.queue)
         self._broker.ready.queue(source.queue)
 
-    def refused(
-        self, subscription: Subscription, settled: Sequence[tuple[QueueSource | None, int]], refusal: Refusal
-    ) -> None:
+    def refused(self, subscription: Subscription, settled: Sequence[InFlight], refusal: Refusal) -> None:
         """NACK: these deliveries were refused."""
         broker = self._broker
         groups = by_source(settled)
@@ -105,12 +102,11 @@ class Returns:
             source.queue.served(subscription)
         broker.ready.refused(subscription, [source.queue for source in groups])
 
-    def timed_out(self, source: QueueSource, subscription: Subscription, offsets: list[int]) -> None:
-        """These were not answered in time; what is settled, or is to be by an open transaction, is not concerned."""
-        taken = [offset for offset in offsets if subscription.take_back(source, offset)]
+    def timed_out(self, source: QueueSource, subscription: Subscription, numbers: list[Number]) -> None:
+        """These deliveries were not answered in time. What is settled, or is to be by an open transaction, stays."""
+        taken = [offset for _, offset, _ in subscription.take_back(numbers)]
         if not taken:
             return
-        returned.lost(subscription, source.feed.wire.id_prefix, taken)
         broker = self._broker
         broker.stats.ack_timeouts += len(taken)
         session = subscription.session

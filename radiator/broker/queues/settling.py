@@ -2,7 +2,8 @@
 
 A delivery is settled at most once. An ack that comes late or twice is counted and otherwise ignored, since an ERROR
 would cost the client its connection (what it means to a transaction is in ``pledges``); one that names something never
-delivered here is an ERROR.
+delivered here is an ERROR. That needs no memory of past deliveries: they are numbered, and a number that was given out
+and is not in flight was settled or went back.
 """
 
 from __future__ import annotations
@@ -12,19 +13,17 @@ from typing import TYPE_CHECKING
 
 from radiator.broker import transactions
 from radiator.broker.budget import PORTION
+from radiator.broker.due.timeouts import start_anew
 from radiator.broker.flags import flag
 from radiator.broker.publishing.scheduling import delay_ms
 from radiator.broker.queues import pledges
 from radiator.broker.queues.returning import Refusal
-from radiator.broker.subscriptions.delivered import decimal, delivered_in
-from radiator.broker.subscriptions.returned import is_late
 from radiator.broker.subscriptions.subscription import (
     AUTO,
-    END_ID,
     INDIVIDUAL,
-    TWIN,
     Delivery,
     InFlight,
+    Number,
     by_source,
 )
 from radiator.clock import NS_PER_MS, Now
@@ -64,17 +63,24 @@ def _ack(broker: Broker, session: Session, frame: Frame) -> Steps:
 
 
 def _ack_one(broker: Broker, session: Session, headers: Mapping[str, str]) -> bool:
-    """How nearly every ACK is: of one delivery that is held, named by its ack id. False: it is another kind."""
+    """How nearly every ACK is: of one delivery that is held, named by its ack id, or by its subscription and message
+    id. False: it is another kind."""
     if "transaction" in headers or "touch" in headers:
         return False
-    tag, _, rest = headers.get("id", "").partition("-")
-    subscription = session.tags.get(tag)
+    name, number = headers.get("id"), None
+    if name:
+        tag, _, number = name.rpartition("-")
+        subscription = session.tags.get(tag)
+    else:
+        subscription = session.subscriptions.get(headers.get("subscription", ""))
     if subscription is None or subscription.ack != INDIVIDUAL:
         return False
-    delivery = subscription.take_one(rest.encode())
+    if number is None:
+        number = subscription.find(headers.get("message-id", ""))
+    delivery = None if number is None else subscription.take_one(number)
     if delivery is None:
         return False
-    source, offset = delivery
+    source, offset, _ = delivery
     if source is not None:
         source.settle([offset])
     broker.stats.acks += 1
@@ -82,20 +88,20 @@ def _ack_one(broker: Broker, session: Session, headers: Mapping[str, str]) -> bo
     return True
 
 
-def answered(broker: Broker, delivery: Delivery | None) -> Iterator[tuple[Subscription, Sequence[bytes]]]:
+def answered(broker: Broker, delivery: Delivery | None) -> Iterator[tuple[Subscription, Sequence[Number]]]:
     """The deliveries that an ACK or NACK answers, in portions, the oldest first; none if it comes late, which is
     counted."""
     if delivery is None or delivery[0].closed or delivery[1] not in delivery[0].in_flight:
         broker.stats.late_acks += 1
         return
-    subscription, message_id = delivery
-    for keys in broker.budget.portions(subscription.covered(message_id)):
+    subscription, number = delivery
+    for keys in broker.budget.portions(subscription.covered(number)):
         if subscription.closed:
             return
         yield subscription, keys
 
 
-def settle(broker: Broker, subscription: Subscription, keys: Sequence[bytes]) -> bool:
+def settle(broker: Broker, subscription: Subscription, keys: Sequence[Number]) -> bool:
     """These deliveries are acknowledged. False if none of them is held."""
     settled = take_acked(broker, subscription, keys)
     for source, offsets in by_source(settled).items():
@@ -103,7 +109,7 @@ def settle(broker: Broker, subscription: Subscription, keys: Sequence[bytes]) ->
     return bool(settled)
 
 
-def take_acked(broker: Broker, subscription: Subscription, keys: Sequence[bytes]) -> list[InFlight]:
+def take_acked(broker: Broker, subscription: Subscription, keys: Sequence[Number]) -> list[InFlight]:
     """Take acknowledged deliveries out of their window. The caller settles them."""
     settled = subscription.take(keys)
     broker.stats.acks += len(settled)
@@ -124,7 +130,7 @@ def nack(broker: Broker, session: Session, frame: Frame, now: Now) -> Steps:
     receipt_now(session, frame)  # behind all that
 
 
-def take_refused(broker: Broker, subscription: Subscription, keys: Sequence[bytes]) -> list[InFlight]:
+def take_refused(broker: Broker, subscription: Subscription, keys: Sequence[Number]) -> list[InFlight]:
     """Take refused deliveries out of their window. The caller gives them back."""
     refused = subscription.take(keys)
     broker.stats.nacks += len(refused)
@@ -145,12 +151,9 @@ def touch(broker: Broker, session: Session, frame: Frame) -> Steps:
     if found is None:
         broker.stats.late_acks += 1
     else:
-        subscription, message_id = found
-        for keys in broker.budget.portions(subscription.covered(message_id)):
-            held = [subscription.in_flight[key] for key in keys if key in subscription.in_flight]
-            for source, offsets in by_source(held).items():
-                if source.timeouts is not None:
-                    source.timeouts.start(subscription, offsets)
+        subscription, number = found
+        for keys in broker.budget.portions(subscription.covered(number)):
+            start_anew(subscription, keys)
             yield True
     receipt_now(session, frame)
 
@@ -171,20 +174,9 @@ def _hold(broker: Broker, session: Session, frame: Frame) -> Steps:
             transaction.answered.add(found)
         if named is not None:
             yield from pledges.pledge(broker, transaction, *named, settles)
-        elif settles and _came_late(session, frame.head.headers):
+        elif settles and session.may_have_lost(frame.head.headers.get("id") or frame.head.headers["message-id"]):
             transaction.late = True
     receipt_now(session, frame)
-
-
-def _came_late(session: Session, headers: Mapping[str, str]) -> bool:
-    """Whether what an ACK names, which is not held, went back unanswered; else it is repeated."""
-    name = headers.get("id") or headers["message-id"]
-    tag, dash, rest = name.partition("-")
-    if dash and is_late(session, tag, rest.encode().rstrip(TWIN)):
-        return True
-    message_id = name.encode()
-    named = session.subscriptions.get(headers.get("subscription", ""))
-    return is_late(session, named.tag if named is not None and named.was_delivered(message_id) else None, message_id)
 
 
 def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -> Delivery | None:
@@ -192,7 +184,8 @@ def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -
     are among those ``answered``.
 
     Accepts ``id`` or ``message-id`` (with or without ``subscription``), holding an ack id or a message id, in every
-    version: clients differ. Raises ProtocolError (bad-ack) for what was never delivered here.
+    version: clients differ. A message id means the oldest delivery of the message that is in flight. Raises
+    ProtocolError (bad-ack) for what was never delivered here.
     """
     headers = frame.head.headers
     if frame.head.command == "NACK":
@@ -203,28 +196,17 @@ def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -
         raise ProtocolError(
             "bad-header", f"{frame.head.command} needs a header {wanted}", "Expected the value of the MESSAGE's header."
         )
-    tag, dash, rest = name.partition("-")
-    subscription = session.tags.get(tag) if dash else None
-    message_id, rest_id = name.encode(), rest.encode()
-    if not headers.get("id"):  # a message id may look like the ack id of another message
-        found = _by_message_id(session, message_id, headers.get("subscription"), answered)
-        if found is not None:
-            return found
-    if subscription is not None and rest_id in subscription.in_flight and (subscription, rest_id) not in answered:
-        return subscription, rest_id
-    rest_id = rest_id.rstrip(TWIN)
-    found = _by_message_id(session, message_id, headers.get("subscription"), answered)
-    if found is not None:
-        return found
-    number = decimal(tag) if dash else None
-    ended = number is not None and number < session.next_tag and tag not in session.tags
-    if ended and (rest == END_ID or delivered_in(session.past, rest_id) or session.forgetful):
-        return None
-    if subscription is not None and subscription.was_delivered(rest_id):
-        return None
-    if delivered_in(session.past, message_id):
-        return None
-    if any(candidate.was_delivered(message_id) for candidate in session.subscriptions.values()):
+    if "@" in name:
+        named = headers.get("subscription")
+        for candidate in session.subscriptions.values():
+            if (named is None or candidate.id == named) and (found := candidate.find(name, answered)) is not None:
+                return candidate, found
+    else:
+        tag, _, number = name.rpartition("-")
+        subscription = session.tags.get(tag)
+        if subscription is not None and number in subscription.in_flight and (subscription, number) not in answered:
+            return subscription, number
+    if session.was_delivered(name):
         return None
     raise ProtocolError(
         "bad-ack",
@@ -232,15 +214,6 @@ def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -
         "Expected the ack header (or the message-id) of a MESSAGE delivered to this connection under an ack mode "
         f"other than {AUTO}.",
     )
-
-
-def _by_message_id(
-    session: Session, message_id: bytes, named: str | None, answered: Container[Delivery]
-) -> Delivery | None:
-    for candidate in session.subscriptions.values():
-        if (named is None or candidate.id == named) and (key := candidate.find(message_id, answered)) is not None:
-            return candidate, key
-    return None
 
 
 def receipt_now(session: Session, frame: Frame) -> None:

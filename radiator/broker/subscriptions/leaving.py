@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker import transactions
-from radiator.broker.subscriptions import returned
 from radiator.broker.subscriptions.subscription import by_source
 
 if TYPE_CHECKING:
@@ -66,11 +65,6 @@ def _all(broker: Broker, subscriptions: list[Subscription], transactions_freed: 
 def steps(broker: Broker, subscription: Subscription) -> Steps:
     """Take a closed subscription out of everything, and give back what it holds."""
     session, bugs, budget = subscription.session, broker.bugs, broker.budget
-    if not session.closing:
-        for key, delivered in subscription.seen.items():
-            session.remember({key: delivered})
-            budget.spend(LEAVE_UNITS)
-            yield True
     left = list(subscription.destinations)
     for destination in left:
         destination.subscribers -= 1
@@ -98,8 +92,6 @@ def steps(broker: Broker, subscription: Subscription) -> Steps:
     while subscription.in_flight:
         for source, offsets in by_source(subscription.take_some(RETURNED_TOGETHER)).items():
             with bugs:
-                if not (session.closing or source.closed):
-                    returned.lost(subscription, source.feed.wire.id_prefix, offsets)
                 broker.returns.left(source, offsets)
         budget.spend(RETURNED_TOGETHER)
         yield True

@@ -14,7 +14,7 @@ from radiator.broker.subscriptions import regexes, searching
 from radiator.broker.subscriptions.joined import JOINED_BYTES
 from radiator.broker.subscriptions.joining import Joining
 from radiator.broker.subscriptions.positions import NEXT, Position, parse_position
-from radiator.broker.subscriptions.subscription import ACK_MODES, AUTO, END_ID, Subscription
+from radiator.broker.subscriptions.subscription import ACK_MODES, AUTO, Subscription
 from radiator.broker.subscriptions.windows import asked_window, window_of, without_limit
 from radiator.clock import Now, WallNs
 from radiator.errors import ProtocolError
@@ -166,7 +166,7 @@ def add(
     """
     size = SUBSCRIPTION_BYTES + PATTERN_BYTES * len(patterns.patterns) + words
     broker.memory_watch.require_subscription(size)
-    tag = str(session.next_tag)
+    tag = f"{session.id}-{session.next_tag}"  # an ack id of another connection, or an earlier one, is foreign
     session.next_tag += 1
     session.ended.pop(subscription_id, None)
     memory = broker.memory.shares[SUBSCRIPTIONS]
@@ -228,14 +228,16 @@ def _starts(text: str) -> dict[str, int]:
 def replay_end(broker: Broker, subscription: Subscription) -> None:
     """A bounded replay has delivered its last message: say so, and end the subscription."""
     session = subscription.session
+    ack_id = f"{subscription.tag}-{session.deliveries}"
+    session.deliveries += 1
     headers = [
         ("subscription", subscription.id),
-        ("message-id", f"{subscription.tag}-{END_ID}"),  # like its ack: whoever acknowledges it by this is not at fault
+        ("message-id", ack_id),  # the message is in no log; whoever acknowledges it by this is not at fault
         ("destination", subscription.patterns.text),
         ("replay-end", "true"),
     ]
     if subscription.ack != AUTO:
-        headers.append(("ack", f"{subscription.tag}-{END_ID}"))
+        headers.append(("ack", ack_id))
     headers.append(("content-length", "0"))
     session.send(encoder.encode("MESSAGE", headers, b"", session.version))
     broker.unsubscribe(subscription)

@@ -3,21 +3,21 @@
 It holds what is in flight to the client, in the order of delivery, and answers one question for those who deliver:
 how many messages may go out now (``credit``). Credit comes back only by ack, nack or requeue.
 
-Invariants: ``in_flight`` maps message ids to (queue source or None, offset) and is empty under ``ack:auto``; a message
-that several queues have handed out here is there several times, with TWIN behind its id; a subscription that is closed
+Each delivery under a client ack mode has a number, which its session counts and never uses again
+(``docs/adr/0036-delivery-numbers.md``). A message that is delivered twice has two numbers.
+
+Invariants: ``in_flight`` is ordered by delivery number and is empty under ``ack:auto``; a subscription that is closed
 holds nothing and is in no feed, queue or session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from radiator.broker import wire
 from radiator.broker.session import AutoAck
-from radiator.broker.subscriptions import returned
-from radiator.broker.subscriptions.delivered import Delivered, delivered_in
 from radiator.broker.subscriptions.joined import JOINED_BYTES
 from radiator.routing.rights import Permitted
 
@@ -36,10 +36,56 @@ if TYPE_CHECKING:
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 ACK_MODES = (AUTO, CLIENT, INDIVIDUAL)
-TWIN = b"+"  # behind the id of a message that is in flight here already, from another queue
-END_ID = "end"  # after the tag: the id of the message that ends a bounded replay
+MESSAGE_IDS_SPARE = 64  # entries of MessageIds that may be out of date before it is built anew
 
-InFlight = tuple["QueueSource | None", int]
+Number: TypeAlias = str  # a delivery number, as it stands in the ack id
+InFlight = tuple["QueueSource | None", int, bytes]  # None: of a topic; offset; prefix of the log's message ids
+
+
+class MessageIds:
+    """Find deliveries in flight by message id, for clients that acknowledge by it (STOMP 1.0 and 1.1, and some in 1.2).
+
+    ``first`` has the oldest delivery of each message, ``more`` those of the same message that several queues have
+    handed out. What is not in flight any more is removed when there is too much of it.
+
+    Args:
+        in_flight: what the subscription holds; the same object for as long as the subscription lasts.
+    """
+
+    __slots__ = ("_in_flight", "first", "more")
+
+    def __init__(self, in_flight: Mapping[Number, InFlight]) -> None:
+        self._in_flight = in_flight
+        self.first: dict[str, Number] = {}
+        self.more: dict[str, list[Number]] = {}
+        self._build()
+
+    def add(self, log: bytes, offsets: Iterable[int], numbers: Iterable[Number]) -> None:
+        """Add deliveries of one log, which are in flight already."""
+        first = self.first
+        if len(first) > 2 * len(self._in_flight) + MESSAGE_IDS_SPARE:
+            self._build()
+            return
+        prefix = log.decode()
+        message_ids = [f"{prefix}{offset}" for offset in offsets]
+        if first.keys().isdisjoint(message_ids):
+            first.update(zip(message_ids, numbers, strict=True))
+            return
+        for message_id, number in zip(message_ids, numbers, strict=True):
+            self._add(message_id, number)
+
+    def _build(self) -> None:
+        self.first.clear()
+        self.more.clear()
+        for number, (_, offset, log) in self._in_flight.items():
+            self._add(f"{log.decode()}{offset}", number)
+
+    def _add(self, message_id: str, number: Number) -> None:
+        more = [each for each in self.more.pop(message_id, ()) if each in self._in_flight]
+        if more or self.first.get(message_id) in self._in_flight:
+            self.more[message_id] = [*more, number]
+        else:
+            self.first[message_id] = number
 
 
 class Subscription:
@@ -61,6 +107,8 @@ class Subscription:
         "in_flight",
         "joining",
         "left",
+        "lost",
+        "message_ids",
         "patterns",
         "pledged",
         "prefetch",
@@ -68,13 +116,11 @@ class Subscription:
         "readers",
         "reading",
         "right",
-        "seen",
         "selection",
         "session",
         "since_ns",
         "tag",
         "told_slow",
-        "twins",
         "window",
     )
 
@@ -108,10 +154,10 @@ class Subscription:
         self.joining = False  # it has not joined all destinations yet: nothing is delivered (``joining``)
         self.told_slow = False
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
-        self.in_flight: dict[bytes, InFlight] = {}
-        self.twins = 0  # how many deliveries of one message were in flight here at a time, beside the first
-        self.pledged: dict[bytes, Transaction] = {}  # what open transactions are to settle, of what may time out
-        self.seen: dict[bytes, Delivered] = {}  # per partition's id prefix
+        self.in_flight: dict[Number, InFlight] = {}
+        self.message_ids: MessageIds | None = None  # once the client has acknowledged by message id
+        self.lost: tuple[int, int] | None = None  # ``client``: the lowest and highest number that timed out
+        self.pledged: dict[Number, Transaction] = {}  # what open transactions are to settle, of what may time out
         self.readers: dict[Feed, Reader] = {}
         self.reading = 0  # readers that have not reached their stop position
         self.queues: list[Queue] = []
@@ -168,7 +214,7 @@ class Subscription:
         """A rule lets a consumer hold so many: from now on, a window of its own."""
         session = self.session
         if self.shares_window and not session.capped:
-            session.held -= sum(source is not None for source, _ in self.in_flight.values())
+            session.held -= sum(source is not None for source, _, _ in self.in_flight.values())
             for queue in self.queues:
                 session.queue_ring.remove(self, queue)
         self.window = window
@@ -207,110 +253,98 @@ class Subscription:
                 lengths = [head + len(tail) for tail in tails]
                 session.auto_acks.append(AutoAck(session.queued_total, source, list(offsets), lengths))
             return
-        ids = feed.wire.message_ids(offsets)
-        apart = source.fed if source is not None else bool(self.queues)  # another queue may hand out the same message
-        if apart:
-            ids = self._apart(ids)
-        self.in_flight.update(zip(ids, zip(repeat(source), offsets), strict=False))
-        seen = self.seen.get(feed.wire.id_prefix)
-        if seen is None:
-            seen = self.seen[feed.wire.id_prefix] = Delivered()
-        seen.add(offsets)
-        if session.returned:
-            returned.again(self, feed.wire.id_prefix, offsets)
+        first = session.deliveries
+        session.deliveries += len(tails)
+        numbers = list(map(str, range(first, session.deliveries)))
+        log = feed.wire.id_prefix
+        self.in_flight.update(zip(numbers, zip(repeat(source), offsets, repeat(log)), strict=False))
+        if session.reached is not None and session.reached.get(log, -1) < offsets[-1]:
+            session.reach(log, offsets[-1])
+        if self.message_ids is not None:
+            self.message_ids.add(log, offsets, numbers)
+        if source is not None and source.timeouts is not None:
+            source.timeouts.start(self, offsets, numbers)
         if self.shares_window and (source is not None or session.capped):
             session.held += len(tails)
-        session.send(wire.frames(prefix, tails, ids))
+        session.send(wire.frames(prefix, tails, first))
 
-    def _apart(self, ids: list[bytes]) -> list[bytes]:
-        """Ids that tell deliveries of one message apart."""
-        keys = []
-        for message_id in ids:
-            key, twins = message_id, 0
-            while key in self.in_flight:
-                key, twins = key + TWIN, twins + 1
-            self.twins = max(self.twins, twins)
-            keys.append(key)
-        return keys
+    def find(self, message_id: str, answered: Container[Delivery] = ()) -> Number | None:
+        """The oldest delivery of this message that is in flight here, and not among those ``answered``."""
+        if self.message_ids is None:
+            self.message_ids = MessageIds(self.in_flight)
+        first = self.message_ids.first.get(message_id)
+        if first is None or (first in self.in_flight and (self, first) not in answered):
+            return first
+        more = self.message_ids.more.get(message_id, ())
+        return next((each for each in more if each in self.in_flight and (self, each) not in answered), None)
 
-    def _keys_of(self, message_id: bytes) -> list[bytes]:
-        """Of all deliveries of this message that are in flight here."""
-        return [key for each in range(self.twins + 1) if (key := message_id + TWIN * each) in self.in_flight]
-
-    def find(self, message_id: bytes, answered: Container[Delivery] = ()) -> bytes | None:
-        """The id of a delivery of this message that is in flight here, and not among those ``answered``."""
-        if message_id in self.in_flight and (self, message_id) not in answered:
-            return message_id
-        if not self.twins:
-            return None
-        return next((key for key in self._keys_of(message_id) if (self, key) not in answered), None)
-
-    def take(self, keys: Sequence[bytes]) -> list[InFlight]:
+    def take(self, numbers: Sequence[Number]) -> list[InFlight]:
         """Remove those of these deliveries that are in flight here: an answer ``covered`` them."""
         in_flight = self.in_flight
         if self.pledged:
-            for key in keys:
-                self.pledged.pop(key, None)
-        if self.ack == CLIENT:
-            returned.answered_for(self)
-        return self._release([in_flight.pop(key) for key in keys if key in in_flight])
+            for number in numbers:
+                self.pledged.pop(number, None)
+        if self.lost is not None and self.ack == CLIENT and int(numbers[-1]) > self.lost[1]:
+            self.lost = None
+        return self._release([in_flight.pop(number) for number in numbers if number in in_flight])
 
-    def take_one(self, message_id: bytes) -> InFlight | None:
+    def take_one(self, number: Number) -> InFlight | None:
         """The same under ``client-individual``; None if it is not in flight here."""
-        delivery = self.in_flight.pop(message_id, None)
+        delivery = self.in_flight.pop(number, None)
         if delivery is not None and self.shares_window and (delivery[0] is not None or self.session.capped):
             self.session.held -= 1
         return delivery
 
-    def is_timed(self, key: bytes) -> bool:
+    def is_timed(self, number: Number) -> bool:
         """Whether this, which is in flight here, has to be answered in time."""
-        source = self.in_flight[key][0]
+        source = self.in_flight[number][0]
         return source is not None and source.timeouts is not None
 
-    def covered(self, message_id: bytes) -> list[bytes]:
-        """The ids of the deliveries that an answer to this one answers: under ``client`` it is everything delivered
-        before it too (STOMP 1.2, "ACK" and "NACK")."""
+    def covered(self, number: Number) -> list[Number]:
+        """The deliveries that an answer to this one answers: under ``client`` it is everything delivered before it too
+        (STOMP 1.2, "ACK" and "NACK")."""
         if self.ack != CLIENT:
-            return [message_id]
-        keys = []
-        for key in self.in_flight:
-            keys.append(key)
-            if key == message_id:
+            return [number]
+        numbers = []
+        for each in self.in_flight:
+            numbers.append(each)
+            if each == number:
                 break
-        return keys
+        return numbers
 
-    def take_back(self, source: QueueSource, offset: int) -> bool:
-        """Remove one delivery of a queue that was not answered in time; False if it is not in flight here, or an open
-        transaction has answered it."""
-        for key in self._keys_of(source.feed.wire.id_prefix + b"%d" % offset):
-            if self.in_flight[key] == (source, offset) and key not in self.pledged:
-                self._release([self.in_flight.pop(key)])
-                return True
-        return False
+    def take_back(self, numbers: Iterable[Number]) -> list[InFlight]:
+        """Remove those of these deliveries that are in flight here and that no open transaction has answered: they were
+        not answered in time."""
+        lost = [number for number in numbers if number in self.in_flight and number not in self.pledged]
+        if lost:
+            lowest, highest = min(map(int, lost)), max(map(int, lost))
+            self.session.lost = max(self.session.lost, highest)
+            if self.ack == CLIENT:
+                before = self.lost or (lowest, highest)
+                self.lost = (min(lowest, before[0]), max(highest, before[1]))
+        return self._release([self.in_flight.pop(number) for number in lost])
 
     def take_some(self, most: int) -> list[InFlight]:
-        """Remove up to ``most`` deliveries that are in flight, the oldest first."""
-        in_flight = self.in_flight
-        return self._release([in_flight.pop(key) for key in list(islice(in_flight, most))])
-
-    def was_delivered(self, message_id: bytes) -> bool:
-        """True if this message went out here once: its ack is late or repeated, not wrong."""
-        return delivered_in(self.seen, message_id)
+        """Remove up to ``most`` deliveries that are in flight, the oldest first: the subscription has ended."""
+        taken = [(number, self.in_flight.pop(number)) for number in list(islice(self.in_flight, most))]
+        lost = [int(number) for number, (source, _, _) in taken if source is not None and not source.closed]
+        self.session.lost = max([self.session.lost, *lost[-1:]])
+        return self._release([delivery for _, delivery in taken])
 
     def _release(self, settled: list[InFlight]) -> list[InFlight]:
         if self.shares_window:
             counts = self.session.capped
-            self.session.held -= sum(counts or source is not None for source, _ in settled)
+            self.session.held -= sum(counts or source is not None for source, _, _ in settled)
         return settled
 
 
-Delivery = tuple[Subscription, bytes]  # and its key in ``in_flight``
+Delivery = tuple[Subscription, Number]
 
 
 def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:
     """Group settled messages by the queue source they belong to; those of topics belong to none."""
     groups: dict[QueueSource, list[int]] = {}
-    for source, offset in settled:
+    for source, offset, _ in settled:
         if source is not None:
             groups.setdefault(source, []).append(offset)
     return groups

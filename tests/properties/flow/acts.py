@@ -31,7 +31,7 @@ class Person:
     messages: dict[tuple[str, Key], Frame] = field(default_factory=dict)  # by subscription
     answered: list[tuple[Key, Frame]] = field(default_factory=list)
     transactions: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
-    acknowledged: list[tuple[str, Subscription, Key, bool]] = field(default_factory=list)  # in these
+    acknowledged: list[tuple[str, Subscription, int, bool]] = field(default_factory=list)  # in these, by delivery
     serial: int = 0
 
     def next(self) -> str:
@@ -64,6 +64,9 @@ class Acts:
         raise NotImplementedError
 
     def _is_refused(self, person: Person, code: str) -> None:
+        raise NotImplementedError
+
+    def _finish_turn(self) -> None:
         raise NotImplementedError
 
     def say(self, person: Person, command: str, body: bytes = b"", /, **headers: Any) -> None:
@@ -142,17 +145,15 @@ class Acts:
         if choice is None:
             return
         subscription, key = choice
-        frame = person.messages[subscription.name, key]
-        if key in subscription.pledged and subscription.text == rules.TWINS:
-            return  # then the other one may come under the ack id that a transaction has answered
+        frame, delivery = person.messages[subscription.name, key], subscription.held[key].delivery
         transaction = self._transaction(person)
         if transaction is None:
             self.model.answered(subscription, key, command == "ACK", **known)
         else:
             late = self.model.pledged(subscription, key, transaction)
             if command == "ACK" or not known.get("requeue", True):
-                person.acknowledged.append((transaction, subscription, key, late))
-            person.transactions[transaction].append((command, subscription, key, known))
+                person.acknowledged.append((transaction, subscription, delivery, late))
+            person.transactions[transaction].append((command, subscription, (key, delivery), known))
             more = {**more, "transaction": transaction}
         person.answered.append((key, frame))
         self._answer(person, frame, command, more)
@@ -175,10 +176,12 @@ class Acts:
         self._answer(person, person.messages[subscription.name, key], "ACK", {"touch": "true"})
 
     def _ack_twice(self, person: Person) -> None:
-        """Late, which changes nothing: unless the same message is held again."""
+        """Late, which changes nothing: unless a message id names what is held again."""
         if person.answered:
             key, frame = self.random.choice(person.answered[-20:])
-            if not any(entry.message.number == key[0] for _, entry in person.known.holds()):
+            held = [entry for _, entry in person.known.holds() if entry.message.number == key[0]]
+            number = int(frame.headers["ack"].rpartition("-")[2])
+            if not held or (person.connection.version == "1.2" and all(each.delivery != number for each in held)):
                 self.trace.append(f"late: {key}")
                 self._answer(person, frame, "ACK", {})
 
@@ -263,20 +266,30 @@ class Acts:
             return
         name = self.random.choice(list(person.transactions))
         self.say(person, "COMMIT", transaction=name)
-        if any(late or self._is_lost(*each) for to, *each, late in person.acknowledged if to == name):
+        acknowledged = [each for each in person.acknowledged if each[0] == name]
+        repeated = any(not self._is_held(each[1], each[2]) for each in acknowledged)
+        if any(late or number in subscription.lost for _, subscription, number, late in acknowledged):
+            self._is_refused(person, "bad-ack")
+            return
+        if repeated and person.known.may_have_lost and self._hears_an_error(person):  # it may be taken for a lost one
             self._is_refused(person, "bad-ack")
             return
         self.model.unpledged(person.known, name)
         for what, where, which, known in person.transactions.pop(name):
             if what == "SEND":
                 self.model.sent(where, which, **known)
+            elif self._is_held(where, which[1]):
+                self.model.answered(where, which[0], what == "ACK", **known)
             else:
-                self.model.answered(where, which, what == "ACK", **known)
+                self.model.counts["late"] += 1
 
-    def _is_lost(self, subscription: Subscription, key: Key) -> bool:
-        """Whether a delivery went back unanswered, and is not here again."""
-        lost = {number for _, number in subscription.lost}
-        return key not in subscription.held and key[0] in lost
+    def _is_held(self, subscription: Subscription, number: int) -> bool:
+        return any(entry.delivery == number for entry in subscription.held.values())
+
+    def _hears_an_error(self, person: Person) -> bool:
+        self._finish_turn()
+        self.world.settle()
+        return any(frame.command == "ERROR" for frame in person.connection.inbox)
 
     def _abort(self, person: Person) -> None:
         if person.transactions:

@@ -106,8 +106,9 @@ def nobody_minds_who_does_not_answer(right: Any) -> Around:
 
 @bug(timeouts.Timeouts, "start")
 def a_redelivery_may_take_for_ever(right: Any) -> Around:
-    def start(self: Any, subscription: Subscription, offsets: Any) -> None:
-        right(self, subscription, [offset for offset in offsets if self._source.deliveries(offset) == 1])
+    def start(self: Any, subscription: Subscription, offsets: Any, numbers: Any) -> None:
+        first = [each for each in zip(offsets, numbers, strict=False) if self._source.deliveries(each[0]) == 1]
+        right(self, subscription, [offset for offset, _ in first], [number for _, number in first])
 
     return start
 
@@ -227,9 +228,13 @@ def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
     return settle
 
 
-@bug(Subscription, "_apart")
-def two_deliveries_of_one_message_are_taken_for_one(right: Any) -> Around:
-    return lambda self, ids: ids
+@bug(settling, "locate")
+def a_late_ack_is_taken_for_one_of_what_is_held(right: Any) -> Around:
+    def locate(session: Any, frame: Any, *answered: Any) -> Any:
+        held = [(each, number) for each in session.subscriptions.values() for number in each.in_flight]
+        return right(session, frame, *answered) or next(iter(held), None)
+
+    return locate
 
 
 __all__ = ["BROKEN"]

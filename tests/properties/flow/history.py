@@ -220,7 +220,8 @@ class History(Acts):
                 message, name = self._message(frame), frame.headers["subscription"]
                 self.trace.append(f"{person.known.name}/{name} hears {frame.body.decode()}, {message}")
                 where = frame.headers["destination"], frame.headers["partition"]
-                entry = self.model.delivered(person.known, name, message, *where, *_count(frame))
+                number = int(frame.headers.get("ack", "-1").rpartition("-")[2])
+                entry = self.model.delivered(person.known, name, message, *where, number, *_count(frame))
                 person.messages[name, entry.key] = frame
             else:
                 raise Violation(f"{person.known.name} hears {frame.command} {dict(frame.headers)}")

@@ -135,8 +135,8 @@ class Model(Promises):
             self.counts["late"] += 1
             return
         covered = self._covered(subscription, key)
-        if subscription.mode == "client":  # it stands for all that came before
-            subscription.lost.clear()
+        if subscription.held[key].delivery > max(subscription.timed_out, default=-1):
+            subscription.timed_out.clear()  # it stands for all that came before
         for entry in covered:
             subscription.pledged.pop(entry.key, None)  # if it comes again, its time runs
             self._released(subscription, entry)
@@ -154,9 +154,8 @@ class Model(Promises):
         covered = self._covered(subscription, key)
         for entry in covered:
             subscription.pledged.setdefault(entry.key, transaction)
-        last = covered[-1].message
-        earlier = [number for partition, number in subscription.lost if partition == last.partition]
-        return subscription.mode == "client" and min(earlier, default=last.number) < last.number
+        last = covered[-1].delivery
+        return min(subscription.timed_out, default=last) < last
 
     def unpledged(self, client: Client, transaction: str) -> None:
         """It has ended: what it has answered, and is still held, has its time anew."""
@@ -167,7 +166,8 @@ class Model(Promises):
                     subscription.held[key].age = 0
 
     def _lost(self, subscription: Subscription, entry: Entry) -> None:
-        subscription.lost.add((entry.message.partition, entry.message.number))
+        subscription.lost.add(entry.delivery)
+        subscription.client.may_have_lost = True
 
     def touched(self, subscription: Subscription, key: Key) -> None:
         """ACK with ``touch``: the time to answer begins anew."""
@@ -184,6 +184,7 @@ class Model(Promises):
         entry.holder = None
 
     def unsubscribed(self, subscription: Subscription) -> None:
+        subscription.client.may_have_lost = True
         for entry in list(subscription.held.values()):
             self._released(subscription, entry)
             if entry.backlog is not None:
@@ -221,6 +222,8 @@ class Model(Promises):
             if entry.age >= (entry.rule.ack_timeout or 0):
                 assert entry.holder is not None
                 self._lost(subscription, entry)
+                if subscription.mode == "client":
+                    subscription.timed_out.add(entry.delivery)
                 self._released(entry.holder, entry)
                 self.counts["timed out"] += 1
                 self.returns(entry, 0)

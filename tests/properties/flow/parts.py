@@ -68,6 +68,7 @@ class Entry:
     restarted: bool = False  # since the deliveries above the broker was started anew
     not_before: int = 0  # while; it was refused
     age: int = 0  # whiles since it was delivered
+    delivery: int = -1  # the number of its latest delivery, as its client heard it
 
     @property
     def key(self) -> Key:
@@ -141,7 +142,8 @@ class Subscription:
     held: dict[Key, Entry] = field(default_factory=dict)  # in the order of delivery
     due: dict[str, deque[Message]] = field(default_factory=dict)  # of topics, by destination
     pledged: dict[Key, str] = field(default_factory=dict)  # what an open transaction has answered
-    lost: set[tuple[str, int]] = field(default_factory=set)  # what went back unanswered, and did not come again
+    lost: set[int] = field(default_factory=set)  # deliveries that went back unanswered, by number
+    timed_out: set[int] = field(default_factory=set)  # ``client``: those that no later answer stands for yet
 
     @property
     def is_durable(self) -> bool:
@@ -188,6 +190,7 @@ class Client:
     cap: int | None  # max-in-flight
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     receipts: deque[str] = field(default_factory=deque)
+    may_have_lost: bool = False  # something that it was delivered, heard or not, went back unanswered
 
     @property
     def window(self) -> int:

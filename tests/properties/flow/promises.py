@@ -23,7 +23,15 @@ class Promises(Endings):
     # --- a delivery ---------------------------------------------------------------------------------------------------
 
     def delivered(
-        self, client: Client, name: str, message: Message, destination: str, partition: str, count: int, marked: bool
+        self,
+        client: Client,
+        name: str,
+        message: Message,
+        destination: str,
+        partition: str,
+        delivery: int,
+        count: int,
+        marked: bool,
     ) -> Entry:
         self.counts["delivered"] += 1
         where = f"{message}, to {client.name}/{name}"
@@ -43,7 +51,7 @@ class Promises(Endings):
             free = not subscription.is_durable and is_queued
             demand(subscription.room(free) > 0, f"{where}: there is no room in the window")
             subscription.held[entry.key] = entry
-            subscription.lost.discard((partition, message.number))
+            entry.delivery = delivery
         if entry.backlog is None:
             self._of_topic(subscription, message, where)
             return entry
