@@ -1,4 +1,4 @@
-"""Where in a chunk batches begin, and what their headers say: all of them as columns, gathered once.
+"""The headers of many batches in a chunk, as columns, and where the headers say that the other parts begin.
 
 Knows: the header of a batch. Must not know: files, columns of records.
 Invariant: batches that ``fit`` have all of their parts within what their headers call their length.
@@ -7,13 +7,12 @@ Invariant: batches that ``fit`` have all of their parts within what their header
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from radiator.limits import BATCH_RECORDS_MAX
-from radiator.storage.format import EVENT_ABSENT, HEADER_BYTES, PARTIAL_CRCS, SPARSE, TRAILER, TRANSMIT_ABSENT
+from radiator.storage.header import ColumnPlaces, column_places, fits, region_places
 
 Ints: TypeAlias = NDArray[np.int64]
 Offsets: TypeAlias = NDArray[np.int32]
@@ -21,16 +20,16 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Mask: TypeAlias = NDArray[np.bool_]
 
 _LOW = (1 << 32) - 1  # half of a word
-_TOPS = -(1 << 63) | 1 << 31  # the highest bit of both halves
-_SEVENS = 7 << 32 | 7
-
-
-def padded(length: Ints) -> Ints:
-    return (length + 7) & ~7
 
 
 class Batches:
-    """``at``: their positions in ``chunk``, which is aligned and holds all of their headers."""
+    """Batches in a chunk of a segment.
+
+    Args:
+        chunk: Bytes, aligned to 8, which contain all headers.
+        at: Where the batches begin in ``chunk``.
+        words: The words of the headers as in ``_words``, if they are known.
+    """
 
     def __init__(self, chunk: Bytes, at: Ints, words: tuple[Ints, ...] | None = None) -> None:
         self.chunk, self.at = chunk, at
@@ -41,6 +40,7 @@ class Batches:
         self.flags = self._number(32, 0xFFFF)
 
     def only(self, chosen: Mask | slice) -> Batches:
+        """Return some of these batches."""
         return Batches(self.chunk, self.at[chosen], tuple(word[chosen] for word in self._words))
 
     def _word(self, number: int) -> Ints:
@@ -52,6 +52,10 @@ class Batches:
             return np.full(len(self.at), int(self._numbers[0]) >> shift & mask)
         return self._numbers >> shift & mask
 
+    def _shared(self, numbers: Ints) -> Any:
+        """Return the number if all batches have the same one, else all numbers."""
+        return int(numbers[0]) if self._equal else numbers
+
     @property
     def min_receive_ns(self) -> Ints:
         return self._word(3)
@@ -62,7 +66,7 @@ class Batches:
 
     @cached_property
     def name_counts(self) -> Ints:
-        """How many names each batch's dictionary has."""
+        """How many names the dictionary of each batch has."""
         return self._number(48, 0xFFFF)
 
     @cached_property
@@ -77,16 +81,24 @@ class Batches:
     def bodies_len(self) -> Ints:
         return self._rest & _LOW
 
+    @cached_property
+    def columns(self) -> ColumnPlaces:
+        """Where the columns begin, from the start of each batch: numbers if all batches have the same, else arrays."""
+        return column_places(self._shared(self.count), self._shared(self.flags))
+
+    @cached_property
+    def regions(self) -> tuple[Ints, Ints, Ints]:
+        """Where header blocks and bodies begin, from the start of each batch, and where it ends."""
+        lengths = self.names_len, self.headers_len, self.bodies_len
+        return region_places(self.columns.names, *lengths, self._shared(self.flags))
+
     def fit(self) -> Mask:
-        """Whether the lengths in each header add up, as ``decode_header`` asks: a crc that holds does not say that."""
-        count, flags = (self.count[:1], self.flags[:1]) if self._equal else (self.count, self.flags)
-        times = 3 - ((flags & EVENT_ABSENT) != 0).astype(np.int64) - ((flags & TRANSMIT_ABSENT) != 0)
-        lists = 1 + ((flags & SPARSE) != 0).astype(np.int64)
-        rest = (self._total & _LOW) - padded(self.bodies_len)
-        rest -= HEADER_BYTES + 8 * count * times + 2 * padded(4 * count + 4) + padded(4 * count) * lists
-        rest -= ((flags & PARTIAL_CRCS) != 0) * TRAILER.size
-        both = (self._lengths + _SEVENS) & ~_SEVENS  # names and headers, padded at once
-        rest -= both & _LOW
-        good = (rest == both >> 32) & (count > 0) & (count <= 4 * BATCH_RECORDS_MAX)
-        tops = self._lengths & _TOPS  # of lengths that are none: a carry between the halves could hide them
-        return np.asarray(good & (tops == 0) if tops.any() else good)
+        """Return whether the lengths in each header add up, which a correct crc does not imply."""
+        return np.asarray(fits(self._total & _LOW, self._shared(self.count), self.regions[2]))
+
+    def last_deltas(self) -> Ints:
+        """Return the offset of the last record of each batch, less the base offset. All batches must fit and have a
+        column of offsets."""
+        last = (self.at + self.columns.offset_delta >> 2) + self.count - 1
+        deltas: Ints = self.chunk.view("<u4")[last].astype(np.int64)
+        return deltas

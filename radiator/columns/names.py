@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from radiator.columns.batches import Ints, Mask
-from radiator.storage.format import DamagedBatch
+from radiator.storage.format import split_names
 
 REMEMBERED_MAX = 1 << 16  # names in dictionaries: a log of many destinations may have another one in each batch
 
@@ -34,7 +34,7 @@ class NameTable:
         """Where the ids of this dictionary's names begin in ``flat``. Raises DamagedBatch."""
         at = self._at.get((dictionary, count))
         if at is None:
-            names = _names(dictionary, count)
+            names = split_names(dictionary, count)
             at = self._at[dictionary, count] = len(self._flat)
             for name in names:
                 self._flat.append(self._ids.setdefault(name, len(self.names)))
@@ -52,14 +52,3 @@ class NameTable:
         """By id of a name; each name is asked once, so one NameTable goes with one condition."""
         self._wanted += [wants(name) for name in self.names[len(self._wanted) :]]
         return np.array(self._wanted, np.bool_)
-
-
-def _names(dictionary: bytes, count: int) -> list[str]:
-    names, at = [], 0
-    while at < len(dictionary):
-        stop = at + 4 + int.from_bytes(dictionary[at : at + 4], "little")
-        names.append(dictionary[at + 4 : stop].decode("utf-8", "replace"))
-        at = stop
-    if at != len(dictionary) or len(names) != count:
-        raise DamagedBatch(f"a batch's dictionary of names does not fit its length: {len(names)} of {count} names")
-    return names

@@ -45,7 +45,6 @@ from radiator.storage.format import (
     DamagedBatch,
     UnknownVersion,
     check,
-    columns_len,
     decode_header,
 )
 from radiator.storage.reader import removed_on_purpose
@@ -244,7 +243,7 @@ class _Walk:
         fit = ((batches.flags & ~KNOWN_FLAGS) == 0) & batches.fit()
         sparse = ((batches.flags & SPARSE) != 0) & fit
         if sparse.any():
-            after[sparse] = [self._after_sparse(data, place) for place in at[sparse].tolist()]
+            after[sparse] = base[sparse] + batches.only(sparse).last_deltas() + 1
         expected = np.concatenate([[self.expected], after[:-1]])
         good = (base == expected) & fit
         last = int(np.argmax(expected >= self.wanted.next_offset)) or len(at)  # the range ends before this one
@@ -259,14 +258,7 @@ class _Walk:
                 reason = f"a batch of offset {base[first]} stands where offset {expected[first]} was expected"
                 if not fit[first]:
                     reason = self._why(data.data, int(at[first]), whole=False)
-        return batches.only(slice(taken)), stopped, reason
-
-    @staticmethod
-    def _after_sparse(data: Bytes, at: int) -> int:
-        header = decode_header(data.data, at)
-        deltas = (4 * header.records + 7) & ~7  # the last of the columns
-        last = at + HEADER_BYTES + columns_len(header.records, header.flags) - deltas + 4 * (header.records - 1)
-        return header.base_offset + int(data[last : last + 4].view("<u4")[0]) + 1
+        return batches if taken == len(at) else batches.only(slice(taken)), stopped, reason
 
     @staticmethod
     def _why(view: memoryview, at: int, whole: bool) -> str | None:
