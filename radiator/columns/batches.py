@@ -1,7 +1,7 @@
 """The headers of many batches in a chunk, as columns, and where the headers say that the other parts begin.
 
 Knows: the header of a batch. Must not know: files, columns of records.
-Invariant: batches that ``fit`` have all of their parts within what their headers call their length.
+Invariant: batches whose header is possible (``regions``) have all of their parts within their length.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from radiator.storage.header import ColumnPlaces, column_places, fits, region_places
+from radiator.storage.header import ColumnPlaces, column_places, region_places
 
 Ints: TypeAlias = NDArray[np.int64]
 Offsets: TypeAlias = NDArray[np.int32]
@@ -87,14 +87,11 @@ class Batches:
         return column_places(self._shared(self.count), self._shared(self.flags))
 
     @cached_property
-    def regions(self) -> tuple[Ints, Ints, Ints]:
-        """Where header blocks and bodies begin, from the start of each batch, and where it ends."""
+    def regions(self) -> tuple[Ints, Ints, Mask]:
+        """Where header blocks and bodies begin, from the start of each batch, and whether its header is possible: the
+        lengths add up, which a correct crc does not imply."""
         lengths = self.names_len, self.headers_len, self.bodies_len
-        return region_places(self.columns.names, *lengths, self._shared(self.flags))
-
-    def fit(self) -> Mask:
-        """Return whether the lengths in each header add up, which a correct crc does not imply."""
-        return np.asarray(fits(self._total & _LOW, self._shared(self.count), self.regions[2]))
+        return region_places(self.columns, self._total & _LOW, self._shared(self.count), *lengths)
 
     def last_deltas(self) -> Ints:
         """Return the offset of the last record of each batch, less the base offset. All batches must fit and have a

@@ -240,7 +240,7 @@ class _Walk:
         add up."""
         at, base = batches.at, batches.base_offset
         after = base + batches.count
-        fit = ((batches.flags & ~KNOWN_FLAGS) == 0) & batches.fit()
+        fit = ((batches.flags & ~KNOWN_FLAGS) == 0) & batches.regions[2]
         sparse = ((batches.flags & SPARSE) != 0) & fit
         if sparse.any():
             after[sparse] = base[sparse] + batches.only(sparse).last_deltas() + 1

@@ -380,9 +380,10 @@ class StoredBatch:
             self._header.base_offset,
         )
 
-    def verify(self) -> None:
-        """Check all parts. Three of these checks are only made here, as they would cost readers time: value offsets
-        rise in regions that are not compressed, receive times rise as the header says, and names are UTF-8."""
+    def verify(self) -> list[str]:
+        """Check all parts, and return the names. Three of these checks are only made here, as they would cost readers
+        time: value offsets rise in regions that are not compressed, receive times rise as the header says, and names
+        are UTF-8."""
         for region, value_offsets in (self._headers(), self._bodies()):
             self._check_rising(value_offsets, region)
         self.offsets()
@@ -390,7 +391,7 @@ class StoredBatch:
         times = self.receive_ns()
         if (times[0], times[-1]) != self._header[3:5] or any(map(gt, times, times[1:])):
             raise self._wrong(TIMES_WRONG)
-        self.names("strict")
+        return self.names("strict")
 
     def offsets(self) -> Sequence[int]:
         """Return the offset of each record."""

@@ -1,8 +1,8 @@
 """The 64-byte header of a batch, and the places of the other parts, which follow from the header.
 
-``column_places`` and ``region_places`` are the only description of the order and the sizes of the parts, and ``fits``
-is the rule by which the lengths in a header must add up. The codec (``format``), the numpy columns (``columns``) and
-fsck (``upkeep.check_segment``) all use them. ``format`` exports these names as well.
+``column_places`` and ``region_places`` are the only description of the order and the sizes of the parts. The codec
+(``format``), the numpy columns (``columns``) and fsck (``upkeep.check_segment``) all use them. ``format`` exports the
+names of this module as well.
 
 Knows: the header's bytes. Must not know: the values in columns and regions, files.
 Invariants: these functions raise only DamagedBatch or UnknownVersion, whatever the bytes; the lengths in a BatchHeader
@@ -46,6 +46,7 @@ KNOWN_FLAGS = PLAIN | SPARSE | COMPRESSED | PARTIAL_CRCS
 
 #        magic  total_len crc | base min_ns max_ns count flags destinations names headers bodies salt
 HEADER = Struct("<8sIIQqqIHHIIII")
+TIMES_AND_SALT = Struct("<24xqq20xI")  # of a header: min and max receive time, salt
 PREFIX = Struct("<8sII")
 REST = Struct("<QqqIHHIIII")
 U32 = Struct("<I")
@@ -72,7 +73,8 @@ class ColumnPlaces(NamedTuple):
     """Where the columns of a batch and its names begin, in bytes from the start of the batch, in their order.
 
     A column ends where the next one begins, padding included. A column that the batch does not have takes no bytes.
-    ``receive_ns`` is always at HEADER_BYTES. A place is an int, or a numpy array with the places in many batches.
+    ``receive_ns`` is always at HEADER_BYTES. Each field is an int, or a numpy array with a value for each of many
+    batches.
     """
 
     event_ns: Any
@@ -82,10 +84,11 @@ class ColumnPlaces(NamedTuple):
     destination_id: Any
     offset_delta: Any
     names: Any
+    trailer_bytes: Any  # how many bytes the batch has behind its bodies
 
 
 def column_places(count: Any, flags: Any) -> ColumnPlaces:
-    """Return the places of columns in a batch, or in many if the arguments are numpy arrays."""
+    """Return the places in a batch, or in many if the arguments are numpy arrays."""
     times, value_offsets, ids = 8 * count, (4 * count + 11) & ~7, (4 * count + 7) & ~7
     event_ns = HEADER_BYTES + times
     transmit_ns = event_ns + times * ((flags & EVENT_ABSENT) == 0)
@@ -94,31 +97,24 @@ def column_places(count: Any, flags: Any) -> ColumnPlaces:
     destination_id = body_off + value_offsets
     offset_delta = destination_id + ids
     names = offset_delta + ids * ((flags & SPARSE) != 0)
-    return ColumnPlaces(event_ns, transmit_ns, header_off, body_off, destination_id, offset_delta, names)
+    trailer_bytes = TRAILER.size * ((flags & PARTIAL_CRCS) != 0)
+    return ColumnPlaces(event_ns, transmit_ns, header_off, body_off, destination_id, offset_delta, names, trailer_bytes)
 
 
-def region_places(names: Any, names_len: Any, headers_len: Any, bodies_len: Any, flags: Any) -> tuple[Any, Any, Any]:
-    """Return where the header blocks and the bodies of a batch begin, and where the batch ends; as ``column_places``.
+places_of = lru_cache(maxsize=4096)(column_places)  # of one batch: those of a log have few counts and flags
 
-    Args:
-        names: The place of the names.
-        names_len: The length of the names, without padding, as in the header.
-        headers_len: The length of the header blocks, likewise.
-        bodies_len: The length of the bodies, likewise.
-        flags: The flags of the batch.
+
+def region_places(
+    columns: ColumnPlaces, total_len: Any, count: Any, names_len: Any, headers_len: Any, bodies_len: Any
+) -> tuple[Any, Any, Any]:
+    """Return where the header blocks and the bodies of a batch begin, and whether its header is possible: the batch
+    ends where its last part does, and is not larger than a batch may be. Like ``column_places`` for one batch or many.
     """
-    headers = names + ((names_len + 7) & ~7)
+    headers = columns.names + ((names_len + 7) & ~7)
     bodies = headers + ((headers_len + 7) & ~7)
-    end = bodies + ((bodies_len + 7) & ~7) + TRAILER.size * ((flags & PARTIAL_CRCS) != 0)
-    return headers, bodies, end
-
-
-def fits(total_len: Any, count: Any, end: Any) -> Any:
-    """Return whether a batch, or each of many, ends where its last part does, and is not larger than a batch may be."""
-    return (total_len == end) & (count > 0) & (count <= RECORDS_MAX) & (total_len <= limits.BATCH_TOTAL_BYTES_MAX)
-
-
-_places = lru_cache(maxsize=4096)(column_places)  # batches of a log have few counts and flags
+    good = total_len == bodies + ((bodies_len + 7) & ~7) + columns.trailer_bytes
+    good &= (count > 0) & (count <= RECORDS_MAX) & (total_len <= limits.BATCH_TOTAL_BYTES_MAX)
+    return headers, bodies, good
 
 
 class BatchHeader(NamedTuple):
@@ -148,38 +144,24 @@ def next_offset(data: bytes | memoryview, at: int, header: BatchHeader) -> int:
 
 
 def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
-    """Return the header at ``at``. Its lengths are checked (``fits``), the crc is not. Raises DamagedBatch."""
+    """Return the header at ``at``. Its lengths are checked, the crc is not. Raises DamagedBatch."""
     if len(data) - at < HEADER_BYTES:
         raise DamagedBatch(f"batch header: expected {HEADER_BYTES} bytes, got {max(len(data) - at, 0)}")
-    magic, total, crc, base, low, high, count, flags, destinations, names, headers, bodies, salt = HEADER.unpack_from(
-        data, at
-    )
+    # fmt: off
+    (magic, total, crc, base, low, high, count, flags, destinations, names_len, headers_len, bodies_len,
+     salt) = HEADER.unpack_from(data, at)
     if magic != MAGIC:
         _wrong_magic(data, at, magic, total, crc, salt)
-    columns = _places(count, flags)
-    headers_at, bodies_at, end = region_places(columns.names, names, headers, bodies, flags)
-    if not fits(total, count, end):
+    columns = places_of(count, flags)
+    headers, bodies, good = region_places(columns, total, count, names_len, headers_len, bodies_len)
+    if not good:
         rest = memoryview(data)[at + CRC_FROM : at + total]
         if newer_len(data[at : at + HEADER_BYTES]) == CRC_FROM + len(rest) and crc32(rest) == crc:
             raise _unknown_flags(base, flags, salt)  # a flag of a newer version adds a part that is unknown here
-        raise DamagedBatch(f"batch header: total_len {total} does not fit its parts ({end} bytes, {count} records)")
-    return BatchHeader(
-        total,
-        crc,
-        base,
-        low,
-        high,
-        count,
-        flags,
-        destinations,
-        names,
-        headers,
-        bodies,
-        salt,
-        columns,
-        headers_at,
-        bodies_at,
-    )
+        raise DamagedBatch(f"batch header: total_len {total} does not fit its parts, or {count} is no count of records")
+    return BatchHeader(total, crc, base, low, high, count, flags, destinations, names_len, headers_len, bodies_len,
+                       salt, columns, headers, bodies)
+    # fmt: on
 
 
 def _wrong_magic(data: bytes | memoryview, at: int, magic: bytes, total: int, crc: int, salt: int) -> None:

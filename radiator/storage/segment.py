@@ -33,7 +33,6 @@ from radiator.storage.format import (
     PARTIAL_CRCS,
     PLAIN,
     SPARSE,
-    TRAILER,
     BatchHeader,
     DamagedBatch,
     StoredBatch,
@@ -44,11 +43,11 @@ from radiator.storage.format import (
     find_magic,
     next_offset,
 )
-from radiator.storage.header import newer_len
+from radiator.storage.header import newer_len, places_of
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_ones
 
-_SKIMMED = Struct("<8sIIQ16xIH2xIII4x")  # of a header: magic, total_len, crc, base offset, count, flags, three lengths
+_SKIMMED = Struct("<8sIIQ16xIH2xI12x")  # of a header: magic, total_len, crc, base offset, count, flags, names_len
 SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
 SEARCH_BYTES_MAX = 1024 * 1024
 MISPLACED_BYTES_MAX = 128 * 1024  # as much as this is looked at to tell a gap from pages of another place
@@ -169,7 +168,7 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
     """
     unpack, size, view, last, known, known_len = _SKIMMED.unpack_from, len(data), memoryview(data), -1, b"", -1
     while at < stop and at + HEADER_BYTES <= size:
-        magic, total, crc, base, count, flags, names_len, headers_len, bodies_len = unpack(data, at)
+        magic, total, crc, base, count, flags, names_len = unpack(data, at)
         end = at + total
         if (
             magic != MAGIC
@@ -180,10 +179,7 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
             or crc32(data[at + CRC_FROM : end] if total < COPIED_BYTES_MAX else view[at + CRC_FROM : end]) != crc
         ):
             break
-        # From the end, so that a batch of one record costs no more than this.
-        start = end - ((bodies_len + 7) & ~7) - ((headers_len + 7) & ~7) - ((names_len + 7) & ~7)
-        if flags & PARTIAL_CRCS:
-            start -= TRAILER.size
+        start = at + places_of(count, flags).names
         if names_len != known_len or not data.startswith(known, start):
             known, known_len = data[start : start + names_len], names_len
             names.add(known)

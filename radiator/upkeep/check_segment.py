@@ -9,19 +9,13 @@ Invariants: each byte below ``committed`` is in a batch, in a hole that was told
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from radiator import limits
 from radiator.storage.files import FileSystem, read_fully
 from radiator.storage.format import StoredBatch, ones
-from radiator.storage.header import (
-    HEADER,
-    HEADER_BYTES,
-    PREFIX,
-    BatchHeader,
-    DamagedBatch,
-    UnknownVersion,
-)
+from radiator.storage.header import HEADER_BYTES, PREFIX, TIMES_AND_SALT, BatchHeader, DamagedBatch, UnknownVersion
 from radiator.storage.index import IndexEntry
 from radiator.storage.segment import Window, batch_at, find_batch, last_offset, whole_batches
 from radiator.upkeep.findings import Finding, SegmentCheck, span
@@ -68,10 +62,6 @@ class Walk:
                 self._note("trailing", f"bytes {position} to {self.size - 1} are read by nobody", position, self.size)
                 self.ended, self.committed = position, PASSED
                 break
-            after = self._ones(position)
-            if after > position:
-                position = after
-                continue
             try:
                 header = batch_at(self.window, position)
                 if position + header.total_len > self.size:
@@ -85,6 +75,8 @@ class Walk:
                 continue
             self._batch(position, header)
             position += header.total_len
+            if header.records == 1:
+                position = self._ones(position)
         if position <= self.committed.position:
             self._at_head(position)
         if self.following is not None and self.expected > self.following:
@@ -223,7 +215,7 @@ class Walk:
         last = expected + limits.BATCH_BYTES_MAX if self.following is None else self.following
         known = b""
         for end, offset, receive_ns, _, _, name, _, _ in ones(data, at):
-            _, _, _, _, low, high, *_, salt = HEADER.unpack_from(data, at)
+            low, high, salt = TIMES_AND_SALT.unpack_from(data, at)
             if at >= limit or end > stop or offset != expected or offset >= last or salt not in salts:
                 break
             if low != receive_ns or high != receive_ns or receive_ns < latest:
@@ -257,10 +249,11 @@ class Walk:
             self._lost("gap", text, position, position, header.base_offset)
         batch = StoredBatch(self.window.data, position - self.window.position, header)
         try:
-            found.names.update(batch.names("strict"))
-            batch.verify()
+            found.names.update(batch.verify())
         except DamagedBatch as damage:
             self._note("contradiction", str(damage), position, end)
+            with suppress(DamagedBatch):
+                found.names.update(batch.names("strict"))
         self.expected = last_offset(self.window, position, header) + 1
         if header.min_receive_ns < found.latest_ns or header.max_receive_ns < header.min_receive_ns:
             text = f"batch at offset {header.base_offset}: receive times from {header.min_receive_ns} to "
