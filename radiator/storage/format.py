@@ -1,14 +1,15 @@
-"""The batch: the one unit that is written, checked and read. ``docs/storage-format.md`` is the law, this its codec.
+"""The codec of batches. A batch is written, checked and read as a whole; ``docs/storage-format.md`` has its bytes.
 
 A batch is a 64-byte header, fixed-width columns, the dictionary of destination names, the region of header blocks and
-the region of bodies; all little-endian, every part padded to 8 bytes, so numpy and Arrow use the parts as they lie.
+the region of bodies; all little-endian, every part padded to 8 bytes, so numpy and Arrow use the parts in place.
+``header`` computes where each part begins. ``StoredBatch`` decodes the parts and checks that they fit the header.
 
     header 64 | receive i64[n] | event i64[n]? | transmit i64[n]? | header_off i32[n+1] | body_off i32[n+1]
               | destination_id u32[n] | offset_delta u32[n]? | names | header blocks | bodies | partial crcs?
 
 Knows: bytes in, columns out. Must not know: files, positions in a segment, threads, what a header block means.
-Invariants: ``decode`` of ``encode`` is the identity; nothing but DamagedBatch (or UnknownVersion) leaves ``decode``,
-whatever the bytes; a crc covers everything from byte 16 on, magic and total_len are checked by being used.
+Invariants: ``decode`` of ``encode`` is the identity; ``decode`` raises only DamagedBatch or UnknownVersion, whatever
+the bytes; a crc covers everything from byte 16 on, magic and total_len are checked by being used.
 All functions are pure, so any thread may call them.
 """
 
@@ -328,7 +329,7 @@ def decode_columns(data: bytes, at: int, header: BatchHeader) -> Columns:
 
 
 def _decode_one(data: bytes, at: int, header: BatchHeader) -> Columns | None:
-    """Return the columns of a good small batch of one record; None for any other."""
+    """Return the columns of a good, small batch of one record; None for any other. This checks the crc."""
     if header.records > 1 or header.total_len > COPIED_BYTES_MAX:
         return None
     for _, offset, receive_ns, event_ns, transmit_ns, name, block, body in ones(data, at, header.flags):

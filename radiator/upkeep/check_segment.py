@@ -1,4 +1,4 @@
-"""fsck's walk over one segment: every byte is read, every crc computed, every column looked at.
+"""fsck's walk over one segment: every byte is read, every crc computed, every part checked (``StoredBatch.verify``).
 
 Up to ``committed`` the log must be whole; what lies behind was never promised, and is told as what it is. Behind damage
 the walk goes on at the next whole batch, as any reader does.
@@ -213,7 +213,7 @@ class Walk:
         if self.committed.next_offset is not None:
             stop = min(stop, self.committed.position - base)
         last = expected + limits.BATCH_BYTES_MAX if self.following is None else self.following
-        known = b""
+        known: bytes | None = None
         for end, offset, receive_ns, _, _, name, _, _ in ones(data, at):
             low, high, salt = TIMES_AND_SALT.unpack_from(data, at)
             if at >= limit or end > stop or offset != expected or offset >= last or salt not in salts:
