@@ -1,19 +1,18 @@
-"""Locate the batches in a chunk, and return the fields of all batch headers as columns.
+"""The headers of many batches in a chunk, as columns, and where the headers say that the other parts begin.
 
 Uses the batch header. Must not import files or columns of records.
-Invariant: in a batch that ``fit`` accepts, all parts are inside the length that its header declares.
+Invariant: in a batch whose header is possible (``regions``), all parts are inside the length that its header declares.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from radiator.limits import BATCH_RECORDS_MAX
-from radiator.storage.format import EVENT_ABSENT, HEADER_BYTES, PARTIAL_CRCS, SPARSE, TRAILER, TRANSMIT_ABSENT
+from radiator.storage.header import ColumnPlaces, column_places, region_places
 
 Ints: TypeAlias = NDArray[np.int64]
 Offsets: TypeAlias = NDArray[np.int32]
@@ -21,17 +20,6 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Mask: TypeAlias = NDArray[np.bool_]
 
 _LOW = (1 << 32) - 1  # half of a word
-_TOPS = -(1 << 63) | 1 << 31  # the highest bit of both halves
-_SEVENS = 7 << 32 | 7
-
-
-def padded(length: Ints) -> Ints:
-    """Return lengths rounded up to a multiple of 8 bytes.
-
-    Args:
-        length: Lengths in bytes.
-    """
-    return (length + 7) & ~7
 
 
 class Batches:
@@ -77,6 +65,10 @@ class Batches:
             return np.full(len(self.at), int(self._numbers[0]) >> shift & mask)
         return self._numbers >> shift & mask
 
+    def _shared(self, numbers: Ints) -> Any:
+        """Return the number if all batches have the same one, else all numbers."""
+        return int(numbers[0]) if self._equal else numbers
+
     @property
     def min_receive_ns(self) -> Ints:
         """The first receive time of each batch, in nanoseconds since the epoch."""
@@ -107,19 +99,25 @@ class Batches:
         """The length of the bodies of each batch, in bytes."""
         return self._rest & _LOW
 
-    def fit(self) -> Mask:
-        """Return a mask of the batches whose lengths add up, as ``decode_header`` checks.
+    @cached_property
+    def columns(self) -> ColumnPlaces:
+        """Where the columns begin, from the start of each batch: numbers if all batches have the same, else arrays."""
+        return column_places(self._shared(self.count), self._shared(self.flags))
 
-        A correct crc does not guarantee this.
+    @cached_property
+    def regions(self) -> tuple[Ints, Ints, Mask]:
+        """The start of the header blocks and of the bodies in each batch, and whether its header is possible.
+
+        It is possible if the lengths add up, which a correct crc does not imply.
         """
-        count, flags = (self.count[:1], self.flags[:1]) if self._equal else (self.count, self.flags)
-        times = 3 - ((flags & EVENT_ABSENT) != 0).astype(np.int64) - ((flags & TRANSMIT_ABSENT) != 0)
-        lists = 1 + ((flags & SPARSE) != 0).astype(np.int64)
-        rest = (self._total & _LOW) - padded(self.bodies_len)
-        rest -= HEADER_BYTES + 8 * count * times + 2 * padded(4 * count + 4) + padded(4 * count) * lists
-        rest -= ((flags & PARTIAL_CRCS) != 0) * TRAILER.size
-        both = (self._lengths + _SEVENS) & ~_SEVENS  # names and headers, padded at once
-        rest -= both & _LOW
-        good = (rest == both >> 32) & (count > 0) & (count <= 4 * BATCH_RECORDS_MAX)
-        tops = self._lengths & _TOPS  # a carry between the halves could hide an impossible length
-        return np.asarray(good & (tops == 0) if tops.any() else good)
+        lengths = self.names_len, self.headers_len, self.bodies_len
+        return region_places(self.columns, self._total & _LOW, self._shared(self.count), *lengths)
+
+    def last_deltas(self) -> Ints:
+        """Return the offset of the last record of each batch, less the base offset.
+
+        The headers of all batches must be possible, and all batches must have a column of offsets.
+        """
+        last = (self.at + self.columns.offset_delta >> 2) + self.count - 1
+        deltas: Ints = self.chunk.view("<u4")[last].astype(np.int64)
+        return deltas

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from radiator.columns.batches import Ints, Mask
-from radiator.storage.format import DamagedBatch
+from radiator.storage.format import split_names
 
 CACHED_MAX = 1 << 16  # names in dictionaries: a log of many destinations may have a new dictionary in each batch
 
@@ -50,7 +50,7 @@ class NameTable:
         """
         at = self._at.get((dictionary, count))
         if at is None:
-            names = _names(dictionary, count)
+            names = split_names(dictionary, count)
             at = self._at[dictionary, count] = len(self._flat)
             for name in names:
                 self._flat.append(self._ids.setdefault(name, len(self.names)))
@@ -73,14 +73,3 @@ class NameTable:
         """
         self._wanted += [wants(name) for name in self.names[len(self._wanted) :]]
         return np.array(self._wanted, np.bool_)
-
-
-def _names(dictionary: bytes, count: int) -> list[str]:
-    names, at = [], 0
-    while at < len(dictionary):
-        stop = at + 4 + int.from_bytes(dictionary[at : at + 4], "little")
-        names.append(dictionary[at + 4 : stop].decode("utf-8", "replace"))
-        at = stop
-    if at != len(dictionary) or len(names) != count:
-        raise DamagedBatch(f"the name dictionary of a batch is damaged: expected {count} names, got {len(names)}")
-    return names

@@ -19,17 +19,17 @@ import numpy as np
 
 from radiator.columns.batches import Batches, Ints
 from radiator.columns.checksum import crc32
-from radiator.limits import BATCH_TOTAL_BYTES_MAX, MIB
+from radiator.limits import MIB
 from radiator.storage.files import FileSystem
-from radiator.storage.format import (
+from radiator.storage.header import (
     CRC_FROM,
-    HEADER,
     HEADER_BYTES,
     KNOWN_FLAGS,
-    MAGIC,
     PARTIAL_CRCS,
     TRAILER,
-    columns_len,
+    DamagedBatch,
+    UnknownVersion,
+    decode_header,
 )
 
 PART_BYTES = 4 * MIB  # in memory at a time: a hundred thousand records' columns
@@ -106,9 +106,15 @@ def read_part(fs: FileSystem, fd: int, position: int, end: int, next_offset: int
             break
         if got < HEADER_BYTES:
             break
-        total, needed, base_offset = _lengths(view, start, reach)
-        if not needed or base_offset >= next_offset or position + total > end:
+        try:
+            header = decode_header(view[: start + got], start)
+        except (DamagedBatch, UnknownVersion):
             break
+        if not header.flags & PARTIAL_CRCS or header.flags & ~KNOWN_FLAGS or header.base_offset >= next_offset:
+            break
+        if position + header.total_len > end:
+            break
+        needed = header.bodies if reach is Reach.HEADERS else header.headers
         if needed + TRAILER.size > PART_BYTES - start:
             break
         if got < needed:
@@ -119,24 +125,9 @@ def read_part(fs: FileSystem, fd: int, position: int, end: int, next_offset: int
         at.append(start)
         places.append(position)
         start += needed + TRAILER.size
-        position += total
+        position += header.total_len
         likely, lead = needed + needed // 16, TRAILER.size
     return Part(Batches(data, np.array(at, np.int64)), np.array(places, np.int64), position, bytes_read)
-
-
-def _lengths(view: memoryview, at: int, reach: Reach) -> tuple[int, int, int]:
-    """Return the length of a batch, the length of the part to read, and its base offset.
-
-    A length of 0 for the part means that the batch must be read whole.
-    """
-    magic, total, _, base_offset, _, _, count, flags, _, names, headers, bodies, _ = HEADER.unpack_from(view, at)
-    if magic != MAGIC or not flags & PARTIAL_CRCS or flags & ~KNOWN_FLAGS:
-        return 0, 0, 0
-    needed = HEADER_BYTES + columns_len(count, flags) + ((names + 7) & ~7)
-    headers, bodies = (headers + 7) & ~7, (bodies + 7) & ~7
-    if total != needed + headers + bodies + TRAILER.size or total > BATCH_TOTAL_BYTES_MAX:
-        return 0, 0, 0
-    return total, needed + headers if reach is Reach.HEADERS else needed, base_offset
 
 
 def _valid(view: memoryview, at: int, following: int, reach: Reach) -> bool:

@@ -1,16 +1,16 @@
 """The records of many batches as columns, without a loop over records.
 
 A ``Rows`` is a chunk of a segment (aligned bytes in memory) and the places in it where batches begin, their crc
-already checked. Every column is one numpy expression over all batches at once: the batches' own columns lie in the
-chunk ready made, so a single large batch is a view, and thousands of one-record batches are one gather per column.
-The regions of headers and bodies are joined by Arrow's ``take``. A column is made when it is asked for.
+already checked. Every column is one numpy expression over all batches at once: the batches' own columns are ready
+made in the chunk, so a single large batch is a view, and thousands of one-record batches are one gather per column.
+The regions of headers and bodies are joined by Arrow's ``take``. A column is made when the caller asks for it.
 
-Compressed regions are unpacked only if their column is asked for, batch by batch; ``parts`` keeps what that takes
-within bounds, since a chunk of 8 MiB may hold a gigabyte.
+Compressed regions are unpacked only if their column is asked for, batch by batch; ``parts`` limits what that takes,
+since a chunk of 8 MiB may contain a gigabyte.
 
-Knows: the byte positions of ``radiator.storage.format``. Must not know: files, Spark, what a header means.
-Invariant: nothing outside the chunk is touched; a batch whose parts contradict one another (which a good crc does not
-rule out) raises DamagedBatch.
+Knows: numpy, the places of parts (``Batches``). Must not know: files, Spark, what a header means.
+Invariant: nothing outside the chunk is touched; a batch whose parts contradict one another (which a correct crc does
+not exclude) raises DamagedBatch. The rules and their words are those of ``storage.format.StoredBatch``.
 """
 
 from __future__ import annotations
@@ -23,19 +23,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from radiator.columns.batches import Batches, Bytes, Ints, Mask, Offsets, padded
+from radiator.columns.batches import Batches, Bytes, Ints, Mask, Offsets
 from radiator.columns.names import NameTable
 from radiator.limits import BATCH_BYTES_MAX
 from radiator.storage.compression import decompress
-from radiator.storage.format import (
+from radiator.storage.header import (
     BODIES_ZSTD,
     COMPRESSED,
     EVENT_ABSENT,
     HEADER_BYTES,
     HEADERS_ZSTD,
+    IDS_WRONG,
     MISSING,
+    NAMES_WRONG,
+    OFFSETS_WRONG,
     SPARSE,
     TRANSMIT_ABSENT,
+    VALUES_WRONG,
     DamagedBatch,
 )
 
@@ -61,6 +65,7 @@ class Rows:
         self._w32 = self.chunk.view("<i4")
         self._w64: Ints = self.chunk.view("<i8")
         self._single = bool((self.count == 1).all())
+        self._places = batches.columns
 
     def only(self, chosen: Mask) -> Rows:
         return Rows(self.batches.only(chosen), self._names)
@@ -86,56 +91,25 @@ class Rows:
 
     @cached_property
     def span(self) -> Ints:
-        """How many offsets each batch covers: its count, or more where compaction left holes."""
+        """How many offsets each batch covers: its count, or more where compaction has removed records."""
         if not self._sparse.any():
             return self.count
-        last_delta = (self._ids_at + padded(4 * self.count) >> 2) + self.count - 1
         span = self.count.copy()
-        span[self._sparse] = self._w32[last_delta[self._sparse]].astype(np.int64) + 1
+        span[self._sparse] = self.batches.only(self._sparse).last_deltas() + 1
         return span
-
-    # --- where the parts of each batch begin ------------------------------------------------------------------------
 
     @cached_property
     def _first_row(self) -> Ints:
         return np.cumsum(self.count) - self.count
 
     @cached_property
-    def _has_event(self) -> Mask:
-        return np.asarray((self.flags & EVENT_ABSENT) == 0)
-
-    @cached_property
-    def _has_transmit(self) -> Mask:
-        return np.asarray((self.flags & TRANSMIT_ABSENT) == 0)
-
-    @cached_property
     def _sparse(self) -> Mask:
         return np.asarray((self.flags & SPARSE) != 0)
 
     @cached_property
-    def _header_off_at(self) -> Ints:
-        columns = 1 + self._has_event.astype(np.int64) + self._has_transmit
-        return self.at + HEADER_BYTES + 8 * self.count * columns
-
-    @cached_property
-    def _body_off_at(self) -> Ints:
-        return self._header_off_at + padded(4 * (self.count + 1))
-
-    @cached_property
-    def _ids_at(self) -> Ints:
-        return self._body_off_at + padded(4 * (self.count + 1))
-
-    @cached_property
     def _names_at(self) -> Ints:
-        return self._ids_at + padded(4 * self.count) * (1 + self._sparse.astype(np.int64))
-
-    @cached_property
-    def _headers_at(self) -> Ints:
-        return self._names_at + padded(self.batches.names_len)
-
-    @cached_property
-    def _bodies_at(self) -> Ints:
-        return self._headers_at + padded(self.batches.headers_len)
+        names_at: Ints = self.at + self._places.names
+        return names_at
 
     def _gather(self, words: NDArray[Any], first: Ints) -> NDArray[Any]:
         """One value per record: of each batch ``count`` words from its ``first`` on."""
@@ -156,11 +130,14 @@ class Rows:
             return self.base_offset
         offsets = np.repeat(self.base_offset - self._first_row, self.count) + np.arange(self.total)
         if self._sparse.any():
-            at = self._ids_at + padded(4 * self.count) * self._sparse  # of the others anything that is there
-            deltas = self._gather(self._w32, at >> 2)
-            offsets = np.where(
-                np.repeat(self._sparse, self.count), np.repeat(self.base_offset, self.count) + deltas, offsets
-            )
+            sparse = np.repeat(self._sparse, self.count)
+            at = self.at + self._places.offset_delta * self._sparse  # of the others any column that exists
+            deltas = self._gather(self.chunk.view("<u4"), at >> 2).astype(np.int64)
+            falls = deltas[1:] <= deltas[:-1]
+            falls[self._first_row[1:] - 1] = False  # from one batch to the next
+            if (falls & sparse[1:]).any():
+                raise DamagedBatch(OFFSETS_WRONG)
+            offsets = np.where(sparse, np.repeat(self.base_offset, self.count) + deltas, offsets)
         return offsets
 
     @cached_property
@@ -169,17 +146,18 @@ class Rows:
 
     @cached_property
     def event_ns(self) -> Ints:
-        return self._optional(self._has_event, self.at + HEADER_BYTES + 8 * self.count)
+        return self._optional(EVENT_ABSENT, self._places.event_ns)
 
     @cached_property
     def transmit_ns(self) -> Ints:
-        return self._optional(self._has_transmit, self._header_off_at - 8 * self.count)
+        return self._optional(TRANSMIT_ABSENT, self._places.transmit_ns)
 
-    def _optional(self, present: Mask, at: Ints) -> Ints:
-        """MISSING where a record has no value, or its whole batch no such column."""
+    def _optional(self, absent: int, place: Any) -> Ints:
+        """Return the times in the column at ``place``; MISSING where a record has none, or its batch no such column."""
+        present = (self.flags & absent) == 0
         if not present.any():
             return np.full(self.total, MISSING, np.int64)
-        values = self._gather(self._w64, at >> 3)  # where absent, some other word of the batch: replaced below
+        values = self._gather(self._w64, (self.at + place) >> 3)  # where absent, other words: replaced below
         if not present.all():
             values = np.where(np.repeat(present, self.count), values, MISSING)
         return values
@@ -198,19 +176,19 @@ class Rows:
             return np.full(self.total, self.only_destination, np.int64)
         indexes = self._indexes
         if (indexes >= np.repeat(self.batches.name_counts, self.count)).any() or (indexes < 0).any():
-            raise DamagedBatch("a batch names a destination that its dictionary does not have")
-        places = np.repeat(self._places(), self.count)
+            raise DamagedBatch(IDS_WRONG)
+        places = np.repeat(self._name_places(), self.count)
         found: Ints = self._names.flat[places + indexes]
         return found
 
     @cached_property
     def _indexes(self) -> NDArray[Any]:
         """Of each record, into its batch's dictionary."""
-        return self._gather(self._w32, self._ids_at >> 2)
+        return self._gather(self._w32, (self.at + self._places.destination_id) >> 2)
 
     def batches_with(self, wants: Callable[[str], bool]) -> Mask:
         """The batches whose dictionary has a name that is wanted."""
-        places = self._places()
+        places = self._name_places()
         found = self._names.wanted(wants)[self._names.flat]
         sums = np.concatenate([[0], np.cumsum(found)])
         return np.asarray(sums[places + self.batches.name_counts] > sums[places])
@@ -219,7 +197,7 @@ class Rows:
         ids = self.destination_ids
         return self._names.wanted(wants)[ids]
 
-    def _places(self) -> Ints:
+    def _name_places(self) -> Ints:
         """Where each batch's ids begin in the NameTable; equal dictionaries are looked at once."""
         counts = self.batches.name_counts
         if self._shared_place is not None:
@@ -229,7 +207,7 @@ class Rows:
         first = np.zeros(len(dictionaries.dictionary), np.int64)
         first[which[::-1]] = counts[::-1]
         if (first[which] != counts).any():
-            raise DamagedBatch("a batch's dictionary of names does not fit the count in its header")
+            raise DamagedBatch(NAMES_WRONG)
         texts = dictionaries.dictionary.to_pylist()
         places = [self._names.place(text, count) for text, count in zip(texts, first.tolist(), strict=True)]
         found: Ints = np.array(places, np.int64)[which]
@@ -241,7 +219,7 @@ class Rows:
         counts, lengths, first = self.batches.name_counts, self.batches.names_len, self._names_at >> 3
         if (lengths != lengths[0]).any() or (counts != counts[0]).any() or lengths[0] > SAME_NAMES_BYTES_MAX:
             return None
-        words = range(int(padded(lengths[0])) >> 3)  # the padding is compared as well: if it differs, nothing is lost
+        words = range((int(lengths[0]) + 7) >> 3)  # the padding is compared as well: if it differs, nothing is lost
         if not all(bool((self._w64[first + i] == self._w64[first[0] + i]).all()) for i in words):
             return None
         start = int(self._names_at[0])
@@ -249,25 +227,24 @@ class Rows:
 
     @cached_property
     def sizes(self) -> Ints:
-        starts, stops = self._bounds(self._body_off_at, self._unpacked(BODIES_ZSTD)[1])
+        starts, stops = self._bounds(self._places.body_off, self._unpacked(BODIES_ZSTD)[1])
         sizes: Ints = stops.astype(np.int64) - starts
         return sizes
 
     def headers(self) -> tuple[Bytes, Offsets]:
         """The header blocks, joined, and where each begins (one more than there are records)."""
-        return self._region(self._header_off_at, self._headers_at, HEADERS_ZSTD)
+        return self._region(self._places.header_off, self.at + self.batches.regions[0], HEADERS_ZSTD)
 
     def bodies(self) -> tuple[Bytes, Offsets]:
-        return self._region(self._body_off_at, self._bodies_at, BODIES_ZSTD)
+        return self._region(self._places.body_off, self.at + self.batches.regions[1], BODIES_ZSTD)
 
-    def _region(self, offsets_at: Ints, region_at: Ints, zstd: int) -> tuple[Bytes, Offsets]:
-        first = offsets_at >> 2
+    def _region(self, offsets_place: Any, region_at: Ints, zstd: int) -> tuple[Bytes, Offsets]:
         stored, length = self._unpacked(zstd)
-        starts, stops = self._bounds(offsets_at, length)
+        starts, stops = self._bounds(offsets_place, length)
         packed = (self.flags & zstd) != 0
-        if len(first) == 1 and not packed[0]:
-            at = int(region_at[0])
-            return self.chunk[at : at + int(stored[0])], self._w32[int(first[0]) : int(first[0]) + self.total + 1]
+        if len(self.at) == 1 and not packed[0]:
+            at, first = int(region_at[0]), int(self.at[0] + offsets_place) >> 2
+            return self.chunk[at : at + int(stored[0])], self._w32[first : first + self.total + 1]
         offsets = np.zeros(self.total + 1, np.int32)
         np.cumsum(stops - starts, out=offsets[1:])
         if packed.any():
@@ -275,13 +252,13 @@ class Rows:
         joined = _pieces(self.chunk, region_at, region_at + stored).buffers()[2]
         return np.frombuffer(joined, np.uint8) if joined else self.chunk[:0], offsets
 
-    def _bounds(self, offsets_at: Ints, length: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _bounds(self, offsets_place: Any, length: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
         """Where each record's part of its batch's region begins and ends; unpacked, the regions have this length."""
-        first = offsets_at >> 2
+        first = (self.at + offsets_place) >> 2
         starts, stops = self._gather(self._w32, first), self._gather(self._w32, first + 1)
         at, end = (starts, stops) if self._single else (self._w32[first], self._w32[first + self.count])
         if at.any() or (end != length).any() or (starts > stops).any():
-            raise DamagedBatch("a batch's offsets of headers or bodies do not fit its region")
+            raise DamagedBatch(VALUES_WRONG)
         return starts, stops
 
     def _unpacked(self, zstd: int) -> tuple[Ints, Ints]:
@@ -290,7 +267,7 @@ class Rows:
         packed = (self.flags & zstd) != 0
         if not packed.any():
             return stored, stored
-        offsets_at = self._header_off_at if zstd == HEADERS_ZSTD else self._body_off_at
+        offsets_at = self.at + (self._places.header_off if zstd == HEADERS_ZSTD else self._places.body_off)
         length = np.where(packed, self._w32[(offsets_at >> 2) + self.count].astype(np.int64), stored)
         if ((length < 1) | (length > BATCH_BYTES_MAX))[packed].any():
             raise DamagedBatch(f"a compressed region says that it is {length[packed].max()} bytes long")

@@ -45,7 +45,6 @@ from radiator.storage.format import (
     DamagedBatch,
     UnknownVersion,
     check,
-    columns_len,
     decode_header,
 )
 from radiator.storage.reader import removed_on_purpose
@@ -280,10 +279,10 @@ class _Walk:
         """Cut the batches before the first one with an unexpected offset, unknown flags or inconsistent lengths."""
         at, base = batches.at, batches.base_offset
         after = base + batches.count
-        fit = ((batches.flags & ~KNOWN_FLAGS) == 0) & batches.fit()
+        fit = ((batches.flags & ~KNOWN_FLAGS) == 0) & batches.regions[2]
         sparse = ((batches.flags & SPARSE) != 0) & fit
         if sparse.any():
-            after[sparse] = [self._after_sparse(data, place) for place in at[sparse].tolist()]
+            after[sparse] = base[sparse] + batches.only(sparse).last_deltas() + 1
         expected = np.concatenate([[self.expected], after[:-1]])
         good = (base == expected) & fit
         last = int(np.argmax(expected >= self.wanted.next_offset)) or len(at)  # the range ends before this batch
@@ -298,14 +297,7 @@ class _Walk:
                 reason = f"expected a batch with offset {expected[first]}, got offset {base[first]}"
                 if not fit[first]:
                     reason = self._why(data.data, int(at[first]), whole=False)
-        return batches.only(slice(taken)), stopped, reason
-
-    @staticmethod
-    def _after_sparse(data: Bytes, at: int) -> int:
-        header = decode_header(data.data, at)
-        deltas = (4 * header.records + 7) & ~7  # the size of the last column
-        last = at + HEADER_BYTES + columns_len(header.records, header.flags) - deltas + 4 * (header.records - 1)
-        return header.base_offset + int(data[last : last + 4].view("<u4")[0]) + 1
+        return batches if taken == len(at) else batches.only(slice(taken)), stopped, reason
 
     @staticmethod
     def _why(view: memoryview, at: int, whole: bool) -> str | None:

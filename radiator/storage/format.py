@@ -1,14 +1,15 @@
-"""The batch: the one unit that is written, checked and read. ``docs/storage-format.md`` is the law, this its codec.
+"""The codec of batches. A batch is written, checked and read as a whole; ``docs/storage-format.md`` has its bytes.
 
 A batch is a 64-byte header, fixed-width columns, the dictionary of destination names, the region of header blocks and
-the region of bodies; all little-endian, every part padded to 8 bytes, so numpy and Arrow use the parts as they lie.
+the region of bodies; all little-endian, every part padded to 8 bytes, so numpy and Arrow use the parts in place.
+``header`` computes where each part begins. ``StoredBatch`` decodes the parts and checks that they fit the header.
 
     header 64 | receive i64[n] | event i64[n]? | transmit i64[n]? | header_off i32[n+1] | body_off i32[n+1]
               | destination_id u32[n] | offset_delta u32[n]? | names | header blocks | bodies | partial crcs?
 
 Knows: bytes in, columns out. Must not know: files, positions in a segment, threads, what a header block means.
-Invariants: ``decode`` of ``encode`` is the identity; nothing but DamagedBatch (or UnknownVersion) leaves ``decode``,
-whatever the bytes; a crc covers everything from byte 16 on, magic and total_len are checked by being used.
+Invariants: ``decode`` of ``encode`` is the identity; ``decode`` raises only DamagedBatch or UnknownVersion, whatever
+the bytes; a crc covers everything from byte 16 on, magic and total_len are checked by being used.
 All functions are pure, so any thread may call them.
 """
 
@@ -16,11 +17,11 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import ge, gt
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
 from radiator.limits import PARTIAL_CRC_BYTES_MIN
@@ -36,9 +37,12 @@ from radiator.storage.header import (
     HEADER,
     HEADER_BYTES,
     HEADERS_ZSTD,
+    IDS_WRONG,
     KNOWN_FLAGS,
     MAGIC,
     MISSING,
+    NAMES_WRONG,
+    OFFSETS_WRONG,
     PAD,
     PARTIAL_CRCS,
     PLAIN,
@@ -46,24 +50,26 @@ from radiator.storage.header import (
     REST,
     SPARSE,
     TIME_MAX,
+    TIMES_WRONG,
     TRAILER,
     TRANSACTION,
     TRANSMIT_ABSENT,
     U32,
+    VALUES_WRONG,
     BatchHeader,
     DamagedBatch,
     UnknownVersion,
     check,
-    columns_len,
     decode_header,
     find_magic,
-    trailer_len,
+    next_offset,
 )
 
 __all__ = [
     "ALIGN",
     "BODIES_ZSTD",
     "COMPRESSED",
+    "COPIED_BYTES_MAX",
     "CRC_FROM",
     "EVENT_ABSENT",
     "FORMAT_VERSION",
@@ -84,24 +90,26 @@ __all__ = [
     "BatchHeader",
     "Columns",
     "DamagedBatch",
+    "StoredBatch",
     "UnknownVersion",
     "check",
-    "columns_len",
     "decode",
     "decode_columns",
-    "decode_destinations",
     "decode_header",
-    "decode_times",
     "encode_batch",
     "find_magic",
     "lower_times",
+    "next_offset",
+    "ones",
     "split_names",
-    "trailer_len",
 ]
 
-# A batch of one record, the shape of a lone synchronous producer: everything up to the names in one go.
-_ONE_COLUMNS = {0: "qqq", EVENT_ABSENT: "qq", TRANSMIT_ABSENT: "qq", EVENT_ABSENT | TRANSMIT_ABSENT: "q"}
-_ONE_READ = {flags: Struct("<" + columns + "iiiiI4xI") for flags, columns in _ONE_COLUMNS.items()}
+# A plain batch of one record up to its name: header without min and max receive time and salt, times ("0s" for none),
+# value offsets, destination id, length of the name.
+_ONE_TIMES = {0: "qqq", EVENT_ABSENT: "q0sq", TRANSMIT_ABSENT: "qq0s", EVENT_ABSENT | TRANSMIT_ABSENT: "q0s0s"}
+_ONE = {flags: Struct(f"<8sIIQ16xIHHIII4x{times}iiiiI4xI") for flags, times in _ONE_TIMES.items()}
+_ONE |= {flags | TRANSACTION: shape for flags, shape in _ONE.items()}
+COPIED_BYTES_MAX = 512  # the crc of fewer bytes is faster over a copy than over a view
 FEW_RECORDS_MAX = 16  # of one destination: what a log has of a group that has something of many
 
 
@@ -306,139 +314,251 @@ def _bytes(column: array[int]) -> bytes:
 
 
 def decode(data: bytes, at: int = 0) -> tuple[BatchHeader, Columns]:
-    """Header and columns of the batch at ``at``, crc checked. Raises DamagedBatch."""
+    """Return header and columns of the batch at ``at``. The crc is checked. Raises DamagedBatch."""
     header = decode_header(data, at)
-    check(data, at, header)
-    return header, decode_columns(data, at, header)
+    columns = _decode_one(data, at, header)
+    if columns is None:
+        check(data, at, header)
+        columns = StoredBatch(data, at, header).columns()
+    return header, columns
 
 
 def decode_columns(data: bytes, at: int, header: BatchHeader) -> Columns:
-    """The columns of a batch whose crc has been checked."""
-    flags, count, base = header.flags, header.records, header.base_offset
-    if count == 1 and not flags & ~PLAIN and header.destination_count == 1:
-        return _decode_one(data, at, header)
-    pos = at + HEADER_BYTES
-    wide, offs, ids = 8 * count, (4 * (count + 1) + 7) & ~7, (4 * count + 7) & ~7
-    receive_ns = _column("q", data, pos, wide)
-    pos += wide
-    event_ns = transmit_ns = None
-    if not flags & EVENT_ABSENT:
-        event_ns = _column("q", data, pos, wide)
-        pos += wide
-    if not flags & TRANSMIT_ABSENT:
-        transmit_ns = _column("q", data, pos, wide)
-        pos += wide
-    header_off = _column("i", data, pos, 4 * (count + 1))
-    body_off = _column("i", data, pos + offs, 4 * (count + 1))
-    pos += 2 * offs
-    destination_ids = _column("I", data, pos, 4 * count)
-    pos += ids
-    offsets: Sequence[int] = range(base, base + count)
-    if flags & SPARSE:
-        offsets = _sparse_offsets(data, pos, header)
-        pos += ids
-    names = _names(data, pos, header)
-    pos += (header.names_len + 7) & ~7
-    blocks = _region(data, pos, header.headers_len, header_off, flags & HEADERS_ZSTD)
-    pos += (header.headers_len + 7) & ~7
-    bodies = _region(data, pos, header.bodies_len, body_off, flags & BODIES_ZSTD)
-    if max(destination_ids) >= len(names):
-        raise DamagedBatch(f"batch at offset {base}: destination id {max(destination_ids)} of {len(names)} names")
-    size_bytes = header_off[-1] + body_off[-1]
-    return Columns(offsets, receive_ns, event_ns, transmit_ns, destination_ids, names, blocks, bodies, size_bytes, base)
+    """Return the columns of a batch whose crc has been checked. Raises DamagedBatch."""
+    return _decode_one(data, at, header) or StoredBatch(data, at, header).columns()
 
 
-def decode_times(data: bytes, at: int, header: BatchHeader) -> tuple[Sequence[int], Sequence[int]]:
-    """Only (offsets, receive_ns) of a batch whose crc has been checked."""
-    receive_ns = _column("q", data, at + HEADER_BYTES, 8 * header.records)
-    return decode_destinations(data, at, header)[0], receive_ns
+def _decode_one(data: bytes, at: int, header: BatchHeader) -> Columns | None:
+    """Return the columns of a good, small batch of one record; None for any other. This checks the crc."""
+    if header.records > 1 or header.total_len > COPIED_BYTES_MAX:
+        return None
+    for _, offset, receive_ns, event_ns, transmit_ns, name, block, body in ones(data, at, header.flags):
+        return Columns(
+            range(offset, offset + 1),
+            (receive_ns,),
+            None if event_ns is None else (event_ns,),
+            None if transmit_ns is None else (transmit_ns,),
+            (0,),
+            [name.decode("utf-8", "replace")],
+            [block],
+            [body],
+            len(block) + len(body),
+            offset,
+        )
+    return None
 
 
-def decode_destinations(data: bytes, at: int, header: BatchHeader) -> tuple[Sequence[int], Sequence[int], list[str]]:
-    """Only (offsets, destination_ids, names) of a batch whose crc has been checked."""
-    count, base = header.records, header.base_offset
-    names_at = at + HEADER_BYTES + columns_len(count, header.flags)
-    ids_at = names_at - ((4 * count + 7) & ~7)
-    offsets: Sequence[int] = range(base, base + count)
-    if header.flags & SPARSE:
-        offsets = _sparse_offsets(data, ids_at, header)
-        ids_at -= (4 * count + 7) & ~7
-    return offsets, _column("I", data, ids_at, 4 * count), _names(data, names_at, header)
+class StoredBatch:
+    """A batch in memory, part by part. Each method decodes one part, and raises DamagedBatch if that part contradicts
+    the header, which a correct crc does not exclude.
+
+    Args:
+        data: Bytes that contain the whole batch.
+        at: Where the batch begins in ``data``.
+        header: Its header. The crc has been checked.
+    """
+
+    __slots__ = ("_at", "_data", "_header")
+
+    def __init__(self, data: bytes, at: int, header: BatchHeader) -> None:
+        self._data, self._at, self._header = data, at, header
+
+    def columns(self) -> Columns:
+        """Return all parts."""
+        places = self._header.columns
+        headers, header_off = self._headers()
+        bodies, body_off = self._bodies()
+        return Columns(
+            self.offsets(),
+            self.receive_ns(),
+            self._times(EVENT_ABSENT, places.event_ns),
+            self._times(TRANSMIT_ABSENT, places.transmit_ns),
+            self.destination_ids(),
+            self.names(),
+            _cut(headers, header_off),
+            _cut(bodies, body_off),
+            len(headers) + len(bodies),
+            self._header.base_offset,
+        )
+
+    def verify(self) -> list[str]:
+        """Check all parts, and return the names. Three of these checks are only made here, as they would cost readers
+        time: value offsets rise in regions that are not compressed, receive times rise as the header says, and names
+        are UTF-8."""
+        for region, value_offsets in (self._headers(), self._bodies()):
+            self._check_rising(value_offsets, region)
+        self.offsets()
+        self.destination_ids()
+        times = self.receive_ns()
+        if (times[0], times[-1]) != self._header[3:5] or any(map(gt, times, times[1:])):
+            raise self._wrong(TIMES_WRONG)
+        return self.names("strict")
+
+    def offsets(self) -> Sequence[int]:
+        """Return the offset of each record."""
+        base, count = self._header.base_offset, self._header.records
+        if not self._header.flags & SPARSE:
+            return range(base, base + count)
+        deltas = self._column("I", self._header.columns.offset_delta, count)
+        if base + deltas[-1] > OFFSET_MAX or any(map(ge, deltas, deltas[1:])):
+            raise self._wrong(OFFSETS_WRONG)
+        return array("Q", [base + delta for delta in deltas])
+
+    def receive_ns(self) -> array[int]:
+        """Return the receive time of each record, in nanoseconds since 1970."""
+        return self._column("q", HEADER_BYTES, self._header.records)
+
+    def destination_ids(self) -> array[int]:
+        """Return the destination of each record, as a place in ``names``."""
+        ids = self._column("I", self._header.columns.destination_id, self._header.records)
+        if max(ids) >= self._header.destination_count:
+            raise self._wrong(IDS_WRONG)
+        return ids
+
+    def names(self, errors: str = "replace") -> list[str]:
+        """Return the names of the destinations; ``errors`` is for those that are not UTF-8, as for ``bytes.decode``."""
+        start = self._at + self._header.columns.names
+        dictionary = self._data[start : start + self._header.names_len]
+        try:
+            return split_names(dictionary, self._header.destination_count, errors)
+        except DamagedBatch as damage:
+            raise self._wrong(str(damage)) from None
+
+    def _times(self, absent: int, part: int) -> array[int] | None:
+        return None if self._header.flags & absent else self._column("q", part, self._header.records)
+
+    def _headers(self) -> tuple[bytes, array[int]]:
+        header = self._header
+        return self._region(header.columns.header_off, header.headers, header.headers_len, header.flags & HEADERS_ZSTD)
+
+    def _bodies(self) -> tuple[bytes, array[int]]:
+        header = self._header
+        return self._region(header.columns.body_off, header.bodies, header.bodies_len, header.flags & BODIES_ZSTD)
+
+    def _region(self, offsets_at: int, region_at: int, stored: int, packed: int) -> tuple[bytes, array[int]]:
+        """Return the region, unpacked, and where each record's value begins in it and the last one ends."""
+        offsets = self._column("i", offsets_at, self._header.records + 1)
+        start = self._at + region_at
+        region = self._data[start : start + stored]
+        if packed:
+            try:
+                region = decompress(region, offsets[-1])
+            except DamagedBatch as damage:
+                raise self._wrong(str(damage)) from None
+            self._check_rising(offsets, region)  # otherwise a few bytes on disk could take any memory
+        if offsets[0] or offsets[-1] != len(region):
+            raise self._wrong(f"{VALUES_WRONG}, {len(region)}; they go from {offsets[0]} to {offsets[-1]}")
+        return region, offsets
+
+    def _check_rising(self, offsets: array[int], region: bytes) -> None:
+        if any(map(gt, offsets, offsets[1:])):
+            raise self._wrong(f"{VALUES_WRONG}, {len(region)}; they fall")
+
+    def _column(self, typecode: str, part: int, count: int) -> array[int]:
+        column, start = array(typecode), self._at + part
+        column.frombytes(memoryview(self._data)[start : start + column.itemsize * count])
+        if _SWAP:
+            column.byteswap()
+        return column
+
+    def _wrong(self, reason: str) -> DamagedBatch:
+        return DamagedBatch(f"batch at offset {self._header.base_offset}: {reason}")
 
 
-def _sparse_offsets(data: bytes, at: int, header: BatchHeader) -> array[int]:
-    deltas, base = _column("I", data, at, 4 * header.records), header.base_offset
-    if base + deltas[-1] > OFFSET_MAX or any(map(ge, deltas, deltas[1:])):
-        raise DamagedBatch(f"batch at offset {base}: its offsets do not rise")
-    return array("Q", [base + delta for delta in deltas])
+def _cut(region: bytes, offsets: array[int]) -> list[bytes]:
+    start = 0
+    return [region[start : (start := stop)] for stop in offsets[1:]]
 
 
-def _decode_one(data: bytes, at: int, header: BatchHeader) -> Columns:
-    flags = header.flags & (EVENT_ABSENT | TRANSMIT_ABSENT)
-    shape = _ONE_READ[flags]
-    values = shape.unpack_from(data, at + HEADER_BYTES)
-    name_at = at + HEADER_BYTES + shape.size
-    block_at = name_at - 4 + ((header.names_len + 7) & ~7)
-    body_at = block_at + ((header.headers_len + 7) & ~7)
-    if values[-6:] != (0, header.headers_len, 0, header.bodies_len, 0, header.names_len - 4):
-        raise DamagedBatch(f"batch at offset {header.base_offset}: its parts contradict its header")
-    return Columns(
-        range(header.base_offset, header.base_offset + 1),
-        values[:1],
-        None if flags & EVENT_ABSENT else values[1:2],
-        None if flags & TRANSMIT_ABSENT else values[-7:-6],
-        (0,),
-        [data[name_at : name_at + header.names_len - 4].decode("utf-8", "replace")],
-        [data[block_at : block_at + header.headers_len]],
-        [data[body_at : body_at + header.bodies_len]],
-        header.headers_len + header.bodies_len,
-        header.base_offset,
-    )
+def split_names(dictionary: bytes, count: int | None = None, errors: str = "replace") -> list[str]:
+    """Return the names in a dictionary.
 
+    Args:
+        dictionary: The bytes between the columns and the header blocks, without padding.
+        count: How many names there must be; None for any number.
+        errors: For names that are not UTF-8, as for ``bytes.decode``.
 
-def _column(typecode: str, data: bytes, at: int, length: int) -> array[int]:
-    column = array(typecode)
-    column.frombytes(memoryview(data)[at : at + length])
-    if _SWAP:
-        column.byteswap()
-    return column
-
-
-def split_names(region: bytes) -> list[str]:
-    """The names of a dictionary that lies in a batch whose crc has been checked."""
-    found, at = [], 0
-    while at + 4 <= len(region):
-        start = at + 4
-        at = start + int(U32.unpack_from(region, at)[0])
-        found.append(region[start:at].decode("utf-8", "replace"))
-    return found
-
-
-def _names(data: bytes, at: int, header: BatchHeader) -> list[str]:
-    names: list[str] = []
-    end = at + header.names_len
-    while at + 4 <= end and len(names) < header.destination_count:
-        start = at + 4
-        at = start + int(U32.unpack_from(data, at)[0])
-        names.append(data[start:at].decode("utf-8", "replace"))
-    if at != end or len(names) != header.destination_count:
-        raise DamagedBatch(f"batch at offset {header.base_offset}: the dictionary of names does not fit its length")
+    Raises:
+        DamagedBatch: The lengths of the names do not add up, there are more or fewer names, or ``errors`` is "strict"
+            and a name is not UTF-8.
+    """
+    names, at, size = [], 0, len(dictionary)
+    try:
+        while at < size:
+            start = at + 4
+            at = start + int.from_bytes(dictionary[at:start], "little")
+            names.append(dictionary[start:at].decode("utf-8", errors))
+    except UnicodeDecodeError:
+        raise DamagedBatch("a name of a destination is not UTF-8") from None
+    if at != size or (count is not None and len(names) != count):
+        raise DamagedBatch(NAMES_WRONG)
     return names
 
 
-def _region(data: bytes, at: int, stored: int, offsets: array[int], packed: int) -> list[bytes]:
-    """The values of the region at ``at``, which takes ``stored`` bytes."""
-    length = offsets[-1] if packed else stored
-    if offsets[0] or offsets[-1] != length:
-        raise DamagedBatch(f"value offsets: expected 0 to {length}, got {offsets[0]} to {offsets[-1]}")
-    region = data[at : at + stored]
-    if packed:
-        region = decompress(region, length)
-        if any(map(gt, offsets, offsets[1:])):  # a few bytes on disk could else be any number in memory
-            raise DamagedBatch("value offsets: expected to rise, they fall")
-    starts = iter(offsets)
-    next(starts)
-    return [region[start:stop] for start, stop in zip(offsets, starts, strict=False)]
+One: TypeAlias = tuple[int, int, int, int | None, int | None, bytes, bytes, bytes]
+
+
+def ones(data: bytes, at: int, flags: int = EVENT_ABSENT | TRANSMIT_ABSENT) -> Iterator[One]:
+    """Decode plain batches of one record that follow one another, in a quarter of the time that ``decode`` takes.
+
+    The iterator ends at the first batch that is not of this kind, or not good. ``decode_header`` and ``check`` say what
+    that one is.
+
+    Args:
+        data: Bytes of a segment.
+        at: Where the first batch begins.
+        flags: The flags that the first batch probably has: a wrong guess only costs time.
+
+    Yields: Where the next batch begins, the record's offset, its receive, event and transmit time in nanoseconds since
+        1970 (the last two may be None), the name of its destination, its header block and its body. The name is the
+        same object as long as it does not change.
+    """
+    size, view, name, known_len, found = len(data), memoryview(data), b"", -1, flags
+    while not found & ~PLAIN:
+        flags, needed, unpack = found, _ONE[found].size, _ONE[found].unpack_from
+        has_event, has_transmit = not flags & EVENT_ABSENT, not flags & TRANSMIT_ABSENT
+        while at + needed <= size:
+            # fmt: off
+            (magic, total, crc, offset, count, found, names, names_len, headers_len, bodies_len,
+             receive_ns, event_ns, transmit_ns, header_start, header_stop, body_start, body_stop, destination_id,
+             name_len) = unpack(data, at)
+            # fmt: on
+            if found != flags:
+                break
+            end = at + total
+            name_at = at + needed
+            block_at = name_at - 4 + ((names_len + 7) & ~7)
+            body_at = block_at + ((headers_len + 7) & ~7)
+            if (
+                magic != MAGIC
+                or count != 1
+                or names != 1
+                or end > size
+                or end != body_at + ((bodies_len + 7) & ~7)
+                or name_len != names_len - 4
+                or header_start
+                or header_stop != headers_len
+                or body_start
+                or body_stop != bodies_len
+                or destination_id
+                or crc32(view[at + CRC_FROM : end]) != crc
+            ):
+                return
+            if names_len != known_len or not data.startswith(name, name_at):
+                name, known_len = data[name_at : name_at + name_len], names_len
+            yield (
+                end,
+                offset,
+                receive_ns,
+                event_ns if has_event else None,
+                transmit_ns if has_transmit else None,
+                name,
+                data[block_at : block_at + headers_len],
+                data[body_at : body_at + bodies_len],
+            )
+            at = end
+        else:
+            return
 
 
 def lower_times(data: bytes, header: BatchHeader, latest_ns: int) -> tuple[bytes, int]:
@@ -451,7 +571,7 @@ def lower_times(data: bytes, header: BatchHeader, latest_ns: int) -> tuple[bytes
 
     Returns: The batch with these times, of the same length and with new crcs, and the number of records that changed.
     """
-    times = _column("q", data, HEADER_BYTES, 8 * header.records)
+    times = StoredBatch(data, 0, header).receive_ns()
     lowered = array("q", [min(time, latest_ns) for time in times])
     low, high = min(header.min_receive_ns, latest_ns), min(header.max_receive_ns, latest_ns)
     rest = bytearray(memoryview(data)[CRC_FROM:])
@@ -461,10 +581,9 @@ def lower_times(data: bytes, header: BatchHeader, latest_ns: int) -> tuple[bytes
     column = _bytes(lowered)
     rest[HEADER_BYTES - CRC_FROM : HEADER_BYTES - CRC_FROM + len(column)] = column
     if header.flags & PARTIAL_CRCS:
-        names_end = HEADER_BYTES - CRC_FROM + columns_len(header.records, header.flags) + ((header.names_len + 7) & ~7)
-        view = memoryview(rest)
+        view, names_end = memoryview(rest), header.headers - CRC_FROM
         behind_names = crc32(view[:names_end])
-        behind_headers = crc32(view[names_end : names_end + ((header.headers_len + 7) & ~7)], behind_names)
+        behind_headers = crc32(view[names_end : header.bodies - CRC_FROM], behind_names)
         view.release()
         TRAILER.pack_into(rest, len(rest) - TRAILER.size, behind_names, behind_headers)
     prefix = PREFIX.pack(MAGIC, header.total_len, crc32(rest))

@@ -1,17 +1,19 @@
-"""What every batch begins with: the constants of the format, the 64-byte header, and the checks that it alone allows.
+"""The 64-byte header of a batch, and the places of the other parts, which follow from the header.
 
-Walkers, recovery and the search behind damage need no more than this; ``format`` is the rest of the codec, and passes
-these names on: whoever reads records imports from there.
+``column_places`` and ``region_places`` are the only description of the order and the sizes of the parts. The codec
+(``format``), the numpy columns (``columns``) and fsck (``upkeep.check_segment``) all use them. ``format`` exports the
+names of this module as well.
 
-Knows: the header's bytes. Must not know: columns, regions, files.
-Invariants: nothing but DamagedBatch (or UnknownVersion) leaves these functions, whatever the bytes; lengths that a
-header gives fit one another. All functions are pure, so any thread may call them.
+Knows: the header's bytes. Must not know: the values in columns and regions, files.
+Invariants: these functions raise only DamagedBatch or UnknownVersion, whatever the bytes; the lengths in a BatchHeader
+add up. All functions are pure, so any thread may call them.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from radiator import limits
@@ -27,6 +29,7 @@ ALIGN = 8
 CRC_FROM = 16  # the crc covers the bytes from here to total_len
 MISSING = -(1 << 63)  # INT64_MIN: this record has no event or transmit time
 TIME_MAX = (1 << 63) - 1
+RECORDS_MAX = 4 * limits.BATCH_RECORDS_MAX  # more records in a batch are damage
 
 # flags
 CRC_MASK = 0b11  # which crc; 0 = zlib.crc32
@@ -43,10 +46,16 @@ KNOWN_FLAGS = PLAIN | SPARSE | COMPRESSED | PARTIAL_CRCS
 
 #        magic  total_len crc | base min_ns max_ns count flags destinations names headers bodies salt
 HEADER = Struct("<8sIIQqqIHHIIII")
+TIMES_AND_SALT = Struct("<24xqq20xI")  # of a header: min and max receive time, salt
 PREFIX = Struct("<8sII")
 REST = Struct("<QqqIHHIIII")
 U32 = Struct("<I")
 TRAILER = Struct("<II")  # with PARTIAL_CRCS
+NAMES_WRONG = "its dictionary of names does not fit the count and the length in its header"
+IDS_WRONG = "a record has a destination id that its dictionary of names does not have"
+OFFSETS_WRONG = "the offsets of its records do not rise"
+VALUES_WRONG = "its value offsets do not fit the region: they must rise from 0 to its length"
+TIMES_WRONG = "its receive times do not rise from min_receive_ns to max_receive_ns"
 PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")  # by length & 7
 
 
@@ -58,6 +67,54 @@ class UnknownVersion(StorageError):
     """A whole batch that a newer radiator wrote. ``salt`` is what it carries."""
 
     salt = 0
+
+
+class ColumnPlaces(NamedTuple):
+    """Where the columns of a batch and its names begin, in bytes from the start of the batch, in their order.
+
+    A column ends where the next one begins, padding included. A column that the batch does not have takes no bytes.
+    ``receive_ns`` is always at HEADER_BYTES. Each field is an int, or a numpy array with a value for each of many
+    batches.
+    """
+
+    event_ns: Any
+    transmit_ns: Any
+    header_off: Any
+    body_off: Any
+    destination_id: Any
+    offset_delta: Any
+    names: Any
+    trailer_bytes: Any  # how many bytes the batch has behind its bodies
+
+
+def column_places(count: Any, flags: Any) -> ColumnPlaces:
+    """Return the places in a batch, or in many if the arguments are numpy arrays."""
+    times, value_offsets, ids = 8 * count, (4 * count + 11) & ~7, (4 * count + 7) & ~7
+    event_ns = HEADER_BYTES + times
+    transmit_ns = event_ns + times * ((flags & EVENT_ABSENT) == 0)
+    header_off = transmit_ns + times * ((flags & TRANSMIT_ABSENT) == 0)
+    body_off = header_off + value_offsets
+    destination_id = body_off + value_offsets
+    offset_delta = destination_id + ids
+    names = offset_delta + ids * ((flags & SPARSE) != 0)
+    trailer_bytes = TRAILER.size * ((flags & PARTIAL_CRCS) != 0)
+    return ColumnPlaces(event_ns, transmit_ns, header_off, body_off, destination_id, offset_delta, names, trailer_bytes)
+
+
+places_of = lru_cache(maxsize=4096)(column_places)  # of one batch: those of a log have few counts and flags
+
+
+def region_places(
+    columns: ColumnPlaces, total_len: Any, count: Any, names_len: Any, headers_len: Any, bodies_len: Any
+) -> tuple[Any, Any, Any]:
+    """Return where the header blocks and the bodies of a batch begin, and whether its header is possible: the batch
+    ends where its last part does, and is not larger than a batch may be. Like ``column_places`` for one batch or many.
+    """
+    headers = columns.names + ((names_len + 7) & ~7)
+    bodies = headers + ((headers_len + 7) & ~7)
+    good = total_len == bodies + ((bodies_len + 7) & ~7) + columns.trailer_bytes
+    good &= (count > 0) & (count <= RECORDS_MAX) & (total_len <= limits.BATCH_TOTAL_BYTES_MAX)
+    return headers, bodies, good
 
 
 class BatchHeader(NamedTuple):
@@ -73,39 +130,38 @@ class BatchHeader(NamedTuple):
     headers_len: int
     bodies_len: int
     salt: int
+    columns: ColumnPlaces
+    headers: int  # place of the header blocks
+    bodies: int  # place of the bodies
 
 
-def columns_len(count: int, flags: int) -> int:
-    """Bytes between the header and the names."""
-    times = 3 - bool(flags & EVENT_ABSENT) - bool(flags & TRANSMIT_ABSENT)
-    ids = (4 * count + 7) & ~7
-    return 8 * count * times + 2 * ((4 * (count + 1) + 7) & ~7) + ids * (2 if flags & SPARSE else 1)
-
-
-def trailer_len(flags: int) -> int:
-    """Bytes behind the bodies."""
-    return TRAILER.size if flags & PARTIAL_CRCS else 0
+def next_offset(data: bytes | memoryview, at: int, header: BatchHeader) -> int:
+    """Return the offset behind those that the batch at ``at`` covers; ``data`` has its columns."""
+    if not header.flags & SPARSE:
+        return header.base_offset + header.records
+    (delta,) = U32.unpack_from(data, at + header.columns.offset_delta + 4 * (header.records - 1))
+    return header.base_offset + int(delta) + 1
 
 
 def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
-    """The header at ``at``, its lengths checked against one another; the crc is not looked at. Raises DamagedBatch."""
+    """Return the header at ``at``. Its lengths are checked, the crc is not. Raises DamagedBatch."""
     if len(data) - at < HEADER_BYTES:
         raise DamagedBatch(f"batch header: expected {HEADER_BYTES} bytes, got {max(len(data) - at, 0)}")
-    magic, total, crc, base, low, high, count, flags, destinations, names, headers, bodies, salt = HEADER.unpack_from(
-        data, at
-    )
+    # fmt: off
+    (magic, total, crc, base, low, high, count, flags, destinations, names_len, headers_len, bodies_len,
+     salt) = HEADER.unpack_from(data, at)
     if magic != MAGIC:
         _wrong_magic(data, at, magic, total, crc, salt)
-    expected = HEADER_BYTES + columns_len(count, flags) + trailer_len(flags)
-    expected += ((names + 7) & ~7) + ((headers + 7) & ~7) + ((bodies + 7) & ~7)
-    if total != expected or not count or count > 4 * limits.BATCH_RECORDS_MAX or total > limits.BATCH_TOTAL_BYTES_MAX:
+    columns = places_of(count, flags)
+    headers, bodies, good = region_places(columns, total, count, names_len, headers_len, bodies_len)
+    if not good:
         rest = memoryview(data)[at + CRC_FROM : at + total]
         if newer_len(data[at : at + HEADER_BYTES]) == CRC_FROM + len(rest) and crc32(rest) == crc:
-            raise _unknown_flags(base, flags, salt)  # it brings a part that is not known here
-        raise DamagedBatch(
-            f"batch header: total_len {total} does not fit its parts ({expected} bytes, {count} records)"
-        )
-    return BatchHeader(total, crc, base, low, high, count, flags, destinations, names, headers, bodies, salt)
+            raise _unknown_flags(base, flags, salt)  # a flag of a newer version adds a part that is unknown here
+        raise DamagedBatch(f"batch header: total_len {total} does not fit its parts, or {count} is no count of records")
+    return BatchHeader(total, crc, base, low, high, count, flags, destinations, names_len, headers_len, bodies_len,
+                       salt, columns, headers, bodies)
+    # fmt: on
 
 
 def _wrong_magic(data: bytes | memoryview, at: int, magic: bytes, total: int, crc: int, salt: int) -> None:

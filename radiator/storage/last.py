@@ -22,7 +22,7 @@ from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.files import storage_error
-from radiator.storage.format import decode_destinations, decode_times
+from radiator.storage.format import StoredBatch
 from radiator.storage.reads import SCAN_BYTES
 from radiator.storage.segment import SegmentInfo, Window, confirms, load_index, whole_batches
 
@@ -143,9 +143,9 @@ def _stretch(window: Window, position: int, stop: int, expected: int, below: int
     for at, header in whole_batches(window, position, stop, expected):
         if header.base_offset >= below:
             break
-        place = window.at(at, header.total_len)
-        offsets, ids, names = decode_destinations(window.data, place, header)
-        found.append((offsets, decode_times(window.data, place, header)[1], ids, names, header.total_len))
+        batch = StoredBatch(window.data, window.at(at, header.total_len), header)
+        columns = batch.offsets(), batch.receive_ns(), batch.destination_ids(), batch.names()
+        found.append((*columns, header.total_len))
     return found
 
 

@@ -11,13 +11,15 @@ Runs on the hub before any other thread exists.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 from zlib import crc32
 
 from radiator import limits
 from radiator.storage import layout, names
 from radiator.storage.files import FileSystem, read_file, suppress_no_room
-from radiator.storage.format import HEADER_BYTES, BatchHeader, DamagedBatch, decode_destinations, split_names
+from radiator.storage.format import HEADER_BYTES, BatchHeader, DamagedBatch, StoredBatch, split_names
 from radiator.storage.log import Log
 from radiator.storage.segment import SegmentInfo, Window, last_offset, skim, whole_batches
 
@@ -119,15 +121,21 @@ def _read(fs: FileSystem, path: str, base: int, destinations: set[str]) -> None:
             destinations.update(names_of(window, position, header))
             base = last_offset(window, position, header) + 1
             position += header.total_len
-        for dictionary in dictionaries:
-            destinations.update(split_names(dictionary))
+        destinations.update(names_in(dictionaries))
     finally:
         fs.close(fd)
 
 
 def names_of(window: Window, position: int, header: BatchHeader) -> list[str]:
-    """None if the batch is nonsense under a crc that holds: whoever reads it finds out, a start goes on."""
+    """Return the destinations of the batch at ``position``; none if its dictionary is damaged, which readers report."""
     try:
-        return decode_destinations(window.data, window.at(position, header.total_len), header)[2]
+        return StoredBatch(window.data, window.at(position, header.total_len), header).names()
     except DamagedBatch:
         return []
+
+
+def names_in(dictionaries: Iterable[bytes]) -> Iterator[str]:
+    """Yield the names in the dictionaries that ``skim`` has found, without those that are damaged."""
+    for dictionary in dictionaries:
+        with suppress(DamagedBatch):
+            yield from split_names(dictionary)

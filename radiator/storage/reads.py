@@ -21,7 +21,7 @@ from radiator.storage import layout
 from radiator.storage.batch import RecordBatch, densify
 from radiator.storage.damage import Damage
 from radiator.storage.files import FileSystem, storage_error
-from radiator.storage.format import decode_destinations
+from radiator.storage.format import StoredBatch
 from radiator.storage.segment import (
     Place,
     SegmentInfo,
@@ -303,7 +303,7 @@ class PositionJob:
         for place, header in whole_batches(window, position, stop, expected):
             if header.base_offset >= self.below:
                 break
-            found.append(decode_destinations(window.data, window.at(place, header.total_len), header)[0])
+            found.append(StoredBatch(window.data, window.at(place, header.total_len), header).offsets())
         for offsets in reversed(found):
             self._count_batch(offsets)
             self.below = min(self.below, offsets[0])

@@ -35,10 +35,10 @@ from radiator.storage.files import (
     suppress_no_room,
     write_all,
 )
-from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch, split_names
+from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import Log
-from radiator.storage.names_recovery import Allowance, names_of
+from radiator.storage.names_recovery import Allowance, names_in, names_of
 from radiator.storage.segment import (
     SegmentInfo,
     Window,
@@ -303,8 +303,7 @@ def _walk_active(
             expected = last_offset(window, position, header) + 1
             latest = max(latest, header.max_receive_ns)
             position += header.total_len
-        for dictionary in dictionaries:
-            destinations.update(split_names(dictionary))
+        destinations.update(names_in(dictionaries))
         begun = _first_whole(window, position, base)
         first = min(begun.min_receive_ns, latest) if begun is not None else latest
         sparse = begun is not None and bool(begun.flags & SPARSE)

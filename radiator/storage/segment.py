@@ -25,6 +25,7 @@ from radiator.storage import index, layout, salt
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, read_file, read_fully
 from radiator.storage.format import (
+    COPIED_BYTES_MAX,
     CRC_FROM,
     HEADER,
     HEADER_BYTES,
@@ -32,23 +33,21 @@ from radiator.storage.format import (
     PARTIAL_CRCS,
     PLAIN,
     SPARSE,
-    TRAILER,
     BatchHeader,
     DamagedBatch,
+    StoredBatch,
     UnknownVersion,
     check,
-    columns_len,
     decode_columns,
     decode_header,
-    decode_times,
     find_magic,
+    next_offset,
 )
-from radiator.storage.header import newer_len
+from radiator.storage.header import newer_len, places_of
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_ones
 
-COPIED_BYTES_MAX = 512  # below, a slice of bytes is made sooner than one of a view
-_SKIMMED = Struct("<8sIIQ16xIH2xIII4x")  # of a header: magic, total_len, crc, base offset, count, flags, three lengths
+_SKIMMED = Struct("<8sIIQ16xIH2xI12x")  # of a header: magic, total_len, crc, base offset, count, flags, names_len
 SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
 SEARCH_BYTES_MAX = 1024 * 1024
 MISPLACED_BYTES_MAX = 128 * 1024  # as much as this is looked at to tell a gap from pages of another place
@@ -179,7 +178,7 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
     """
     unpack, size, view, last, known, known_len = _SKIMMED.unpack_from, len(data), memoryview(data), -1, b"", -1
     while at < stop and at + HEADER_BYTES <= size:
-        magic, total, crc, base, count, flags, names_len, headers_len, bodies_len = unpack(data, at)
+        magic, total, crc, base, count, flags, names_len = unpack(data, at)
         end = at + total
         if (
             magic != MAGIC
@@ -190,10 +189,7 @@ def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> t
             or crc32(data[at + CRC_FROM : end] if total < COPIED_BYTES_MAX else view[at + CRC_FROM : end]) != crc
         ):
             break
-        # From the end, so that a batch of one record costs no more than this.
-        start = end - ((bodies_len + 7) & ~7) - ((headers_len + 7) & ~7) - ((names_len + 7) & ~7)
-        if flags & PARTIAL_CRCS:
-            start -= TRAILER.size
+        start = at + places_of(count, flags).names
         if names_len != known_len or not data.startswith(known, start):
             known, known_len = data[start : start + names_len], names_len
             names.add(known)
@@ -314,8 +310,8 @@ def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_
         if header.base_offset >= end_offset:
             return None
         if header.max_receive_ns >= receive_ns:
-            offsets, times = decode_times(window.data, window.at(position, header.total_len), header)
-            return offsets[bisect_left(times, receive_ns)]
+            batch = StoredBatch(window.data, window.at(position, header.total_len), header)
+            return batch.offsets()[bisect_left(batch.receive_ns(), receive_ns)]
     return None
 
 
@@ -342,15 +338,9 @@ def base_of(path: str) -> int:
 
 
 def last_offset(window: Window, position: int, header: BatchHeader) -> int:
-    """Of the batch at ``position``: where its coverage ends."""
-    if not header.flags & SPARSE:
-        return header.base_offset + header.records - 1
-    columns = HEADER_BYTES + columns_len(header.records, header.flags)
-    place = window.at(position, columns)
-    ids = (4 * header.records + 7) & ~7
-    return header.base_offset + int.from_bytes(
-        window.data[place + columns - ids + 4 * (header.records - 1) :][:4], "little"
-    )
+    """Return the last offset that the batch at ``position`` covers."""
+    place = window.at(position, header.columns.names) if header.flags & SPARSE else 0  # this may replace window.data
+    return next_offset(window.data, place, header) - 1
 
 
 def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> tuple[RecordBatch | None, int]:
@@ -372,15 +362,21 @@ def merge_run(data: bytes, at: int, header: BatchHeader, end_offset: int, bytes_
     """Merge the batch at ``at``, whose header this is, and those behind it as long as they hold, have no gap between
     them and begin below ``end_offset``, until they have ``bytes_max`` unpacked. Returns them and the place behind."""
     merger = Merger()
-    while header.base_offset < end_offset and (
-        not merger.blocks or (header.base_offset == merger.next_offset and merger.size_bytes < bytes_max)
-    ):
-        try:
-            merger.add(*decode_columns(data, at, header))
-            at += header.total_len
-            at = merge_ones(merger, data, at, end_offset)
+    if header.base_offset >= end_offset:
+        return merger, at
+    try:
+        merger.add(*decode_columns(data, at, header))
+        at += header.total_len
+        while merger.size_bytes < bytes_max:
             header = decode_header(data, at)
-            check(data, at, header)
-        except DamagedBatch:  # or only cut off by the end of the data; the next run finds out
-            break
+            if header.base_offset != merger.next_offset or header.base_offset >= end_offset:
+                break
+            after = merge_ones(merger, data, at, end_offset) if header.records == 1 else at
+            if after == at:
+                check(data, at, header)
+                merger.add(*decode_columns(data, at, header))
+                after += header.total_len
+            at = after
+    except DamagedBatch:  # or only cut off by the end of the data; the next run finds out
+        pass
     return merger, at

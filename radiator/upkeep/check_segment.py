@@ -1,4 +1,4 @@
-"""fsck's walk over one segment: every byte is read, every crc computed, every column looked at.
+"""fsck's walk over one segment: every byte is read, every crc computed, every part checked (``StoredBatch.verify``).
 
 Up to ``committed`` the log must be whole; what lies behind was never promised, and is told as what it is. Behind damage
 the walk goes on at the next whole batch, as any reader does.
@@ -9,43 +9,19 @@ Invariants: each byte below ``committed`` is in a batch, in a hole that was told
 
 from __future__ import annotations
 
-import sys
-from array import array
-from itertools import pairwise
-from operator import gt
-from struct import Struct
+from contextlib import suppress
 from typing import NamedTuple
-from zlib import crc32
 
 from radiator import limits
 from radiator.storage.files import FileSystem, read_fully
-from radiator.storage.format import decode_columns
-from radiator.storage.header import (
-    BODIES_ZSTD,
-    COMPRESSED,
-    CRC_FROM,
-    EVENT_ABSENT,
-    HEADER,
-    HEADER_BYTES,
-    HEADERS_ZSTD,
-    MAGIC,
-    PLAIN,
-    PREFIX,
-    SPARSE,
-    TRANSMIT_ABSENT,
-    BatchHeader,
-    DamagedBatch,
-    UnknownVersion,
-    columns_len,
-)
+from radiator.storage.format import StoredBatch, ones
+from radiator.storage.header import HEADER_BYTES, PREFIX, TIMES_AND_SALT, BatchHeader, DamagedBatch, UnknownVersion
 from radiator.storage.index import IndexEntry
-from radiator.storage.segment import Window, batch_at, find_batch, whole_batches
+from radiator.storage.segment import Window, batch_at, find_batch, last_offset, whole_batches
 from radiator.upkeep.findings import Finding, SegmentCheck, span
 
 CHUNK_BYTES = 4 * 1024 * 1024
 FINDINGS_MAX = 100_000  # of one segment: bounds memory where nothing is as it should be
-_ONE = Struct("<iiiiI4xI")  # the columns of a single record behind its times
-_I64 = Struct("<q")
 
 
 class Committed(NamedTuple):
@@ -86,10 +62,6 @@ class Walk:
                 self._note("trailing", f"bytes {position} to {self.size - 1} are read by nobody", position, self.size)
                 self.ended, self.committed = position, PASSED
                 break
-            after = self._ones(position)
-            if after > position:
-                position = after
-                continue
             try:
                 header = batch_at(self.window, position)
                 if position + header.total_len > self.size:
@@ -103,6 +75,8 @@ class Walk:
                 continue
             self._batch(position, header)
             position += header.total_len
+            if header.records == 1:
+                position = self._ones(position)
         if position <= self.committed.position:
             self._at_head(position)
         if self.following is not None and self.expected > self.following:
@@ -227,50 +201,32 @@ class Walk:
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def _ones(self, position: int) -> int:
-        """Over plain batches of one record that are as they should be: the quick way. The place behind them."""
+        """Check plain batches of one record from ``position`` on, the fast way, up to the first that is not as it
+        should be or where an index entry is due. Return the place behind them."""
         window, found, expected, latest = self.window, self.found, self.expected, self.found.latest_ns
         if self.committed.position < 0:
             return position
         at = window.at(position, HEADER_BYTES)
-        base, data, view, salts = window.position, window.data, memoryview(window.data), window.salts
+        base, data, salts = window.position, window.data, window.salts
         stop = min(len(data), self.size - base)
         limit = self.indexed + limits.INDEX_INTERVAL_BYTES - base  # an index entry is due there
         if self.committed.next_offset is not None:
-            if position >= self.committed.position:
-                return position
             stop = min(stop, self.committed.position - base)
-        unpack, names_seen = HEADER.unpack_from, found.dictionaries
         last = expected + limits.BATCH_BYTES_MAX if self.following is None else self.following
-        while at < limit and expected < last and at + HEADER_BYTES <= stop:
-            magic, total, crc, offset, low, high, count, flags, names, *lengths, salt = unpack(data, at)
-            names_len, headers_len, bodies_len = lengths
-            end = at + total
-            if (
-                count != 1
-                or names != 1
-                or magic != MAGIC
-                or offset != expected
-                or flags & ~PLAIN
-                or end > stop
-                or low != high
-                or low < latest
-                or salt not in salts
-                or crc32(view[at + CRC_FROM : end]) != crc
-            ):
+        known: bytes | None = None
+        for end, offset, receive_ns, _, _, name, _, _ in ones(data, at):
+            low, high, salt = TIMES_AND_SALT.unpack_from(data, at)
+            if at >= limit or end > stop or offset != expected or offset >= last or salt not in salts:
                 break
-            place = at + HEADER_BYTES + 24 - (8 if flags & EVENT_ABSENT else 0) - (8 if flags & TRANSMIT_ABSENT else 0)
-            dictionary = data[place + 24 : place + 24 + names_len]
-            if (
-                _ONE.unpack_from(data, place) != (0, headers_len, 0, bodies_len, 0, names_len - 4)
-                or _I64.unpack_from(data, at + HEADER_BYTES)[0] != low
-                or place + 24 + ((names_len + 7) & ~7) + ((headers_len + 7) & ~7) + ((bodies_len + 7) & ~7) != end
-                or (dictionary not in names_seen and not _are_names(dictionary, 1))
-            ):
+            if low != receive_ns or high != receive_ns or receive_ns < latest:
                 break
-            names_seen.add(dictionary)
-            expected += 1
-            latest = low
-            at = end
+            if name is not known:
+                try:
+                    found.names.add(name.decode())
+                except UnicodeDecodeError:
+                    break
+                known = name
+            expected, latest, at = expected + 1, receive_ns, end
         passed = expected - self.expected
         if passed:
             found.batches += passed
@@ -291,9 +247,14 @@ class Walk:
         if header.base_offset > self.expected:
             text = f"at byte {position} follows offset {header.base_offset}"
             self._lost("gap", text, position, position, header.base_offset)
-        wrong = self._columns(position, header)
-        if wrong is not None:
-            self._note("contradiction", f"batch at offset {header.base_offset}: {wrong}", position, end)
+        batch = StoredBatch(self.window.data, position - self.window.position, header)
+        try:
+            found.names.update(batch.verify())
+        except DamagedBatch as damage:
+            self._note("contradiction", str(damage), position, end)
+            with suppress(DamagedBatch):
+                found.names.update(batch.names("strict"))
+        self.expected = last_offset(self.window, position, header) + 1
         if header.min_receive_ns < found.latest_ns or header.max_receive_ns < header.min_receive_ns:
             text = f"batch at offset {header.base_offset}: receive times from {header.min_receive_ns} to "
             text += f"{header.max_receive_ns}, where {found.latest_ns} came before"
@@ -306,72 +267,3 @@ class Walk:
         found.latest_ns = max(found.latest_ns, header.max_receive_ns)
         found.batches += 1
         found.records += header.records
-
-    def _columns(self, position: int, header: BatchHeader) -> str | None:
-        """What is wrong with the columns, in words; moves ``expected`` behind the batch."""
-        data, at = self.window.data, position - self.window.position + HEADER_BYTES
-        count, flags = header.records, header.flags
-        self.expected = header.base_offset + count
-        names_at = at + columns_len(count, flags)
-        ids_len, offs_len = (4 * count + 7) & ~7, (4 * (count + 1) + 7) & ~7
-        if flags & SPARSE:
-            deltas = _column("I", data[names_at - ids_len : names_at - ids_len + 4 * count])
-            self.expected = header.base_offset + deltas[-1] + 1
-            if any(first >= second for first, second in pairwise(deltas)):
-                self.expected = header.base_offset + max(deltas) + 1
-                return "the offsets of its records do not rise"
-            names_at -= ids_len
-        ids = _column("I", data[names_at - ids_len : names_at - ids_len + 4 * count])
-        regions = names_at - ids_len
-        bodies = _column("i", data[regions - offs_len : regions - offs_len + 4 * (count + 1)])
-        heads = _column("i", data[regions - 2 * offs_len : regions - 2 * offs_len + 4 * (count + 1)])
-        receive = _column("q", data[at : at + 8 * count])
-        names_at = at + columns_len(count, flags)
-        dictionary = data[names_at : names_at + header.names_len]
-        if dictionary not in self.found.dictionaries:
-            if not _are_names(dictionary, header.destination_count):
-                return f"its names are not {header.destination_count} texts in UTF-8 of {header.names_len} bytes"
-            self.found.dictionaries.add(dictionary)
-        if _falls(heads) or _falls(bodies) or heads[0] or bodies[0]:
-            return "its value offsets do not rise from 0"
-        wrong_heads = not flags & HEADERS_ZSTD and heads[-1] != header.headers_len
-        if wrong_heads or (not flags & BODIES_ZSTD and bodies[-1] != header.bodies_len):
-            ends = f"its regions at {header.headers_len} and {header.bodies_len}"
-            return f"its value offsets end at {heads[-1]} and {bodies[-1]}, {ends}"
-        if max(ids) >= header.destination_count:
-            return f"destination id {max(ids)} of {header.destination_count} names"
-        if _falls(receive) or receive[0] != header.min_receive_ns or receive[-1] != header.max_receive_ns:
-            return f"its receive times are not sorted from {header.min_receive_ns} to {header.max_receive_ns}"
-        if flags & COMPRESSED:
-            try:
-                decode_columns(data, at - HEADER_BYTES, header)
-            except DamagedBatch as damage:
-                return str(damage)
-        return None
-
-
-def _column(typecode: str, data: bytes) -> array[int]:
-    column = array(typecode, data)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column
-
-
-def _falls(column: array[int]) -> bool:
-    """Whether any value is less than the one before it."""
-    return any(map(gt, column, column[1:]))
-
-
-def _are_names(dictionary: bytes, count: int) -> bool:
-    """Whether these are ``count`` names, each with its length before it, in UTF-8, and nothing else."""
-    at = 0
-    for _ in range(count):
-        start = at + 4
-        at = start + int.from_bytes(dictionary[at:start], "little")
-        if start > len(dictionary) or at > len(dictionary):
-            return False
-        try:
-            dictionary[start:at].decode("utf-8")
-        except UnicodeDecodeError:
-            return False
-    return at == len(dictionary)

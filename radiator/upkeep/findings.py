@@ -94,7 +94,7 @@ class SegmentCheck:
     records: int = 0
     findings: list[Finding] = field(default_factory=list)
     entries: list[IndexEntry] = field(default_factory=list)  # that its index should have
-    dictionaries: set[bytes] = field(default_factory=set)  # the names, as they lie
+    names: set[str] = field(default_factory=set)  # of destinations
     holes: list[tuple[int, int]] = field(default_factory=list)  # bytes that are damaged
 
 

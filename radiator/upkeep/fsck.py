@@ -22,7 +22,6 @@ from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names, salt
 from radiator.storage.files import FileSystem, close_quietly, read_file, read_fully
-from radiator.storage.format import split_names
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import read_head
 from radiator.storage.segment import Window, locate_time
@@ -231,9 +230,7 @@ class Fsck:
             bases = [base for base in bases if base <= head.segment_base]
         self._segments(found, bases, head)
         found.first_offset = bases[0] if bases else found.next_offset
-        found.destinations = {
-            name for segment in found.segments for names in segment.dictionaries for name in split_names(names)
-        }
+        found.destinations = set().union(*(segment.names for segment in found.segments))
         self._names(found)
         self._future(found)
         found.findings += check_files.run(fs, directory, found.next_offset, self.live, self.latest_ns)

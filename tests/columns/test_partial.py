@@ -21,7 +21,7 @@ from radiator.columns.scan import Loss, LostRecords, SegmentRange
 from radiator.columns.schema import COLUMNS, arrow_schema
 from radiator.columns.selection import Selection
 from radiator.storage import format as codec
-from radiator.storage.format import PARTIAL_CRCS, decode_header, trailer_len
+from radiator.storage.format import PARTIAL_CRCS, decode_header
 from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.columns.test_decode import BATCHES
 from tests.spark.stores import Message, Writer, numbered
@@ -111,7 +111,7 @@ def parts_of(path: Path, placed: list[Placed], number: int) -> tuple[int, int, i
     """Where the columns, header blocks, bodies and partial crcs of a batch end."""
     data, at = path.read_bytes(), placed[number].position
     header = decode_header(data, at)
-    assert header.flags & PARTIAL_CRCS and trailer_len(header.flags) == 8
+    assert header.flags & PARTIAL_CRCS and header.bodies + (header.bodies_len + 7 & ~7) + 8 == header.total_len
     end = at + header.total_len
     bodies = end - 8 - ((header.bodies_len + 7) & ~7)
     return bodies - ((header.headers_len + 7) & ~7), bodies, end - 8, end

@@ -59,8 +59,8 @@ def test_decode_is_the_inverse_of_encode_dense_sparse_and_compressed(
     assert (columns.blocks, columns.bodies) == (blocks, bodies)
     assert columns.size_bytes == sum(map(len, blocks)) + sum(map(len, bodies))
     assert bool(header.flags & codec.SPARSE) is sparse
-    offsets, times = codec.decode_times(whole, 0, header)
-    assert (list(offsets), list(times)) == (list(columns.offsets), list(range(n)))
+    stored = codec.StoredBatch(whole, 0, header)
+    assert (list(stored.offsets()), list(stored.receive_ns())) == (list(columns.offsets), list(range(n)))
     if not level:
         assert not header.flags & codec.COMPRESSED
 

@@ -15,9 +15,9 @@ from radiator.storage import format as codec
 from radiator.storage.format import (
     PARTIAL_CRCS,
     DamagedBatch,
+    StoredBatch,
     UnknownVersion,
     decode,
-    decode_destinations,
     decode_header,
     encode_batch,
 )
@@ -85,8 +85,10 @@ def test_decode_is_the_inverse_of_encode(
         assert (columns.blocks[at], columns.bodies[at]) == (block, body)
         for column, value in ((columns.event_ns, event), (columns.transmit_ns, transmit)):
             assert (codec.MISSING if column is None else column[at]) == (codec.MISSING if value is None else value)
-    offsets, ids, names = decode_destinations(data, 0, header)
-    assert (list(offsets), list(ids), names) == (list(columns.offsets), list(columns.destination_ids), columns.names)
+    batch = StoredBatch(data, 0, header)
+    assert list(batch.offsets()) == list(columns.offsets) and list(batch.receive_ns()) == list(columns.receive_ns)
+    assert list(batch.destination_ids()) == list(columns.destination_ids) and batch.names() == columns.names
+    batch.verify()
 
 
 @pytest.mark.parametrize(("count", "event", "transmit"), [*product((1, 2, 3), (False, True), (False, True))])
@@ -94,7 +96,7 @@ def test_columns_stand_where_the_document_says(count: int, event: bool, transmit
     records = [("/q", b"h" * at, b"b" * at, 5 if event else None, 6 if transmit else None) for at in range(count)]
     data = encoded(records)
     header = decode_header(data)
-    assert codec.HEADER_BYTES + codec.columns_len(count, header.flags) == data.index(struct.pack("<I", 2) + b"/q")
+    assert header.columns.names == data.index(struct.pack("<I", 2) + b"/q")
     assert bool(header.flags & codec.EVENT_ABSENT) is not event
     assert bool(header.flags & codec.TRANSMIT_ABSENT) is not transmit
 
@@ -103,7 +105,8 @@ def test_a_sparse_batch_keeps_its_offsets() -> None:
     data = b"".join(encode_batch(10, [1, 2, 3], None, None, [0, 0, 0], ["q"], [b""] * 3, [b"x"] * 3, 0, [0, 4, 9]))
     header, columns = decode(data)
     assert list(columns.offsets) == [10, 14, 19]
-    assert list(decode_destinations(data, 0, header)[0]) == [10, 14, 19]
+    assert list(StoredBatch(data, 0, header).offsets()) == [10, 14, 19]
+    assert codec.next_offset(data, 0, header) == 20
 
 
 @given(RECORDS, st.data())

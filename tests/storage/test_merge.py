@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from zlib import crc32
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator.storage.batch import RecordBatch
-from radiator.storage.format import MISSING, decode, encode_batch
+from radiator.storage.format import MISSING, DamagedBatch, decode, encode_batch
 from radiator.storage.merge import Merger, merge, merge_ones
 from radiator.storage.partition import BatchBuilder
 
@@ -98,6 +100,19 @@ def test_the_short_cut_stops_before_a_flipped_bit(place: int, bit: int) -> None:
     merger.add(*decode(first)[1])
     assert merge_ones(merger, first + bytes(damaged), len(first), 99) == len(first)
     assert len(merger.finish()) == 1
+
+
+@pytest.mark.parametrize("place", [40, 46, 48, 52, 56, 72, 76, 80, 84, 88, 96])
+def test_the_short_cut_leaves_batches_that_contradict_themselves_to_the_general_decoder(place: int) -> None:
+    first, second = map(on_disk, finished([[("/q", b"1", None, None)], [("/q", b"2", None, None)]]))
+    contradicting = bytearray(second)
+    contradicting[place] += 1
+    contradicting[12:16] = crc32(contradicting[16:]).to_bytes(4, "little")
+    merger = Merger()
+    merger.add(*decode(first)[1])
+    assert merge_ones(merger, first + bytes(contradicting), len(first), 99) == len(first)
+    with pytest.raises(DamagedBatch):
+        decode(bytes(contradicting))
 
 
 def test_holes_are_kept() -> None:

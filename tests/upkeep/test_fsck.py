@@ -388,7 +388,7 @@ def test_columns_that_contradict_one_another_are_told(made: Made) -> None:
 
 def test_names_that_are_no_text_are_told(made: Made) -> None:
     def change(batch: bytearray, header: codec.BatchHeader) -> None:
-        at = 64 + codec.columns_len(header.records, header.flags) + 4
+        at = header.columns.names + 4
         batch[at] = 0xFF
 
     found = contradicted(made, 3, change)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file, read_fully, write_all
-from radiator.storage.format import SPARSE, decode_destinations
+from radiator.storage.header import next_offset
 from radiator.storage.journal.format import (
     FILE_HEADER_BYTES,
     Entry,
@@ -202,8 +202,5 @@ class JournalFiles:
 
 
 def end_of(part: Part) -> int:
-    """The offset behind a batch."""
-    header = part.header
-    if header.flags & SPARSE:
-        return decode_destinations(bytes(part.data), 0, header)[0][-1] + 1
-    return header.base_offset + header.records
+    """Return the offset behind a batch."""
+    return next_offset(part.data, 0, part.header)
