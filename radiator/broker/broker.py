@@ -272,7 +272,7 @@ class Broker:
         assert queue is not None
         for each in (destination, *destination.parents):
             subscription.enter(each)
-        self.take_part(subscription, queue, subscription.alone or destination.policy.rule.exclusive)
+        self.take_part(subscription, queue, subscription.alone or destination.policy.settings.exclusive)
 
     def take_part(self, subscription: Subscription, queue: Queue, alone: bool) -> None:
         """Let a subscription be handed out what a queue has."""

@@ -151,7 +151,7 @@ class DedupFile:
 
     def block(self, partition: FilePartition, dedup: Dedup) -> DedupJob:
         """What is due, as a job. To be done before what is appended in the same turn."""
-        never, covered = partition.options.sync.never, partition.high_watermark
+        never, covered = partition.settings.sync.never, partition.high_watermark
         whole = self.stale or not self.exists or self.entries > 2 * len(dedup) + SPARE_IDS
         synced = not never and (whole or self.wanted or self.unsynced_bytes >= SYNC_LOG_BYTES)
         columns = dedup.columns(0 if whole else self.covered, covered)
@@ -171,7 +171,7 @@ class DedupFile:
         count, whole = len(job.columns[2]), job.position is None
         self.exists, self.stale = True, False
         self.covered = job.covered
-        if whole or job.needs_sync or job.partition.options.sync.never:
+        if whole or job.needs_sync or job.partition.settings.sync.never:
             self.kept = job.covered
         self.position = (job.position or 0) + HEADER.size + ENTRY_BYTES * count
         self.entries = count if whole else self.entries + count
@@ -182,13 +182,13 @@ class DedupFile:
 
 def adopt(partition: FilePartition) -> None:
     """The rule is known, or has changed."""
-    file, window_ns = partition.dedup_file, partition.options.dedup_window_ns
+    file, window_ns = partition.dedup_file, partition.settings.dedup_window_ns
     if window_ns is None:
         partition.dedup = None
         if file is not None:
             partition.queue()
     elif partition.dedup is not None:
-        partition.dedup.window_ns, partition.dedup.count = window_ns, partition.options.dedup_count
+        partition.dedup.window_ns, partition.dedup.count = window_ns, partition.settings.dedup_count
     elif file is not None and file.restored is not None:
         partition.dedup = partition.new_dedup()
         partition.dedup.restore(file.restored, partition.last_receive_ns)
@@ -217,7 +217,7 @@ def seal(partition: FilePartition) -> None:
 def removable_to(partition: FilePartition, now_ns: WallNs) -> int:
     """Below this offset, where a segment begins, nothing of the log is needed to know its ids after a crash. What is,
     and could go as soon as the file has them, is asked for."""
-    file, window_ns = partition.dedup_file, partition.options.dedup_window_ns
+    file, window_ns = partition.dedup_file, partition.settings.dedup_window_ns
     if file is None or partition.dedup is None or window_ns is None:
         return partition.high_watermark
     for segment, following in pairwise(partition.segments):
@@ -246,7 +246,7 @@ def take(partition: FilePartition) -> list[Job]:
     """What is due, before anything is appended."""
     file, dedup = partition.dedup_file, partition.dedup
     if dedup is None:
-        if file is None or partition.options.dedup_window_ns is not None:
+        if file is None or partition.settings.dedup_window_ns is not None:
             return []
         partition.dedup_file = None
         return [ForgetJob(partition)]
@@ -315,7 +315,7 @@ class DedupJob(Job):
             self.error = storage_error(layout.dedup_path(log.directory), "write or sync", error)
 
     def _replace(self) -> None:
-        log, synced = self.partition.log, self.required or not self.partition.options.sync.never
+        log, synced = self.partition.log, self.required or not self.partition.settings.sync.never
         replace(log.fs, log.directory, self.covered, rows_of(self.columns), synced)
 
     def _add(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from radiator import limits
 from radiator.clock import MonoNs, Now, WallNs
+from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage import dedup_file
 from radiator.storage.batch import RecordBatch
@@ -22,7 +23,6 @@ from radiator.storage.dedup_file import DedupFile
 from radiator.storage.jobs import AppendJob, ArchivedJob, CutJob, Job, RemoveJob, RetryJob, RollJob, SyncJob, VainJob
 from radiator.storage.journal.checkpoint import Checkpoints
 from radiator.storage.log import Log
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE, Agenda, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
@@ -87,7 +87,7 @@ class FilePartition(Partition):
     def __init__(
         self,
         name: str,
-        options: PartitionOptions,
+        settings: Settings,
         log: Log,
         tail: Tail,
         cold_cache: ColdCache,
@@ -98,7 +98,7 @@ class FilePartition(Partition):
         self._reclaim_at = NOWHERE  # where the oldest segment ends, if it may go as soon as it is settled
         self._size_due_bytes: int | None = None  # of the active segment: then the oldest is to go
         self.settlements = 0  # how often cursors have moved
-        super().__init__(name, options, log.fs, log.directory, tail, agenda)
+        super().__init__(name, settings, log.fs, log.directory, tail, agenda)
         self.synced_to = 0  # messages with an id below are known to be synced
         self._to_sync = ToSync()  # the next sync is for these
         self.log = log
@@ -124,9 +124,9 @@ class FilePartition(Partition):
         self.undeleted: list[int] = []  # segments that could not be removed: they go first, or there would be holes
         self.cold = Cold(cold_cache)
 
-    def set_options(self, options: PartitionOptions) -> None:
-        """The rule's options, when it is known which rule owns a recovered partition, or when it has changed."""
-        self.options = self.log.options = options  # immutable, so the disk thread sees the old ones or the new
+    def configure(self, settings: Settings) -> None:
+        """The rule's settings, when it is known which rule owns a recovered partition, or when it has changed."""
+        self.settings = self.log.settings = settings  # immutable, so the disk thread sees the old ones or the new
         self.set_deadlines()
         dedup_file.adopt(self)
         self._agenda.moved[self] = None
@@ -180,7 +180,7 @@ class FilePartition(Partition):
     def _turn(self) -> Turn:
         if not self.segments:
             return Turn()  # it may have to wait until it may begin a file
-        return self._agenda.turn_synced if self.options.sync.always else self._agenda.turn_unsynced
+        return self._agenda.turn_synced if self.settings.sync.always else self._agenda.turn_unsynced
 
     def want_file(self) -> None:
         """The first file is to be begun ahead of what will be in it."""
@@ -202,7 +202,7 @@ class FilePartition(Partition):
             self.open_batch = IDLE
         if builders:
             self._closed = []
-            always = self.options.sync.interval_ns == 0
+            always = self.settings.sync.interval_ns == 0
             atomic = -1
             for place, builder in enumerate(builders):
                 if builder.atomic:
@@ -226,7 +226,7 @@ class FilePartition(Partition):
             jobs += self.take_cuts()
         if self.retention_wanted:
             self.retention_wanted = False
-            if self.options.wait_for_archive and not self.archive_known:
+            if self.settings.wait_for_archive and not self.archive_known:
                 jobs.append(ArchivedJob(self))
             else:
                 self.archive_known = False
@@ -272,8 +272,8 @@ class FilePartition(Partition):
             dedup_file.committed(self, batch)
         if job.needs_sync and (job.covers or batch.base_offset <= self.synced_to):
             self.synced_to = batch.next_offset
-        if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
-            self.sync_due_ns = MonoNs(now_ns + self.options.sync.interval_ns)
+        if self.sync_due_ns is None and not job.needs_sync and self.settings.sync.interval_ns is not None:
+            self.sync_due_ns = MonoNs(now_ns + self.settings.sync.interval_ns)
             self._agenda.wake(self, self.sync_due_ns)
 
     def _written(self, job: AppendJob) -> None:
@@ -299,7 +299,7 @@ class FilePartition(Partition):
         self.synced_to = max(self.synced_to, end_offset)
 
     def waiting_for(self, offset: int, synced: bool) -> Place | None:
-        if not (synced or self.options.sync.always):
+        if not (synced or self.settings.sync.always):
             return super().waiting_for(offset, synced)
         if offset >= self.high_watermark:
             under_way = None if self.dedup is None else self.dedup.in_flight_at(offset)
@@ -359,15 +359,15 @@ class FilePartition(Partition):
 
     def set_deadlines(self) -> None:
         """When the active segment's day ends, and when the oldest sealed one is too old."""
-        options, segments = self.options, self.segments
+        settings, segments = self.settings, self.segments
         self.roll_due_ns = self.age_due_ns = None
-        if segments and options.roll_at_seconds is not None:
+        if segments and settings.roll_at_seconds is not None:
             since_ns = max(segments[-1].first_receive_ns, self._rolled_ns)
-            self.roll_due_ns = roll_due_ns(since_ns, options.roll_at_seconds)
-        self._reclaim_at = segments[1].base_offset if len(segments) > 1 and options.reclaim_acked else NOWHERE
+            self.roll_due_ns = roll_due_ns(since_ns, settings.roll_at_seconds)
+        self._reclaim_at = segments[1].base_offset if len(segments) > 1 and settings.reclaim_acked else NOWHERE
         self._size_due_bytes = size_due_bytes(self)
-        if len(segments) > 1 and options.retention_age_ns is not None:
-            self.age_due_ns = WallNs(segments[0].last_receive_ns + options.retention_age_ns + 1)
+        if len(segments) > 1 and settings.retention_age_ns is not None:
+            self.age_due_ns = WallNs(segments[0].last_receive_ns + settings.retention_age_ns + 1)
         self._wake()
 
     def _wake(self) -> None:

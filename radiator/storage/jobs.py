@@ -141,7 +141,7 @@ class AppendJob(Job):
         if self.roll or self.atomic or len(batch.blocks) > SHORT_RECORDS_MAX or batch.size_bytes > SHORT_BYTES_MAX:
             return False
         segments = partition.segments  # no file is begun, now or by rolling
-        return bool(segments) and segments[-1].size_bytes + 2 * SHORT_BYTES_MAX <= partition.options.segment_bytes
+        return bool(segments) and segments[-1].size_bytes + 2 * SHORT_BYTES_MAX <= partition.settings.segment_bytes
 
     def write(self) -> None:
         if self.error is not None:  # it was refused
@@ -149,7 +149,7 @@ class AppendJob(Job):
         partition = self.partition
         log = partition.log
         try:
-            stored = (self.needs_sync and not self.direct) or partition.options.sync.never
+            stored = (self.needs_sync and not self.direct) or partition.settings.sync.never
             self.rolled = log.append(self.batch, stored, self.roll, self.pieces)
             self.position = log.position
         except StorageError as error:

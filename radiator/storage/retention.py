@@ -34,15 +34,15 @@ def roll_due_ns(first_receive_ns: int, roll_at_seconds: int) -> WallNs:
 
 def to_drop(partition: FilePartition, now_ns: WallNs) -> list[int]:
     """Takes what is due out of the hub's view and returns the base offsets of the segments to delete."""
-    options, segments, needed = partition.options, partition.segments, partition.retain_from
-    age, size_max, count_max = options.retention_age_ns, options.retention_bytes, options.retention_count
+    settings, segments, needed = partition.settings, partition.segments, partition.retain_from
+    age, size_max, count_max = settings.retention_age_ns, settings.retention_bytes, settings.retention_count
     settled = partition.high_watermark if needed is None else needed
-    reclaim = options.reclaim_acked and needed is not None and not partition.history
+    reclaim = settings.reclaim_acked and needed is not None and not partition.history
     limited = age is not None or size_max is not None or count_max is not None
     if not (reclaim or limited) or len(segments) < 2:
         return []
-    end_max = partition.high_watermark if options.retention_force else min(settled, partition.high_watermark)
-    if options.wait_for_archive:
+    end_max = partition.high_watermark if settings.retention_force else min(settled, partition.high_watermark)
+    if settings.wait_for_archive:
         end_max = min(end_max, partition.archived_to)
     size = sum(segment.size_bytes for segment in segments)
     drop = 0
@@ -74,7 +74,7 @@ def to_drop(partition: FilePartition, now_ns: WallNs) -> list[int]:
 
 def size_due_bytes(partition: FilePartition) -> int | None:
     """How large the active segment may be before the oldest must go, by size."""
-    size_max, segments = partition.options.retention_bytes, partition.segments
+    size_max, segments = partition.settings.retention_bytes, partition.segments
     if size_max is None or len(segments) < 2:
         return None
     return size_max - sum(segment.size_bytes for segment in segments[:-1])
@@ -82,13 +82,13 @@ def size_due_bytes(partition: FilePartition) -> int | None:
 
 def settled_and_large(partition: FilePartition) -> bool:
     """Whether the active segment holds nothing but what its queues have settled, and enough of it to begin another."""
-    segments, options = partition.segments, partition.options
+    segments, settings = partition.segments, partition.settings
     return (
         bool(segments)
-        and options.reclaim_acked
+        and settings.reclaim_acked
         and not partition.history
         and partition.retain_from == partition.high_watermark == partition.next_offset
-        and segments[-1].size_bytes >= min(limits.RECLAIM_ROLL_BYTES, options.segment_bytes)
+        and segments[-1].size_bytes >= min(limits.RECLAIM_ROLL_BYTES, settings.segment_bytes)
     )
 
 
@@ -96,16 +96,16 @@ def stays(partition: FilePartition) -> bool:
     """Whether a log is there to be read again, which pays for writing it once more. Where what queues have settled is
     reclaimed it is read once, mostly from memory, and gone; but what waits for an archive may wait long, and is read
     by it. Of a log that nobody has opened, since it has no rule any more, it is not known."""
-    options = partition.options
-    return partition.history or not options.reclaim_acked or options.wait_for_archive
+    settings = partition.settings
+    return partition.history or not settings.reclaim_acked or settings.wait_for_archive
 
 
 def many_commits(partition: FilePartition) -> bool:
     """Whether the active segment just got so many that it is better sealed, and rewritten with large batches."""
     if partition.segments[-1].commits % limits.SEGMENT_COMMITS:
         return False
-    options = partition.options
-    return options.compress is not None or (options.merge_commits and stays(partition))
+    settings = partition.settings
+    return settings.compress is not None or (settings.merge_commits and stays(partition))
 
 
 def held_back(partition: FilePartition) -> bool:
@@ -114,4 +114,4 @@ def held_back(partition: FilePartition) -> bool:
     if len(segments) < 2:
         return False
     settled = needed is not None and segments[1].base_offset <= needed and not partition.history
-    return settled or partition.options.wait_for_archive or partition.dedup is not None
+    return settled or partition.settings.wait_for_archive or partition.dedup is not None
