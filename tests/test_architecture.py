@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from radiator.config import Config, HeartBeat, LimitsConfig
-from radiator.config.settings import OF_LOG, RULE_ONLY, SETTINGS
+from radiator.config import Config, HeartBeat
+from radiator.config.settings import LIMITS, OF_LOG, RULE_ONLY, SETTINGS
 from radiator.routing.policy import Policy
 
 ROOT = Path(__file__).parent.parent
@@ -185,7 +185,7 @@ def test_every_value_of_the_configuration_is_acted_upon() -> None:
             if isinstance(node, ast.Attribute):
                 owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
                 read.add(f"{owner}.{node.attr}")
-    expected = {f"limits.{name}" for name in LimitsConfig.__struct_fields__}
+    expected = {f"limits.{key.field}" for key in LIMITS}
     expected |= {f"config.{name}" for name in Config.__struct_fields__} - {"config.source", "config.limits"}
     expected |= {f"heart_beat.{name}" for name in HeartBeat._fields}
     expected |= {f"policy.{name}" for name in Policy.__struct_fields__} - {"policy.destination", "policy.rule_index"}

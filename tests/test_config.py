@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from radiator import limits
 from radiator.config import Config, HeartBeat, Listen, Tls, load, load_text, parse_listen, schema, settings
 from radiator.config.keys import Key
-from radiator.config.settings import RULE_ONLY, SETTINGS
+from radiator.config.settings import LIMITS, RULE_ONLY, SETTINGS
 from radiator.config.units import (
     format_duration_ns,
     format_size,
@@ -501,7 +501,7 @@ def test_a_value_that_is_shown_reads_back(key: Key) -> None:
 
 def test_every_setting_has_one_line_of_documentation() -> None:
     module = ast.parse(Path(settings.__file__).read_text("utf-8"))
-    for table, keys in (("Settings", SETTINGS), ("Rule", RULE_ONLY)):
+    for table, keys in (("Settings", SETTINGS), ("Rule", RULE_ONLY), ("LimitsConfig", LIMITS)):
         (body,) = (node.body for node in module.body if isinstance(node, ast.ClassDef) and node.name == table)
         documented = {
             field.target.id

@@ -47,7 +47,7 @@ from radiator.broker.queues.ready import Ready
 from radiator.broker.queues.returning import Returns
 from radiator.broker.queues.skipped import Skipping
 from radiator.broker.queues.source import QueueSource
-from radiator.broker.session import Session, SessionLimits
+from radiator.broker.session import Session
 from radiator.broker.stats import Stats
 from radiator.broker.subscriptions import joining, leaving, subscribing
 from radiator.broker.subscriptions.joined import JoinedOfAll
@@ -80,7 +80,7 @@ class Broker:
         self.rules = rules
         self.store = store
         self.server_name = SERVER_NAME
-        self.session_limits = SessionLimits.of(config.limits)
+        self.session_limits = config.limits
         self.stats = Stats()
         self.bugs = Bugs(self.stats)
         self.memory = store.memory

@@ -9,7 +9,7 @@ file, line, key, what was expected, what came, and the nearest name; all faults 
     yaml_lines   YAML text -> nodes, duplicates refused
     values       the types of values: text of a file <-> Python value
     keys         what a table of keys is made of
-    settings     the table of a destination's settings, and of what a rule adds to them
+    settings     the table of a destination's settings, of what a rule adds to them, and of the limits
     model        the other values that come out
     listening    the entries of ``listen:``
     schema       the tables of keys for each place of the file; and of those not offered by this version
@@ -24,8 +24,8 @@ checked by ``Rules(config)``, which raises the same ConfigError.
 from __future__ import annotations
 
 from radiator.config.load import load, load_text, parse_listen
-from radiator.config.model import AdminAddress, AuthConfig, Config, HeartBeat, LimitsConfig, Listen, Tls
-from radiator.config.settings import Rule, Settings
+from radiator.config.model import AdminAddress, AuthConfig, Config, HeartBeat, Listen, Tls
+from radiator.config.settings import LimitsConfig, Rule, Settings
 from radiator.config.values import SyncPolicy
 
 __all__ = [

@@ -20,9 +20,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 from radiator.config import schema
 from radiator.config.keys import ONLY_OFF, REFUSED, Key
 from radiator.config.listening import Listening, read_url, tls_of
-from radiator.config.model import AuthConfig, Config, HeartBeat, LimitsConfig, Listen
+from radiator.config.model import AuthConfig, Config, HeartBeat, Listen
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
-from radiator.config.settings import SETTINGS, Rule, Settings
+from radiator.config.settings import LIMITS, SETTINGS, LimitsConfig, Rule, Settings
 from radiator.config.values import BOOLEAN
 from radiator.errors import ConfigError
 
@@ -128,7 +128,7 @@ class Loader:
             tls=tls_of(values),
             admin=values["admin"],
             admin_hosts=values["admin_hosts"],
-            limits=LimitsConfig(**{name: values[name] for name in LimitsConfig.__struct_fields__}),
+            limits=LimitsConfig(**{key.field: values[key.field] for key in LIMITS}),
             auth=AuthConfig(values["users_file"], values["anonymous"], values["plugin"], values["plugin_timeout_ns"]),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
             disk_min_free_bytes=values["min_free_bytes"],

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from radiator.config.settings import Rule
+from radiator.config.settings import LimitsConfig, Rule
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,28 +78,6 @@ class AuthConfig(NamedTuple):
     @property
     def has_users(self) -> bool:
         return self.users_file is not None or self.plugin is not None
-
-
-class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits an operator may change (their reasons: ``radiator/limits.py``)."""
-
-    message: int
-    headers: int
-    header_count: int
-    connections: int
-    connect_timeout_seconds: float
-    frame_timeout_seconds: float | None
-    outbox: int
-    in_flight: int
-    subscriptions: int
-    joined: int
-    joined_total: int
-    transactions: int
-    transaction: int
-    transaction_timeout_seconds: float | None
-    destinations: int
-    tail: int
-    memory: int
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

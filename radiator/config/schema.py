@@ -13,12 +13,11 @@ import re
 from typing import Any, Final
 
 from radiator import limits
-from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.clock import NS_PER_MS
 from radiator.config.keys import Key
 from radiator.config.model import AdminAddress
-from radiator.config.settings import EXA, IN_FLIGHT_MAX, RULE_ONLY, SETTINGS
-from radiator.config.units import format_size
-from radiator.config.values import BOOLEAN, FUNCTION, ValueType, choice, count, duration, number, or_none, size, text
+from radiator.config.settings import EXA, LIMITS, RULE_ONLY, SETTINGS
+from radiator.config.values import BOOLEAN, FUNCTION, ValueType, choice, duration, number, or_none, size, text
 
 DEFAULT_LISTEN: Final = "stomp://127.0.0.1:61613"
 DEFAULT_PORTS: Final = {"stomp": 61613, "stomp+tls": 61614, "ws": 15674, "wss": 15673}
@@ -81,43 +80,7 @@ TOP: Final[tuple[Key, ...]] = (
     _key("auth.plugin", "plugin", or_none(PLUGIN), "none"),
     _key("auth.plugin_timeout", "plugin_timeout_ns", duration("100ms", "1h"), f"{limits.PLUGIN_SECONDS_MAX:.0f}s"),
     _key("regex_subscriptions", "regex_subscriptions", BOOLEAN, "false"),
-    _key("limits.message", "message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX)),
-    _key("limits.headers", "headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX)),
-    _key("limits.header_count", "header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX)),
-    _key("limits.connections", "connections", count(1, 1_000_000), str(limits.CONNECTIONS_MAX)),
-    _key(
-        "limits.connect_timeout",
-        "connect_timeout_seconds",
-        duration("100ms", "1h", NS_PER_SECOND),
-        f"{limits.CONNECT_TIMEOUT_SECONDS:.0f}s",
-    ),
-    _key(
-        "limits.frame_timeout",
-        "frame_timeout_seconds",
-        or_none(duration("100ms", "1d", NS_PER_SECOND)),
-        f"{limits.FRAME_TIMEOUT_SECONDS / 60:.0f}m",
-    ),
-    _key("limits.outbox", "outbox", size(4 * limits.KIB, limits.GIB), format_size(limits.OUTBOX_BYTES_MAX)),
-    _key("limits.in_flight", "in_flight", count(1, IN_FLIGHT_MAX), str(limits.IN_FLIGHT_MAX)),
-    _key("limits.subscriptions", "subscriptions", count(1, 100_000), str(limits.SUBSCRIPTIONS_PER_SESSION_MAX)),
-    _key("limits.joined", "joined", count(1, 10_000_000), str(limits.JOINED_PER_SESSION_MAX)),
-    _key("limits.joined_total", "joined_total", count(1, 50_000_000), str(limits.JOINED_MAX)),
-    _key("limits.transactions", "transactions", count(1, 10_000), str(limits.TRANSACTIONS_PER_SESSION_MAX)),
-    _key(
-        "limits.transaction",
-        "transaction",
-        size(limits.KIB, limits.BATCH_BYTES_MAX),
-        format_size(limits.TRANSACTION_BYTES_MAX),
-    ),
-    _key(
-        "limits.transaction_timeout",
-        "transaction_timeout_seconds",
-        or_none(duration("100ms", "1d", NS_PER_SECOND)),
-        f"{limits.TRANSACTION_TIMEOUT_SECONDS / 60:.0f}m",
-    ),
-    _key("limits.destinations", "destinations", count(1, 1_000_000), str(limits.DESTINATIONS_MAX)),
-    _key("limits.tail", "tail", size(limits.MIB, 64 * limits.GIB), format_size(limits.TAIL_BYTES_MAX)),
-    _key("limits.memory", "memory", size(limits.MIB, 1 << 40), format_size(limits.MEMORY_BYTES_MAX)),
+    *LIMITS,
     _key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
     _key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
     _key("heart_beat.grace", "grace", number(1.0, 100.0), "2.0"),

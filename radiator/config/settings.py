@@ -1,4 +1,4 @@
-"""The settings of a destination, and the rule that gives them: the one table of all their keys.
+"""The settings of a destination, the rule that gives them, and the limits: the one table of their keys.
 
 Each setting is one entry below: the field and its Python type, the key, the type of the value with its unit and range,
 the default, and when a changed value applies; then a line of documentation. Everything else is derived from the entry:
@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Final, Literal
 
 from radiator import limits
+from radiator.clock import NS_PER_SECOND
 from radiator.config.keys import AT_RUN_TIME, AT_START, ONLY_OFF, REFUSED, keys_of, of_log, setting
 from radiator.config.units import format_size
 from radiator.config.values import (
@@ -172,6 +173,61 @@ class Rule:
     """Functions that see each SEND first."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsConfig:
+    """The limits that an operator may change. ``radiator/limits.py`` has their reasons."""
+
+    message: int = setting(
+        "limits.message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX)
+    )
+    """Bytes of the body of a frame."""
+    headers: int = setting("limits.headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX))
+    """Bytes of the header lines of a frame."""
+    header_count: int = setting("limits.header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX))
+    """Header lines of a frame."""
+    connections: int = setting("limits.connections", count(1, 1_000_000), str(limits.CONNECTIONS_MAX))
+    """Connections at the same time."""
+    connect_timeout_seconds: float = setting(
+        "limits.connect_timeout", duration("100ms", "1h", NS_PER_SECOND), f"{limits.CONNECT_TIMEOUT_SECONDS:.0f}s"
+    )
+    """Time from the connection to CONNECT."""
+    frame_timeout_seconds: float | None = setting(
+        "limits.frame_timeout",
+        or_none(duration("100ms", "1d", NS_PER_SECOND)),
+        f"{limits.FRAME_TIMEOUT_SECONDS / 60:.0f}m",
+    )
+    """Time that a part of a frame waits for the rest."""
+    outbox: int = setting("limits.outbox", size(4 * limits.KIB, limits.GIB), format_size(limits.OUTBOX_BYTES_MAX))
+    """Bytes that wait in memory for one socket."""
+    in_flight: int = setting("limits.in_flight", count(1, IN_FLIGHT_MAX), str(limits.IN_FLIGHT_MAX))
+    """Unacknowledged deliveries of one subscription."""
+    subscriptions: int = setting("limits.subscriptions", count(1, 100_000), str(limits.SUBSCRIPTIONS_PER_SESSION_MAX))
+    """Subscriptions of one session."""
+    joined: int = setting("limits.joined", count(1, 10_000_000), str(limits.JOINED_PER_SESSION_MAX))
+    """Destinations that the subscriptions of one session take part in."""
+    joined_total: int = setting("limits.joined_total", count(1, 50_000_000), str(limits.JOINED_MAX))
+    """Destinations that all subscriptions take part in."""
+    transactions: int = setting("limits.transactions", count(1, 10_000), str(limits.TRANSACTIONS_PER_SESSION_MAX))
+    """Open transactions of one session."""
+    transaction: int = setting(
+        "limits.transaction", size(limits.KIB, limits.BATCH_BYTES_MAX), format_size(limits.TRANSACTION_BYTES_MAX)
+    )
+    """Bytes of all open transactions of one session."""
+    transaction_timeout_seconds: float | None = setting(
+        "limits.transaction_timeout",
+        or_none(duration("100ms", "1d", NS_PER_SECOND)),
+        f"{limits.TRANSACTION_TIMEOUT_SECONDS / 60:.0f}m",
+    )
+    """Time from BEGIN to COMMIT or ABORT."""
+    destinations: int = setting("limits.destinations", count(1, 1_000_000), str(limits.DESTINATIONS_MAX))
+    """Destinations of the broker."""
+    tail: int = setting("limits.tail", size(limits.MIB, 64 * limits.GIB), format_size(limits.TAIL_BYTES_MAX))
+    """Bytes of recent messages in memory, over all partitions."""
+    memory: int = setting("limits.memory", size(limits.MIB, 1 << 40), format_size(limits.MEMORY_BYTES_MAX))
+    """Bytes that all clients together can make the broker hold."""
+
+
+LIMITS: Final = keys_of(LimitsConfig)
 SETTINGS: Final = keys_of(Settings)
 RULE_ONLY: Final = keys_of(Rule)
 OF_LOG: Final = tuple(key for key in SETTINGS if key.of_log)
