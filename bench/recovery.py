@@ -23,15 +23,15 @@ from collections.abc import Callable
 
 from radiator import limits
 from radiator.clock import now
+from radiator.config import Settings, SyncPolicy
 from radiator.server.app import GC_THRESHOLDS
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
 
 NOW = 1_700_000_000_000_000_000
 BLOCK = b"content-type:application/json"
-NEVER = PartitionOptions(sync=SyncPolicy(None), segment_bytes=limits.SEGMENT_BYTES_MAX)
+NEVER = Settings(sync=SyncPolicy(None), segment_bytes=limits.SEGMENT_BYTES_MAX)
 ROUNDS = 3
 
 
@@ -155,7 +155,7 @@ def journal(parent: str, logs: int, part: int) -> None:
     root, opened = tempfile.mkdtemp(dir=parent), tempfile.mkdtemp(dir=parent)
     store = Store(root, FileSystem())
     store.open(now())
-    partitions = [store.partition(f"/queue/{number}", PartitionOptions()) for number in range(logs)]
+    partitions = [store.partition(f"/queue/{number}", Settings()) for number in range(logs)]
     messages = 0
     size_bytes = limits.JOURNAL_FILES_MAX * limits.JOURNAL_FILE_BYTES // part
     while store.journal.bytes < size_bytes and not store.journal.full:  # nobody runs the checkpoints that it asks for

@@ -22,6 +22,7 @@ from zlib import crc32
 
 from radiator import limits
 from radiator.clock import MonoNs
+from radiator.config import Settings
 from radiator.storage import cursor_files, index, layout, salt
 from radiator.storage import cursor_records as journal
 from radiator.storage.cursor_store import CursorStore
@@ -30,7 +31,6 @@ from radiator.storage.format import CRC_FROM, MAGIC, DamagedBatch, UnknownVersio
 from radiator.storage.journal.journal import Journal
 from radiator.storage.log import Log
 from radiator.storage.open_logs import OpenLogs
-from radiator.storage.options import PartitionOptions
 from radiator.storage.recovery import RecoveryNote, recover
 from radiator.storage.segment import Window, whole_batches
 
@@ -165,7 +165,7 @@ def _batch(offset: int) -> bytes:
 
 def _recovered(directory: str) -> tuple[int, list[int]]:
     fs, notes = FileSystem(), list[RecoveryNote]()
-    made = Log(fs, directory, "q", PartitionOptions(), OpenLogs(), salt.of_partition(KEY, directory))
+    made = Log(fs, directory, "q", Settings(), OpenLogs(), salt.of_partition(KEY, directory))
     found = recover(made, notes)
     assert all(one.first_receive_ns <= one.last_receive_ns for one in found.segments)
     path = layout.segment_path(directory, 0)

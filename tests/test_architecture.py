@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from radiator.config import Config, HeartBeat, LimitsConfig, Rule
+from radiator.config import Config, HeartBeat
+from radiator.config.settings import LIMITS, OF_LOG, RULE_ONLY, SETTINGS
 from radiator.routing.policy import Policy
 
 ROOT = Path(__file__).parent.parent
@@ -178,13 +179,13 @@ def test_every_value_of_the_configuration_is_acted_upon() -> None:
     """A key that is read and then ignored is a promise that nobody keeps."""
     read: set[str] = set()
     for name, path in NAMES.items():
-        if part_of(name) not in ("broker", "server"):
+        if part_of(name) not in ("broker", "server", "storage"):
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Attribute):
                 owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
                 read.add(f"{owner}.{node.attr}")
-    expected = {f"limits.{name}" for name in LimitsConfig.__struct_fields__}
+    expected = {f"limits.{key.field}" for key in LIMITS}
     expected |= {f"config.{name}" for name in Config.__struct_fields__} - {"config.source", "config.limits"}
     expected |= {f"heart_beat.{name}" for name in HeartBeat._fields}
     expected |= {f"policy.{name}" for name in Policy.__struct_fields__} - {"policy.destination", "policy.rule_index"}
@@ -193,14 +194,27 @@ def test_every_value_of_the_configuration_is_acted_upon() -> None:
         "match_regex",
         "partition",
         "partitions",
-        "dead_letter",
         "kind",
         "priority",
         "fan_out",
     }  # Policy
-    expected |= {f"rule.{name}" for name in Rule.__struct_fields__ if name not in by_name}
+    expected |= {f"rule.{key.field}" for key in RULE_ONLY if key.field not in by_name}
+    expected |= {f"settings.{key.field}" for key in SETTINGS} - {"settings.dead_letter"}
     expected -= {"config.defaults", "config.rules"} | read
     assert not expected
+
+
+def test_storage_reads_the_settings_of_logs_and_no_others() -> None:
+    """Destinations that share a log agree on ``OF_LOG``; of the others storage would read those of the first."""
+    read = {
+        node.attr
+        for name, path in NAMES.items()
+        if part_of(name) == "storage"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if ast.unparse(node.value).split(".")[-1] == "settings"
+    }
+    assert read == {key.field for key in OF_LOG}
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -10,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator import limits
-from radiator.config import Config, HeartBeat, Listen, Tls, load, load_text, parse_listen, schema
+from radiator.config import Config, HeartBeat, Listen, Tls, load, load_text, parse_listen, schema, settings
+from radiator.config.keys import Key
+from radiator.config.settings import LIMITS, RULE_ONLY, SETTINGS
 from radiator.config.units import (
     format_duration_ns,
     format_size,
@@ -47,11 +52,11 @@ def test_without_a_file_it_listens_on_loopback_and_syncs_always() -> None:
     assert config.data_dir == "./data"
     assert [str(listen) for listen in config.listen] == ["stomp://127.0.0.1:61613"]
     assert config.rules == ()
-    assert config.defaults.store == "file"
-    assert config.defaults.fsync_interval_ns == 0
+    assert config.defaults.settings.store == "file"
+    assert config.defaults.settings.sync.interval_ns == 0
     assert config.defaults.partition == "{name}"
-    assert config.defaults.prefetch == 1
-    assert config.defaults.create is True
+    assert config.defaults.settings.prefetch == 1
+    assert config.defaults.settings.create is True
 
 
 def test_defaults_are_those_of_the_limits_module() -> None:
@@ -68,7 +73,7 @@ def test_defaults_are_those_of_the_limits_module() -> None:
     assert config.limits.transaction == limits.TRANSACTION_BYTES_MAX
     assert config.limits.destinations == limits.DESTINATIONS_MAX
     assert config.limits.tail == limits.TAIL_BYTES_MAX
-    assert config.defaults.segment_bytes == limits.SEGMENT_BYTES
+    assert config.defaults.settings.segment_bytes == limits.SEGMENT_BYTES
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing but a comment\n", "---\n", "{}\n", "version: 1\n"])
@@ -139,14 +144,14 @@ def test_the_top_level_comes_down_to_plain_values(full: Config) -> None:
 def test_a_rule_has_the_defaults_under_it_key_by_key(full: Config) -> None:
     weather, regex, live, _ = full.rules
     assert weather.match == "/topic/weather.*"
-    assert weather.fsync_interval_ns is None
-    assert weather.retention_age_ns == 30 * DAY  # from defaults:, though the rule has a retention: of its own
-    assert weather.retention_bytes is None  # switched off by the rule
-    assert weather.roll_at_seconds == 0
-    assert regex.fsync_interval_ns == 50_000_000
-    assert regex.segment_bytes == 64 << 20
-    assert regex.roll_at_seconds is None
-    assert live.retention_count == 1_000
+    assert weather.settings.sync.interval_ns is None
+    assert weather.settings.retention_age_ns == 30 * DAY  # from defaults:, though the rule has a retention: of its own
+    assert weather.settings.retention_bytes is None  # switched off by the rule
+    assert weather.settings.roll_at_seconds == 0
+    assert regex.settings.sync.interval_ns == 50_000_000
+    assert regex.settings.segment_bytes == 64 << 20
+    assert regex.settings.roll_at_seconds is None
+    assert live.settings.retention_count == 1_000
 
 
 def test_a_rule_says_where_it_stands(full: Config) -> None:
@@ -157,9 +162,11 @@ def test_a_rules_own_keys_are_read(full: Config) -> None:
     weather, regex, live, bounded = full.rules
     assert weather.partition == "weather-{1}"
     assert (regex.match, regex.match_regex, regex.kind) == (None, "/queue/(a|b)", "topic")
-    assert (regex.partitions, regex.partition_by, regex.prefetch, regex.create) == (4, "user", 10, False)
-    assert (live.store, live.on_full) == ("memory", "drop_oldest")
-    assert (bounded.on_full, bounded.max_bytes, bounded.max_messages) == ("drop_newest", 1 << 30, None)
+    assert (regex.partitions, regex.partition_by) == (4, "user")
+    assert (regex.settings.prefetch, regex.settings.create) == (10, False)
+    assert (live.settings.store, live.settings.on_full) == ("memory", "drop_oldest")
+    limited = bounded.settings
+    assert (limited.on_full, limited.max_bytes, limited.max_messages) == ("drop_newest", 1 << 30, None)
 
 
 def test_a_config_can_be_written_as_json_for_the_command_line(full: Config) -> None:
@@ -168,7 +175,7 @@ def test_a_config_can_be_written_as_json_for_the_command_line(full: Config) -> N
 
 def test_aliases_save_typing() -> None:
     config = load_text("destinations:\n  - {match: a, retention: &keep {age: 1d}}\n  - {match: b, retention: *keep}\n")
-    assert [rule.retention_age_ns for rule in config.rules] == [DAY, DAY]
+    assert [rule.settings.retention_age_ns for rule in config.rules] == [DAY, DAY]
 
 
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
@@ -478,9 +485,33 @@ def test_a_written_time_of_day_reads_back(seconds: int) -> None:
 
 
 @pytest.mark.parametrize("key", [*schema.TOP, *schema.RULE], ids=lambda key: key.path)
-def test_a_default_is_written_as_a_user_would(key: schema.Key) -> None:
+def test_a_default_is_written_as_a_user_would(key: Key) -> None:
     if key.default:
-        key.read(key.default)
+        key.type.read(key.default)
+
+
+@pytest.mark.parametrize("key", schema.RULE, ids=lambda key: key.path)
+def test_a_value_that_is_shown_reads_back(key: Key) -> None:
+    defaults = load(None).defaults
+    owner = defaults.settings if key in SETTINGS else defaults
+    value = getattr(owner, key.field)
+    if value not in (None, ()) or key.default:
+        assert key.type.read(key.show(owner)) == value
+
+
+def test_every_setting_has_one_line_of_documentation() -> None:
+    module = ast.parse(Path(settings.__file__).read_text("utf-8"))
+    for table, keys in (("Settings", SETTINGS), ("Rule", RULE_ONLY), ("LimitsConfig", LIMITS)):
+        (body,) = (node.body for node in module.body if isinstance(node, ast.ClassDef) and node.name == table)
+        documented = {
+            field.target.id
+            for field, text in pairwise(body)
+            if isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and re.fullmatch(r"[A-Z].*\.", ast.literal_eval(text.value))
+        }
+        assert {key.field for key in keys} <= documented
 
 
 def test_no_key_is_both_offered_and_not() -> None:

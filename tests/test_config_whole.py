@@ -100,15 +100,17 @@ def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
     assert str(config.admin) == "http://127.0.0.1:8161"
     assert config.disk_min_free_bytes == 1 << 30
     weather, clicks, orders, events, live, state, rest = config.rules
-    assert (weather.partition, weather.fsync_interval_ns, weather.roll_at_seconds) == ("weather-{1}", 10**9, 0)
+    assert weather.partition == "weather-{1}"
+    assert (weather.settings.sync.interval_ns, weather.settings.roll_at_seconds) == (10**9, 0)
     assert (clicks.partitions, clicks.partition_by) == (4, "user")
-    assert (orders.prefetch, events.prefetch) == (10, 1)
+    assert (orders.settings.prefetch, events.settings.prefetch) == (10, 1)
     assert events.fan_out == ("/queue/events.billing", "/queue/events.audit")
     assert (orders.priority, events.priority) == (True, False)
-    assert (live.store, live.retention_count, live.on_full) == ("memory", 1_000, "drop_oldest")
-    assert (state.match, state.retention_bytes) == ("/topic/state.>", 20 << 30)
-    assert state.compact_by == "key"
-    assert rest.create is False
+    assert (live.settings.store, live.settings.retention_count) == ("memory", 1_000)
+    assert live.settings.on_full == "drop_oldest"
+    assert (state.match, state.settings.retention_bytes) == ("/topic/state.>", 20 << 30)
+    assert state.settings.compact_by == "key"
+    assert rest.settings.create is False
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,10 @@ def test_a_documented_range_is_the_range(path: str) -> None:
     bounds = re.search(r"(\S+) to (\S+?)(?:,|$)", KEY_ROWS[path][1])
     if bounds is None:
         return
-    KEYS[path].read(bounds[1])
-    KEYS[path].read(bounds[2])
+    KEYS[path].type.read(bounds[1])
+    KEYS[path].type.read(bounds[2])
     with pytest.raises(ValueError, match=f"{re.escape(bounds[1])} to {re.escape(bounds[2])}"):
-        KEYS[path].read("1000000TiB" if "B" in bounds[2] else "99999d" if bounds[2][-1] in "smhd" else "99999999")
+        KEYS[path].type.read("1000000TiB" if "B" in bounds[2] else "99999d" if bounds[2][-1] in "smhd" else "99999999")
 
 
 def test_every_key_that_is_not_offered_is_documented() -> None:

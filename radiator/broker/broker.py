@@ -47,7 +47,7 @@ from radiator.broker.queues.ready import Ready
 from radiator.broker.queues.returning import Returns
 from radiator.broker.queues.skipped import Skipping
 from radiator.broker.queues.source import QueueSource
-from radiator.broker.session import Session, SessionLimits
+from radiator.broker.session import Session
 from radiator.broker.stats import Stats
 from radiator.broker.subscriptions import joining, leaving, subscribing
 from radiator.broker.subscriptions.joined import JoinedOfAll
@@ -80,7 +80,7 @@ class Broker:
         self.rules = rules
         self.store = store
         self.server_name = SERVER_NAME
-        self.session_limits = SessionLimits.of(config.limits)
+        self.session_limits = config.limits
         self.stats = Stats()
         self.bugs = Bugs(self.stats)
         self.memory = store.memory
@@ -272,7 +272,7 @@ class Broker:
         assert queue is not None
         for each in (destination, *destination.parents):
             subscription.enter(each)
-        self.take_part(subscription, queue, subscription.alone or destination.policy.rule.exclusive)
+        self.take_part(subscription, queue, subscription.alone or destination.policy.settings.exclusive)
 
     def take_part(self, subscription: Subscription, queue: Queue, alone: bool) -> None:
         """Let a subscription be handed out what a queue has."""

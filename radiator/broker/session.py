@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
@@ -39,24 +38,6 @@ Entry = tuple["Subscription", "Queue"]  # of a QueueRing
 DEFAULT_WINDOW = 1
 REACHED_MAX = 10_000  # logs of which a session knows how far it was sent messages
 OFFSET_DIGITS_MAX = 19  # of 63 bits
-
-
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
-    """What one session may hold; reasons in ``radiator/limits.py``."""
-
-    outbox: int = limits.OUTBOX_BYTES_MAX  # bytes
-    in_flight: int = limits.IN_FLIGHT_MAX  # deliveries of one subscription
-    subscriptions: int = limits.SUBSCRIPTIONS_PER_SESSION_MAX
-    joined: int = limits.JOINED_PER_SESSION_MAX
-    joined_total: int = limits.JOINED_MAX  # over all sessions
-    transactions: int = limits.TRANSACTIONS_PER_SESSION_MAX
-    transaction: int = limits.TRANSACTION_BYTES_MAX  # bytes, over all open transactions
-
-    @classmethod
-    def of(cls, configured: LimitsConfig) -> SessionLimits:
-        """As the operator has them: each field is the key of the same name under ``limits:``."""
-        return cls(**{field.name: getattr(configured, field.name) for field in fields(cls)})
 
 
 class QueueRing:
@@ -168,7 +149,7 @@ class Session:
         self,
         session_id: str,
         secret: str,
-        limits: SessionLimits,
+        limits: LimitsConfig,
         wake: Callable[[Session], None],
         refuse: Callable[[Session, ProtocolError, bytes | None], None],
         address: str = "",

@@ -7,9 +7,12 @@ file, line, key, what was expected, what came, and the nearest name; all faults 
     units        sizes, durations, times of day        text <-> numbers; knows nothing of YAML
     nodes        what a YAML file is read into: nodes that know their line
     yaml_lines   YAML text -> nodes, duplicates refused
-    model        the values that come out
+    values       the types of values: text of a file <-> Python value
+    keys         what a table of keys is made of
+    settings     the table of a destination's settings, of what a rule adds to them, and of the limits
+    model        the other values that come out
     listening    the entries of ``listen:``
-    schema       the table of keys: path, field, reader, default; and of those not offered by this version
+    schema       the tables of keys for each place of the file; and of those not offered by this version
     load         walks nodes by the table
     users        the users file, by the same walk
     users_edit   one user's entry in it, changed as text
@@ -21,7 +24,9 @@ checked by ``Rules(config)``, which raises the same ConfigError.
 from __future__ import annotations
 
 from radiator.config.load import load, load_text, parse_listen
-from radiator.config.model import AdminAddress, AuthConfig, Config, HeartBeat, LimitsConfig, Listen, Rule, Tls
+from radiator.config.model import AdminAddress, AuthConfig, Config, HeartBeat, Listen, Tls
+from radiator.config.settings import LimitsConfig, Rule, Settings
+from radiator.config.values import SyncPolicy
 
 __all__ = [
     "AdminAddress",
@@ -31,6 +36,8 @@ __all__ = [
     "LimitsConfig",
     "Listen",
     "Rule",
+    "Settings",
+    "SyncPolicy",
     "Tls",
     "load",
     "load_text",

@@ -13,9 +13,10 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from radiator.config import schema
+from radiator.config.keys import Key
 from radiator.config.model import Listen, Tls
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence
-from radiator.config.schema import Key
+from radiator.config.values import ValueType
 
 EXPECTED: Final = (
     "expected stomp://HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:PATH"
@@ -115,7 +116,7 @@ class Listening:
 
     def _url(self, node: Node, path: str, own: dict[str, Any]) -> Listen | None:
         loader = self._loader
-        listen = loader.scalar(Key("listen", "", read_url, ""), node, path)
+        listen = loader.scalar(Key(path="listen", type=ValueType(read_url)), node, path)
         if not isinstance(listen, Listen):
             return None
         if not listen.encrypted:
@@ -133,5 +134,5 @@ class Listening:
         if not isinstance(node, Sequence):
             loader.fault(node.line, path, f"expected own, any, or a list such as - https://app.example, got {node}")
             return ()
-        read = [loader.scalar(Key("origins", "", schema.origin, ""), item, path) for item in node.items]
+        read = [loader.scalar(Key(path="origins", type=schema.ORIGIN), item, path) for item in node.items]
         return tuple(origin for origin in read if isinstance(origin, str))

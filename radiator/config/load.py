@@ -18,10 +18,12 @@ from collections.abc import Mapping as MappingABC
 from typing import Any, Final, TypeAlias, TypeVar
 
 from radiator.config import schema
+from radiator.config.keys import ONLY_OFF, REFUSED, Key
 from radiator.config.listening import Listening, read_url, tls_of
-from radiator.config.model import AuthConfig, Config, HeartBeat, LimitsConfig, Listen, Rule
+from radiator.config.model import AuthConfig, Config, HeartBeat, Listen
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
-from radiator.config.schema import Key
+from radiator.config.settings import LIMITS, SETTINGS, LimitsConfig, Rule, Settings
+from radiator.config.values import BOOLEAN
 from radiator.errors import ConfigError
 
 T = TypeVar("T")
@@ -31,19 +33,8 @@ EVER: Final = 1 << 63  # nanoseconds
 FAULTY: Final = object()  # in place of a value that could not be read
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a configuration, not data: what is larger was given by mistake
 
-RULE_KEYS: Final = frozenset(key.path.split(".")[0] for key in schema.RULE)
-
-# What a rule of its own says for nothing where messages are kept in memory: the key, and the field that says something
-# if it is set (None: whatever the value).
-FILES_ONLY: Final = {
-    "fsync": None,
-    "segment": None,
-    "retention.force": "retention_force",
-    "retention.wait_for": "wait_for_archive",
-    "compress": "compress",
-    "merge_commits": None,
-    "compact_by": "compact_by",
-}
+RULE_KEYS: Final = frozenset(key.section for key in schema.RULE)
+SETTINGS_FIELDS: Final = frozenset(key.field for key in SETTINGS)
 
 _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 
@@ -113,7 +104,7 @@ class Loader:
 
     def config(self, root: Node | None, source: str | None) -> Config:
         values = _defaults(schema.TOP)
-        default_rule = _defaults(schema.COMMON)
+        default_rule = _defaults(SETTINGS)
         listen: list[Listen] = [read_url(schema.DEFAULT_LISTEN)]
         rules: list[Rule] = []
         if root is not None and not isinstance(root, Mapping):
@@ -122,7 +113,7 @@ class Loader:
             values.update(self.keys(root, schema.tree(schema.TOP), "", schema.NOT_OFFERED, schema.OTHERS))
             self.in_flight_max = values["in_flight"]
             if (node := root.items.get("defaults")) is not None:
-                own = self.table(node, schema.COMMON, "defaults", schema.RULE_NOT_OFFERED)
+                own = self.table(node, SETTINGS, "defaults", schema.RULE_NOT_OFFERED)
                 default_rule.update(own)
                 if isinstance(node, Mapping):
                     self.check_unacked(node, "defaults", own, default_rule)
@@ -137,12 +128,12 @@ class Loader:
             tls=tls_of(values),
             admin=values["admin"],
             admin_hosts=values["admin_hosts"],
-            limits=LimitsConfig(**{name: values[name] for name in LimitsConfig.__struct_fields__}),
+            limits=LimitsConfig(**{key.field: values[key.field] for key in LIMITS}),
             auth=AuthConfig(values["users_file"], values["anonymous"], values["plugin"], values["plugin_timeout_ns"]),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
             disk_min_free_bytes=values["min_free_bytes"],
             regex_subscriptions=values["regex_subscriptions"],
-            defaults=Rule(**_rule_values(default_rule)),
+            defaults=_rule(default_rule),
             rules=tuple(rules),
         )
 
@@ -156,7 +147,7 @@ class Loader:
             own = self.table(item, schema.RULE, path, schema.RULE_NOT_OFFERED)
             if isinstance(item, Mapping):
                 self.check_rule(item, path, own, {**default_rule, **own})
-                rules.append(Rule(line=item.line, **_rule_values({**default_rule, **own})))
+                rules.append(_rule({**default_rule, **own}, item.line))
         return rules
 
     def check_rule(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
@@ -164,13 +155,11 @@ class Loader:
         if ("match" in node.items) == ("match_regex" in node.items):
             self.fault(node.line, path, "expected one of match: and match_regex:")
         if whole["store"] == "memory":
-            for key, field in FILES_ONLY.items():
-                if own.get(field) if field is not None else key in node.items:
-                    self.fault(
-                        node.key_lines[key.partition(".")[0]],
-                        f"{path}.{key}",
-                        "has no effect with store: memory; leave it out",
-                    )
+            refused = (key.section for key in SETTINGS if key.in_memory is REFUSED and key.section in node.items)
+            switched_on = (key.path for key in SETTINGS if key.in_memory is ONLY_OFF and own.get(key.field))
+            for key in dict.fromkeys((*refused, *switched_on)):
+                line = node.key_lines[key.partition(".")[0]]
+                self.fault(line, f"{path}.{key}", "has no effect with store: memory; leave it out")
         if "on_full" in own and (fault := _on_full_fault(own, whole)):
             self.fault(node.key_lines["on_full"], f"{path}.on_full", fault)
         if (own.get("redeliver_delay_ns") or 0) > own.get("redeliver_max_delay_ns", EVER):
@@ -261,9 +250,9 @@ class Loader:
                 raise ValueError(f"expected a value (none switches off what can be off){hint}")
             if node.block:
                 raise ValueError('expected a value on one line; a text that begins with > or | must be quoted: ">"')
-            if node.reads_as == "bool" and key.path not in schema.BOOLEANS:
+            if node.reads_as == "bool" and key.type is not BOOLEAN:
                 raise ValueError(_boolean(key, node.text))
-            return key.read(self.expand(node.text))
+            return key.type.read(self.expand(node.text))
         except ValueError as error:
             self.fault(node.line, path, f"{error}, got {node}")
             return FAULTY
@@ -313,7 +302,7 @@ def _queues_only(own: dict[str, Any]) -> bool:
 def _boolean(key: Key, text: str) -> str:
     """YAML 1.1 takes a bare yes, no, on or off for a boolean, and few keys of ours are one."""
     try:
-        key.read("")
+        key.type.read("")
         expected = "expected a text"
     except ValueError as error:
         expected = str(error)
@@ -334,8 +323,11 @@ def _nearest(name: str, known: list[str], prefix: str) -> str:
 
 
 def _defaults(keys: tuple[Key, ...]) -> dict[str, Any]:
-    return {key.field: () if key.many else key.read(key.default) for key in keys if key.default or key.many}
+    return {key.field: key.default_value for key in keys}
 
 
-def _rule_values(values: dict[str, Any]) -> dict[str, Any]:
-    return {**_defaults(schema.RULE), **values}
+def _rule(values: dict[str, Any], line: int = 0) -> Rule:
+    """A rule and its settings, made of the values of both by field."""
+    settings = {field: value for field, value in values.items() if field in SETTINGS_FIELDS}
+    own = {field: value for field, value in values.items() if field not in SETTINGS_FIELDS}
+    return Rule(line=line, settings=Settings(**settings), **own)

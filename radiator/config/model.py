@@ -10,10 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-Kind = Literal["queue", "topic"]
-StoreKind = Literal["file", "memory"]
-OnFull = Literal["reject", "block", "drop_oldest", "drop_newest"]
-OnUnacked = Literal["requeue", "dead_letter", "delete"]
+from radiator.config.settings import LimitsConfig, Rule
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,81 +78,6 @@ class AuthConfig(NamedTuple):
     @property
     def has_users(self) -> bool:
         return self.users_file is not None or self.plugin is not None
-
-
-class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits an operator may change (their reasons: ``radiator/limits.py``)."""
-
-    message: int
-    headers: int
-    header_count: int
-    connections: int
-    connect_timeout_seconds: float
-    frame_timeout_seconds: float | None
-    outbox: int
-    in_flight: int
-    subscriptions: int
-    joined: int
-    joined_total: int
-    transactions: int
-    transaction: int
-    transaction_timeout_seconds: float | None
-    destinations: int
-    tail: int
-    memory: int
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of ``destinations:``, with the defaults already filled in."""
-
-    line: int = 0  # of the file; 0 for the rule that is not written there: the defaults
-    match: str | None = None
-    match_regex: str | None = None
-    kind: Kind | None = None  # None: by the name, /queue/... is a queue
-    store: StoreKind
-    partition: str
-    partitions: int
-    partition_by: str | None  # name of a header
-    priority: bool  # queues: a log for each of ten priorities
-    fsync_interval_ns: int | None  # 0: always, None: never
-    segment_bytes: int
-    roll_at_seconds: int | None  # second of the day, UTC
-    retention_age_ns: int | None
-    retention_bytes: int | None
-    retention_count: int | None
-    dedup_window_ns: int | None  # None: off
-    dedup_count: int
-    reclaim_acked: bool
-    retention_force: bool
-    wait_for_archive: bool
-    compress: str | None
-    merge_commits: bool
-    compact_by: str | None  # name of a header
-    prefetch: int | None  # None: limits.in_flight
-    exclusive: bool
-    cursor_expiry_ns: int | None
-    create: bool
-    ack_timeout_ns: int | None
-    redeliver_max: int | None
-    redeliver_delay_ns: int | None  # None: auto, see radiator/broker/backoff.py
-    redeliver_backoff: float
-    redeliver_max_delay_ns: int
-    redeliver_jitter: float
-    dead_letter: str | None  # a template
-    dead_letter_expired: bool
-    on_unacked: OnUnacked
-    message_ttl_ns: int | None
-    max_messages: int | None
-    max_bytes: int | None
-    on_full: OnFull
-    fan_out: tuple[str, ...]  # names of queues, or templates of them
-    block_timeout_ns: int | None
-    rate_messages: float | None  # a second
-    rate_burst: int | None  # None: what comes in a second
-    rate_action: Literal["block", "reject"]
-    schema: str | None  # path of a JSON Schema
-    schema_changes_compatible: bool  # a new version must fit what earlier ones describe
-    middleware: tuple[str, ...]  # module:function
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

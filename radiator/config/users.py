@@ -22,9 +22,11 @@ from typing import Any, Final
 
 import msgspec
 
+from radiator.config.keys import Key
 from radiator.config.load import FAULTY, Loader, read_text, read_whole
 from radiator.config.nodes import Mapping, Node, Scalar
-from radiator.config.schema import Key, text, tree
+from radiator.config.schema import tree
+from radiator.config.values import ValueType, text
 from radiator.errors import ConfigError
 
 HASH: Final = re.compile(r"\$argon2(?:id|i|d)\$v=[0-9]+\$m=([0-9]+),t=([0-9]+),p=([0-9]+)\$[\w+/]+\$[\w+/]+")
@@ -35,14 +37,14 @@ NAME_CHARS_MAX: Final = 200
 
 _PATTERN = text("a pattern such as /topic/weather.*")
 RIGHT_KEYS: Final = (
-    Key("read", "read", _PATTERN, "", many=True),
-    Key("write", "write", _PATTERN, "", many=True),
-    Key("browse", "browse", _PATTERN, "", many=True),
-    Key("admin", "admin", _PATTERN, "", many=True),
+    Key(path="read", field="read", type=_PATTERN, many=True),
+    Key(path="write", field="write", type=_PATTERN, many=True),
+    Key(path="browse", field="browse", type=_PATTERN, many=True),
+    Key(path="admin", field="admin", type=_PATTERN, many=True),
 )
 USER_KEYS: Final = (
-    Key("password", "password", str, ""),
-    Key("password_file", "password_file", text("the path of a file with a hash"), ""),
+    Key(path="password", field="password", type=ValueType(str)),
+    Key(path="password_file", field="password_file", type=text("the path of a file with a hash")),
     *RIGHT_KEYS,
 )
 TOP_KEYS: Final = ("users", "anonymous", "certificates")

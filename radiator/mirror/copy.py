@@ -23,12 +23,12 @@ from radiator.storage.copies import begin_mirror
 from radiator.storage.file_partition import AppendJob, FilePartition
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING
-from radiator.storage.store import PartitionOptions, RecoveryNote, Store, SyncPolicy
+from radiator.storage.store import RecoveryNote, Settings, Store, SyncPolicy
 
 PENDING_BYTES_MAX = 4 * limits.MIB  # gathered before it is written
 PENDING_RECORDS_MAX = 16_384
 TAIL_BYTES_MAX = limits.MIB  # nobody reads from a mirror's memory
-OPTIONS = PartitionOptions(sync=SyncPolicy(1_000_000_000))  # the syncs are asked for here, by ``sync``
+SETTINGS = Settings(sync=SyncPolicy(1_000_000_000))  # the syncs are asked for here, by ``sync``
 
 
 class Record(NamedTuple):
@@ -110,7 +110,7 @@ class Copy:
         pending, self._pending = self._pending, {}
         self._pending_bytes = self._pending_records = 0
         for name, records in pending.items():
-            log = self._store.partition(name, OPTIONS)
+            log = self._store.partition(name, SETTINGS)
             assert isinstance(log, FilePartition)
             self._unsynced[name] = log
             for run in _runs(records):

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import lru_cache
 
-import msgspec
-
-from radiator.config import Config, Rule
+from radiator.config import Config, Rule, Settings
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.policy import Policy
@@ -28,7 +27,7 @@ _PLACEHOLDER = re.compile(r"\{(name|[1-9][0-9]{0,3})\}")
 
 def check(rule: Rule) -> None:
     """Whether the template of a rule makes sense; its placeholders were looked at already."""
-    template = rule.dead_letter
+    template = rule.settings.dead_letter
     if template is None:
         return
     literal = _PLACEHOLDER.sub("", template)
@@ -43,7 +42,8 @@ def check(rule: Rule) -> None:
 
 def templates(config: Config) -> list[str]:
     """All that the rules have."""
-    return list(dict.fromkeys(each.dead_letter for each in (*config.rules, config.defaults) if each.dead_letter))
+    given = (each.settings.dead_letter for each in (*config.rules, config.defaults))
+    return list(dict.fromkeys(template for template in given if template))
 
 
 def name_for(template: str | None, name: str, captures: tuple[str, ...]) -> str | None:
@@ -53,9 +53,9 @@ def name_for(template: str | None, name: str, captures: tuple[str, ...]) -> str 
     return _PLACEHOLDER.sub(lambda m: name if m[1] == "name" else captures[int(m[1]) - 1], template)
 
 
-def rule_of_dead_letters(rule: Rule) -> Rule:
-    """The rule as it holds for its own dead letters: what ends up there stays until somebody looks."""
-    return msgspec.structs.replace(rule, redeliver_max=None, message_ttl_ns=None, on_unacked="requeue")
+def settings_of_dead_letters(settings: Settings) -> Settings:
+    """Return the settings of a rule's dead-letter queues: no message leaves one by itself."""
+    return replace(settings, redeliver_max=None, message_ttl_ns=None, on_unacked="requeue")
 
 
 def is_dead_letter(template: str, name: str) -> bool:
@@ -68,7 +68,7 @@ def circles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
     names: list[str] = []
     for rule in (*config.rules, config.defaults):
         matched = [] if rule.match is None else [each.strip(" ") for each in rule.match.split(",")]
-        named = [*matched, *rule.fan_out, rule.dead_letter or ""]
+        named = [*matched, *rule.fan_out, rule.settings.dead_letter or ""]
         names += [each for each in named if each and "{" not in each and not is_pattern(each)]
 
     def onward(name: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from radiator.config import Config
-from radiator.config.model import Kind
+from radiator.config.settings import Kind
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import parse_list
 from radiator.routing.rule_index import Matcher, RuleIndex

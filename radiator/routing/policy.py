@@ -1,4 +1,4 @@
-"""The policy of one destination: its rule, and what the rule's templates make of the name.
+"""The policy of one destination: what its rule, and the rule's templates, make of its name.
 
 Plain values, so that the broker can hand them on to storage without either knowing the other.
 """
@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import msgspec
 
-from radiator.config import Rule
-from radiator.config.model import Kind
+from radiator.config import Rule, Settings
+from radiator.config.settings import Kind
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What depends on the name. All else is said by ``rule``, which many destinations share."""
+    """What depends on the name, and the ``settings`` of the destination, which many destinations share."""
 
     destination: str
     kind: Kind
     rule_index: int  # in Config.rules; -1: no rule matched, the defaults hold
-    rule: Rule  # as it holds for this destination: a dead-letter queue keeps what it has, see ``dead_letter``
+    rule: Rule
+    settings: Settings  # of the rule, but a dead-letter queue has others, see ``dead_letter``
     partitions: tuple[str, ...]  # names, one per partition, in order of their number
-    priority: bool  # the partitions are lanes, from 0 to 9, made when they are first used
+    priority: bool  # the partitions are priority levels, from 0 to 9, made when they are first used
     dead_letter_name: str | None
     fan_out: tuple[str, ...]  # the queues that get what is sent here

@@ -17,14 +17,11 @@ rule applies.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-import msgspec
-
-from radiator.config import Config, Rule
-from radiator.config.model import Kind
-from radiator.config.units import format_duration_ns, format_size, format_time_of_day
+from radiator.config import Config, Rule, Settings, SyncPolicy
+from radiator.config.settings import OF_LOG, RULE_ONLY, SETTINGS, Kind
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing import dead_letter, regex
 from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, is_pattern, parse_list, segments
@@ -41,25 +38,6 @@ POLICIES_MAX: Final = 10_000  # remembered, 2 MB: the names come from peers, and
 REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
-
-# How a partition is kept: two destinations that share one must agree on these. Field of a rule -> key of the file.
-PARTITION_KEYS: Final = {
-    "store": "store",
-    "fsync_interval_ns": "fsync",
-    "segment_bytes": "segment.size",
-    "roll_at_seconds": "segment.roll_at",
-    "retention_age_ns": "retention.age",
-    "retention_bytes": "retention.size",
-    "retention_count": "retention.count",
-    "dedup_window_ns": "dedup.window",
-    "dedup_count": "dedup.count",
-    "reclaim_acked": "retention.acked",
-    "retention_force": "retention.force",
-    "wait_for_archive": "retention.wait_for",
-    "compress": "compress",
-    "merge_commits": "merge_commits",
-    "compact_by": "compact_by",
-}
 
 
 class Step(NamedTuple):
@@ -86,9 +64,9 @@ class Rules:
         self._source = config.source or "configuration"
         self._compiled: list[_Compiled] = []
         self._policies: dict[str, Policy] = {}
-        self._of_dead_letters: dict[int, Rule] = {}  # by index: the rules as they hold for dead-letter queues
+        self._of_dead_letters: dict[int, Settings] = {}  # by index of the rule: the settings of its dead-letter queues
         faults: list[str] = []
-        inherited = config.defaults.dead_letter
+        inherited = config.defaults.settings.dead_letter
         try:
             _check_template("dead_letter", inherited or "", 0)
             dead_letter.check(config.defaults)
@@ -96,7 +74,7 @@ class Rules:
             faults.append(f"{self._source}: defaults.{error}")
         for index, rule in enumerate(config.rules):
             try:
-                compiled = _compile(rule, own_dead_letter=rule.dead_letter != inherited)
+                compiled = _compile(rule, own_dead_letter=rule.settings.dead_letter != inherited)
                 _check_reachable(rule, self._compiled)
                 self._compiled.append(compiled)
             except ValueError as error:
@@ -110,25 +88,7 @@ class Rules:
             raise ConfigError("\n".join(faults))
         self._index = RuleIndex(each.matcher for each in self._compiled)
         self._check_fan_out()
-        self._temporary = msgspec.structs.replace(
-            config.defaults,
-            store="memory",
-            fsync_interval_ns=None,
-            fan_out=(),
-            retention_age_ns=None,
-            retention_bytes=None,
-            retention_count=None,
-            retention_force=False,
-            wait_for_archive=False,
-            compress=None,
-            merge_commits=False,
-            compact_by=None,
-            create=True,
-            on_full="drop_newest" if config.defaults.on_full == "block" else config.defaults.on_full,
-            redeliver_max=None,
-            dead_letter=None,
-            on_unacked="requeue",
-        )
+        self._temporary = _of_temporary_queues(config.defaults)
         faults = [f"{self._source}{fault}" for fault in dead_letter.circles(config, self._find)]
         if faults:
             raise ConfigError("\n".join(faults))
@@ -188,19 +148,21 @@ class Rules:
             destination=name,
             kind=kind,
             rule_index=index,
-            rule=self._as_it_holds(index, rule, name),
+            rule=rule,
+            settings=self._settings(index, rule, name),
             fan_out=tuple(dict.fromkeys(expand(template, name, captures) for template in rule.fan_out)),
             partitions=_lanes(partition) if priority else _numbered(partition, rule.partitions),
             priority=priority,
-            dead_letter_name=dead_letter.name_for(rule.dead_letter, name, captures),
+            dead_letter_name=dead_letter.name_for(rule.settings.dead_letter, name, captures),
         )
 
-    def _as_it_holds(self, index: int, rule: Rule, name: str) -> Rule:
-        """The rule for this name: one object for all names for which it says the same."""
-        if rule.dead_letter is None or not dead_letter.is_dead_letter(rule.dead_letter, name):
-            return rule
+    def _settings(self, index: int, rule: Rule, name: str) -> Settings:
+        """The settings of this name: one object for all names of a rule that have the same."""
+        template = rule.settings.dead_letter
+        if template is None or not dead_letter.is_dead_letter(template, name):
+            return rule.settings
         if index not in self._of_dead_letters:
-            self._of_dead_letters[index] = dead_letter.rule_of_dead_letters(rule)
+            self._of_dead_letters[index] = dead_letter.settings_of_dead_letters(rule.settings)
         return self._of_dead_letters[index]
 
     # --- explaining -----------------------------------------------------------------------------------------------
@@ -238,60 +200,41 @@ def kind_of(name: str) -> Kind:
 
 def describe(policy: Policy) -> dict[str, str]:
     """Every value of a policy as one would write it in the file."""
-
-    def shown(value: int | None, form: Callable[[int], str]) -> str:
-        return "none" if value is None else form(value)
-
-    rule = policy.rule
-    interval = rule.fsync_interval_ns
     partitions = policy.partitions
-    return {
+    found = {key.path: key.show(policy.rule) for key in RULE_ONLY if key.field not in ("match", "match_regex", "kind")}
+    found |= {key.path: key.show(policy.settings) for key in SETTINGS}
+    of_the_name = {
         "kind": policy.kind,
-        "store": rule.store,
         "partition": partitions[0] if len(partitions) == 1 else f"{partitions[0]} ... {partitions[-1]}",
         "partitions": str(len(partitions)),
-        "partition_by": "none" if rule.partition_by is None else f"header:{rule.partition_by}",
         "priority": "true" if policy.priority else "false",
-        "fsync": "never" if interval is None else "always" if interval == 0 else format_duration_ns(interval),
-        "segment.size": format_size(rule.segment_bytes),
-        "segment.roll_at": shown(rule.roll_at_seconds, format_time_of_day),
-        "retention.age": shown(rule.retention_age_ns, format_duration_ns),
-        "retention.size": shown(rule.retention_bytes, format_size),
-        "retention.count": shown(rule.retention_count, str),
-        "retention.acked": "reclaim" if rule.reclaim_acked else "keep",
-        "retention.force": "true" if rule.retention_force else "false",
-        "retention.wait_for": "archive" if rule.wait_for_archive else "none",
-        "dedup.window": shown(rule.dedup_window_ns, format_duration_ns),
-        "dedup.count": str(rule.dedup_count),
-        "compress": rule.compress or "none",
-        "merge_commits": "true" if rule.merge_commits else "false",
-        "compact_by": "none" if rule.compact_by is None else f"header:{rule.compact_by}",
-        "prefetch": shown(rule.prefetch, str),
-        "exclusive": "true" if rule.exclusive else "false",
-        "cursor_expiry": shown(rule.cursor_expiry_ns, format_duration_ns),
-        "create": "allow" if rule.create else "deny",
-        "ack_timeout": shown(rule.ack_timeout_ns, format_duration_ns),
-        "redeliver.max": shown(rule.redeliver_max, str),
-        "redeliver.delay": "auto" if rule.redeliver_delay_ns is None else format_duration_ns(rule.redeliver_delay_ns),
-        "redeliver.backoff": str(rule.redeliver_backoff),
-        "redeliver.max_delay": format_duration_ns(rule.redeliver_max_delay_ns),
-        "redeliver.jitter": str(rule.redeliver_jitter),
-        "dead_letter": policy.dead_letter_name or "none",
-        "dead_letter_expired": "true" if rule.dead_letter_expired else "false",
-        "on_unacked": rule.on_unacked,
-        "message_ttl": shown(rule.message_ttl_ns, format_duration_ns),
-        "max_messages": shown(rule.max_messages, str),
-        "max_bytes": shown(rule.max_bytes, format_size),
-        "on_full": rule.on_full,
         "fan_out": ", ".join(policy.fan_out) or "none",
-        "block_timeout": shown(rule.block_timeout_ns, format_duration_ns),
-        "rate_limit.messages": "none" if rule.rate_messages is None else f"{rule.rate_messages:g}/s",
-        "rate_limit.burst": shown(rule.rate_burst, str),
-        "rate_limit.action": rule.rate_action,
-        "schema": rule.schema or "none",
-        "schema_changes": "compatible" if rule.schema_changes_compatible else "any",
-        "middleware": ", ".join(rule.middleware) or "none",
+        "dead_letter": policy.dead_letter_name or "none",
     }
+    return {"kind": policy.kind} | found | of_the_name
+
+
+def _of_temporary_queues(defaults: Rule) -> Rule:
+    """The defaults, without what needs files and without dead letters."""
+    settings = replace(
+        defaults.settings,
+        store="memory",
+        sync=SyncPolicy(None),
+        retention_age_ns=None,
+        retention_bytes=None,
+        retention_count=None,
+        retention_force=False,
+        wait_for_archive=False,
+        compress=None,
+        merge_commits=False,
+        compact_by=None,
+        create=True,
+        on_full="drop_newest" if defaults.settings.on_full == "block" else defaults.settings.on_full,
+        redeliver_max=None,
+        dead_letter=None,
+        on_unacked="requeue",
+    )
+    return replace(defaults, settings=settings, fan_out=())
 
 
 def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
@@ -325,7 +268,7 @@ def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
         _check_template("fan_out", template, capture_count)
         if is_pattern(template):
             raise ValueError(f"fan_out: expected the name of a queue, got the pattern {template!r}")
-    _check_template("dead_letter", rule.dead_letter or "", capture_count)
+    _check_template("dead_letter", rule.settings.dead_letter or "", capture_count)
     if own_dead_letter:
         dead_letter.check(rule)
     return _Compiled(rule, text, matcher)
@@ -379,7 +322,9 @@ def _shared_partitions(rules: tuple[Rule, ...]) -> list[str]:
             continue
         for name in _lanes(rule.partition) if rule.priority else _numbered(rule.partition, rule.partitions):
             owner_index, owner = owners.setdefault(name, (index, rule))
-            differing = [key for field, key in PARTITION_KEYS.items() if getattr(rule, field) != getattr(owner, field)]
+            differing = [
+                key.path for key in OF_LOG if getattr(rule.settings, key.field) != getattr(owner.settings, key.field)
+            ]
             if differing:
                 faults.append(
                     f"{rule.line}: destinations[{index}].partition: {name!r} is also written by "

@@ -17,7 +17,7 @@ CURSORS_MAX = 50  # of which the oldest message is looked up
 
 
 def waiting(root: str, now_ns: int) -> list[dict[str, Any]]:
-    """The cursors whose oldest unacknowledged message was received 10 minutes ago or before; the largest lag first.
+    """Return the cursors whose oldest unacknowledged message is 10 minutes old or older, the largest lag first.
 
     Args:
         root: A data directory on this machine.
@@ -48,7 +48,7 @@ def waiting(root: str, now_ns: int) -> list[dict[str, Any]]:
 
 
 def _received_ns(partition: StoredPartition, offset: int) -> int | None:
-    """When the batch that covers ``offset`` was begun; None if it is damaged or gone."""
+    """Return when the batch that covers ``offset`` was begun; None if it is damaged or deleted."""
     segment = next((each for each in reversed(partition.segments) if each.base_offset <= offset), None)
     if segment is None:
         return None

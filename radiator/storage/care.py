@@ -167,7 +167,7 @@ class Caretaker:
         end = partition.high_watermark
         if removing_at_ns is not None:
             end = min(end, partition.ids_removable_to(removing_at_ns))
-            if partition.options.wait_for_archive:
+            if partition.settings.wait_for_archive:
                 end = min(end, partition.archived_to)
         return [
             (segment, following.base_offset)
@@ -180,9 +180,9 @@ class Caretaker:
         self._ready.append(job)
 
     def _compress_or_merge(self, partition: FilePartition, state: State) -> None:
-        if partition.options.compress is not None:
+        if partition.settings.compress is not None:
             done, bytes_min = state.compressed, 0
-        elif partition.options.merge_commits and partition.is_read_again:
+        elif partition.settings.merge_commits and partition.is_read_again:
             done, bytes_min = state.merged, limits.MERGED_SEGMENT_BYTES_MIN
         else:
             return
@@ -191,8 +191,8 @@ class Caretaker:
                 self._add(SegmentJob(partition, segment, end), state)
 
     def _holes(self, partition: FilePartition, state: State, now_ns: WallNs) -> bool:
-        options, settled_in, needed = partition.options, partition.settled_in, partition.retain_from
-        if not options.reclaim_acked or partition.history or needed is None or settled_in is None:
+        settings, settled_in, needed = partition.settings, partition.settled_in, partition.retain_from
+        if not settings.reclaim_acked or partition.history or needed is None or settled_in is None:
             state.look = None
             return False
         look = state.look
@@ -226,8 +226,8 @@ class Caretaker:
                 state.left.pop(job.info.base_offset, None)
 
     def _compact(self, partition: FilePartition, state: State, now_ns: WallNs) -> bool:
-        options = partition.options
-        if options.compact_by is None or self.key_of is None or partition.retain_from is not None:
+        settings = partition.settings
+        if settings.compact_by is None or self.key_of is None or partition.retain_from is not None:
             return False
         if not partition.whole:
             return False  # a queue that is not known may have its messages here
@@ -237,7 +237,7 @@ class Caretaker:
         if not sealed or not new or new * NEW_PART < size:
             return False
         if state.round is None:
-            state.round = Round(self.key_of(options.compact_by), self.keys_max)
+            state.round = Round(self.key_of(settings.compact_by), self.keys_max)
         state.round.begin(now_ns - self.tombstone_ns)
         self._add(ScanJob(partition, state.round, sealed, tombstones_go=not state.damaged), state)
         return True

@@ -138,7 +138,7 @@ class ScanJob(CareJob):
         self._rest = [segment.base_offset for segment in partition.segments if segment.base_offset >= last]
 
     def steps(self) -> Iterator[None]:
-        never = self.partition.options.sync.never
+        never = self.partition.settings.sync.never
         spans = [(segment.base_offset, end) for segment, end in self.sealed]
         round = self.round
         round.replaced = replaced = Replaced(spans, round.key_of, round.keys, round.tombstones_before_ns)
@@ -209,7 +209,7 @@ class SegmentJob(CareJob):
         self.end_offset = end_offset
         self.settled = settled
         self.compaction = compaction
-        self.level = limits.ZSTD_LEVEL if partition.options.compress else 0
+        self.level = limits.ZSTD_LEVEL if partition.settings.compress else 0
         self.merges = not self.level and settled is None and compaction is None
         self.path = layout.segment_path(partition.directory, info.base_offset)
         self.swapped = False

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from radiator import limits
 from radiator.clock import MonoNs, Now
+from radiator.config import SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import cursor_records as records
 from radiator.storage.counted import HINTS_BYTES
@@ -35,7 +36,6 @@ from radiator.storage.files import FileSystem, write_all
 from radiator.storage.hints import Hints
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
 from radiator.storage.journal.journal import Journal
-from radiator.storage.options import SyncPolicy
 from radiator.timers import NEVER_NS
 
 SYNC_WITHIN_NS = 50_000_000

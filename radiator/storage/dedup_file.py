@@ -26,13 +26,13 @@ from zlib import crc32
 
 from radiator import limits
 from radiator.clock import Now
+from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, RecordBatch
 from radiator.storage.dedup import Columns, Dedup
 from radiator.storage.files import FileSystem, replace_file, storage_error, write_all
 from radiator.storage.jobs import Job
 from radiator.storage.log import Log
-from radiator.storage.options import PartitionOptions
 
 MAGIC = b"\x89RDD1\r\n\x1a"
 HEADER = Struct("<8sIIQQ")  # magic, crc of the bytes from 12 on, entries, covered before, covered
@@ -108,7 +108,7 @@ class RemembersIds(Protocol):
     """The partition of a file, as its jobs see it."""
 
     log: Log
-    options: PartitionOptions
+    settings: Settings
     high_watermark: int
 
     def want_retention(self) -> None:
@@ -210,7 +210,7 @@ class DedupFile:
 
     def block(self, partition: RemembersIds, dedup: Dedup) -> DedupJob:
         """What is due, as a job. To be done before what is appended in the same turn."""
-        never, covered = partition.options.sync.never, partition.high_watermark
+        never, covered = partition.settings.sync.never, partition.high_watermark
         whole = self.stale or not self.exists or self.entries > 2 * len(dedup) + SPARE_IDS
         synced = not never and (whole or self.wanted or self.unsynced_bytes >= SYNC_LOG_BYTES)
         columns = dedup.columns(0 if whole else self.covered, covered)
@@ -230,7 +230,7 @@ class DedupFile:
         count, whole = len(job.columns[2]), job.position is None
         self.exists, self.stale = True, False
         self.covered = job.covered
-        if whole or job.needs_sync or job.partition.options.sync.never:
+        if whole or job.needs_sync or job.partition.settings.sync.never:
             self.kept = job.covered
         self.position = (job.position or 0) + HEADER.size + ENTRY_BYTES * count
         self.entries = count if whole else self.entries + count
@@ -283,7 +283,7 @@ class DedupJob(Job):
             self.error = storage_error(layout.dedup_path(log.directory), "write or sync", error)
 
     def _replace(self) -> None:
-        log, synced = self.partition.log, self.required or not self.partition.options.sync.never
+        log, synced = self.partition.log, self.required or not self.partition.settings.sync.never
         replace(log.fs, log.directory, self.covered, rows_of(self.columns), synced)
 
     def _add(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from radiator import limits
 from radiator.clock import MonoNs, Now, WallNs
+from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage import archived, layout
 from radiator.storage.batch import RecordBatch
@@ -25,7 +26,6 @@ from radiator.storage.files import storage_error
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job, waiting
 from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.log import Log
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE, Agenda, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.recovery import Recovered
@@ -91,7 +91,7 @@ class FilePartition(Partition):
     def __init__(
         self,
         name: str,
-        options: PartitionOptions,
+        settings: Settings,
         log: Log,
         tail: Tail,
         cold_cache: ColdCache,
@@ -102,7 +102,7 @@ class FilePartition(Partition):
         self._reclaim_at = NOWHERE  # where the oldest segment ends, if it may go as soon as it is settled
         self._size_due_bytes: int | None = None  # of the active segment: then the oldest is to go
         self.settlements = 0  # how often cursors have moved
-        super().__init__(name, options, log.fs, log.directory, tail, agenda)
+        super().__init__(name, settings, log.fs, log.directory, tail, agenda)
         self.synced_to = 0  # messages with an id below are known to be synced
         self._to_sync = ToSync()  # the next sync is for these
         self.log = log
@@ -128,9 +128,9 @@ class FilePartition(Partition):
         self.undeleted: list[int] = []  # segments that could not be removed: they go first, or there would be holes
         self.cold = Cold(cold_cache)
 
-    def set_options(self, options: PartitionOptions) -> None:
-        """The rule's options, when it is known which rule owns a recovered partition, or when it has changed."""
-        self.options = self.log.options = options  # immutable, so the disk thread sees the old ones or the new
+    def configure(self, settings: Settings) -> None:
+        """The rule's settings, when it is known which rule owns a recovered partition, or when it has changed."""
+        self.settings = self.log.settings = settings  # immutable, so the disk thread sees the old ones or the new
         self.set_deadlines()
         self._adopt_ids()
         self._agenda.moved[self] = None
@@ -184,7 +184,7 @@ class FilePartition(Partition):
     def _turn(self) -> Turn:
         if not self.segments:
             return Turn()  # it may have to wait until it may begin a file
-        return self._agenda.turn_synced if self.options.sync.always else self._agenda.turn_unsynced
+        return self._agenda.turn_synced if self.settings.sync.always else self._agenda.turn_unsynced
 
     def want_file(self) -> None:
         """The first file is to be begun ahead of what will be in it."""
@@ -206,7 +206,7 @@ class FilePartition(Partition):
             self.open_batch = IDLE
         if builders:
             self._closed = []
-            always = self.options.sync.interval_ns == 0
+            always = self.settings.sync.interval_ns == 0
             atomic = -1
             for place, builder in enumerate(builders):
                 if builder.atomic:
@@ -230,7 +230,7 @@ class FilePartition(Partition):
             jobs += self.take_cuts()
         if self.retention_wanted:
             self.retention_wanted = False
-            if self.options.wait_for_archive and not self.archive_known:
+            if self.settings.wait_for_archive and not self.archive_known:
                 jobs.append(ArchivedJob(self))
             else:
                 self.archive_known = False
@@ -276,8 +276,8 @@ class FilePartition(Partition):
             self._count_ids(batch)
         if job.needs_sync and (job.covers or batch.base_offset <= self.synced_to):
             self.synced_to = batch.next_offset
-        if self.sync_due_ns is None and not job.needs_sync and self.options.sync.interval_ns is not None:
-            self.sync_due_ns = MonoNs(now_ns + self.options.sync.interval_ns)
+        if self.sync_due_ns is None and not job.needs_sync and self.settings.sync.interval_ns is not None:
+            self.sync_due_ns = MonoNs(now_ns + self.settings.sync.interval_ns)
             self._agenda.wake(self, self.sync_due_ns)
 
     def _written(self, job: AppendJob) -> None:
@@ -312,7 +312,7 @@ class FilePartition(Partition):
         self.synced_to = max(self.synced_to, end_offset)
 
     def waiting_for(self, offset: int, synced: bool) -> Place | None:
-        if not (synced or self.options.sync.always):
+        if not (synced or self.settings.sync.always):
             return super().waiting_for(offset, synced)
         if offset >= self.high_watermark:
             under_way = None if self.dedup is None else self.dedup.in_flight_at(offset)
@@ -372,15 +372,15 @@ class FilePartition(Partition):
 
     def set_deadlines(self) -> None:
         """When the active segment's day ends, and when the oldest sealed one is too old."""
-        options, segments = self.options, self.segments
+        settings, segments = self.settings, self.segments
         self.roll_due_ns = self.age_due_ns = None
-        if segments and options.roll_at_seconds is not None:
+        if segments and settings.roll_at_seconds is not None:
             since_ns = max(segments[-1].first_receive_ns, self._rolled_ns)
-            self.roll_due_ns = roll_due_ns(since_ns, options.roll_at_seconds)
-        self._reclaim_at = segments[1].base_offset if len(segments) > 1 and options.reclaim_acked else NOWHERE
-        self._size_due_bytes = size_due_bytes(self.segments, options)
-        if len(segments) > 1 and options.retention_age_ns is not None:
-            self.age_due_ns = WallNs(segments[0].last_receive_ns + options.retention_age_ns + 1)
+            self.roll_due_ns = roll_due_ns(since_ns, settings.roll_at_seconds)
+        self._reclaim_at = segments[1].base_offset if len(segments) > 1 and settings.reclaim_acked else NOWHERE
+        self._size_due_bytes = size_due_bytes(self.segments, settings)
+        if len(segments) > 1 and settings.retention_age_ns is not None:
+            self.age_due_ns = WallNs(segments[0].last_receive_ns + settings.retention_age_ns + 1)
         self._wake()
 
     def _wake(self) -> None:
@@ -459,9 +459,9 @@ class FilePartition(Partition):
         the rule forces that: it moves its cursors on."""
         segments, needed = self.segments, self.retain_from
         settled = self.high_watermark if needed is None else needed
-        reclaims = self.options.reclaim_acked and needed is not None and not self.history
+        reclaims = self.settings.reclaim_acked and needed is not None and not self.history
         drop = count_to_drop(
-            segments, self.options, self.high_watermark, settled, reclaims, self.archived_to, self.rewriting, now_ns
+            segments, self.settings, self.high_watermark, settled, reclaims, self.archived_to, self.rewriting, now_ns
         )
         if not drop:
             return []
@@ -481,13 +481,13 @@ class FilePartition(Partition):
     def _is_settled_and_large(self) -> bool:
         """Return whether the active segment has nothing but what its queues have settled, and enough of it to begin
         another one."""
-        segments, options = self.segments, self.options
+        segments, settings = self.segments, self.settings
         return (
             bool(segments)
-            and options.reclaim_acked
+            and settings.reclaim_acked
             and not self.history
             and self.retain_from == self.high_watermark == self.next_offset
-            and segments[-1].size_bytes >= min(limits.RECLAIM_ROLL_BYTES, options.segment_bytes)
+            and segments[-1].size_bytes >= min(limits.RECLAIM_ROLL_BYTES, settings.segment_bytes)
         )
 
     @property
@@ -496,16 +496,16 @@ class FilePartition(Partition):
 
         Where what queues have settled is reclaimed it is read once, mostly from memory, and deleted. What waits for an
         archive may wait long, and the archiver reads it. Of a log that no rule names it is not known."""
-        options = self.options
-        return self.history or not options.reclaim_acked or options.wait_for_archive
+        settings = self.settings
+        return self.history or not settings.reclaim_acked or settings.wait_for_archive
 
     def _has_many_commits(self) -> bool:
         """Return whether the active segment just got so many commits that it is better sealed, and rewritten with large
         batches."""
         if self.segments[-1].commits % limits.SEGMENT_COMMITS:
             return False
-        options = self.options
-        return options.compress is not None or (options.merge_commits and self.is_read_again)
+        settings = self.settings
+        return settings.compress is not None or (settings.merge_commits and self.is_read_again)
 
     def _may_be_held_back(self) -> bool:
         """Return whether segments may be waiting for what no cursor decides: an archive, or ids that are remembered."""
@@ -513,19 +513,19 @@ class FilePartition(Partition):
         if len(segments) < 2:
             return False
         settled = needed is not None and segments[1].base_offset <= needed and not self.history
-        return settled or self.options.wait_for_archive or self.dedup is not None
+        return settled or self.settings.wait_for_archive or self.dedup is not None
 
     # --- ids of messages ----------------------------------------------------------------------------------------------
 
     def _adopt_ids(self) -> None:
         """Follow the rule, which is known now, or has changed."""
-        file, window_ns = self.dedup_file, self.options.dedup_window_ns
+        file, window_ns = self.dedup_file, self.settings.dedup_window_ns
         if window_ns is None:
             self.dedup = None
             if file is not None:
                 self.queue()
         elif self.dedup is not None:
-            self.dedup.set_limits(window_ns, self.options.dedup_count)
+            self.dedup.set_limits(window_ns, self.settings.dedup_count)
         elif file is not None and (restored := file.take_restored()) is not None:
             self.dedup = self.new_dedup()
             self.dedup.restore(restored, self.last_receive_ns)
@@ -552,7 +552,7 @@ class FilePartition(Partition):
         """Return the offset below which nothing of the log is needed to know its ids after a crash.
 
         Where a segment could be deleted as soon as the file has its ids, the file is written soon."""
-        file, window_ns = self.dedup_file, self.options.dedup_window_ns
+        file, window_ns = self.dedup_file, self.settings.dedup_window_ns
         if file is None or self.dedup is None or window_ns is None:
             return self.high_watermark
         for segment, following in pairwise(self.segments):
@@ -581,7 +581,7 @@ class FilePartition(Partition):
         """Return what is due for the file of ids, before anything is appended."""
         file, dedup = self.dedup_file, self.dedup
         if dedup is None:
-            if file is None or self.options.dedup_window_ns is not None:
+            if file is None or self.settings.dedup_window_ns is not None:
                 return []
             self.dedup_file = None
             return [ForgetJob(self)]
@@ -717,7 +717,7 @@ class AppendJob(Job):
         if self.roll or self.atomic or len(batch.blocks) > SHORT_RECORDS_MAX or batch.size_bytes > SHORT_BYTES_MAX:
             return False
         segments = partition.segments  # no file is begun, now or by rolling
-        return bool(segments) and segments[-1].size_bytes + 2 * SHORT_BYTES_MAX <= partition.options.segment_bytes
+        return bool(segments) and segments[-1].size_bytes + 2 * SHORT_BYTES_MAX <= partition.settings.segment_bytes
 
     def write(self) -> None:
         if self.error is not None:  # it was refused
@@ -725,7 +725,7 @@ class AppendJob(Job):
         partition = self.partition
         log = partition.log
         try:
-            stored = (self.needs_sync and not self.direct) or partition.options.sync.never
+            stored = (self.needs_sync and not self.direct) or partition.settings.sync.never
             self.rolled = log.append(self.batch, stored, self.roll, self.pieces)
             self.position = log.position
         except StorageError as error:

@@ -20,13 +20,13 @@ import contextlib
 import errno
 
 from radiator import limits
+from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
 from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs
-from radiator.storage.options import PartitionOptions
 
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
 ASKED = bytes(64 * 1024)  # what a full disk must take before messages are
@@ -56,7 +56,7 @@ class Log:
         "next_offset",
         "open_logs",
         "owes_sync",
-        "options",
+        "settings",
         "position",
         "remembers",
         "salt",
@@ -68,12 +68,12 @@ class Log:
     )
 
     def __init__(
-        self, fs: FileSystem, directory: str, own_name: str, options: PartitionOptions, open_logs: OpenLogs, salt: int
+        self, fs: FileSystem, directory: str, own_name: str, settings: Settings, open_logs: OpenLogs, salt: int
     ) -> None:
         self.fs = fs
         self.name = own_name  # of the partition
         self.directory = directory
-        self.options = options
+        self.settings = settings
         self.open_logs = open_logs
         self.failed: StorageError | None = None
         self.file_failed = False  # then that is final for the file; a write that found the disk full may be repeated
@@ -131,7 +131,7 @@ class Log:
         pieces = pieces or self.encode(batch)
         size, position = sum(map(len, pieces)), self.position
         try:
-            if position and (roll or position + size > self.options.segment_bytes):
+            if position and (roll or position + size > self.settings.segment_bytes):
                 self._roll(batch.base_offset)
                 position = 0
             if not self.names.known.issuperset(batch.names):
@@ -381,7 +381,7 @@ class Log:
     @property
     def syncs(self) -> bool:
         """Whether anything here is to be synced at all."""
-        return self.owes_sync or not self.options.sync.never
+        return self.owes_sync or not self.settings.sync.never
 
     def _sync(self, fd: int) -> None:
         self.open_logs.synced()

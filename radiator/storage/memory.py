@@ -20,12 +20,12 @@ from itertools import count
 
 from radiator import limits
 from radiator.clock import Now, WallNs
+from radiator.config import Settings
 from radiator.errors import MemoryFull
 from radiator.memory import MemoryShare
 from radiator.storage.batch import densify
 from radiator.storage.files import FileSystem
 from radiator.storage.jobs import DENSIFY_RECORDS_MIN, FinishedJob, Job
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE, Agenda, Partition
 from radiator.storage.reads import ReadJob
 from radiator.storage.tail import Budget, Tail
@@ -79,20 +79,18 @@ class MemoryPartition(Partition):
 
     __slots__ = ("_gone", "_past_budget", "_retain_from", "budget", "bytes_max", "offered")
 
-    def __init__(
-        self, name: str, options: PartitionOptions, fs: FileSystem, budget: MemoryBudget, agenda: Agenda
-    ) -> None:
+    def __init__(self, name: str, settings: Settings, fs: FileSystem, budget: MemoryBudget, agenda: Agenda) -> None:
         self._gone = False
         self._past_budget = False
         self._retain_from: int | None = None
         self.budget = budget
         self.offered = False  # to the budget
-        super().__init__(name, options, fs, "", Tail(budget), agenda)
-        self.bytes_max = options.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
+        super().__init__(name, settings, fs, "", Tail(budget), agenda)
+        self.bytes_max = settings.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
 
-    def set_options(self, options: PartitionOptions) -> None:
-        self.options = options
-        self.bytes_max = options.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
+    def configure(self, settings: Settings) -> None:
+        self.settings = settings
+        self.bytes_max = settings.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
 
     @property
     def retain_from(self) -> int | None:
@@ -192,24 +190,25 @@ class MemoryPartition(Partition):
 
     def trim(self, now_ns: WallNs) -> None:
         """Drops what retention no longer keeps: by count to the record, else by whole batches."""
-        tail, options = self.tail, self.options
+        tail, settings = self.tail, self.settings
+        age_ns = settings.retention_age_ns
         if self._gone:
             tail.drop_below(self.high_watermark)
             return
         floor = self.floor
         if self._retain_from is not None and not self.history:
             self.drop_before(floor)
-        if options.retention_count is not None:
-            self.drop_before(min(floor, self.high_watermark - options.retention_count))
+        if settings.retention_count is not None:
+            self.drop_before(min(floor, self.high_watermark - settings.retention_count))
         batch = tail.oldest()
         while batch is not None and batch.next_offset <= floor:
-            too_old = options.retention_age_ns is not None and batch.receive_ns[-1] < now_ns - options.retention_age_ns
+            too_old = age_ns is not None and batch.receive_ns[-1] < now_ns - age_ns
             if not too_old and tail.bytes <= self.bytes_max:
                 break
             self.drop_before(batch.next_offset)
             batch = tail.oldest()
-        if batch is not None and options.retention_age_ns is not None:
-            deadline_ns = WallNs(batch.receive_ns[-1] + options.retention_age_ns + 1)
+        if batch is not None and age_ns is not None:
+            deadline_ns = WallNs(batch.receive_ns[-1] + age_ns + 1)
             if deadline_ns > now_ns:  # else only ``retain_from`` keeps it, and that tells when it moves
                 self._agenda.wake_at_wall(self, deadline_ns)
 

@@ -23,13 +23,13 @@ from typing import Any
 
 from radiator import limits
 from radiator.clock import MonoNs, Now, WallNs
+from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch, Run
 from radiator.storage.dedup import Dedup
 from radiator.storage.files import FileSystem
 from radiator.storage.format import MISSING, TIME_MAX
 from radiator.storage.jobs import Job
-from radiator.storage.options import PartitionOptions
 from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import Tail
@@ -268,7 +268,7 @@ class Partition(ABC):
         "next_offset",
         "on_forced",
         "open_batch",
-        "options",
+        "settings",
         "pins",
         "queued",
         "retain_from",
@@ -279,12 +279,12 @@ class Partition(ABC):
     )
 
     def __init__(
-        self, name: str, options: PartitionOptions, fs: FileSystem, directory: str, tail: Tail, agenda: Agenda
+        self, name: str, settings: Settings, fs: FileSystem, directory: str, tail: Tail, agenda: Agenda
     ) -> None:
         self._agenda = agenda
         self._dirty = agenda.dirty
         self.name = name
-        self.options = options
+        self.settings = settings
         self.fs = fs
         self.directory = directory
         self.tail = tail
@@ -510,8 +510,8 @@ class Partition(ABC):
         return None if under_way is None else under_way.place
 
     def new_dedup(self) -> Dedup:
-        options, salt = self.options, int.from_bytes(self.fs.entropy(8), "little") | 1
-        return Dedup(options.dedup_window_ns or 0, options.dedup_count, salt)
+        settings, salt = self.settings, int.from_bytes(self.fs.entropy(8), "little") | 1
+        return Dedup(settings.dedup_window_ns or 0, settings.dedup_count, salt)
 
     def remember(self, identity: bytes, offset: int) -> None:
         """The message just appended, at ``offset``, is the one of that identity."""
@@ -581,7 +581,7 @@ class Partition(ABC):
         self.tail.drop_below(offset)
 
     @abstractmethod
-    def set_options(self, options: PartitionOptions) -> None:
+    def configure(self, settings: Settings) -> None:
         """What the rule says from now on."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from radiator.clock import NS_PER_SECOND, WallNs
-from radiator.storage.options import PartitionOptions
+from radiator.config import Settings
 from radiator.storage.segment import SegmentInfo
 
 DAY_NS = 86_400 * NS_PER_SECOND
@@ -34,7 +34,7 @@ def roll_due_ns(first_receive_ns: int, roll_at_seconds: int) -> WallNs:
 
 def count_to_drop(
     segments: Sequence[SegmentInfo],
-    options: PartitionOptions,
+    settings: Settings,
     high_watermark: int,
     settled: int,
     reclaims: bool,
@@ -46,7 +46,7 @@ def count_to_drop(
 
     Args:
         segments: of the log; the last one is active, and stays.
-        options: the limits.
+        settings: the limits.
         high_watermark: where the log ends.
         settled: below this offset no cursor needs anything.
         reclaims: whether what is settled is deleted without any limit.
@@ -54,12 +54,12 @@ def count_to_drop(
         rewriting: the base offset of a segment that is being rewritten, and stays.
         now_ns: the time.
     """
-    age, size_max, count_max = options.retention_age_ns, options.retention_bytes, options.retention_count
+    age, size_max, count_max = settings.retention_age_ns, settings.retention_bytes, settings.retention_count
     limited = age is not None or size_max is not None or count_max is not None
     if not (reclaims or limited) or len(segments) < 2:
         return 0
-    end_max = high_watermark if options.retention_force else min(settled, high_watermark)
-    if options.wait_for_archive:
+    end_max = high_watermark if settings.retention_force else min(settled, high_watermark)
+    if settings.wait_for_archive:
         end_max = min(end_max, archived_to)
     size = sum(segment.size_bytes for segment in segments)
     drop = 0
@@ -77,8 +77,8 @@ def count_to_drop(
     return drop
 
 
-def size_due_bytes(segments: Sequence[SegmentInfo], options: PartitionOptions) -> int | None:
+def size_due_bytes(segments: Sequence[SegmentInfo], settings: Settings) -> int | None:
     """Return how large the active segment may become before the oldest must be deleted, by size; None: no limit."""
-    if options.retention_bytes is None or len(segments) < 2:
+    if settings.retention_bytes is None or len(segments) < 2:
         return None
-    return options.retention_bytes - sum(segment.size_bytes for segment in segments[:-1])
+    return settings.retention_bytes - sum(segment.size_bytes for segment in segments[:-1])

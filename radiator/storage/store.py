@@ -19,6 +19,7 @@ from typing import Any
 
 from radiator import limits
 from radiator.clock import BEFORE, MonoNs, Now
+from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.memory import MESSAGES, MemoryAccount
 from radiator.storage import cursor_files, dedup_recovery, layout, missing, salt, transaction_log
@@ -44,13 +45,12 @@ from radiator.storage.log import Log
 from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.names_recovery import Allowance
 from radiator.storage.open_logs import OpenLogs
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Agenda, Moment, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
 from radiator.storage.sweep import Sweep
 from radiator.storage.tail import Budget, ColdCache, Tail
 
-__all__ = ["PartitionOptions", "RecoveryNote", "Store", "SyncPolicy"]
+__all__ = ["RecoveryNote", "Settings", "Store", "SyncPolicy"]
 
 FAILURES_TOLD_MAX = 10  # one disk fails them all at once
 NEW_FILES_MAX = limits.NEW_FILES_MAX
@@ -110,7 +110,7 @@ class Store:
             files = JournalFiles(self.fs, self.root)
             allowance = allowance or Allowance()
             for name in partition_names(self.fs, self.root, notes):
-                partition = self._file_partition(name, PartitionOptions())
+                partition = self._file_partition(name, Settings())
                 try:
                     facts = recover(partition.log, notes, allowance, files)
                 except UnknownVersion as error:
@@ -169,7 +169,7 @@ class Store:
     def _recovered_partition(self, name: str) -> FilePartition | None:
         partition = self.partitions.get(name)
         if partition is None:  # its directory was not synced when the power failed
-            partition = self.partitions[name] = self._file_partition(name, PartitionOptions())
+            partition = self.partitions[name] = self._file_partition(name, Settings())
         return partition if isinstance(partition, FilePartition) else None
 
     def acquire(self, remedy: str = "stop that one, or give this one another data_dir") -> None:
@@ -255,25 +255,25 @@ class Store:
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
-    def partition(self, name: str, options: PartitionOptions) -> Partition:
-        """The partition of that name, made if it is new (its files come with its first write); ``options`` hold from
+    def partition(self, name: str, settings: Settings) -> Partition:
+        """The partition of that name, made if it is new (its files come with its first write); ``settings`` hold from
         now on. Raises ValueError if the name cannot be a directory's."""
         partition = self.partitions.get(name)
         if partition is None:
             layout.encode_name(name)
-            if options.store == "memory":
-                partition = MemoryPartition(name, options, self.fs, self._memory, self._agenda)
+            if settings.store == "memory":
+                partition = MemoryPartition(name, settings, self.fs, self._memory, self._agenda)
             else:
-                partition = self._file_partition(name, options)
+                partition = self._file_partition(name, settings)
             self.partitions[name] = partition
         else:
-            partition.set_options(options)
+            partition.configure(settings)
         return partition
 
-    def _file_partition(self, name: str, options: PartitionOptions) -> FilePartition:
+    def _file_partition(self, name: str, settings: Settings) -> FilePartition:
         directory = layout.partition_path(self.root, name)
-        log = Log(self.fs, directory, name, options, self._open_logs, salt.of_partition(self._key, directory))
-        return FilePartition(name, options, log, Tail(self._budget), self._cold, self._agenda, self._dirty)
+        log = Log(self.fs, directory, name, settings, self._open_logs, salt.of_partition(self._key, directory))
+        return FilePartition(name, settings, log, Tail(self._budget), self._cold, self._agenda, self._dirty)
 
     def _fail(self, log: Log, error: StorageError, now: Now) -> None:
         self.partitions[log.name].fail(error, now.mono)

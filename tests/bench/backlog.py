@@ -22,8 +22,8 @@ from typing import Any
 
 from radiator.bench.run import generate
 from radiator.clock import now_ns
+from radiator.config import Settings, SyncPolicy
 from radiator.storage.files import FileSystem
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.running import BrokerProcess
@@ -42,7 +42,7 @@ def build(data: Path, messages: int) -> None:
     store = Store(str(data), FileSystem())
     store.open(both(now_ns()))
     for name, size in BODIES.items():
-        partition = store.partition(name, PartitionOptions(sync=SyncPolicy(None)))
+        partition = store.partition(name, Settings(sync=SyncPolicy(None)))
         body = b"x" * size
         for start in range(0, messages, BATCH_MESSAGES):
             at = now_ns()

@@ -20,9 +20,9 @@ from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.bugs import Bugs
 from radiator.broker.publishing.idempotence import identify
 from radiator.broker.queues.rota import spent
-from radiator.broker.session import Session, SessionLimits
+from radiator.broker.session import Session
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
-from radiator.config import Config
+from radiator.config import Config, LimitsConfig
 from radiator.config.load import load_text
 from radiator.memory import MemoryAccount
 from radiator.routing.rules import Rules
@@ -166,7 +166,7 @@ class World:
         config: str = "",
         fs: Any = None,
         root: str = "/data",
-        limits: SessionLimits | None = None,
+        limits: LimitsConfig | None = None,
         **store_options: Any,
     ) -> None:
         self.config: Config = load_text(config)

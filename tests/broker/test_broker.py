@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from radiator import limits
-from radiator.broker.session import SessionLimits
+from radiator.config import LimitsConfig
 from radiator.stomp.encoder import encode
 from tests.broker.harness import Client, World
 
@@ -227,7 +227,7 @@ def test_a_snapshot_whose_name_was_not_synced_does_not_cost_the_journal_before_i
 
 
 def test_delivery_stops_at_a_full_outbox_and_goes_on_when_it_has_room() -> None:
-    world = World(limits=SessionLimits(outbox=5_000))
+    world = World(limits=LimitsConfig(outbox=5_000))
     client, sender = world.connect(), world.connect()
     client.subscribe(T, id="t", ack="auto")
     client.subscribe(Q, id="q", ack="auto")
@@ -242,7 +242,7 @@ def test_delivery_stops_at_a_full_outbox_and_goes_on_when_it_has_room() -> None:
 
 
 def test_a_stuck_client_does_not_hold_up_the_others() -> None:
-    world = World(limits=SessionLimits(outbox=5_000))
+    world = World(limits=LimitsConfig(outbox=5_000))
     stuck, client = world.connect(), world.connect()
     for each in (stuck, client):
         each.subscribe(T, id="t", ack="auto")
@@ -259,7 +259,7 @@ def test_a_stuck_client_does_not_hold_up_the_others() -> None:
 
 
 def test_a_body_larger_than_the_outbox_is_delivered_alone() -> None:
-    world = World(limits=SessionLimits(outbox=1_000))
+    world = World(limits=LimitsConfig(outbox=1_000))
     client = world.connect()
     client.subscribe(T, ack="auto")
     client.publish(T, "x" * 50_000, "y" * 50_000)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from radiator.clock import NS_PER_SECOND
-from radiator.storage.options import PartitionOptions
+from radiator.config import Settings
 from tests.broker.harness import NOW, World
 from tests.clocks import stepped
 from tests.storage.driving import ALWAYS, answer, commit, opened, put, read_all
@@ -75,7 +75,7 @@ def test_what_was_just_received_is_within_the_last_minute(step: int) -> None:
 def test_retention_by_age_takes_nothing_that_is_younger_by_the_clock_and_goes_on(step: int, restarted: bool) -> None:
     """A clock that was ahead leaves messages that stay longer; none goes before its age, by any clock it has seen."""
     fs = FaultyFileSystem()
-    options = PartitionOptions(segment_bytes=1_000, retention_age_ns=2 * HOUR)
+    options = Settings(segment_bytes=1_000, retention_age_ns=2 * HOUR)
     store, _ = opened(fs)
     partition = store.partition("q", options)
     now, latest, born = NOW, NOW, dict[int, int]()
@@ -101,7 +101,7 @@ def test_retention_by_age_takes_nothing_that_is_younger_by_the_clock_and_goes_on
 def test_a_segment_rolls_at_its_time_of_day_once_although_the_clock_has_stepped(step: int) -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(roll_at_seconds=0))
+    partition = store.partition("q", Settings(roll_at_seconds=0))
     midnight = NOW // (24 * HOUR) * 24 * HOUR + 24 * HOUR
     now = midnight - 2 * HOUR
     put(partition, b"x", at=now)
@@ -132,7 +132,7 @@ def test_any_walk_of_the_clock_keeps_order_and_search() -> None:
             if random.random() < 0.2:
                 fs.kill()
                 store, _ = opened(fs)
-            partition = store.partition("q", random.choice([ALWAYS, PartitionOptions(segment_bytes=1_000)]))
+            partition = store.partition("q", random.choice([ALWAYS, Settings(segment_bytes=1_000)]))
             put(partition, b"x" * random.choice([1, 400]), at=now)
             commit(store, now)
             stamps.append(max([now, *stamps[-1:]]))

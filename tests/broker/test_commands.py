@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator.broker.commands import COMMANDS
-from radiator.broker.session import SessionLimits
 from radiator.clock import NS_PER_SECOND
+from radiator.config import LimitsConfig
 from radiator.errors import ERROR_CODES
 from radiator.stomp.encoder import encode
 from radiator.stomp.spec import CLIENT_COMMANDS, DEAD_LETTER, RESERVED, VERSIONS
@@ -452,7 +452,7 @@ def test_an_id_is_unique_on_its_connection_and_free_after_unsubscribe(world: Wor
 
 
 def test_the_number_of_subscriptions_is_limited() -> None:
-    world = World(limits=SessionLimits(subscriptions=3))
+    world = World(limits=LimitsConfig(subscriptions=3))
     client = world.connect()
     for number in range(4):
         client.subscribe(T, id=str(number))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 
-from radiator.broker.session import SessionLimits
-from radiator.config import LimitsConfig, load_text
+from radiator.config import load_text
 from tests.broker.harness import Client, World
 
 CONFIG = """\
@@ -27,17 +24,8 @@ def refusal(client: Client) -> tuple[str, str]:
     return frame.headers["error-code"], frame.body.decode()
 
 
-def test_a_session_has_the_configured_limits() -> None:
-    configured = load_text(CONFIG).limits
-    assert SessionLimits.of(configured) == SessionLimits(4096, 3, 2, 200_000, 1_000_000, 2, 1024)
-
-
-def test_without_a_file_a_session_has_its_defaults() -> None:
-    assert SessionLimits.of(load_text("").limits) == SessionLimits()
-
-
-def test_every_limit_of_a_session_is_a_key() -> None:
-    assert {field.name for field in fields(SessionLimits)} <= set(LimitsConfig.__struct_fields__)
+def test_a_session_has_the_configured_limits(client: Client) -> None:
+    assert client.session.limits is client.world.broker.config.limits
 
 
 def test_too_many_subscriptions_names_the_key(client: Client) -> None:

@@ -64,7 +64,7 @@ def test_a_log_that_was_given_up_is_kept_as_the_rule_says_that_names_it_next() -
     change(world, rules % "y")
     world.connect().publish("/queue/b", "2")
     world.settle()
-    assert world.store.partitions["x"].options.retention_age_ns == 3_600 * 10**9
+    assert world.store.partitions["x"].settings.retention_age_ns == 3_600 * 10**9
     assert take_all(world, "/queue/b") == ["2"] and take_all(world, "/queue/a") == ["1"]
     assert drained(world)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from radiator.broker.session import SessionLimits
 from radiator.clock import NS_PER_SECOND
+from radiator.config import LimitsConfig
 from radiator.routing.rights import Rights
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
@@ -157,7 +157,7 @@ def test_a_position_that_is_none_is_refused_and_nothing_is_subscribed(world: Wor
 @pytest.mark.parametrize("window", [None, "1", "3"])
 def test_history_joins_live_with_neither_gap_nor_repeat(cold: bool, window: str | None) -> None:
     """A producer never stops while a client catches up through a small window and a small outbox."""
-    world = World(limits=SessionLimits(outbox=700), **({"tail_bytes_max": 1} if cold else {}))
+    world = World(limits=LimitsConfig(outbox=700), **({"tail_bytes_max": 1} if cold else {}))
     fill(world, 30)
     client = world.connect()
     headers = {"prefetch_count": window} if window else {}
@@ -409,7 +409,7 @@ def test_a_start_position_on_a_queue_shows_its_history_and_consumes_nothing(worl
 def test_what_follows_a_gap_in_the_same_run_is_whole(ack: str) -> None:
     """The first message after a gap has a head of its own; those behind it in the batch must not be lost or doubled."""
     config = "destinations: [{match: '/topic/a', store: memory, retention: {count: 4}}]"
-    world = World(config, limits=SessionLimits(outbox=1))
+    world = World(config, limits=LimitsConfig(outbox=1))
     client = world.connect()
     client.subscribe(T, ack=ack)
     sender = world.connect()
@@ -418,7 +418,7 @@ def test_what_follows_a_gap_in_the_same_run_is_whole(ack: str) -> None:
     world.pump()
     sender.publish(T, *[f"m{number}" for number in range(10, 20)])
     world.commit()
-    client.session.limits = SessionLimits()
+    client.session.limits = LimitsConfig()
     messages = []
     for _ in range(12):
         world.settle()
@@ -477,7 +477,7 @@ def test_records_that_are_damaged_are_told_as_a_gap(tmp_path: Path) -> None:
 
 def test_a_slow_reader_that_retention_overtakes_is_told_how_much_it_missed() -> None:
     world = World(
-        "destinations: [{match: '/topic/a', store: memory, retention: {count: 5}}]", limits=SessionLimits(outbox=300)
+        "destinations: [{match: '/topic/a', store: memory, retention: {count: 5}}]", limits=LimitsConfig(outbox=300)
     )
     client = world.connect()
     client.subscribe(T, ack="auto")
@@ -512,7 +512,7 @@ def test_a_cold_read_that_fails_is_tried_again(world: World) -> None:
 
 def test_a_slow_reader_costs_no_memory(world: World) -> None:
     """Its outbox is bounded, and what it has not read stays in the log."""
-    world = World(limits=SessionLimits(outbox=10_000), tail_bytes_max=1)
+    world = World(limits=LimitsConfig(outbox=10_000), tail_bytes_max=1)
     slow, fast = world.connect(), world.connect()
     slow.subscribe(T, ack="auto")
     fast.subscribe(T, ack="auto")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.session import SessionLimits
+from radiator.config import LimitsConfig
 from tests.broker.harness import Client, World
 
 Q, T = "/queue/a", "/topic/a"
@@ -34,7 +34,7 @@ def turns(world: World, *readers: Client) -> None:
 def test_who_acked_with_a_full_outbox_gets_its_next_message_once_it_reads(
     opening: dict[str, str], window: dict[str, Any], acks: str
 ) -> None:
-    world = World(limits=SessionLimits(outbox=4_096))
+    world = World(limits=LimitsConfig(outbox=4_096))
     sender, client = world.connect(), world.connect(**opening)
     client.subscribe(Q, id="q", **window)
     client.subscribe(T, id="t", ack="auto")
@@ -61,7 +61,7 @@ def test_who_acked_with_a_full_outbox_gets_its_next_message_once_it_reads(
 
 
 def test_two_queues_of_one_client_go_on_after_its_outbox_was_full() -> None:
-    world = World(limits=SessionLimits(outbox=4_096))
+    world = World(limits=LimitsConfig(outbox=4_096))
     sender, client = world.connect(), world.connect()
     client.subscribe(Q, id="a")
     client.subscribe("/queue/b", id="b")
@@ -86,7 +86,7 @@ def test_two_queues_of_one_client_go_on_after_its_outbox_was_full() -> None:
 
 
 def test_a_full_outbox_of_one_consumer_does_not_hold_its_message_back_from_another() -> None:
-    world = World(limits=SessionLimits(outbox=4_096))
+    world = World(limits=LimitsConfig(outbox=4_096))
     sender, stuck, other = world.connect(), world.connect(), world.connect()
     stuck.subscribe(Q, id="q", prefetch_count=2)
     stuck.subscribe(T, id="t", ack="auto")

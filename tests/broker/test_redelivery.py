@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.queues.terms import Terms
+from radiator.broker.queues.policy import QueuePolicy
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.config import Settings
 from radiator.stomp.spec import VERSIONS
 from tests.broker.harness import Client, World
 
@@ -70,16 +71,24 @@ def test_an_exponential_back_off_grows_up_to_its_most() -> None:
 
 
 def test_a_jitter_spreads_and_never_goes_beyond_the_most() -> None:
-    terms = Terms(delay_ns=NS_PER_SECOND, backoff=2.0, max_delay_ns=3 * NS_PER_SECOND, jitter=0.5)
-    first = [terms.pause_ns(1, offset) / NS_PER_SECOND for offset in range(200)]
+    policy = QueuePolicy(
+        Settings(
+            redeliver_delay_ns=NS_PER_SECOND,
+            redeliver_backoff=2.0,
+            redeliver_max_delay_ns=3 * NS_PER_SECOND,
+            redeliver_jitter=0.5,
+        )
+    )
+    first = [policy.pause_ns(1, offset) / NS_PER_SECOND for offset in range(200)]
     assert all(0.5 <= pause <= 1.5 for pause in first) and max(first) - min(first) > 0.8
-    third = [terms.pause_ns(3, offset) / NS_PER_SECOND for offset in range(200)]
+    third = [policy.pause_ns(3, offset) / NS_PER_SECOND for offset in range(200)]
     assert max(third) == 3.0 and min(third) < 2.5
 
 
 def test_a_back_off_of_many_refusals_is_still_a_number() -> None:
-    assert Terms(delay_ns=1, backoff=100.0, max_delay_ns=7).pause_ns(1_000_000, 0) == 7
-    assert Terms().pause_ns(1_000_000, 0) == NS_PER_SECOND
+    settings = Settings(redeliver_delay_ns=1, redeliver_backoff=100.0, redeliver_max_delay_ns=7)
+    assert QueuePolicy(settings).pause_ns(1_000_000, 0) == 7
+    assert QueuePolicy().pause_ns(1_000_000, 0) == NS_PER_SECOND
 
 
 def test_without_a_word_the_first_refusals_are_at_once_and_then_it_slows_down() -> None:

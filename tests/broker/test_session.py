@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from radiator.broker.session import AutoAck, Session, SessionLimits
+from radiator.broker.session import AutoAck, Session
+from radiator.config import LimitsConfig
 from radiator.errors import ProtocolError
 from radiator.limits import MIB
 from tests.broker.harness import Client, World
@@ -27,7 +28,7 @@ class Source:
 def new(outbox: int = 100) -> tuple[Session, list[Session]]:
     woken: list[Session] = []
     session = Session(
-        "s1", "secret", SessionLimits(outbox=outbox), woken.append, lambda each, error, receipt: each.fail(error)
+        "s1", "secret", LimitsConfig(outbox=outbox), woken.append, lambda each, error, receipt: each.fail(error)
     )
     return session, woken
 
@@ -118,7 +119,7 @@ def ask(client: Client, how: str, number: int) -> None:
 @pytest.mark.parametrize("commits", [False, True], ids=["slow disk", "quick disk"])
 @pytest.mark.parametrize("how", ["/topic/a", "/topic/memory", "commits", "transactions", "subscriptions"])
 def test_a_client_that_does_not_read_its_receipts_is_choked_until_it_does(how: str, commits: bool) -> None:
-    world = World("destinations: [{match: /topic/memory, store: memory}]", limits=SessionLimits(outbox=MIB))
+    world = World("destinations: [{match: /topic/memory, store: memory}]", limits=LimitsConfig(outbox=MIB))
     client = world.connect()
     asked = 0
     while not client.session.choked:

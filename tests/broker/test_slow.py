@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.session import SessionLimits
+from radiator.config import LimitsConfig
 from tests.broker.harness import Client, World
 
 BODY = "x" * 1_000
@@ -13,7 +13,7 @@ BODY = "x" * 1_000
 def stalled(store: str) -> tuple[World, Client, Client]:
     """A topic with a subscriber that does not read for 200 messages, and one that does."""
     config = f"destinations: [{{match: /topic/t, store: {store}, retention: {{count: 50}}}}]"
-    world = World(config, limits=SessionLimits(outbox=5_000))
+    world = World(config, limits=LimitsConfig(outbox=5_000))
     slow, quick, sender = world.connect(), world.connect(), world.connect()
     for client in (slow, quick):
         client.subscribe("/topic/t", ack="auto")

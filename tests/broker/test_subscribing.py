@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.session import SessionLimits
 from radiator.broker.subscriptions.joined import JOINED_BYTES
+from radiator.config import LimitsConfig
 from tests.broker.harness import Client, World
 
 SHARED = "destinations: [{match: '/topic/w.>', partition: shared}, {match: '/queue/w.>', partition: shared}]"
@@ -175,7 +175,7 @@ def test_a_look_up_of_a_subscription_that_has_ended_does_not_run(ending: str, po
 
 
 def limited(most: int) -> tuple[World, Client]:
-    world = World(limits=SessionLimits(subscriptions=most))
+    world = World(limits=LimitsConfig(subscriptions=most))
     return world, world.connect()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.session import SessionLimits
+from radiator.config import LimitsConfig
 from radiator.errors import ProtocolError
 from tests.broker.harness import Client, World
 
@@ -212,7 +212,7 @@ def test_transactions_of_two_clients_do_not_know_one_another(world: World) -> No
 
 
 def test_the_number_of_open_transactions_is_limited() -> None:
-    world = World(limits=SessionLimits(transactions=3))
+    world = World(limits=LimitsConfig(transactions=3))
     client = world.connect()
     for number in range(4):
         client.say("BEGIN", transaction=f"t{number}")
@@ -220,7 +220,7 @@ def test_the_number_of_open_transactions_is_limited() -> None:
 
 
 def test_the_bytes_of_open_transactions_are_limited_and_given_back() -> None:
-    world = World(limits=SessionLimits(transaction=10_000))
+    world = World(limits=LimitsConfig(transaction=10_000))
     client = world.connect()
     for _ in range(5):
         client.say("BEGIN", transaction="t")

@@ -12,9 +12,10 @@ from radiator.columns.decode import Counters
 from radiator.columns.planning import plan
 from radiator.columns.read import read
 from radiator.columns.schema import arrow_schema
+from radiator.config import Settings
 from radiator.spark.options import parse
 from radiator.storage.files import FileSystem
-from radiator.storage.store import PartitionOptions, Store
+from radiator.storage.store import Store
 from tests.bench import records
 from tests.bench.records import LOGS, START_NS, compress_sealed, merge_sealed, write_store
 from tests.clocks import both
@@ -42,7 +43,7 @@ def test_the_store_is_whole_and_the_storage_opens_it(
     found = Counter(row["partition"] for row in rows)
     store = Store(root, FileSystem())
     store.open(both(START_NS))
-    assert {name: store.partition(name, PartitionOptions()).high_watermark for name in LOGS} == found
+    assert {name: store.partition(name, Settings()).high_watermark for name in LOGS} == found
     store.close()
 
 

@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
-from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.formats.make_sample import START
@@ -32,7 +32,7 @@ def main() -> None:
     expected: list[list[Any]] = json.loads((root / "expected.json").read_text("utf-8"))
     store = Store(str(root), FileSystem())
     store.open(both(START))
-    log = store.partition(LOG, PartitionOptions(segment_bytes=1_600))
+    log = store.partition(LOG, Settings(segment_bytes=1_600))
     for number in range(20):
         at, block, body = START + 1_000 * number, b"tag-level:info", b"line %d " % number * 20
         event = START - number if number % 2 else None

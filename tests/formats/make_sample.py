@@ -9,10 +9,10 @@ import json
 import shutil
 from pathlib import Path
 
+from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.format import FORMAT_VERSION
-from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import commit
@@ -34,8 +34,8 @@ def main() -> None:
         offset = store.partitions[partition].append(destination, block, body, at, event, transmit)
         expected.append([partition, offset, destination, block.decode(), body.hex(), at, event, transmit])
 
-    store.partition("/queue/orders", PartitionOptions(segment_bytes=700))
-    store.partition("weather-ä", PartitionOptions())
+    store.partition("/queue/orders", Settings(segment_bytes=700))
+    store.partition("weather-ä", Settings())
     for number in range(12):  # batches of one, over several segments
         add("/queue/orders", "/queue/orders", b"content-type:text/plain", b"order %d" % number, None, START)
         commit(store)

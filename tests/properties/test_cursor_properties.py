@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from radiator.config import Settings, SyncPolicy
 from radiator.storage import cursor_records as journal
 from radiator.storage.cursor import Cursor
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from tests.storage.driving import NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
@@ -113,7 +113,7 @@ def test_a_partition_is_a_list(
     steps: list[tuple[str, int]], segment_bytes: int, interval_ns: int | None, tail_bytes: int
 ) -> None:
     fs = FaultyFileSystem()
-    options = PartitionOptions(sync=SyncPolicy(interval_ns), segment_bytes=segment_bytes)
+    options = Settings(sync=SyncPolicy(interval_ns), segment_bytes=segment_bytes)
     store, _ = opened(fs, tail_bytes_max=tail_bytes)
     partition = store.partition("p", options)
     model: list[tuple[str, bytes, int]] = []

@@ -61,17 +61,22 @@ def test_the_first_rule_that_matches_wins(example: Rules, name: str, rule_index:
 def test_where_no_rule_matches_the_defaults_hold(example: Rules) -> None:
     policy = example.policy_for("/queue/open")
     assert policy.rule is example.config.defaults
-    assert policy.rule.prefetch == 3
+    assert policy.settings is example.config.defaults.settings
+    assert policy.settings.prefetch == 3
     assert policy.partitions == ("/queue/open",)
 
 
 def test_a_policy_has_the_values_of_its_rule(example: Rules) -> None:
     weather = example.policy_for("/topic/weather.EWR")
-    assert (weather.rule.store, weather.rule.fsync_interval_ns, weather.rule.prefetch) == ("file", 1_000_000_000, 3)
+    assert (weather.settings.store, weather.settings.sync.interval_ns, weather.settings.prefetch) == (
+        "file",
+        1_000_000_000,
+        3,
+    )
     closed = example.policy_for("/queue/closed")
-    assert (closed.rule.create, closed.rule.max_bytes, closed.rule.line) == (False, 1 << 20, 15)
+    assert (closed.settings.create, closed.settings.max_bytes, closed.rule.line) == (False, 1 << 20, 15)
     live = example.policy_for("/topic/weather.EWR.hourly")
-    assert (live.rule.store, live.rule.retention_count, live.rule.on_full) == ("memory", 1_000, "reject")
+    assert (live.settings.store, live.settings.retention_count, live.settings.on_full) == ("memory", 1_000, "reject")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +89,7 @@ def test_the_kind_is_the_rules_or_the_names(example: Rules, name: str, kind: str
 
 def test_a_temporary_queue_is_kept_in_memory_whatever_the_rules_say() -> None:
     policy = rules("destinations: [{match: '#', create: deny}]").policy_for("/temp-queue/x")
-    assert (policy.kind, policy.rule.store, policy.rule.create) == ("queue", "memory", True)
+    assert (policy.kind, policy.settings.store, policy.settings.create) == ("queue", "memory", True)
 
 
 def test_a_policy_is_made_once(example: Rules) -> None:
@@ -291,9 +296,9 @@ def test_dead_letters_that_come_to_rest_are_none(text: str) -> None:
     rules(f"destinations: {text}")
 
 
-def test_destinations_of_one_rule_share_it_and_so_do_its_dead_letter_queues() -> None:
+def test_destinations_of_one_rule_share_its_settings_and_its_dead_letter_queues_share_theirs() -> None:
     some = rules("destinations: [{match: '/queue/>', dead_letter: '/queue/dead.{name}', redeliver: {max: 3}}]")
     ones, others, letters, more = map(some.policy_for, ("/queue/a", "/queue/b", "/queue/dead.a", "/queue/dead.b"))
-    assert ones.rule is others.rule is some.config.rules[0]
-    assert letters.rule is more.rule
-    assert (ones.rule.redeliver_max, letters.rule.redeliver_max) == (3, None)
+    assert ones.settings is others.settings is some.config.rules[0].settings
+    assert letters.settings is more.settings
+    assert (ones.settings.redeliver_max, letters.settings.redeliver_max) == (3, None)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from radiator.clock import MonoNs
+from radiator.config import Settings, SyncPolicy
 from radiator.server import group
 from radiator.storage.jobs import Job
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NEVER, NOW, commit, opened, put
@@ -26,7 +26,7 @@ def jobs_of(store: Store, **bodies: list[bytes]) -> list[Any]:
 @pytest.fixture
 def store() -> Store:
     store, _ = opened(FaultyFileSystem())
-    for name, options in [("a", ALWAYS), ("n", NEVER), ("i", PartitionOptions(sync=SyncPolicy(10**9)))]:
+    for name, options in [("a", ALWAYS), ("n", NEVER), ("i", Settings(sync=SyncPolicy(10**9)))]:
         put(store.partition(name, options), b"first", destination=name)
     commit(store)
     return store
@@ -100,7 +100,7 @@ def test_the_loop_does_a_group_itself_only_for_few_sessions_and_a_small_group(st
 def test_a_group_that_begins_a_file_is_left_to_the_thread(store: Store) -> None:
     put(store.partition("new", ALWAYS), b"x", destination="new")
     assert not group.Shortcut().allows(store.take(both(NOW)), 1)
-    store.partitions["a"].set_options(PartitionOptions(segment_bytes=65_536))
+    store.partitions["a"].configure(Settings(segment_bytes=65_536))
     assert not group.Shortcut().allows(jobs_of(store, a=[b"x"]), 1), "it may roll"
 
 

@@ -46,7 +46,7 @@ def durability(random: Random, again: bool) -> dict[str, str]:
 
 def is_synced(world: World, frame: Frame, asked: bool) -> bool:
     """Whether this RECEIPT, of a SEND, promises a sync."""
-    return asked or bool(world.store.partitions[frame.headers["partition"]].options.sync.always)
+    return asked or bool(world.store.partitions[frame.headers["partition"]].settings.sync.always)
 
 
 class Repeater(Producer):

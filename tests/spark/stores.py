@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from radiator.config import Settings
 from radiator.storage.files import FileSystem
-from radiator.storage.store import PartitionOptions, Store
+from radiator.storage.store import Store
 from tests.clocks import both
 
 START_NS = 1_700_000_000_000_000_000  # 2023-11-14T22:13:20Z
@@ -27,7 +28,7 @@ class Writer:
 
     def __init__(self, root: object, segment_bytes: int = 64 << 20) -> None:
         self.root = str(root)
-        self.options = PartitionOptions(segment_bytes=segment_bytes)
+        self.options = Settings(segment_bytes=segment_bytes)
         self.store = Store(self.root, FileSystem())
         self.store.open(both(START_NS))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from radiator.config import Settings
 from radiator.storage import layout, salt
 from radiator.storage.log import Log, OpenLogs
-from radiator.storage.options import PartitionOptions
 from radiator.storage.recovery import Recovered, RecoveryNote, recover
 from radiator.storage.store import Store
 from tests.storage.driving import BLOCK, NOW, commit, opened, read_all
@@ -51,7 +51,7 @@ class Built:
         random = Random(seed)
         fs = FaultyFileSystem()
         store, _ = opened(fs)
-        partition = store.partition(NAME, PartitionOptions(segment_bytes=segment_bytes))
+        partition = store.partition(NAME, Settings(segment_bytes=segment_bytes))
         self.bodies: dict[int, bytes] = {}
         self.ends: list[tuple[int, int]] = []  # (position behind a batch, offset behind it), of the last segment
         at = NOW
@@ -83,7 +83,7 @@ class Built:
     def recover(self, fs: FaultyFileSystem) -> tuple[Log, Recovered, list[RecoveryNote]]:
         """Only the partition, as a start does it."""
         notes: list[RecoveryNote] = []
-        log = Log(fs, DIRECTORY, NAME, PartitionOptions(), OpenLogs(), salt.of_partition(self.key, DIRECTORY))  # type: ignore[arg-type]
+        log = Log(fs, DIRECTORY, NAME, Settings(), OpenLogs(), salt.of_partition(self.key, DIRECTORY))  # type: ignore[arg-type]
         return log, recover(log, notes), notes
 
 

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 from radiator.clock import Now
+from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem
 from radiator.storage.last import LastJob, Wanted
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Partition
 from radiator.storage.reads import PositionJob
 from radiator.storage.store import RecoveryNote, Store
 from tests.clocks import both
 
 NOW = 1_700_000_000_000_000_000
-ALWAYS = PartitionOptions()
-NEVER = PartitionOptions(sync=SyncPolicy(None))
+ALWAYS = Settings()
+NEVER = Settings(sync=SyncPolicy(None))
 BLOCK = b"content-type:text/plain"
 SNAPSHOT_SYNCS = 2  # of a checkpoint: the snapshot of the cursors stands there twice
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from radiator.config import Settings, SyncPolicy
 from radiator.storage.cursor_store import SYNC_WITHIN_NS
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both, deadline, stepped
 from tests.storage.driving import NOW, commit, opened, put, read_all
@@ -18,7 +18,7 @@ from tests.storage.faults import FaultyFileSystem
 
 SECOND = 1_000_000_000
 HOUR = 3_600 * SECOND
-MEMORY_SECOND = PartitionOptions(store="memory", retention_age_ns=SECOND)
+MEMORY_SECOND = Settings(store="memory", retention_age_ns=SECOND)
 
 
 def deadlines(store: Store) -> list[Any]:
@@ -81,9 +81,7 @@ def test_a_partition_has_one_deadline_however_often_it_commits() -> None:
 @pytest.mark.parametrize("retain_from", [None, 0])
 def test_a_log_with_files_has_few_deadlines_too_and_comes_to_rest(retain_from: int | None) -> None:
     store, _ = opened(FaultyFileSystem())
-    options = PartitionOptions(
-        sync=SyncPolicy(SECOND), segment_bytes=400, roll_at_seconds=0, retention_age_ns=5 * SECOND
-    )
+    options = Settings(sync=SyncPolicy(SECOND), segment_bytes=400, roll_at_seconds=0, retention_age_ns=5 * SECOND)
     partition = store.partition("q", options)
     partition.retain_from = retain_from
     for number in range(600):
@@ -108,7 +106,7 @@ STEPS = pytest.mark.parametrize("step_ns", [-HOUR, 0, 120 * SECOND, 365 * 24 * H
 def test_an_interval_is_neither_longer_nor_shorter_when_the_clock_steps(step_ns: int) -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(sync=SyncPolicy(SECOND)))
+    partition = store.partition("q", Settings(sync=SyncPolicy(SECOND)))
     put(partition, b"one")
     commit(store)
     store.tick(stepped(NOW + SECOND - 1, step_ns))
@@ -121,7 +119,7 @@ def test_an_interval_is_neither_longer_nor_shorter_when_the_clock_steps(step_ns:
 def test_a_full_disk_is_asked_again_in_time_when_the_clock_steps(step_ns: int) -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions())
+    partition = store.partition("q", Settings())
     put(partition, b"one")
     fs.fail("pwritev", 1, errno.ENOSPC, under="/partitions/")
     commit(store)
@@ -145,7 +143,7 @@ def test_acks_are_synced_in_time_when_the_clock_steps(step_ns: int) -> None:
 def test_an_interval_is_kept_after_a_full_disk() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(sync=SyncPolicy(SECOND)))
+    partition = store.partition("q", Settings(sync=SyncPolicy(SECOND)))
     assert isinstance(partition, FilePartition)
     put(partition, b"one")
     commit(store)
@@ -169,7 +167,7 @@ def test_an_interval_is_kept_after_a_full_disk() -> None:
 
 def test_memory_of_one_age_is_given_up_in_the_order_in_which_it_was_offered() -> None:
     store, _ = opened(FaultyFileSystem())
-    partitions = [store.partition(f"p{number}", PartitionOptions(store="memory")) for number in range(50)]
+    partitions = [store.partition(f"p{number}", Settings(store="memory")) for number in range(50)]
     Random(3).shuffle(partitions)
     for partition in partitions:
         put(partition, b"x" * 1_000)

@@ -11,12 +11,12 @@ from random import Random
 import pytest
 
 from radiator import limits
+from radiator.config import Settings, SyncPolicy
 from radiator.storage import archived, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.compaction import KeyOf
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.format import decode_header
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.rewrite import runs
 from radiator.storage.store import Store
 from tests.clocks import both
@@ -40,7 +40,7 @@ class Log:
 
     def __init__(self, fs: FaultyFileSystem | None = None, **options: object) -> None:
         self.fs = fs or FaultyFileSystem()
-        self.options = PartitionOptions(**{"segment_bytes": SEGMENT_BYTES, **options})  # type: ignore[arg-type]
+        self.options = Settings(**{"segment_bytes": SEGMENT_BYTES, **options})  # type: ignore[arg-type]
         self.now = NOW
         self.settled: set[int] = set()
         self.queue = False
@@ -458,14 +458,14 @@ def test_a_rule_that_changes_is_obeyed() -> None:
     log = topic(merge_commits=False, segment_bytes=60_000)
     log.fill(800)
     assert log.care() == 0
-    log.partition.set_options(replace(log.options, merge_commits=True))
+    log.partition.configure(replace(log.options, merge_commits=True))
     assert log.care() == len(log.partition.segments) - 1 == log.store.care.counts["rewritten"]
-    log.partition.set_options(replace(log.options, compress="zstd"))
+    log.partition.configure(replace(log.options, compress="zstd"))
     assert log.care() == len(log.partition.segments) - 1
     sizes = log.sealed()
-    log.partition.set_options(log.options)
+    log.partition.configure(log.options)
     log.restart()
-    log.partition.set_options(replace(log.options, merge_commits=True))
+    log.partition.configure(replace(log.options, merge_commits=True))
     assert log.care() == len(sizes) and log.sealed() == sizes, "what is compressed stays so"
 
 
@@ -616,7 +616,7 @@ def test_retention_waits_for_a_segment_that_is_being_rewritten(how: str) -> None
     log.store.tick(both(log.now + 20 * SECOND))
     job = log.store.care.take()
     assert job is not None
-    log.partition.set_options(replace(log.options, retention_count=1))
+    log.partition.configure(replace(log.options, retention_count=1))
     commit(log.store)
     assert 0 in log.sizes()
     job.run(lambda: True)
@@ -821,7 +821,7 @@ def test_nothing_is_remembered_of_merged_segments_that_are_gone() -> None:
     log.care()
     state = log.store.care._states[log.partition]
     assert state.merged == set(log.sealed()) and len(state.merged) > 3
-    log.partition.set_options(replace(log.options, retention_count=100))
+    log.partition.configure(replace(log.options, retention_count=100))
     log.care()
     log.care()
     assert state.merged == set(log.sealed()) and len(state.merged) < 3

@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 
-from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.config import Settings, SyncPolicy
 from tests.storage.driving import opened, read_all
 
 CARING = """
 import sys
 from radiator.storage.files import FileSystem
-from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.config import Settings, SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import NOW, commit
@@ -24,7 +24,7 @@ from tests.storage.driving import NOW, commit
 store, now = Store(sys.argv[1], FileSystem()), NOW
 store.open(both(NOW))
 merges = sys.argv[2] == "merge"
-options = PartitionOptions(sync=SyncPolicy(None), segment_bytes=65_536, compress=None if merges else "zstd")
+options = Settings(sync=SyncPolicy(None), segment_bytes=65_536, compress=None if merges else "zstd")
 partition = store.partition("q", options)
 partition.history = merges
 cursor = store.cursors.open("c", "q", 0)
@@ -64,7 +64,7 @@ def test_a_kill_while_segments_are_rewritten_leaves_each_of_them_whole(how: str,
         writer.stdout.close()
         store, notes = opened(root=root)
         assert [note.kind for note in notes] in ([], ["torn"]), [str(note) for note in notes]
-        partition = store.partition("q", PartitionOptions(sync=SyncPolicy(None), segment_bytes=65_536))
+        partition = store.partition("q", Settings(sync=SyncPolicy(None), segment_bytes=65_536))
         cursor = store.cursors.get("c", "q")
         assert cursor is not None and partition.next_offset > end
         end = partition.next_offset

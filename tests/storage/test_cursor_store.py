@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from radiator import limits
+from radiator.config import SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import cursor_records, cursor_snapshot, cursor_store, layout
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import SYNC_WITHIN_NS, CursorJob
 from radiator.storage.journal.checkpoint import BeginJob
 from radiator.storage.journal.journal import ROOM_BYTES
-from radiator.storage.options import SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both, deadline
 from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, error_of, opened, put

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from radiator import limits
+from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.file_partition import RETRY_EVERY_NS, AppendJob
 from radiator.storage.journal.group import GroupJob
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from tests.clocks import both
@@ -24,7 +24,7 @@ LOGS = 12
 STEPS = 4  # of a checkpoint, as ``checkpoint`` takes them
 
 
-def begun(fs: FaultyFileSystem, options: PartitionOptions = ALWAYS, **more: Any) -> tuple[Store, list[Partition]]:
+def begun(fs: FaultyFileSystem, options: Settings = ALWAYS, **more: Any) -> tuple[Store, list[Partition]]:
     """Logs that have files, with a message each."""
     store, _ = opened(fs, **more)
     logs = [store.partition(f"n{number:02}", options) for number in range(LOGS)]
@@ -83,7 +83,7 @@ def test_one_sync_decides_and_a_checkpoint_syncs_each_file_once() -> None:
 @pytest.mark.parametrize("options", [ALWAYS, NEVER], ids=["always", "never"])
 @pytest.mark.parametrize("steps", range(STEPS + 1))
 @pytest.mark.parametrize("seed", range(4))
-def test_a_power_cut_at_any_time_takes_nothing_of_it(seed: int, steps: int, options: PartitionOptions) -> None:
+def test_a_power_cut_at_any_time_takes_nothing_of_it(seed: int, steps: int, options: Settings) -> None:
     fs = FaultyFileSystem(Random(seed))
     store, logs = begun(fs, options)
     decided(store, logs)

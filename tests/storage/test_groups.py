@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage import store as module
-from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, SNAPSHOT_SYNCS, checkpoint, commit, error_of, opened, put, read_all
@@ -95,7 +95,7 @@ def test_segments_whose_day_ends_together_roll_a_few_at_a_time_and_messages_do_n
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     midnight = NOW // DAY * DAY + DAY
-    logs = [store.partition(f"n{number}", PartitionOptions(roll_at_seconds=0)) for number in range(10)]
+    logs = [store.partition(f"n{number}", Settings(roll_at_seconds=0)) for number in range(10)]
     for each in logs:
         put(each, b"x")
     while store.dirty:
@@ -129,7 +129,7 @@ def test_memory_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     store, _ = opened(FaultyFileSystem())
     for number in range(10):
         put(store.partition(f"n{number}", ALWAYS), b"x")
-    memory = store.partition("m", PartitionOptions(store="memory"))
+    memory = store.partition("m", Settings(store="memory"))
     commit(store)
     put(memory, b"x")
     assert [job.partition.name for job in store.take_finished(both(NOW))] == ["m"]

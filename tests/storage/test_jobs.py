@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from radiator.config import Settings, SyncPolicy
 from radiator.storage.file_partition import AppendJob, RemoveJob, RollJob, SyncJob
 from radiator.storage.journal.group import GroupJob
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
@@ -48,7 +48,7 @@ def test_an_error_stays_with_its_partition() -> None:
 def test_an_interval_sync_that_the_journal_fails_is_made_by_the_segment() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(sync=SyncPolicy(10)))
+    partition = store.partition("q", Settings(sync=SyncPolicy(10)))
     put(partition, b"x", destination="q")
     commit(store)
     fs.fail("fdatasync", under="/journal/")
@@ -64,7 +64,7 @@ def test_an_interval_sync_that_the_journal_fails_is_made_by_the_segment() -> Non
 def test_a_failed_interval_sync_fails_the_partition_though_nobody_waits() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(sync=SyncPolicy(10)))
+    partition = store.partition("q", Settings(sync=SyncPolicy(10)))
     put(partition, b"x", destination="q")
     commit(store)
     fs.fail("fdatasync", under="/journal/")
@@ -85,11 +85,11 @@ def test_a_failed_interval_sync_fails_the_partition_though_nobody_waits() -> Non
 def test_a_failed_roll_fails_the_partition_and_a_failed_removal_does_not() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(segment_bytes=100, roll_at_seconds=0))
+    partition = store.partition("q", Settings(segment_bytes=100, roll_at_seconds=0))
     for _ in range(3):
         put(partition, b"x", destination="q")
         commit(store)
-    partition.set_options(PartitionOptions(segment_bytes=100, roll_at_seconds=0, retention_count=1))
+    partition.configure(Settings(segment_bytes=100, roll_at_seconds=0, retention_count=1))
     fs.fail("remove")
     (job,) = commit(store)
     assert type(job) is RemoveJob and job.error is not None and partition.failed is None

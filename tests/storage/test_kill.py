@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.config import Settings, SyncPolicy
 from tests.storage.driving import opened, read_all
 
 WRITER = """
 import sys
 from radiator.clock import BEFORE
 from radiator.storage.files import FileSystem
-from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.config import Settings, SyncPolicy
 from radiator.storage.store import Store
 from tests.storage.driving import commit
 
 interval = None if sys.argv[2] == "never" else int(sys.argv[2])
 store = Store(sys.argv[1], FileSystem())
 store.open(BEFORE)
-partition = store.partition("q", PartitionOptions(sync=SyncPolicy(interval), segment_bytes=65_536))
+partition = store.partition("q", Settings(sync=SyncPolicy(interval), segment_bytes=65_536))
 cursor = store.cursors.open("c", "q", 0)
 while True:
     for each in range(1 + partition.next_offset % 7):
@@ -51,7 +51,7 @@ def test_what_was_said_to_be_stored_is_there_after_a_kill(tmp_path: Path, policy
         promised = int(rest[-1]) if rest else promised
         store, notes = opened(root=root)
         assert [note.kind for note in notes] in ([], ["torn"]), [str(note) for note in notes]
-        partition = store.partition("q", PartitionOptions(sync=SyncPolicy(0), segment_bytes=65_536))
+        partition = store.partition("q", Settings(sync=SyncPolicy(0), segment_bytes=65_536))
         assert partition.next_offset >= promised > 0
         assert read_all(partition) == {offset: b"%d" % offset for offset in range(partition.next_offset)}
         cursor = store.cursors.open("c", "q", 0)

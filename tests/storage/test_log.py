@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from radiator.config import Settings, SyncPolicy
 from radiator.storage import index, layout
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.open_logs import OpenLogs
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from tests.clocks import both, deadline
@@ -81,7 +81,7 @@ def test_an_interval_syncs_when_it_is_over() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     begin_journal(store)
-    partition = store.partition("q", PartitionOptions(sync=SyncPolicy(50_000_000)))
+    partition = store.partition("q", Settings(sync=SyncPolicy(50_000_000)))
     syncs = fs.calls["fdatasync"]
     assert calls(fs, store, partition, b"one")["fdatasync"] == 0
     assert partition.high_watermark == 1, "the promise of an interval is the write"
@@ -100,7 +100,7 @@ def test_an_interval_is_one_sync_for_all_logs() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     begin_journal(store)
-    partitions = [store.partition(f"q{number}", PartitionOptions(sync=SyncPolicy(50_000_000))) for number in range(20)]
+    partitions = [store.partition(f"q{number}", Settings(sync=SyncPolicy(50_000_000))) for number in range(20)]
     for partition in partitions:
         put(partition, b"one")
     commit(store)
@@ -130,7 +130,7 @@ def test_the_head_moves_after_the_sync() -> None:
 def test_a_segment_rolls_by_size_and_the_sealed_one_has_no_zeros_and_an_index() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(segment_bytes=100_000))
+    partition = store.partition("q", Settings(segment_bytes=100_000))
     for number in range(400):
         put(partition, b"%04d" % number * 100, destination="q")
         commit(store)

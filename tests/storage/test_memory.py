@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.memory import MemoryAccount
 from radiator.storage.memory import MemoryPartition
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from tests.clocks import both, deadline
 from tests.storage.driving import NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
-MEMORY = PartitionOptions(store="memory")
+MEMORY = Settings(store="memory")
 
 
 def partition_with(**options: object) -> tuple[FaultyFileSystem, object, MemoryPartition]:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("m", PartitionOptions(store="memory", **options))  # type: ignore[arg-type]
+    partition = store.partition("m", Settings(store="memory", **options))  # type: ignore[arg-type]
     assert isinstance(partition, MemoryPartition)
     return fs, store, partition
 
@@ -224,7 +224,7 @@ def test_one_that_is_forgotten_gives_its_memory_back_and_what_was_open_is_still_
 
 def test_one_that_is_forgotten_has_no_deadline() -> None:
     store, _ = opened(FaultyFileSystem())
-    partition = store.partition("m", PartitionOptions(store="memory", retention_age_ns=1_000))
+    partition = store.partition("m", Settings(store="memory", retention_age_ns=1_000))
     put(partition, b"x")
     commit(store)
     store.forget(partition)

@@ -1,15 +1,15 @@
-"""What a rule decides about a partition."""
+"""The settings of a log."""
 
 from __future__ import annotations
 
 from radiator import limits
-from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.config import Settings, SyncPolicy
 
 
 def test_the_default_is_the_strongest_promise_and_keeps_everything() -> None:
-    options = PartitionOptions()
-    assert options.store == "file" and options.sync.always and options.segment_bytes == limits.SEGMENT_BYTES
-    kept = (options.roll_at_seconds, options.retention_age_ns, options.retention_bytes, options.retention_count)
+    settings = Settings()
+    assert settings.store == "file" and settings.sync.always and settings.segment_bytes == limits.SEGMENT_BYTES
+    kept = (settings.roll_at_seconds, settings.retention_age_ns, settings.retention_bytes, settings.retention_count)
     assert kept == (None, None, None, None)
 
 

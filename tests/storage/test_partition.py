@@ -6,9 +6,9 @@ import pytest
 
 from radiator import limits
 from radiator.clock import WallNs
+from radiator.config import Settings
 from radiator.storage import partition as module
 from radiator.storage.format import MISSING
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import IDLE, BatchBuilder
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, BLOCK, NOW, answer, appends, commit, opened, put, read_all
@@ -188,7 +188,7 @@ def test_room_for_a_transaction_is_room_for_its_names(limit: str, monkeypatch: p
 
 def test_a_time_is_found_in_front_of_a_segment_that_began_after_the_clock_was_set_back() -> None:
     store, _ = opened(FaultyFileSystem(), tail_bytes_max=0)
-    partition = store.partition("q", PartitionOptions(roll_at_seconds=0))
+    partition = store.partition("q", Settings(roll_at_seconds=0))
     put(partition, b"one", b"two", at=NOW + 1_000)
     commit(store)
     partition.roll_wanted = True  # type: ignore[attr-defined]

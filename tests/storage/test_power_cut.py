@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from radiator.config import Settings
 from radiator.storage import layout
-from radiator.storage.options import PartitionOptions
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 
-SMALL = PartitionOptions(segment_bytes=1_000, retention_count=8)
+SMALL = Settings(segment_bytes=1_000, retention_count=8)
 VERBS = ["open", "pwritev", "fdatasync", "truncate", "rename", "remove", "mkdir", "sync_dir"]
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import layout, reader
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Partition
 from radiator.storage.reader import Damage
 from radiator.storage.store import Store
@@ -22,7 +22,7 @@ DIRECTORY = layout.partition_path("/data", "q")
 def written(count: int = 20, **options: Any) -> tuple[FaultyFileSystem, Store, Partition]:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(**options))
+    partition = store.partition("q", Settings(**options))
     for number in range(count):
         put(partition, b"%d" % number, destination="q")
         commit(store)
@@ -40,7 +40,7 @@ def bodies(fs: FaultyFileSystem, start: int = 0) -> tuple[dict[int, bytes], list
 
 def test_it_ends_at_the_head_whatever_stands_behind() -> None:
     fs, store, partition = written()
-    partition.set_options(PartitionOptions(sync=SyncPolicy(10**9)))
+    partition.configure(Settings(sync=SyncPolicy(10**9)))
     put(partition, b"written, not synced", destination="q")
     commit(store)
     assert bodies(fs) == ({number: b"%d" % number for number in range(20)}, [])
@@ -119,7 +119,7 @@ def test_an_empty_partition_is_empty() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     assert reader.list_partitions("/data", fs) == []  # type: ignore[arg-type]
-    put(store.partition("q", PartitionOptions(sync=SyncPolicy(10**9))), b"not synced", destination="q")
+    put(store.partition("q", Settings(sync=SyncPolicy(10**9))), b"not synced", destination="q")
     commit(store)
     (partition,) = reader.list_partitions("/data", fs)  # type: ignore[arg-type]
     assert (partition.next_offset, partition.segments) == (0, ())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 
+from radiator.config import Settings
 from radiator.storage import layout
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from tests.clocks import both
@@ -19,14 +19,14 @@ def cold(records: int = 300, **options: int) -> tuple[FaultyFileSystem, Store, P
     """A partition with nothing in memory, one record per batch."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(**options))  # type: ignore[arg-type]
+    partition = store.partition("q", Settings(**options))  # type: ignore[arg-type]
     for number in range(records):
         put(partition, b"%d" % number, at=NOW + number, destination=f"/t/{number % 3}")
         commit(store)
     store.close()
     store, notes = opened(fs)
     assert not notes
-    return fs, store, store.partition("q", PartitionOptions(**options))  # type: ignore[arg-type]
+    return fs, store, store.partition("q", Settings(**options))  # type: ignore[arg-type]
 
 
 def test_a_read_merges_and_the_next_one_knows_where_to_go_on() -> None:

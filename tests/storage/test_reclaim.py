@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from radiator.config import Settings
 from radiator.storage import archived
-from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import NOW, commit, opened, put, read_all
@@ -22,7 +22,7 @@ def test_by_force_a_limit_holds_against_a_cursor_and_whoever_has_it_is_told_befo
     told: list[tuple[int, list[int]]] = []
     partition.on_forced = lambda start: told.append((start, on_disk(fs)))
     partition.retain_from = 3
-    partition.set_options(PartitionOptions(segment_bytes=400, retention_count=1, retention_force=True))
+    partition.configure(Settings(segment_bytes=400, retention_count=1, retention_force=True))
     commit(store)
     assert told == [(8, [0, 2, 4, 6, 8])]
     assert on_disk(fs) == [8]
@@ -33,9 +33,7 @@ def test_by_force_nothing_is_told_that_was_settled_anyway() -> None:
     told: list[int] = []
     partition.on_forced = told.append
     partition.retain_from = 8
-    partition.set_options(
-        PartitionOptions(segment_bytes=400, retention_count=1, retention_force=True, reclaim_acked=False)
-    )
+    partition.configure(Settings(segment_bytes=400, retention_count=1, retention_force=True, reclaim_acked=False))
     commit(store)
     assert partition.log_start_offset == 8 and told == []
 
@@ -94,7 +92,7 @@ def test_an_ack_is_on_disk_before_the_segment_that_it_lets_go_is_deleted() -> No
 def test_an_active_segment_goes_too_when_all_of_it_is_settled_and_it_is_large() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions())
+    partition = store.partition("q", Settings())
     for number in range(5):
         put(partition, bytes(1024 * 1024), destination="q")
         commit(store)
@@ -116,7 +114,7 @@ def test_an_active_segment_goes_too_when_all_of_it_is_settled_and_it_is_large() 
 
 def test_a_small_settled_segment_is_left_in_peace() -> None:
     fs, store, partition = filled(1)
-    partition.set_options(PartitionOptions())
+    partition.configure(Settings())
     partition.retain_from = 2
     store.tick(both(NOW + HOUR))
     commit(store)

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from radiator.clock import NS_PER_SECOND
+from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.reader import list_partitions
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NEVER, NOW, answer, appends, commit, error_of, opened, put, read_all
@@ -35,7 +35,7 @@ def test_what_was_receipted_is_kept_over_kills_and_power_cuts(seed: int) -> None
         store, _ = opened(fs)
         model.check(store)
         options = {
-            name: PartitionOptions(sync=policy, segment_bytes=random.choice([2_000, 128 << 20]))
+            name: Settings(sync=policy, segment_bytes=random.choice([2_000, 128 << 20]))
             for name, policy in policies.items()
         }
         partitions = {name: store.partition(name, options[name]) for name in policies}
@@ -383,7 +383,7 @@ def test_never_keeps_what_was_written_over_a_kill() -> None:
 def test_a_close_that_is_late_leaves_the_rest_to_the_journal(late_after: int) -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    relaxed = PartitionOptions(sync=SyncPolicy(NS_PER_SECOND))
+    relaxed = Settings(sync=SyncPolicy(NS_PER_SECOND))
     logs = [store.partition(f"q{number}", relaxed if number % 2 else ALWAYS) for number in range(10)]
     for log in logs:
         put(log, b"1")

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from radiator import limits
-from radiator.storage.options import PartitionOptions, SyncPolicy
+from radiator.config import Settings, SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
@@ -101,7 +101,7 @@ def test_what_is_lost_before_a_batch_that_the_journal_makes_good_is_told(monkeyp
     """The place of a batch that passed the journal by, and is lost, is filled with the one that came behind it."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    log = store.partition("a", PartitionOptions(sync=SyncPolicy(None)))
+    log = store.partition("a", Settings(sync=SyncPolicy(None)))
     ends = []
     for number, passes_by in enumerate((False, True, False, True)):
         monkeypatch.setattr(limits, "JOURNAL_PASSED_BYTES_MIN", 1 if passes_by else limits.MIB)
@@ -124,11 +124,11 @@ def test_a_file_ends_after_so_many_batches(monkeypatch: pytest.MonkeyPatch) -> N
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     for _ in range(10):
-        put(store.partition("a", PartitionOptions()), b"x", destination="a")
+        put(store.partition("a", Settings()), b"x", destination="a")
         commit(store)
     assert sum("/journal/" in path for path in fs.nodes) == 1
     for _ in range(31):
         assert not store.checkpoints_behind
-        put(store.partition("a", PartitionOptions()), b"x", destination="a")
+        put(store.partition("a", Settings()), b"x", destination="a")
         commit(store)
     assert store.checkpoints_behind, "nobody has run the checkpoints that it asked for"

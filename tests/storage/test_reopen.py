@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from radiator.config import Settings, SyncPolicy
 from radiator.storage import layout, partition, reader
 from radiator.storage.file_partition import RetryJob
 from radiator.storage.journal.format import FILE_HEADER_BYTES
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both, deadline
 from tests.storage.driving import (
@@ -31,7 +31,7 @@ from tests.storage.faults import Crash, FaultyFileSystem
 from tests.storage.model import Model
 
 SECOND = 1_000_000_000
-INTERVAL = PartitionOptions(sync=SyncPolicy(SECOND))
+INTERVAL = Settings(sync=SyncPolicy(SECOND))
 Q = "/data/partitions/q"
 
 
@@ -53,7 +53,7 @@ def outside(fs: FaultyFileSystem, name: str = "q") -> dict[int, bytes]:
     return found
 
 
-def doubtful(fs: FaultyFileSystem, options: PartitionOptions = INTERVAL, **store_options: Any) -> tuple[Store, Any]:
+def doubtful(fs: FaultyFileSystem, options: Settings = INTERVAL, **store_options: Any) -> tuple[Store, Any]:
     """Six messages that were told: a checkpoint has synced two, then that of the rest fails."""
     store, _ = opened(fs, **store_options)
     log = store.partition("q", options)
@@ -119,7 +119,7 @@ def test_a_file_that_failed_is_never_written_or_synced_again() -> None:
 
 
 @pytest.mark.parametrize("options", [INTERVAL, ALWAYS])
-def test_what_was_told_and_not_synced_is_written_again(options: PartitionOptions) -> None:
+def test_what_was_told_and_not_synced_is_written_again(options: Settings) -> None:
     fs = FaultyFileSystem()
     store, log = doubtful(fs, options)
     _now, jobs = later(store, NOW)
@@ -439,7 +439,7 @@ def test_a_clean_stop_cuts_at_once() -> None:
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("options", [INTERVAL, ALWAYS], ids=["interval", "always"])
 def test_a_crash_at_any_step_of_reopening_leaves_every_message_readable_once(
-    options: PartitionOptions, cut: bool, end: str
+    options: Settings, cut: bool, end: str
 ) -> None:
     for nth in range(1, 60):
         fs = FaultyFileSystem(Random(nth))
@@ -474,7 +474,7 @@ def test_whichever_sync_fails_in_a_long_mixed_run_every_promise_holds(verb: str)
         fs, model, now = FaultyFileSystem(Random(nth)), Model(), NOW
         store, _ = opened(fs, tail_bytes_max=[1, 1 << 20][nth % 2])
         logs = {
-            name: store.partition(name, PartitionOptions(sync=options.sync, segment_bytes=700))
+            name: store.partition(name, Settings(sync=options.sync, segment_bytes=700))
             for name, options in policies.items()
         }
         before = fs.calls[verb]

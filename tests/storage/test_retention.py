@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from radiator.config import Settings
 from radiator.storage import layout
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.retention import roll_due_ns
 from radiator.storage.store import Store
@@ -24,7 +24,7 @@ def filled(segments: int = 5, **options: object) -> tuple[FaultyFileSystem, Stor
     """Segments of two records each."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(segment_bytes=400, **options))  # type: ignore[arg-type]
+    partition = store.partition("q", Settings(segment_bytes=400, **options))  # type: ignore[arg-type]
     for number in range(2 * segments):
         put(partition, b"%d" % number * 40, at=NOW + number * SECOND, destination="q")
         commit(store, NOW + number * SECOND)
@@ -73,7 +73,7 @@ def test_by_age_also_when_nothing_is_written() -> None:
 def test_what_a_cursor_needs_stays_until_it_has_moved() -> None:
     fs, store, partition = filled(retention_count=1_000)
     partition.retain_from = 5
-    partition.set_options(PartitionOptions(segment_bytes=400, retention_count=1))
+    partition.configure(Settings(segment_bytes=400, retention_count=1))
     commit(store)
     assert on_disk(fs) == [4, 6, 8] and partition.log_start_offset == 4
     partition.retain_from = 10
@@ -84,14 +84,14 @@ def test_what_a_cursor_needs_stays_until_it_has_moved() -> None:
 
 def test_a_crash_between_two_deletions_leaves_whole_segments_which_go_later() -> None:
     fs, store, _ = filled()
-    partition = store.partition("q", PartitionOptions(segment_bytes=400, retention_count=1))
+    partition = store.partition("q", Settings(segment_bytes=400, retention_count=1))
     fs.fail("remove", 3)
     commit(store)
     assert partition.failed is None
     fs.kill()
     store, notes = opened(fs)
     assert not notes
-    partition = store.partition("q", PartitionOptions(segment_bytes=400, retention_count=1))
+    partition = store.partition("q", Settings(segment_bytes=400, retention_count=1))
     commit(store)
     assert on_disk(fs) == [8] and list(read_all(partition)) == [8, 9]
 
@@ -99,7 +99,7 @@ def test_a_crash_between_two_deletions_leaves_whole_segments_which_go_later() ->
 def test_a_reader_of_a_segment_that_goes_is_told_where_the_log_begins() -> None:
     fs, store, partition = filled()
     job = partition.fetch(0)
-    partition.set_options(PartitionOptions(segment_bytes=400, retention_count=1))
+    partition.configure(Settings(segment_bytes=400, retention_count=1))
     commit(store)
     job.run()
     job.done()
@@ -128,7 +128,7 @@ def test_a_segments_day_ends_at_the_next_daily_moment_in_utc(first: str, at: int
 def test_a_segment_rolls_at_its_time_when_idle_and_once_only() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(roll_at_seconds=0))
+    partition = store.partition("q", Settings(roll_at_seconds=0))
     midnight = NOW // DAY * DAY + DAY
     put(partition, b"one", destination="q")
     commit(store)
@@ -157,11 +157,11 @@ def test_a_segment_rolls_at_its_time_when_idle_and_once_only() -> None:
 def test_a_roll_that_was_missed_while_the_broker_was_down_happens_at_once() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    put(store.partition("q", PartitionOptions(roll_at_seconds=0)), b"one", destination="q")
+    put(store.partition("q", Settings(roll_at_seconds=0)), b"one", destination="q")
     commit(store)
     store.close()
     store, _ = opened(fs)
-    store.partition("q", PartitionOptions(roll_at_seconds=0))
+    store.partition("q", Settings(roll_at_seconds=0))
     store.tick(both(NOW + 3 * DAY))
     commit(store, NOW + 3 * DAY)
     assert on_disk(fs) == [0, 1]
@@ -176,7 +176,7 @@ MIDNIGHT = NOW // DAY * DAY + DAY
 def rolling() -> tuple[FaultyFileSystem, Store, Partition]:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    return fs, store, store.partition("q", PartitionOptions(roll_at_seconds=0))
+    return fs, store, store.partition("q", Settings(roll_at_seconds=0))
 
 
 def at(store: Store, now_ns: int, partition: Partition | None = None) -> None:
@@ -226,7 +226,7 @@ def test_a_broker_that_starts_with_a_clock_set_back_keeps_the_order_of_times() -
     at(store, MIDNIGHT - HOUR, partition)
     store.close()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(roll_at_seconds=0))
+    partition = store.partition("q", Settings(roll_at_seconds=0))
     at(store, MIDNIGHT - 2 * HOUR, partition)
     at(store, MIDNIGHT, partition)
     at(store, MIDNIGHT + 1, partition)
@@ -240,7 +240,7 @@ def test_a_broker_that_starts_with_a_clock_set_back_keeps_the_order_of_times() -
 def test_by_size_the_oldest_goes_as_soon_as_the_limit_is_passed_and_no_more_than_must() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(segment_bytes=4_000, retention_bytes=9_000))
+    partition = store.partition("q", Settings(segment_bytes=4_000, retention_bytes=9_000))
     largest = 0
     for number in range(100):
         put(partition, b"%d" % number * 150, destination="q")

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
+from radiator.config import Settings, SyncPolicy
 from radiator.storage import layout, partition
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.journal.journal import AHEAD_BYTES_MIN
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.store import Store
 from tests.clocks import both, deadline
 from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, error_of, opened, put, read_all
@@ -109,7 +109,7 @@ def test_wherever_the_disk_is_full_the_partition_goes_on_as_a_whole(room: int) -
     """The journal, the segment, its head, the list of names, the next segment: each may be what finds no room."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(segment_bytes=400))
+    partition = store.partition("q", Settings(segment_bytes=400))
     fs.fill(room)
     now, kept, number = NOW, {}, 0
     while partition.failed is None and number < 20:
@@ -206,7 +206,7 @@ def test_a_sync_that_cannot_even_begin_is_final_for_the_file() -> None:
 def test_no_promise_is_broken_wherever_a_group_of_several_batches_is_stopped(
     under: str, verb: str, end: str, interval_ns: int | None
 ) -> None:
-    options = PartitionOptions(sync=SyncPolicy(interval_ns), segment_bytes=600)
+    options = Settings(sync=SyncPolicy(interval_ns), segment_bytes=600)
     for nth in range(1, 20):
         fs, model, now, count = FaultyFileSystem(Random(nth)), Model(), NOW, 0
         store, _ = opened(fs)
@@ -246,7 +246,7 @@ def test_no_promise_is_broken_wherever_a_group_of_several_batches_is_stopped(
 def test_a_clean_stop_syncs_what_is_whole_in_a_log_that_has_failed() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    log = store.partition("q", PartitionOptions(sync=SyncPolicy(60 * SECOND)))
+    log = store.partition("q", Settings(sync=SyncPolicy(60 * SECOND)))
     put(log, b"A0", b"A1", b"B0", destination="q")
     fs.fail("pwritev", 3, errno.ENOSPC, "/partitions/")  # the head, the first batch, the second
     jobs = [job for job in commit(store) if job.batch is not None]

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radiator import limits
+from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.compaction import Keys, hash_of
 from radiator.storage.format import SPARSE, TRANSACTION, decode, decode_header, encode_batch
-from radiator.storage.options import PartitionOptions
 from radiator.storage.rewrite import Rewrite, outside, runs, split
 from tests.storage.driving import NOW, commit, opened
 from tests.storage.faults import FaultyFileSystem
@@ -44,7 +44,7 @@ def written(seed: int, batches: int = 30) -> tuple[FaultyFileSystem, int]:
     """One sealed segment, its batches of many shapes; and where it ends."""
     random, fs = Random(seed), FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions(segment_bytes=limits.SEGMENT_BYTES))
+    partition = store.partition("q", Settings(segment_bytes=limits.SEGMENT_BYTES))
     for number in range(batches):
         for _ in range(random.choice([1, 1, 1, 2, 7, 700])):
             partition.append(
@@ -111,7 +111,7 @@ def check_the_chain(fs: FaultyFileSystem, end: int, sparse: bool) -> None:
 def test_the_new_file_is_synced_before_it_is_renamed_and_in_pieces() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions())
+    partition = store.partition("q", Settings())
     for _ in range(12):
         partition.append("q", b"", Random(1).randbytes(1 << 20), NOW)
         commit(store)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from radiator import limits
+from radiator.config import Settings
 from radiator.storage import index, layout, reader
 from radiator.storage.format import DamagedBatch, decode_header, encode_batch
 from radiator.storage.index import IndexEntry
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Partition
 from radiator.storage.reader import Damage
 from radiator.storage.reads import Hint
@@ -44,7 +44,7 @@ def cold(count: int = COUNT, destinations: int = 1, per_batch: int = 1, body: by
     """A store just opened, with several sealed segments: nothing in memory."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    options = PartitionOptions(segment_bytes=8_000 + 60 * len(body))
+    options = Settings(segment_bytes=8_000 + 60 * len(body))
     partition = store.partition("q", options)
     for number in range(count):
         put(partition, b"%d" % number + body, at=NOW + number, destination=f"/t/{number % destinations}")
@@ -70,7 +70,7 @@ def reopened(fs: FaultyFileSystem, store: Store) -> Partition:
     store.close()
     store, notes = opened(fs)
     assert not notes
-    return store.partition("q", PartitionOptions(segment_bytes=8_000))
+    return store.partition("q", Settings(segment_bytes=8_000))
 
 
 KEEPS = [everything, even, late]
@@ -247,7 +247,7 @@ def test_a_header_that_lies_about_its_offset_hides_no_batch_behind_it() -> None:
     del fs.nodes[layout.index_path(DIRECTORY, 0)]
     store.close()
     store, _ = opened(fs)
-    found = read_all(store.partition("q", PartitionOptions()), 25)
+    found = read_all(store.partition("q", Settings()), 25)
     assert set(found) == set(range(25, 60))
 
 
@@ -290,7 +290,7 @@ def test_time_does_not_fall_over_a_restart_behind_an_index_that_is_older_than_it
     fs.nodes[layout.segment_path(DIRECTORY, last)].cache.clear()
     swap(fs, DIRECTORY, partition.segments[-2].base_offset, everything, per_batch=200)
     store, _ = opened(fs)
-    partition = store.partition("q", PartitionOptions())
+    partition = store.partition("q", Settings())
     assert partition.last_receive_ns == NOW + last - 1
 
 
@@ -303,7 +303,7 @@ def test_a_rewritten_segment_that_has_become_the_last_one_is_gone_on_with() -> N
     for path in (layout.segment_path(DIRECTORY, last), layout.index_path(DIRECTORY, last), layout.head_path(DIRECTORY)):
         fs.nodes.pop(path, None)
     store, notes = opened(fs)
-    partition = store.partition("q", PartitionOptions())
+    partition = store.partition("q", Settings())
     assert partition.high_watermark == last and not notes and partition.segments[-1].sparse
     put(partition, b"more")
     commit(store)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from radiator import limits
+from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
-from radiator.storage.options import PartitionOptions
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import NEVER, NOW, commit, opened, put, read_all
@@ -43,7 +43,7 @@ def large(root: str, segments: int, size_bytes: int) -> str:
     the partition's directory."""
     store = Store(root, FileSystem())
     store.open(both(NOW))
-    partition = store.partition("q", PartitionOptions(sync=NEVER.sync, segment_bytes=limits.SEGMENT_BYTES_MAX))
+    partition = store.partition("q", Settings(sync=NEVER.sync, segment_bytes=limits.SEGMENT_BYTES_MAX))
     for _ in range(segments):
         put(partition, b"x" * 100)
         commit(store)

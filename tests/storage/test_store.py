@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.format import UnknownVersion
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from tests.clocks import both, deadline
 from tests.formats.newer import flagged, newer
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
@@ -41,20 +41,20 @@ def test_only_dirty_partitions_are_visited() -> None:
 def test_what_is_there_is_found_again_and_takes_its_rules_options() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    put(store.partition("/topic/ä", PartitionOptions(segment_bytes=100_000)), b"body")
+    put(store.partition("/topic/ä", Settings(segment_bytes=100_000)), b"body")
     commit(store)
     fs.kill()
     store, notes = opened(fs)
     assert not notes and list(store.partitions) == ["/topic/ä"]
-    options = PartitionOptions(sync=SyncPolicy(None), segment_bytes=70_000)
+    options = Settings(sync=SyncPolicy(None), segment_bytes=70_000)
     partition = store.partition("/topic/ä", options)
-    assert partition.options is options and partition.high_watermark == 1
+    assert partition.settings is options and partition.high_watermark == 1
 
 
 def test_close_writes_what_is_open() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    put(store.partition("q", PartitionOptions(sync=SyncPolicy(None))), b"body")
+    put(store.partition("q", Settings(sync=SyncPolicy(None))), b"body")
     store.close()
     assert not fs.descriptors and not fs.locked
     store, notes = opened(fs)
@@ -110,7 +110,7 @@ def test_the_next_deadline_is_the_earliest() -> None:
     store, _ = opened(FaultyFileSystem())
     assert deadline(store, NOW) is None
     for name, interval in (("a", 500), ("b", 300), ("c", 400)):
-        put(store.partition(name, PartitionOptions(sync=SyncPolicy(interval))), b"")
+        put(store.partition(name, Settings(sync=SyncPolicy(interval))), b"")
     commit(store)
     assert deadline(store, NOW) == NOW + 300
     store.tick(both(NOW + 399))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from radiator.config import Settings
 from radiator.storage import sweep
-from radiator.storage.options import PartitionOptions
 from radiator.storage.partition import Agenda
 from radiator.storage.sweep import EVERY_NS, OTHERS_MAX, TICK_PARTITIONS_MAX, Sweep
 from tests.clocks import both
@@ -59,7 +59,7 @@ def test_who_is_gone_is_not_looked_at() -> None:
 def test_a_store_looks_at_few_of_many_partitions(monkeypatch: Any) -> None:
     monkeypatch.setattr(sweep, "OTHERS_MAX", 2)
     store, _ = opened(FaultyFileSystem())
-    options = PartitionOptions(segment_bytes=1_000, reclaim_acked=True)
+    options = Settings(segment_bytes=1_000, reclaim_acked=True)
     for number in range(20):
         for _ in range(2):
             put(store.partition(f"p{number}", options), b"x" * 600)

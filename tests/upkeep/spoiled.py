@@ -7,9 +7,9 @@ from pathlib import Path
 from struct import pack_into
 from zlib import crc32
 
+from radiator.config import Settings
 from radiator.storage import format as codec
 from radiator.storage import layout
-from radiator.storage.options import PartitionOptions
 from radiator.storage.salt import of_partition
 from radiator.upkeep.findings import Finding
 from radiator.upkeep.fsck import Fsck
@@ -27,7 +27,7 @@ class Made:
     def __init__(self, root: Path) -> None:
         self.root = str(root / "data")
         store, _ = opened(root=self.root)
-        partition = store.partition(QUEUE, PartitionOptions(segment_bytes=100_000))
+        partition = store.partition(QUEUE, Settings(segment_bytes=100_000))
         shared = store.partition("shared", ALWAYS)
         self.counts = []
         for number in range(60):

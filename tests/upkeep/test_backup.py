@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from radiator import limits
+from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, layout
 from radiator.storage.files import FileSystem
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.reader import batches, list_cursors, list_partitions
 from radiator.upkeep import manifest as manifests
 from radiator.upkeep.backup import BackupMade, back_up
@@ -22,7 +22,7 @@ from radiator.upkeep.restore import restore, verify
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 
-SMALL = PartitionOptions(segment_bytes=4096)
+SMALL = Settings(segment_bytes=4096)
 
 
 def made(fs: Any, root: str, target: str, **more: Any) -> BackupMade:
@@ -123,7 +123,7 @@ def test_a_cursor_ahead_of_what_is_synced_does_not_run_ahead_of_the_copy(
         monkeypatch.setattr(limits, "JOURNAL_PASSED_BYTES_MIN", 1)
     root = str(tmp_path / "data")
     store, _ = opened(root=root)
-    log = store.partition("/queue/a", PartitionOptions(sync=SyncPolicy(60_000_000_000)))
+    log = store.partition("/queue/a", Settings(sync=SyncPolicy(60_000_000_000)))
     cursor = store.cursors.open("c", "/queue/a", 0)
     put(log, b"one", b"two")
     commit(store)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from radiator import limits
+from radiator.config import Settings, SyncPolicy
 from radiator.storage import layout
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
 from radiator.upkeep import cut
@@ -82,7 +82,7 @@ def test_a_part_that_could_not_be_written_is_in_it_whatever_checkpoints_have_rel
 def test_messages_that_wait_for_the_sync_of_an_interval_are_in_it() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    log = store.partition("p", PartitionOptions(sync=SyncPolicy(60_000_000_000)))
+    log = store.partition("p", Settings(sync=SyncPolicy(60_000_000_000)))
     put(log, b"one")
     commit(store)
     copy = restored(fs)
@@ -268,7 +268,7 @@ def test_what_has_passed_the_journal_by_is_in_it_if_something_behind_it_is(
     monkeypatch.setattr(limits, "JOURNAL_PASSED_BYTES_MIN", 1_000)
     fs = FaultyFileSystem()
     store, _ = opened(fs)
-    logs = [store.partition(name, PartitionOptions(segment_bytes=segment_bytes, sync=sync)) for name in "ab"]
+    logs = [store.partition(name, Settings(segment_bytes=segment_bytes, sync=sync)) for name in "ab"]
     wanted = [b"small"] * before + [b"large" * 1_000, b"large" * 1_001, b"part"]
     for body in wanted[:-1]:
         put(logs[0], body)

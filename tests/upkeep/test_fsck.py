@@ -13,10 +13,10 @@ from zlib import crc32
 import pytest
 
 from radiator import limits
+from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import cursor_snapshot, index, layout
 from radiator.storage import format as codec
-from radiator.storage.options import PartitionOptions, SyncPolicy
 from radiator.upkeep.findings import Finding
 from radiator.upkeep.fsck import Fsck, NoSuchStore
 from radiator.upkeep.repair import Repair
@@ -45,7 +45,7 @@ def test_every_shape_of_store_is_healthy(tmp_path: Path, sync: SyncPolicy, size:
     for life in range(2):
         store, notes = opened(root=root)
         assert notes == []
-        partition = store.partition("a", PartitionOptions(sync=sync, segment_bytes=limits.SEGMENT_BYTES_MIN))
+        partition = store.partition("a", Settings(sync=sync, segment_bytes=limits.SEGMENT_BYTES_MIN))
         for number in range(30):
             for each in range(records):
                 event = NOW if each % 3 else None

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage.files import FileSystem
-from radiator.storage.options import PartitionOptions
 from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.purge import NoSuchDestination, Purged, purge
 from tests.clocks import both
@@ -18,7 +18,7 @@ from tests.storage.faults import FaultyFileSystem
 
 QUEUE, OTHER, TOPIC = "/queue/a", "/queue/b", "/topic/t"
 CURSOR = f"queue:{QUEUE}"
-SMALL = PartitionOptions(segment_bytes=300)
+SMALL = Settings(segment_bytes=300)
 
 
 def filled(root: str, fs: FileSystem | None = None) -> None:

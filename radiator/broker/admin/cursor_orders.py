@@ -185,7 +185,7 @@ def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: in
     handed = rewound.handed_out(old)
     old.close()
     feed.leave(queue)
-    new = QueueSource(queue, feed, cursor, registry.dirty_sources, old.terms)
+    new = QueueSource(queue, feed, cursor, registry.dirty_sources, old.policy)
     new.fed, new.former, new.first, new.lane = old.fed, old.former, old.first, old.lane
     rewound.remember(new, handed)
     broker.former.replaced(old, new)

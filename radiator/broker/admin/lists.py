@@ -147,7 +147,7 @@ def _destination(destination: Destination, now_ns: WallNs) -> dict[str, Any]:
     return {
         "name": destination.name,
         "kind": destination.policy.kind,
-        "store": destination.policy.rule.store,
+        "store": destination.policy.settings.store,
         "subscribers": destination.subscribers,
         **(_waiting(destination.queue, now_ns) if destination.queue is not None else {}),
         **({"fan_out": list(destination.policy.fan_out)} if destination.policy.fan_out else {}),

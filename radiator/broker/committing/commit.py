@@ -84,7 +84,7 @@ def _check(broker: Broker, session: Session, transaction: Transaction, prepared:
     now, unread = broker.timing.now, set()
     for partition, messages in prepared.messages.items():
         plan = messages.plan
-        if broker.files_refused is not None and messages.run and plan.destination.policy.rule.store == "file":
+        if broker.files_refused is not None and messages.run and plan.destination.policy.settings.store == "file":
             raise broker.files_refused
         try:
             partition.check()
@@ -117,7 +117,7 @@ def _check_limits(session: Session, prepared: Prepared, now_ns: MonoNs) -> None:
         if destination.queue is not None:
             overflow.require_room(destination.queue, count, size)
         policy = destination.policy
-        if policy.rule.rate_messages is not None and not destination.name.startswith(TEMPORARY):
+        if policy.settings.rate_messages is not None and not destination.name.startswith(TEMPORARY):
             _, before = rated.get(policy.rule_index, (policy, 0))
             rated[policy.rule_index] = (policy, before + count)
     if rated:
@@ -156,7 +156,7 @@ def _happen(
         waited += broker.cursor_waiters(prepared.acked_late) + broker.dead_letters.waited()
         session.receipts.after(frame.receipt, waited)
     for queue, messages_there in prepared.dropping.items():
-        if queue.terms.on_full == "drop_oldest":
+        if queue.settings.on_full == "drop_oldest":
             broker.background.add(_trimmed(broker, queue, messages_there[-1][0]))
     broker.background.add(_finished(broker, transaction, refused, given_back))
 
@@ -177,7 +177,7 @@ def _leave_out(broker: Broker, prepared: Prepared) -> None:
     """The messages for which a queue that drops the newest has no room are none of the transaction's any more."""
     left_out: dict[Messages, set[int]] = {}
     for queue, messages_there in prepared.dropping.items():
-        if queue.terms.on_full != "drop_newest":
+        if queue.settings.on_full != "drop_newest":
             continue
         most, most_bytes = overflow.room(queue)
         kept = 0

@@ -196,7 +196,7 @@ class Prepared:
         if plan.rated or plan.counted is not None:
             count, size = self.sent.get(plan.destination, (0, 0))
             self.sent[plan.destination] = (count + 1, size + len(frame.body))
-        if plan.counted is not None and plan.counted.terms.on_full in overflow.DROPS:
+        if plan.counted is not None and plan.counted.settings.on_full in overflow.DROPS:
             self.dropping.setdefault(plan.counted, []).append((partition, len(messages.run) - 1))
 
     def _is_repeat(self, partition: Partition, messages: Messages, identity: bytes) -> bool:

@@ -33,7 +33,6 @@ from radiator.routing.feeding import Feeding, entries_of
 from radiator.storage import last_rules
 from radiator.storage.cursor import Cursor
 from radiator.storage.memory import MemoryPartition
-from radiator.storage.options import SyncPolicy
 
 if TYPE_CHECKING:
     from radiator.broker.destinations.opening import Opening
@@ -131,7 +130,7 @@ class Beginnings:
         floor, above = settled_in_all(places, partition.high_watermark)
         if isinstance(partition, MemoryPartition):
             return Cursor(floor)
-        cursor, _ = opening.open(*key, floor, SyncPolicy(policy.rule.fsync_interval_ns))
+        cursor, _ = opening.open(*key, floor, policy.settings.sync)
         for start, stop in above:
             cursor.ack_range(start, stop)
         for place in places:

@@ -60,7 +60,7 @@ class Destination:
     @property
     def limited(self) -> bool:
         """True if its rule says how much may wait in it."""
-        return self.policy.rule.max_messages is not None or self.policy.rule.max_bytes is not None
+        return self.policy.settings.max_messages is not None or self.policy.settings.max_bytes is not None
 
     @property
     def is_parent(self) -> bool:

@@ -23,7 +23,6 @@ from radiator import limits
 from radiator.broker.destinations import lanes
 from radiator.broker.named import cursor_names
 from radiator.broker.queues.source import QueueSource
-from radiator.storage.store import SyncPolicy
 
 if TYPE_CHECKING:
     from radiator.broker.broker import Broker
@@ -66,7 +65,7 @@ class Left:
 
     def concerns(self, name: str, policy: Policy, partition: Any) -> bool:
         """See above."""
-        large = partition.size_bytes >= min(limits.RECLAIM_ROLL_BYTES, policy.rule.segment_bytes)
+        large = partition.size_bytes >= min(limits.RECLAIM_ROLL_BYTES, policy.settings.segment_bytes)
         wanted = self._there if large or len(partition.segments) > 1 else self._unsettled
         queues = (name, *policy.fan_out) if policy.kind == "queue" else policy.fan_out
         if any((cursor_names.of_queue(each), partition.name) in wanted for each in queues):
@@ -137,9 +136,7 @@ class FormerLogs:
             return
         policy = destination.policy
         feed = registry.former_feed(partition, policy)
-        registry.cursors.open(
-            key, partition.name, cursor.floor, SyncPolicy(policy.rule.fsync_interval_ns)
-        )  # that is there
+        registry.cursors.open(key, partition.name, cursor.floor, policy.settings.sync)  # that is there
         source = QueueSource(queue, feed, cursor, registry.dirty_sources)
         source.former = source.first = True
         source.lane = lanes.lane_of(partition.name)

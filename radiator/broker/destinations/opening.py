@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from types import TracebackType
 
+from radiator.config import SyncPolicy
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorStore
-from radiator.storage.store import SyncPolicy
 
 
 class Opening:

@@ -22,11 +22,11 @@ from radiator.broker.destinations.opening import Opening
 from radiator.broker.due.timing import Timing
 from radiator.broker.named import cursor_names
 from radiator.broker.queues import idling
+from radiator.broker.queues.policy import QueuePolicy
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.source import QueueSource
-from radiator.broker.queues.terms import Terms
 from radiator.broker.wire import Whole
-from radiator.config import Rule
+from radiator.config.settings import OF_LOG, log_values
 from radiator.errors import ProtocolError
 from radiator.routing.index import NameIndex
 from radiator.routing.policy import Policy
@@ -34,7 +34,7 @@ from radiator.routing.rules import TEMPORARY, Rules
 from radiator.storage.cursor import Cursor
 from radiator.storage.layout import encode_name
 from radiator.storage.memory import MemoryPartition
-from radiator.storage.store import PartitionOptions, Store, SyncPolicy
+from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.broker")
 
@@ -68,7 +68,6 @@ class Registry:
         self._on_lane = on_lane
         self._timing = timing
         self._feeds: dict[str, Feed] = {}
-        self._options_of: dict[int, PartitionOptions] = {}  # by the id of a rule; rules live as long as this does
 
     def revive(self) -> None:
         """The destinations that the log knows. Where its list may not be whole, a queue is also known by its cursor."""
@@ -107,7 +106,7 @@ class Registry:
     def create(self, name: str) -> Destination:
         """A destination that does not exist yet. Raises ProtocolError if its rule forbids it or it cannot be stored."""
         policy = self.rules.policy_for(name)
-        if not policy.rule.create:
+        if not policy.settings.create:
             raise ProtocolError(
                 "not-found",
                 f"destination {name[:200]!r} does not exist, and may not be created",
@@ -186,7 +185,7 @@ class Registry:
         children = fan_out.children_of(self, name, policy) if policy.fan_out else []
         destination = Destination(name, policy, feeds, self._open_lane)
         if policy.kind == "queue" and not policy.fan_out:
-            destination.queue = Queue(name, Names(name), self._on_lost, self._timing, Terms.of(policy))
+            destination.queue = Queue(name, Names(name), self._on_lost, self._timing, QueuePolicy.of(policy))
         with Opening(self.cursors) as opening:
             cursors = [self._cursor(opening, destination, feed) for feed in feeds]
             fed = fan_out.cursors_of(self, opening, destination, children)
@@ -231,58 +230,31 @@ class Registry:
         it is kept as that rule says."""
         feed = self._feeds.get(partition.name)
         if feed is None:
-            partition.set_options(replace(self._options(policy.rule), store="file"))
+            partition.configure(replace(policy.settings, store="file"))
             feed = self._feeds[partition.name] = Feed(partition, self._start_read, self._whole)
         return feed
 
     def _feed(self, partition_name: str, policy: Policy) -> Feed:
-        options = self._options(policy.rule)
+        settings = policy.settings
         feed = self._feeds.get(partition_name)
         if feed is None:
-            partition = self._store.partition(partition_name, options)
+            partition = self._store.partition(partition_name, settings)
             feed = self._feeds[partition_name] = Feed(partition, self._start_read, self._whole)
         elif feed.destinations == feed.former and not isinstance(feed.partition, MemoryPartition):  # it was given up
-            feed.partition.set_options(options)
+            feed.partition.configure(settings)
             feed.release_settled()
-        elif feed.partition.options != options:
+        elif feed.partition.settings is not settings and log_values(feed.partition.settings) != log_values(settings):
+            *keys, last = dict.fromkeys(key.section for key in OF_LOG)
             raise ProtocolError(
                 "bad-destination",
                 f"partition {partition_name[:200]!r} is kept in another way already",
                 f"The rule on line {policy.rule.line} of the configuration and that of another destination store into "
-                "it, with different values of store, fsync, segment, retention, dedup, compress, merge_commits or "
-                "compact_by: make them agree, or name another.",
+                f"it, with different values of {', '.join(keys)} or {last}: make them agree, or name another.",
             )
         return feed
-
-    def _options(self, rule: Rule) -> PartitionOptions:
-        """How the partitions of a rule are kept: one object for all of them."""
-        options = self._options_of.get(id(rule))
-        if options is None:
-            options = self._options_of[id(rule)] = _options_of(rule)
-        return options
 
     def _cursor(self, opening: Opening, destination: Destination, feed: Feed) -> Cursor | None:
         """None: it is no queue, or one whose messages only others hand out."""
         if destination.queue is None:
             return None
         return self.beginnings.open(opening, destination.name, destination.policy, feed.partition)
-
-
-def _options_of(rule: Rule) -> PartitionOptions:
-    return PartitionOptions(
-        store=rule.store,
-        sync=SyncPolicy(rule.fsync_interval_ns),
-        segment_bytes=rule.segment_bytes,
-        roll_at_seconds=rule.roll_at_seconds,
-        retention_age_ns=rule.retention_age_ns,
-        retention_bytes=rule.retention_bytes,
-        retention_count=rule.retention_count,
-        dedup_window_ns=rule.dedup_window_ns,
-        dedup_count=rule.dedup_count,
-        reclaim_acked=rule.reclaim_acked,
-        retention_force=rule.retention_force,
-        wait_for_archive=rule.wait_for_archive,
-        compress=rule.compress,
-        merge_commits=rule.merge_commits,
-        compact_by=rule.compact_by,
-    )

@@ -201,6 +201,6 @@ class Ahead:
         for index in range(batch.index_at(start), len(batch)):
             if batch.offsets[index] >= source.left_to:
                 break
-            verdict = judge(batch, index, source.terms.ttl_ns, self._timing)
+            verdict = judge(batch, index, source.settings.message_ttl_ns, self._timing)
             if verdict not in (NOW, EXPIRED):
                 self._note(self._left, [batch.offsets[index]], [verdict])

@@ -75,7 +75,7 @@ class Expiry:
 
     def stored(self, batch: RecordBatch) -> None:
         """One more batch is in the log."""
-        ttl_ns = self._source.terms.ttl_ns
+        ttl_ns = self._source.settings.message_ttl_ns
         if ttl_ns is None and not marks(batch) & EXPIRES:
             return
         first_ns = first_expiry(batch, ttl_ns)
@@ -99,11 +99,11 @@ class Expiry:
         source, now_ns = self._source, now.wall
         if self._revived:
             self._revived = False
-            spread_ns = SPREAD_UNSURE_NS if source.terms.ttl_ns is None else SPREAD_NS
+            spread_ns = SPREAD_UNSURE_NS if source.settings.message_ttl_ns is None else SPREAD_NS
             seed = f"{source.queue.name} {source.feed.partition.name}".encode()
             self._timing.after(crc32(seed) * spread_ns // (1 << 32), self)
             return
-        if source.terms.keeps_expired and self._timing.returns.dead_letters.crowded:
+        if source.policy.buries_expired and self._timing.returns.dead_letters.crowded:
             self._timing.after(CROWDED_NS, self)
             return
         heads, self._heads = self._heads, {}
@@ -125,7 +125,7 @@ class Expiry:
 
     def skipped(self, batch: RecordBatch, index: int) -> None:
         """This record was skipped."""
-        ttl_ns = self._source.terms.ttl_ns
+        ttl_ns = self._source.settings.message_ttl_ns
         if ttl_ns is not None or marks(batch) & EXPIRES:
             end_ns = expiry(batch, index, ttl_ns)
             if end_ns < self._skipped_ns:
@@ -162,7 +162,7 @@ class Expiry:
                     break
                 continue
             self._position = first + 1
-            end_ns = expiry(batch, batch.index_at(first), source.terms.ttl_ns)
+            end_ns = expiry(batch, batch.index_at(first), source.settings.message_ttl_ns)
             if end_ns > now_ns:
                 self._lowest_ns = min(self._lowest_ns, end_ns)
             elif source.queue.claim.takes(source.feed.partition.name, batch, batch.index_at(first)):
@@ -198,7 +198,7 @@ class Expiry:
                 continue
             index = batch.index_at(offset)
             ours = source.queue.claim.takes(source.feed.partition.name, batch, index)
-            end_ns = expiry(batch, index, source.terms.ttl_ns)
+            end_ns = expiry(batch, index, source.settings.message_ttl_ns)
             if ours and end_ns > now_ns:
                 return self._looking_again(offset, end_ns, now_ns)
             heappop(source.returned)
@@ -229,7 +229,9 @@ class Expiry:
             if index > start:
                 source.move(batch, start, index)
             if index < stop:
-                return self._looking_again(batch.offsets[index], expiry(batch, index, source.terms.ttl_ns), now_ns)
+                return self._looking_again(
+                    batch.offsets[index], expiry(batch, index, source.settings.message_ttl_ns), now_ns
+                )
         return NEVER_NS
 
     def _looking_again(self, offset: int, end_ns: WallNs, now_ns: WallNs) -> int:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from radiator.broker.destinations.claim import Topics
 from radiator.broker.named.seeking import Make, Seeking
 from radiator.broker.queues import idling, rewound
+from radiator.broker.queues.policy import QueuePolicy, agreed
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.source import QueueSource
-from radiator.broker.queues.terms import Terms
 from radiator.broker.subscriptions import newest
 from radiator.broker.subscriptions.joined import JOINED_BYTES
 from radiator.broker.subscriptions.positions import NEXT, Position
@@ -28,7 +28,6 @@ from radiator.clock import WallNs
 from radiator.routing.rights import Permitted
 from radiator.storage.cursor import Cursor
 from radiator.storage.memory import MemoryPartition
-from radiator.storage.store import SyncPolicy
 
 if TYPE_CHECKING:
     from radiator.broker.budget import Budget, Steps
@@ -76,7 +75,7 @@ class Named:
         self.patterns = patterns
         self.made_ns = self.used_ns = now_ns
         self.claim = Topics(partial(means.matches, patterns))
-        self.queue = Queue(self.key, self.claim, means.on_lost, means.timing, Terms())
+        self.queue = Queue(self.key, self.claim, means.on_lost, means.timing, QueuePolicy())
         self.destinations: dict[Destination, None] = {}
         self.joined = means.joined.of_one(means.joined_each)
         self._sources: dict[Feed, QueueSource] = {}
@@ -223,16 +222,16 @@ class Named:
             for feed in destination.feeds:
                 source = self._source(feed)
                 if source is not None:
-                    source.agree(Terms.of_all([source.terms, self._terms(destination.policy)]))
+                    source.agree(agreed([source.policy, self._policy(destination.policy)]))
 
     def permit(self, patterns: PatternSet | Permitted) -> None:
         """What the one who uses it may read."""
         self.claim.permitted = patterns if isinstance(patterns, Permitted) else None
 
-    def _terms(self, policy: Policy) -> Terms:
-        # Whoever has a place of its own comes back for what it held; what a member of a group held is a queue's.
-        terms = Terms.of(policy)
-        return terms if self.asked.is_group else terms._replace(on_unacked="requeue")
+    def _policy(self, policy: Policy) -> QueuePolicy:
+        # A single subscriber comes back for what it held. What a member of a group held belongs to a queue.
+        found = QueuePolicy.of(policy)
+        return found if self.asked.is_group else found.requeuing()
 
     # --- its cursors ------------------------------------------------------------------------------------------------
 
@@ -259,14 +258,13 @@ class Named:
         if in_memory:
             cursor = Cursor(start)
         else:
-            sync = SyncPolicy(destination.policy.rule.fsync_interval_ns)
-            cursor = registry.cursors.open(self.key, partition.name, start, sync)
+            cursor = registry.cursors.open(self.key, partition.name, start, destination.policy.settings.sync)
             registry.cursors.hurry()
-        terms = self._terms(destination.policy)
-        if len(partition.destinations) > 1:  # none of them is to be judged by the terms of another
+        policy = self._policy(destination.policy)
+        if len(partition.destinations) > 1:  # no topic's messages may be judged by another's settings
             others = (registry.rules.policy_for(each) for each in partition.destinations if self.claim.wants(each))
-            terms = Terms.of_all([terms, *map(self._terms, others)])
-        source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, terms)
+            policy = agreed([policy, *map(self._policy, others)])
+        source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, policy)
         rewound.remember(source, self._handed.get(feed, {}))
         source.former, source.first = former, former and not self.asked.is_group
         self.queue.add(source)

@@ -432,8 +432,8 @@ class Names:
 
     def _expiry_ns(self, named: Named) -> int | None:
         """The longest that the rules of its topics say; None, which is never, counts as longer than all."""
-        said = [each.policy.rule.cursor_expiry_ns for each in named.destinations]
+        said = [each.policy.settings.cursor_expiry_ns for each in named.destinations]
         if not said:
-            return self._broker.config.defaults.cursor_expiry_ns
+            return self._broker.config.defaults.settings.cursor_expiry_ns
         known = [each for each in said if each is not None]
         return max(known) if len(known) == len(said) else None

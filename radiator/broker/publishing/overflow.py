@@ -41,7 +41,7 @@ def judge(queue: Queue, size_bytes: int) -> Verdict:
     require_room(queue, 1, size_bytes)
     if fits(queue, 1, size_bytes):
         return Verdict.STORE
-    return Verdict.DROP_NEWEST if queue.terms.on_full == "drop_newest" else Verdict.DROP_OLDEST
+    return Verdict.DROP_NEWEST if queue.settings.on_full == "drop_newest" else Verdict.DROP_OLDEST
 
 
 def require_room(queue: Queue, messages: int, size_bytes: int) -> None:
@@ -51,25 +51,25 @@ def require_room(queue: Queue, messages: int, size_bytes: int) -> None:
         ProtocolError: There is none (reject), or never can be (block).
         Wait: There is none yet (block).
     """
-    terms = queue.terms
-    if terms.on_full in DROPS:
+    settings = queue.settings
+    if settings.on_full in DROPS:
         return
     shortage = _shortage(queue, messages, size_bytes)
     if not shortage:
         return
-    if terms.on_full == "reject":
+    if settings.on_full == "reject":
         raise _full(queue, shortage)
-    if messages > (terms.max_messages or messages) or size_bytes > (terms.max_bytes or size_bytes):
+    if messages > (settings.max_messages or messages) or size_bytes > (settings.max_bytes or size_bytes):
         raise _full(queue, f"{messages} messages of {size_bytes} bytes at once can never fit. {shortage}")
     refusal = _full(queue, f"{shortage} It was so for as long as block_timeout says.")
-    raise Wait("blocked", partial(fits, queue, messages, size_bytes), refusal, terms.block_timeout_ns)
+    raise Wait("blocked", partial(fits, queue, messages, size_bytes), refusal, settings.block_timeout_ns)
 
 
 def room(queue: Queue) -> tuple[int, int]:
     """For how many more messages, and bytes of them, there is room."""
-    terms = queue.terms
-    most = sys.maxsize if terms.max_messages is None else terms.max_messages - queue.backlog
-    most_bytes = sys.maxsize if terms.max_bytes is None else terms.max_bytes - queue.backlog_bytes
+    settings = queue.settings
+    most = sys.maxsize if settings.max_messages is None else settings.max_messages - queue.backlog
+    most_bytes = sys.maxsize if settings.max_bytes is None else settings.max_bytes - queue.backlog_bytes
     return most, most_bytes
 
 
@@ -85,9 +85,9 @@ def make_room(queue: Queue, size_bytes: int) -> int:
 def bring(queue: Queue, size_bytes: int) -> int:
     """Room for a message that the broker moves there; whatever the rule says, the mover can wait. Returns how many were
     given up. Raises ProtocolError."""
-    dropped = make_room(queue, size_bytes) if queue.terms.on_full == "drop_oldest" else 0
+    dropped = make_room(queue, size_bytes) if queue.settings.on_full == "drop_oldest" else 0
     shortage = _shortage(queue, 1, size_bytes)
-    if shortage and queue.terms.on_full != "drop_oldest":
+    if shortage and queue.settings.on_full != "drop_oldest":
         raise _full(queue, shortage)
     return dropped
 
@@ -109,10 +109,10 @@ def trim_one(queue: Queue, newest_in: Partition | None = None) -> bool:
 def no_memory(policy: Policy, partition: Partition, error: StorageError, everywhere: bool) -> Wait | None:
     """A memory partition takes no more. If all of them together are full, whoever sends there waits; if only this one
     is, then only where the rule says so."""
-    if not everywhere and policy.rule.on_full != "block":
+    if not everywhere and policy.settings.on_full != "block":
         return None
     refusal = ProtocolError("full", "no memory is free to keep the message in", str(error))
-    return Wait("blocked", partial(_accepts, partition), refusal, policy.rule.block_timeout_ns)
+    return Wait("blocked", partial(_accepts, partition), refusal, policy.settings.block_timeout_ns)
 
 
 def _accepts(partition: Partition) -> bool:
@@ -125,8 +125,8 @@ def _accepts(partition: Partition) -> bool:
 
 def fits(queue: Queue, messages: int, size_bytes: int) -> bool:
     """Whether so much more breaks no limit: asked in every turn for everybody who waits, so without a word."""
-    terms = queue.terms
-    most, most_bytes = terms.max_messages, terms.max_bytes
+    settings = queue.settings
+    most, most_bytes = settings.max_messages, settings.max_bytes
     return (most is None or queue.backlog + messages <= most) and (
         most_bytes is None or queue.backlog_bytes + size_bytes <= most_bytes
     )
@@ -136,13 +136,13 @@ def _shortage(queue: Queue, messages: int, size_bytes: int) -> str:
     """Which limit so much more would break, in words; nothing if none."""
     if fits(queue, messages, size_bytes):
         return ""
-    terms = queue.terms
-    most = terms.max_messages
+    settings = queue.settings
+    most = settings.max_messages
     if most is not None and (held := queue.backlog) + messages > most:
-        return f"max_messages: {most} is set on line {terms.line} of the configuration; it holds {held}."
-    most = terms.max_bytes
+        return f"max_messages: {most} is set on line {queue.policy.line} of the configuration; it holds {held}."
+    most = settings.max_bytes
     if most is not None and (held := queue.backlog_bytes) + size_bytes > most:
-        return f"max_bytes: {most} is set on line {terms.line} of the configuration; it holds {held}."
+        return f"max_bytes: {most} is set on line {queue.policy.line} of the configuration; it holds {held}."
     return ""
 
 

@@ -85,7 +85,7 @@ class Plan:
         self.name = destination.name
         self.feed: Feed | None = destination.choose(headers)
         self.identity: bytes | None = None
-        if not HEADERS.isdisjoint(headers) and destination.policy.rule.dedup_window_ns is not None:
+        if not HEADERS.isdisjoint(headers) and destination.policy.settings.dedup_window_ns is not None:
             self.identity = idempotence.identity_of(self.name, headers)
             if self.identity is not None:
                 self.feed = self.feed or idempotence.feed_for(destination, headers)
@@ -95,10 +95,10 @@ class Plan:
         self.sync = headers.get("durability") == "fsync"
         self.mandatory = flag(headers, "mandatory") is True
         policy = destination.policy
-        limited = policy.rule.max_messages is not None or policy.rule.max_bytes is not None
+        limited = policy.settings.max_messages is not None or policy.settings.max_bytes is not None
         self.counted: Queue | None = destination.queue if limited else None
         self.due_ns = WallNs(0)  # not before this moment; 0: at once
-        self.rated = policy.rule.rate_messages is not None and not self.name.startswith(TEMPORARY)
+        self.rated = policy.settings.rate_messages is not None and not self.name.startswith(TEMPORARY)
         # Anything beyond "append, maybe receipt" takes the slow path.
         self.special = self.sync or self.mandatory or limited or self.rated
         self.plain = not self.special and self.identity is None  # ``send_plain``
@@ -124,7 +124,7 @@ def send(broker: Broker, session: Session, frame: Frame, now: Now) -> None:
         plan.rights = session.rights
     if plan.identity is not None and idempotence.is_repeat(broker, session, plan, frame, now.wall):
         return
-    if broker.files_refused is not None and plan.destination.policy.rule.store == "file":
+    if broker.files_refused is not None and plan.destination.policy.settings.store == "file":
         raise broker.files_refused
     if plan.special:
         try:
@@ -514,4 +514,4 @@ def goes_to_disk(frame: Frame) -> bool:
     if frame.head.command != "SEND":
         return frame.head.command == "COMMIT"
     plan = frame.head.memo
-    return plan is None or plan.destination.policy.rule.store == "file"
+    return plan is None or plan.destination.policy.settings.store == "file"

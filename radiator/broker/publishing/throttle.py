@@ -25,7 +25,7 @@ from radiator.timers import NEVER_NS, Timers
 if TYPE_CHECKING:
     from radiator.broker.session import Session
     from radiator.broker.stats import Stats
-    from radiator.config import Rule
+    from radiator.config import Settings
     from radiator.routing.policy import Policy
     from radiator.stomp.frames import Frame
 
@@ -136,8 +136,8 @@ def spend(session: Session, policies: dict[int, tuple[Policy, int]], now_ns: Mon
     where the rule says so."""
     buckets = []
     for index, (policy, messages) in policies.items():
-        rule = policy.rule
-        rate, burst = rule.rate_messages, burst_of(rule)
+        settings = policy.settings
+        rate, burst = settings.rate_messages, burst_of(settings)
         assert rate is not None
         bucket = session.buckets.get(index)
         if bucket is None:
@@ -148,10 +148,10 @@ def spend(session: Session, policies: dict[int, tuple[Policy, int]], now_ns: Mon
             refusal = ProtocolError(
                 "rate-limited",
                 f"too many messages to {policy.destination}",
-                f"rate_limit on line {rule.line} of the configuration lets one client send {rate:g} a second"
+                f"rate_limit on line {policy.rule.line} of the configuration lets one client send {rate:g} a second"
                 f", {burst} at once.",
             )
-            if rule.rate_action == "reject":
+            if settings.rate_action == "reject":
                 raise refusal
             wanted = max(needed, min(burst, rate * REST_NS / NS_PER_SECOND))
             at_ns = MonoNs(now_ns + int((wanted - bucket.tokens) / rate * NS_PER_SECOND) + 1)
@@ -161,9 +161,9 @@ def spend(session: Session, policies: dict[int, tuple[Policy, int]], now_ns: Mon
         bucket.tokens -= messages
 
 
-def burst_of(rule: Rule) -> int:
-    """How many may come at once: what the rule says, or what comes in a second."""
-    if rule.rate_burst is not None:
-        return rule.rate_burst
-    assert rule.rate_messages is not None
-    return max(1, int(rule.rate_messages))
+def burst_of(settings: Settings) -> int:
+    """Return how many messages may come at once: ``rate_limit.burst``, or those of a second."""
+    if settings.rate_burst is not None:
+        return settings.rate_burst
+    assert settings.rate_messages is not None
+    return max(1, int(settings.rate_messages))

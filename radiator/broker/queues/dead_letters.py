@@ -55,8 +55,8 @@ _received = header_value(RECEIVED)
 
 
 class Letter(NamedTuple):
-    """One message on its way ``to`` another destination, which its terms named when it left. ``deliveries``: how often
-    somebody has had it."""
+    """One message on its way ``to`` another destination, its queue's ``dead_letter`` when it left. ``deliveries``: how
+    often somebody has had it."""
 
     source: QueueSource
     offset: int
@@ -209,7 +209,7 @@ class DeadLetters:
     def _append(self, letter: Letter, batch: RecordBatch, index: int, hops: int) -> None:
         broker, source = self._broker, letter.source
         destination = broker.births.receiver(letter.to)
-        if broker.files_refused is not None and destination.policy.rule.store == "file":
+        if broker.files_refused is not None and destination.policy.settings.store == "file":
             raise broker.files_refused
         origin, subscription = source.queue.name, None
         owner = broker.destinations.get(origin)

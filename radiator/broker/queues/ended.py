@@ -37,7 +37,7 @@ def note(source: QueueSource, offset: int, reason: str, deliveries: int) -> bool
 def spare(source: QueueSource, offsets: list[int]) -> None:
     """These were handed out and never written, which ends nothing; a start would end those that have been delivered as
     often as their rule allows."""
-    most = source.terms.max_deliveries
+    most = source.settings.redeliver_max
     if most is None:
         return
     for offset in offsets:
@@ -56,7 +56,7 @@ def reach(cursor: Cursor) -> int:
 def resume(source: QueueSource) -> None:
     """After a start: those that came to their end before it are not given out; and a broker or a consumer that dies of
     a message gets it as often as the rule says, and no more."""
-    counts, most = source.cursor.counts, source.terms.max_deliveries
+    counts, most = source.cursor.counts, source.settings.redeliver_max
     for reason, bits in NOTES.items():
         _end(source, [each for each in source.returned if counts.get(each, 0) // NOTED == bits // NOTED], reason)
     if most is not None:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from radiator.broker.destinations.claim import Claim
     from radiator.broker.due.timing import Timing
+    from radiator.broker.queues.policy import QueuePolicy
     from radiator.broker.queues.selection import Selection
-    from radiator.broker.queues.terms import Terms
     from radiator.broker.session import Session
     from radiator.broker.subscriptions.subscription import Subscription
     from radiator.storage.batch import RecordBatch
@@ -57,24 +57,25 @@ class Queue:
         "name",
         "note",
         "ordered",
+        "policy",
         "selection",
         "selectors",
         "owners",
         "rota",
+        "settings",
         "shares",
         "sources",
-        "terms",
         "timing",
         "told",
     )
 
     def __init__(
-        self, name: str, claim: Claim, on_lost: Callable[[str, int], None], timing: Timing, terms: Terms
+        self, name: str, claim: Claim, on_lost: Callable[[str, int], None], timing: Timing, policy: QueuePolicy
     ) -> None:
         self.name = name
         self.claim = claim
         self.timing = timing
-        self.terms = terms
+        self.policy, self.settings = policy, policy.settings
         self.sources: list[QueueSource] = []
         self.rota = Rota()  # those of them that have something
         self.consumers: OrderedDict[Subscription, None] = OrderedDict()  # the one that was served longest ago first

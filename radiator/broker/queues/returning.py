@@ -68,7 +68,7 @@ class Returns:
         """The consumer that held these is gone; a broker that stops takes nobody's work for failed."""
         if source.closed:
             return
-        what = source.terms.on_unacked
+        what = source.settings.on_unacked
         if what == "requeue" or self._broker.stopping:
             self.back(source, offsets)
             return
@@ -82,7 +82,7 @@ class Returns:
     def due(self, source: QueueSource, offsets: list[int]) -> None:
         """These take their places again."""
         source.give_back(offsets)
-        if source.queue.terms.on_full == "drop_oldest":
+        if source.queue.settings.on_full == "drop_oldest":
             self._broker.stats.dropped_oldest += overflow.trim(source.queue)
         self._broker.ready.queue(source.queue)
 
@@ -128,7 +128,7 @@ class Returns:
     def expired(self, source: QueueSource, offset: int, deliveries: int) -> None:
         """Its time is over."""
         self._broker.stats.expired += 1
-        to = source.terms.dead_letter if source.terms.keeps_expired else None
+        to = source.policy.dead_letter if source.policy.buries_expired else None
         if to is not None:
             self.dead_letters.bury([Letter(source, offset, ended.EXPIRED, deliveries, to)])
         else:
@@ -140,7 +140,7 @@ class Returns:
 
     def _may_go_on(self, source: QueueSource, offsets: list[int]) -> list[int]:
         """Those of these that may be delivered once more."""
-        most = source.terms.max_deliveries
+        most = source.settings.redeliver_max
         if most is None:
             return offsets
         spent = [offset for offset in offsets if source.deliveries(offset) >= most and offset >= source.forced_to]
@@ -151,10 +151,9 @@ class Returns:
         return [offset for offset in offsets if offset in left]
 
     def _later(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
-        terms = source.terms
         at_once = []
         for offset in offsets:
-            pause_ns = terms.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
+            pause_ns = source.policy.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
             if pause_ns <= 0 or offset < source.forced_to:
                 at_once.append(offset)
             elif source.deferred.refuses:
@@ -166,7 +165,7 @@ class Returns:
 
     def ended(self, source: QueueSource, offsets: list[int], reason: str) -> None:
         """These are delivered no more."""
-        to = source.terms.dead_letter
+        to = source.policy.dead_letter
         if to is not None:
             self.dead_letters.bury([Letter(source, each, reason, source.deliveries(each), to) for each in offsets])
             return

@@ -28,8 +28,8 @@ from radiator.clock import WallNs
 if TYPE_CHECKING:
     from radiator.broker.destinations.feed import Feed
     from radiator.broker.due.ahead import Ahead
+    from radiator.broker.queues.policy import QueuePolicy
     from radiator.broker.queues.queue import Queue
-    from radiator.broker.queues.terms import Terms
     from radiator.storage.batch import RecordBatch
 
 
@@ -61,22 +61,24 @@ class QueueSource:
         "mine_at",
         "next_offset",
         "owed",
+        "policy",
         "queue",
         "returned",
         "rewound",
+        "settings",
         "settled",
         "skipped",
         "stuck",
-        "terms",
         "timeouts",
         "waiting",
     )
 
     def __init__(
-        self, queue: Queue, feed: Feed, cursor: Any, dirty: dict[QueueSource, None], terms: Terms | None = None
+        self, queue: Queue, feed: Feed, cursor: Any, dirty: dict[QueueSource, None], policy: QueuePolicy | None = None
     ) -> None:
         self.queue = queue
-        self.terms = queue.terms if terms is None else terms  # of the messages here: those of a name's topics differ
+        self.policy = queue.policy if policy is None else policy  # the topics of a durable subscription differ
+        self.settings = self.policy.settings
         self.closed = False
         self.feed = feed
         self.cursor = cursor
@@ -121,17 +123,17 @@ class QueueSource:
             for counted in cursor.counts:
                 skipped.remove(counted, counted + 1)
             self.unskip()
-        self.timeouts = timeouts_of(self, self.terms.ack_timeout_ns)
+        self.timeouts = timeouts_of(self, self.settings.ack_timeout_ns)
         self.expiry = Expiry(self, queue.timing)
         if self.returned or self.skipped is not None or self.next_offset < end:
             self.expiry.revive()
         if self.returned:
             ended.resume(self)
 
-    def agree(self, terms: Terms) -> None:
-        """Other terms hold from now on, for what is with consumers too."""
-        self.terms = terms
-        self.timeouts = timeouts_of(self, terms.ack_timeout_ns, self.timeouts)
+    def agree(self, policy: QueuePolicy) -> None:
+        """Apply another policy from now on, also to messages in flight."""
+        self.policy, self.settings = policy, policy.settings
+        self.timeouts = timeouts_of(self, policy.settings.ack_timeout_ns, self.timeouts)
 
     @property
     def backlog(self) -> int:
@@ -304,14 +306,14 @@ class QueueSource:
 
     def timed(self, batch: RecordBatch, index: int) -> bool:
         """True if time has a say in whether the records from ``index`` on may be delivered."""
-        ttl_ns = self.terms.ttl_ns
+        ttl_ns = self.settings.message_ttl_ns
         return marks(batch) != 0 or (
             ttl_ns is not None and batch.receive_ns[index] + ttl_ns <= self.queue.timing.now.wall
         )
 
     def may_go(self, batch: RecordBatch, index: int) -> bool:
         """Whether this record may be delivered now. If not, it is settled, as its time is over, or deferred."""
-        verdict = judge(batch, index, self.terms.ttl_ns, self.queue.timing)
+        verdict = judge(batch, index, self.settings.message_ttl_ns, self.queue.timing)
         if verdict != NOW:
             self._put_off(batch.offsets[index], verdict, self.deliveries(batch.offsets[index]))
         return verdict == NOW
@@ -362,9 +364,9 @@ class QueueSource:
             elif rewound and offsets[index] in rewound:
                 self.cursor.set_count(offsets[index], rewound.pop(offsets[index]))
                 heappush(self.returned, offsets[index])
-            elif not timed or (verdict := judge(batch, index, self.terms.ttl_ns, timing)) == NOW:
+            elif not timed or (verdict := judge(batch, index, self.settings.message_ttl_ns, timing)) == NOW:
                 break
-            elif self.deferred.full if verdict != EXPIRED else timing.full and self.terms.keeps_expired:
+            elif self.deferred.full if verdict != EXPIRED else timing.full and self.policy.buries_expired:
                 self.stuck = True
                 timing.stuck(self)
                 break

@@ -41,12 +41,12 @@ def without_limit(destinations: list[Destination], asked: Asked | None, ack: str
     """The window of who asks for 0. Raises ProtocolError (bad-header)."""
     for each in destinations if ack != AUTO else ():
         shared = asked.is_group if asked is not None else each.queue is not None
-        if shared and each.policy.rule.prefetch is not None and not each.name.startswith(TEMPORARY):
+        if shared and each.policy.settings.prefetch is not None and not each.name.startswith(TEMPORARY):
             raise ProtocolError(
                 "bad-header",
                 f"header prefetch-count: 0, which means no limit, is not allowed for {each.name[:200]!r}",
-                f"Expected prefetch: none in its rule in the YAML file, where prefetch is {each.policy.rule.prefetch}; "
-                f"or a number here, from 1 to limits.in_flight, which is {most}.",
+                f"Expected prefetch: none in its rule in the YAML file, where prefetch is "
+                f"{each.policy.settings.prefetch}; or a number here, from 1 to limits.in_flight, which is {most}.",
             )
     return most
 
@@ -60,6 +60,6 @@ def window_of(
         return prefetch or most
     window = prefetch
     if window is None and ack != AUTO:
-        shared = [each.policy.rule.prefetch for each in destinations if asked is not None or each.queue is not None]
+        shared = [each.policy.settings.prefetch for each in destinations if asked is not None or each.queue is not None]
         window = max((most if each is None else each for each in shared), default=1)
     return None if window == 1 else window  # not wider than the default: it shares the client's window of one

@@ -11,11 +11,11 @@ from radiator.broker.named.names import Names
 from radiator.broker.queues import dead_letters, ended, pledges, selective, settling, source
 from radiator.broker.queues.dead_letters import DeadLetters
 from radiator.broker.queues.owners import Owners
+from radiator.broker.queues.policy import QueuePolicy
 from radiator.broker.queues.returning import Refusal, Returns
 from radiator.broker.queues.selection import Selection
 from radiator.broker.queues.selectors import Wanted
 from radiator.broker.queues.source import QueueSource
-from radiator.broker.queues.terms import Terms
 from radiator.broker.subscriptions.subscription import Subscription
 from tests.properties.flow.broken import BROKEN, Around, bug
 
@@ -25,7 +25,7 @@ from tests.properties.flow.broken import BROKEN, Around, bug
 @bug(Returns, "_may_go_on")
 def once_more_than_the_rule_allows(right: Any) -> Around:
     def may_go_on(self: Returns, source: QueueSource, offsets: list[int]) -> list[int]:
-        most = source.terms.max_deliveries
+        most = source.settings.redeliver_max
         if most is None:
             return offsets
         allowed = [offset for offset in offsets if source.deliveries(offset) == most]
@@ -37,7 +37,7 @@ def once_more_than_the_rule_allows(right: Any) -> Around:
 @bug(Returns, "_may_go_on")
 def a_message_ends_one_delivery_early(right: Any) -> Around:
     def may_go_on(self: Returns, source: QueueSource, offsets: list[int]) -> list[int]:
-        most = source.terms.max_deliveries
+        most = source.settings.redeliver_max
         early = [offset for offset in offsets if most is not None and source.deliveries(offset) == most - 1]
         if early:
             self.spent(source, early)
@@ -141,7 +141,7 @@ def a_moment_passes_unnoticed(right: Any) -> Around:
     return lambda self, now_ns: None
 
 
-@bug(Terms, "pause_ns")
+@bug(QueuePolicy, "pause_ns")
 def the_pause_of_the_rule_means_nothing(right: Any) -> Around:
     return lambda self, deliveries, offset: 0
 
