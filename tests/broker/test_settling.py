@@ -216,20 +216,51 @@ def test_an_ack_id_that_was_never_given_out_is_an_error(world: World, version: s
     assert (error.headers["error-code"], error.headers["receipt-id"]) == ("bad-ack", "r")
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_message_id_below_the_last_one_of_its_log_counts_as_delivered(world: World, version: str) -> None:
-    """Only how far each log was delivered is remembered: what another consumer has had is late, and changes nothing."""
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_another_consumer_of_the_queue_holds_is_an_error_and_stays_with_it(
+    world: World, version: str, command: str
+) -> None:
     first, (held,) = subscribed(world, version)
     other = world.connect(version)
     other.subscribe(Q)
     world.settle()
     (own,) = other.messages()
     assert (held.body, own.body) == (b"0", b"1")
-    other.ack(held, receipt="late")
-    assert_late(other, "late")
+    other.ack(held, command)
+    world.settle()
+    assert other.error() == "bad-ack"
     first.ack(held, receipt="r")
     world.settle()
     assert first.receipts() == ["r"] and world.broker.stats.acks == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_went_back_and_is_with_another_consumer_is_late(world: World, version: str) -> None:
+    client, (message,) = subscribed(world, version)
+    other = world.connect(version)
+    other.subscribe(Q, prefetch_count=5)
+    world.settle()
+    client.say("UNSUBSCRIBE", id="0")
+    client.subscribe("/queue/b", id="b")
+    world.settle()
+    assert sorted(other.bodies()) == ["0", "1"]
+    client.ack(message, receipt="late")
+    assert_late(client, "late")
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_message_id_below_the_last_one_of_its_log_counts_as_delivered(world: World, version: str) -> None:
+    """Only how far each log was delivered is remembered: what another consumer has settled is late."""
+    first, (held,) = subscribed(world, version)
+    other = world.connect(version)
+    other.subscribe(Q)
+    world.settle()
+    assert other.bodies() == ["1"]
+    first.ack(held)
+    world.settle()
+    other.ack(held, receipt="late")
+    assert_late(other, "late")
 
 
 def test_a_session_that_was_sent_messages_of_too_many_logs_takes_every_message_id_for_late(

@@ -206,7 +206,7 @@ def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -
         subscription = session.tags.get(tag)
         if subscription is not None and number in subscription.in_flight and (subscription, number) not in answered:
             return subscription, number
-    if session.was_delivered(name):
+    if session.was_delivered(name) and not _is_of_another(session, name):
         return None
     raise ProtocolError(
         "bad-ack",
@@ -214,6 +214,22 @@ def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -
         "Expected the ack header (or the message-id) of a MESSAGE delivered to this connection under an ack mode "
         f"other than {AUTO}.",
     )
+
+
+def _is_of_another(session: Session, message_id: str) -> bool:
+    """Return whether another connection holds the message of this id, and it was delivered only once: never here."""
+    log, _, offset = message_id.rpartition("@")
+    prefix = f"{log}@".encode()
+    for queue in [queue for each in session.subscriptions.values() for queue in each.queues] if log else ():
+        for source in queue.sources:
+            if source.feed.wire.id_prefix == prefix and not source.cursor.is_acked(int(offset)):
+                return source.deliveries(int(offset)) == 1 and any(
+                    (held_in, held) == (source, int(offset))
+                    for consumer in queue.consumers
+                    if consumer.session is not session
+                    for held_in, held, _ in consumer.in_flight.values()
+                )
+    return False
 
 
 def receipt_now(session: Session, frame: Frame) -> None:
