@@ -2,7 +2,7 @@
 
 A SUBSCRIBE may match a hundred thousand destinations, and each is a reader that is begun, or a queue that has one more
 consumer. So it joins as many in each turn as the budget lets it (``broker.budget``); one that is small is done in one
-turn. What it reads is the same: where the logs ended when it began is known (``storage.moment``), so it reads from
+turn. What it reads is the same: where the logs ended when it began is known (``partition.Moment``), so it reads from
 one moment on, whenever a destination is joined, and of a transaction all or nothing. Nothing is delivered before all
 have joined, and the RECEIPT comes first. Destinations that are created meanwhile join at their creation.
 
