@@ -138,8 +138,8 @@ def publish_windows(
     limit = next((name for name in reading if plain(name) == "maxoffsetspertrigger"), None)
     if limit is not None:
         raise ConfigError(
-            f"option {limit} is not allowed here: a batch that ends early in one partition moves the watermark past "
-            "records of it that are not read yet, so their windows would silently miss them; drop the option, and "
+            f"option {limit}: not allowed here, because a batch that ends early in one partition moves the watermark "
+            "past records of it that are not read yet, so their windows would silently miss them; drop the option, and "
             "start later (starting_offsets, startingTimestamp) if there are too many records"
         )
     reader = spark.readStream.format(FORMAT).schema(columns(time)).options(**reading)

@@ -282,7 +282,7 @@ def test_the_command_tells_orphans_apart_from_faults(
     assert run_command(["archive", "verify", files.uri, "--records"]) == 0
     said = capfd.readouterr()
     assert f"{left['orphan']}: 2.0 KiB that no commit names" in said.err
-    assert "1 files that no commit names" in said.out
+    assert "1 file that no commit names" in said.out
     assert run_command(["archive", "verify", files.uri, "--json"]) == 0
     told = json.loads(capfd.readouterr().out)
     assert told["orphans"] == [{"path": files.address(left["orphan"]), "bytes": 2048}]

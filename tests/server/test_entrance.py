@@ -195,7 +195,8 @@ def test_an_unknown_user_takes_as_long_as_the_dearest_of_the_file(users: Path, m
     dear = PasswordHasher(time_cost=3, memory_cost=1024, parallelism=2).hash("x")
     dearest = PasswordHasher(time_cost=2, memory_cost=20_480, parallelism=1).hash("x")
     impossible = "$argon2id$v=19$m=1,t=99,p=9$c29tZXNhbHQ$b2xk"
-    users.write_text(f'users: {{a: {{password: "{dear}"}}, b: {{password: "{dearest}"}}, c: {{password: "{ALICE}"}}}}')
+    known = zip("abc", (dear, dearest, ALICE), strict=True)
+    users.write_text("users:\n" + "".join(f'  {name}: {{password: "{code}", read: /a}}\n' for name, code in known))
     verified: list[str] = []
     monkeypatch.setattr(passwords, "verify", lambda hash_, code: bool(verified.append(hash_)))
     denied(Door(users).try_("nobody", "x"))
