@@ -227,7 +227,7 @@ class FlowControl(RuleBasedStateMachine):
         flying: dict[object, list[int]] = {}
         for session in self.world.broker.sessions.values():
             for subscription in session.subscriptions.values():
-                for source, offset in subscription.in_flight.values():
+                for source, offset, _ in subscription.in_flight.values():
                     flying.setdefault(source, []).append(offset)
             for run in session.auto_acks:
                 flying.setdefault(run.queue_source, []).extend(run.offsets)
