@@ -52,6 +52,7 @@ SELECTOR_SEARCHES_MAX = 8  # parts of a LIKE with _ between two %: 0.1 us for ea
 
 # --- work -------------------------------------------------------------------------------------------------------------
 TURN_WORK = 2_000  # units of about a microsecond: how long one command may keep everybody else waiting
+ACK_SEARCH_MAX = 10_000  # queues, and deliveries of other consumers, that an ACK by message id looks at: about 1 ms
 
 # --- what the broker holds for a peer ---------------------------------------------------------------------------------
 OUTBOX_BYTES_MAX = 1 * MIB  # delivery to a socket pauses above this; the backlog stays in the log

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from radiator import limits
 from radiator.broker import session as sessions
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
@@ -233,6 +234,27 @@ def test_what_another_consumer_of_the_queue_holds_is_an_error_and_stays_with_it(
     first.ack(held, receipt="r")
     world.settle()
     assert first.receipts() == ["r"] and world.broker.stats.acks == 1
+
+
+@pytest.mark.parametrize("searched", [0, 1, 2])
+def test_the_search_for_a_message_that_another_consumer_holds_is_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch, searched: int
+) -> None:
+    monkeypatch.setattr(limits, "ACK_SEARCH_MAX", searched)
+    world.connect().publish(Q, "0", "1", "2")
+    first, other = world.connect("1.1"), world.connect("1.1")
+    first.subscribe(Q, prefetch_count=2)
+    world.settle()
+    other.subscribe(Q)
+    world.settle()
+    _, second = first.messages()
+    assert other.bodies() == ["2"]
+    other.ack(second, receipt="late")
+    world.settle()
+    if searched == 2:
+        assert other.error() == "bad-ack"
+    else:
+        assert_late(other, "late")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

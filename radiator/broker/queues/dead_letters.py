@@ -55,8 +55,9 @@ _received = header_value(RECEIVED)
 
 
 class Letter(NamedTuple):
-    """One message on its way ``to`` another destination, its queue's ``dead_letter`` when it left. ``deliveries``: how
-    often somebody has had it."""
+    """A message that is moved ``to`` another destination: the ``dead_letter`` of its queue when the move began.
+
+    ``deliveries``: how often the message was delivered."""
 
     source: QueueSource
     offset: int

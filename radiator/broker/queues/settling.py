@@ -9,8 +9,10 @@ and is not in flight was settled or went back.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from radiator import limits
 from radiator.broker import transactions
 from radiator.broker.budget import PORTION
 from radiator.broker.due.timeouts import start_anew
@@ -217,18 +219,20 @@ def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -
 
 
 def _is_of_another(session: Session, message_id: str) -> bool:
-    """Return whether another connection holds the message of this id, and it was delivered only once: never here."""
+    """Return whether another connection holds the message of this id, and it was delivered only once: never here.
+
+    False as well where that is not found out among ``ACK_SEARCH_MAX`` queues and deliveries."""
     log, _, offset = message_id.rpartition("@")
-    prefix = f"{log}@".encode()
-    for queue in [queue for each in session.subscriptions.values() for queue in each.queues] if log else ():
-        for source in queue.sources:
-            if source.feed.wire.id_prefix == prefix and not source.cursor.is_acked(int(offset)):
-                return source.deliveries(int(offset)) == 1 and any(
-                    (held_in, held) == (source, int(offset))
-                    for consumer in queue.consumers
-                    if consumer.session is not session
-                    for held_in, held, _ in consumer.in_flight.values()
-                )
+    if not log:
+        return False
+    prefix, number = f"{log}@".encode(), int(offset)
+    queues = (queue for each in session.subscriptions.values() for queue in each.queues)
+    sources = ((queue, source) for queue in queues for source in queue.sources)
+    for queue, source in islice(sources, limits.ACK_SEARCH_MAX):
+        if source.feed.wire.id_prefix == prefix and not source.cursor.is_acked(number):
+            others = (each.in_flight.values() for each in queue.consumers if each.session is not session)
+            held = islice(chain.from_iterable(others), limits.ACK_SEARCH_MAX)
+            return source.deliveries(number) == 1 and any((each[0], each[1]) == (source, number) for each in held)
     return False
 
 
