@@ -734,7 +734,8 @@ class AppendJob(Job):
                 partition.dirty.not_written(log, self.batch)
         else:
             partition.dirty.written(log, self.batch if self.again else None)
-        log.owes(self.needs_sync)
+        if self.needs_sync and not log.owes_sync:
+            log.owes()
         self.covers = self.direct or not (log.left_out or log.inherited or partition.dirty.journal.doubtful)
         if self.direct:
             log.leave_out()

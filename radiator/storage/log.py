@@ -172,9 +172,9 @@ class Log:
             self._give_up_file()
             raise self.fail("sync", error) from error
 
-    def owes(self, sync: bool = True) -> None:
-        """Note that what was appended is to be synced, whatever the rule says, if ``sync``."""
-        self.owes_sync |= sync
+    def owes(self) -> None:
+        """Note that what was appended is to be synced, whatever the rule says."""
+        self.owes_sync = True
 
     def leave_out(self) -> None:
         """Note that the journal lacks something that is not synced here: its sync says nothing about this log."""
