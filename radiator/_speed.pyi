@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from radiator.broker.receipts import ReceiptLine
+from radiator.broker.clients.receipts import ReceiptLine
 from radiator.routing.rights import Rights
 from radiator.stomp.frames import Frame
 from radiator.stomp.heads import HeadReader

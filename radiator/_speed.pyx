@@ -521,9 +521,9 @@ cdef int know_slots() except -1:
     global BATCH_BLOCKS, BATCH_BODIES, BATCH_NAMES, BATCH_PLAIN, BATCH_RECEIVE, BATCH_SIZE, BATCH_TURN
     global LINE_FAILURE, LINE_FRESH, LINE_HELD, LINE_LAST, LINE_QUIET
     global GROUP_IDS, GROUP_OFFSETS, GROUP_PLACES, GROUP_SUFFIXES, GROUP_TURN, GROUP_WEIGHT
-    from radiator.broker import receipts
+    from radiator.broker.clients import receipts
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.logs.feed import Feed
     from radiator.broker.publishing import sending
     from radiator.stomp.frames import Head
     from radiator.storage import partition

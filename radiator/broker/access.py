@@ -13,29 +13,21 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from radiator.broker.clients.identity import Identity
 from radiator.errors import ProtocolError, printable
-from radiator.routing.rights import EVERYTHING, Rights
+from radiator.routing.rights import EVERYTHING
 
 if TYPE_CHECKING:
-    from radiator.broker.broker import Broker
-    from radiator.broker.session import Session
-    from radiator.broker.subscriptions.subscription import Subscription
+    from radiator.broker.clients.session import Session, Subscription
+    from radiator.broker.core import Core
+    from radiator.broker.durable.names import Names
 
 log = logging.getLogger("radiator.broker")
 login_log = logging.getLogger("radiator.auth")
 
 LOGGED_CHARS_MAX: Final = 100  # of a login
-
-
-class Identity(NamedTuple):
-    """Whom a session belongs to, and who says so; ``user`` is empty for anonymous."""
-
-    user: str
-    rights: Rights
-    source: str  # anonymous, users, certificate, plugin
-    hash: str = ""  # in the users file, that the passcode was verified by; empty if something else has vouched
 
 
 Decision = Identity | ProtocolError
@@ -69,7 +61,7 @@ class Asking:
     def decide(self, decision: Decision) -> None:
         """Once; what comes later does nothing."""
         if self._session.undecided:
-            self._session.undecided = False
+            self._session.end_login()
             if not self._session.closing:
                 self._decided(decision)
 
@@ -85,10 +77,12 @@ def open_to_all(asking: Asking) -> None:
 class Access:
     """``broker.access``: see the top of the file."""
 
-    __slots__ = ("_broker", "_ended", "entrance")
+    __slots__ = ("_core", "_ended", "_names", "_release", "entrance")
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, core: Core, names: Names, release: Callable[[Session], None]) -> None:
+        self._core = core
+        self._names = names
+        self._release = release
         self._ended: deque[Session] = deque()  # that ``changed`` has ended, and that still hold what they held
         self.entrance: Entrance = open_to_all
 
@@ -97,13 +91,13 @@ class Access:
     ) -> None:
         """Ask who this is. ``welcome`` is called once it is known, unless the session has ended meanwhile; ``receipt``
         is that of CONNECT, for its ERROR."""
-        broker = self._broker
-        session.undecided = True
+        core = self._core
+        session.begin_login()
 
         def decided(decision: Decision) -> None:
             if isinstance(decision, ProtocolError):
-                broker.stats.logins_refused += 1
-                broker.peer_log.line(
+                core.stats.count(logins_refused=1)
+                core.peer_log.line(
                     logging.WARNING,
                     f"refused logins ({decision.code})",
                     session.origin,
@@ -113,15 +107,14 @@ class Access:
                     decision.message,
                     logger=login_log,
                 )
-                broker.end(session, decision, receipt)
+                core.end(session, decision, receipt)
                 return
-            session.identity = decision
-            session.user, session.rights = decision.user, decision.rights
+            session.identify(decision)
             welcome()
 
         self.entrance(Asking(session, login, passcode, decided))
         if session.undecided:
-            broker.budget.give_way()
+            core.budget.give_way()
 
     def changed(self, identity: Callable[[Session], Decision]) -> None:
         """Users were changed: sessions go on with what they may do now. Those that ``identity`` refuses, and those that
@@ -131,24 +124,24 @@ class Access:
         Args:
             identity: who an open session belongs to by what is known now, or the ERROR that it ends with.
         """
-        for session in list(self._broker.sessions.values()):
+        for session in list(self._core.sessions.values()):
             if not session.connected or session.closing:
                 continue
             now = identity(session)
             if isinstance(now, ProtocolError):
                 self._refuse(session, now)
                 continue
-            session.identity, session.rights = now, now.rights
+            session.identify(now)
             for subscription in session.subscriptions.values():
                 subscription.permit(now.rights)
-                self._broker.names.permit(subscription)
+                self._names.permit(subscription)
             if not all(map(_permitted, session.subscriptions.values())):
                 self._refuse(session, LESS)
 
     def _refuse(self, session: Session, error: ProtocolError) -> None:
         user = printable(session.user) or "anonymous"
         log.warning("session %s %s: %s: %s", session.id, session.address, user, error.message)
-        self._broker.stats.refused += 1
+        self._core.stats.count(refused=1)
         session.fail(error)
         self._ended.append(session)
 
@@ -158,12 +151,12 @@ class Access:
         Returns:
             True if there are more: to be called again in the next turn.
         """
-        budget = self._broker.budget
+        budget = self._core.budget
         budget.begin()
         while self._ended and not budget.exhausted:
             session = self._ended.popleft()
             budget.spend(END_UNITS + LEAVE_UNITS * len(session.subscriptions))
-            self._broker.release(session)
+            self._release(session)
         return bool(self._ended)
 
 

@@ -3,7 +3,7 @@
 A turn is one callback of the event loop: a visit of a connection's frames, a turn of the driver, a tick. While it runs
 nobody else is served, so each turn has a budget. Whatever does work in proportion to how much exists (destinations,
 patterns, waiting messages, frames of a transaction) spends units of it; what does not fit goes on in the next turn. A
-command that may be long is a generator (``Steps``) that yields wherever the turn may end. ``go_on`` runs it until the
+command that may be long is a generator (``Steps``) that yields wherever the turn may end. ``Session.run`` runs it until the
 budget is used up and then raises ``Unfinished``: the frame comes again and the command goes on where it stopped, while
 the frames of the same session behind it wait.
 
@@ -24,7 +24,6 @@ from radiator import limits
 
 if TYPE_CHECKING:
     from radiator.broker.bugs import Bugs
-    from radiator.broker.session import Session
 
 PORTION = 100
 PORTION_A_UNIT = 2
@@ -113,19 +112,6 @@ class Budget:
         return self._longest_ns
 
 
-def go_on(budget: Budget, session: Session, steps: Steps) -> None:
-    """Run the steps of a session's command until they end or this turn has to.
-
-    Raises:
-        Unfinished: There is more to do; ``session.steps`` has it.
-    """
-    session.steps = None
-    for at_once in steps:
-        if budget.left <= 0 or not at_once:
-            session.steps = steps
-            raise Unfinished(at_once)
-
-
 class Background:
     """Work that no frame waits in line for: it goes on a little in each turn of the driver.
 
@@ -135,7 +121,7 @@ class Background:
 
     __slots__ = ("_budget", "_bugs", "_running", "waiting")
 
-    def __init__(self, budget: Budget, bugs: Callable[[], Bugs]) -> None:
+    def __init__(self, budget: Budget, bugs: Bugs) -> None:
         self._budget = budget
         self._bugs = bugs
         self._running = False
@@ -164,7 +150,7 @@ class Background:
             while waiting and budget.left > 0 and rounds > 0:
                 steps, until = waiting.popleft(), budget.left - SHARE_UNITS
                 over, before = True, budget.left
-                with self._bugs():
+                with self._bugs:
                     while (at_once := next(steps, None)) is not None and at_once and budget.left > max(until, 0):
                         pass
                     over = at_once is None

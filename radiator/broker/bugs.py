@@ -31,7 +31,7 @@ class Bugs:
 
     def found(self, error: Exception) -> None:
         """Count it and tell it: of each place the first, the second, the fourth and so on."""
-        self._stats.internal_errors += 1
+        self._stats.count(internal_errors=1)
         step = error.__traceback__
         while step is not None and step.tb_next is not None:
             step = step.tb_next

@@ -43,7 +43,7 @@ class MemoryWatch:
         self._met = True
         if not self.is_full:
             self.is_full = True
-            self._stats.memory_pauses += 1
+            self._stats.count(memory_pauses=1)
             log.warning(
                 "memory: %s. Clients that need more wait or are refused; consumers and acknowledgements go on",
                 share.usage(),
@@ -58,7 +58,7 @@ class MemoryWatch:
             remedy: what the client or the operator can do, a sentence.
         """
         self.met(share)
-        self._stats.memory_refusals += 1
+        self._stats.count(memory_refusals=1)
         return ProtocolError("full", f"no memory is free for {what}", f"{share.usage()}. {remedy}")
 
     def require(self, share: MemoryShare, size: int, what: str, remedy: str) -> None:

@@ -56,6 +56,24 @@ class Stats:
     log_lines_dropped: int = 0  # lines for stdout or stderr that could not be written; set by the shell
     read_errors: int = 0
 
+    def add_messages(self, messages: int, body_bytes: int) -> None:
+        """Count messages that were sent, and the bytes of their bodies."""
+        self.messages_in += messages
+        self.body_bytes_in += body_bytes
+
+    def add_acks(self, number: int) -> None:
+        """Count acknowledged deliveries."""
+        self.acks += number
+
+    def add_commit(self) -> None:
+        """Count a batch that was stored."""
+        self.commits += 1
+
+    def count(self, **numbers: int) -> None:
+        """Add to counters, by name: ``stats.count(expired=1)``."""
+        for name, number in numbers.items():
+            setattr(self, name, getattr(self, name) + number)
+
     def as_dict(self) -> dict[str, int]:
         """All counters by name."""
         return asdict(self)

@@ -56,7 +56,7 @@ def whole(moment: str) -> str:
 
 def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
     """Raises ValueError."""
-    from radiator.broker.subscriptions.positions import parse_duration, parse_time
+    from radiator.broker.headers.positions import parse_duration, parse_time
     from radiator.export.records import Bounds
 
     now_ns = time.time_ns()

@@ -119,7 +119,7 @@ def _ask(what: str, queue: bool, yes: bool) -> None:
 
 
 def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
-    from radiator.broker.named.cursor_names import of_queue
+    from radiator.broker.logs.cursor_names import of_queue
     from radiator.broker.publishing.idempotence import identify
     from radiator.clock import now
     from radiator.upkeep.purge import NoSuchDestination, purge

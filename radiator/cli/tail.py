@@ -37,7 +37,7 @@ def position(text: str) -> str:
 
     What ``export`` and ``replay`` take is taken here too, and so are the words of ``start-position``.
     """
-    from radiator.broker.subscriptions.positions import parse_duration, parse_time
+    from radiator.broker.headers.positions import parse_duration, parse_time
     from radiator.cli.choosing import whole
 
     kind, _, rest = text.partition(":")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from radiator.broker.queues.selection import DEFAULT_PRIORITY, JMS, OF_A_DELIVERY
+from radiator.broker.logs.selection import DEFAULT_PRIORITY, JMS, OF_A_DELIVERY
 from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
 from radiator.export.records import Bounds

@@ -29,7 +29,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from radiator import limits
-from radiator.broker.access import Asking, Decision, Identity
+from radiator.broker.access import Asking, Decision
+from radiator.broker.clients.identity import Identity
 from radiator.broker.peer_log import PeerLog
 from radiator.clock import NS_PER_SECOND, MonoNs
 from radiator.config import AuthConfig
@@ -42,7 +43,7 @@ from radiator.server.turns import Turns
 from radiator.server.users_watch import UsersWatch
 
 if TYPE_CHECKING:
-    from radiator.broker.session import Session
+    from radiator.broker.clients.session import Session
 
 log = logging.getLogger("radiator.auth")
 

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from radiator.broker.broker import Broker
-from radiator.broker.session import Session
+from radiator.broker.clients.session import Session
 
 log = logging.getLogger("radiator.server")
 

@@ -28,7 +28,7 @@ from radiator.server import kernel
 from radiator.stomp.heartbeat import HeartBeat
 
 if TYPE_CHECKING:
-    from radiator.broker.session import Session
+    from radiator.broker.clients.session import Session
     from radiator.server.driver import Driver
     from radiator.stomp.connection import ServerConnection
     from radiator.stomp.frames import Frame

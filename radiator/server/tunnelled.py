@@ -24,7 +24,7 @@ from radiator.server.transport import WRITE, Transport
 from radiator.stomp import encoder
 
 if TYPE_CHECKING:
-    from radiator.broker.session import Session
+    from radiator.broker.clients.session import Session
     from radiator.server.driver import Driver
     from radiator.stomp.connection import ServerConnection
     from radiator.tunnels.tunnel import Refusal, Tunnel

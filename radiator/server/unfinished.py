@@ -28,7 +28,7 @@ from radiator.memory import FRAMES, LOGINS
 
 if TYPE_CHECKING:
     from radiator.broker.memory_watch import MemoryWatch
-    from radiator.broker.session import Session
+    from radiator.broker.clients.session import Session
     from radiator.config import Config
     from radiator.memory import MemoryShare
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.access import Asking, Decision, Identity
+from radiator.broker.access import Asking, Decision
+from radiator.broker.clients.identity import Identity
 from radiator.errors import ProtocolError
 from radiator.routing.rights import EVERYTHING, Rights
 from tests.broker.harness import Client, World

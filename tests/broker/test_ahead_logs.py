@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator.broker.admin.readiness import figures, held_back, reasons
-from radiator.broker.due.ahead_logs import NAMED_MAX
+from radiator.broker.timers.ahead_logs import NAMED_MAX
 from tests.broker.harness import World
 
 DAY = 86_400

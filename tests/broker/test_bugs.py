@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from radiator.broker.bugs import Bugs
-from radiator.broker.destinations.births import Births
+from radiator.broker.births import Births
 from radiator.broker.destinations.registry import Registry
-from radiator.broker.due.deferred import Deferred
+from radiator.broker.queues.deferred import Deferred
 from radiator.broker.publishing import sending
 from radiator.broker.queues.queue import Queue
 from radiator.broker.stats import Stats

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from radiator.broker.destinations.feed import between
-from radiator.broker.destinations.keys import header_value
+from radiator.broker.logs.feed import between
+from radiator.broker.logs.header_values import header_value
 from radiator.stomp.frames import Frame
 from radiator.storage import layout
 from radiator.storage.files import FileSystem

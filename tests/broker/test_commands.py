@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.commands import COMMANDS
+from radiator.broker.frames.commands import COMMANDS
 from radiator.clock import NS_PER_SECOND
 from radiator.config import LimitsConfig
 from radiator.errors import ERROR_CODES

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.queues.dead_letters import RUN_MAX
+from radiator.broker.outcomes.dead_letters import RUN_MAX
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from tests.broker.harness import NOW, Client, World
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.destinations.claim import Names
-from radiator.broker.destinations.feed import Feed
+from radiator.broker.logs.destination_filter import Names
+from radiator.broker.logs.feed import Feed
 from tests.broker.harness import Client, World
 
 T, Q = "/topic/a", "/queue/a"

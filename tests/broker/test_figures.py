@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from radiator import limits
-from radiator.broker.due import ahead
+from radiator.broker.queues import delays_ahead as ahead
 from tests.broker.harness import World
 
 

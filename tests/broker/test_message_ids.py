@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.subscriptions import subscription as module
-from radiator.broker.subscriptions.subscription import MESSAGE_IDS_SPARE, InFlight, MessageIds, Number
+from radiator.broker.clients import session as module
+from radiator.broker.clients.session import InFlight, MESSAGE_IDS_SPARE, MessageIds
+from radiator.broker.queues.consumer import Number
 
 LOGS = [b"a@", b"b@"]
 STEPS = st.lists(

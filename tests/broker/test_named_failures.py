@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.session import Session
+from radiator.broker.clients.session import Session
 from radiator.errors import StorageError
 from radiator.storage.definitions import encode
 from tests.broker.harness import NOW, Client, World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.access import Identity
+from radiator.broker.clients.identity import Identity
 from radiator.routing.rights import Rights
 from tests.broker.harness import Client, World
 

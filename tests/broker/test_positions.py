@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.subscriptions.positions import INT64_MAX, Position, parse_duration, parse_position, parse_time
+from radiator.broker.headers.positions import INT64_MAX, Position, parse_duration, parse_position, parse_time
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ProtocolError
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.receipts import PLAIN_SUFFIX, ReceiptLine
+from radiator.broker.clients.receipts import PLAIN_SUFFIX, ReceiptLine
 from radiator.errors import ProtocolError
 from radiator.storage.turn import Turn
 from tests.broker.harness import World

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from radiator.broker.named.named_queue import BEGIN_UNITS, CLOSE_UNITS
+from radiator.broker.durable.named_queue import BEGIN_UNITS, CLOSE_UNITS
 from radiator.broker.queues.queue import Queue
-from radiator.broker.queues.source import QueueSource
+from radiator.broker.queues.queue import QueueSource
 from tests.broker.harness import World
 from tests.broker.test_named import durable
 from tests.broker.test_queue import drain, fill

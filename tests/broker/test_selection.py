@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from radiator import limits
-from radiator.broker.queues import selection
-from radiator.broker.queues.selection import Selection
+from radiator.broker.logs import selection
+from radiator.broker.logs.selection import Selection
 from tests.broker.harness import Client, World
 
 ALL = [f"{colour}{number}" for number in range(5) for colour in ("red", "blue")]

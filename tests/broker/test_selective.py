@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from radiator import limits
 from radiator.broker.admin import readiness
-from radiator.broker.queues import ready, selective, selectors
+from radiator.broker.delivery import ready, selective
+from radiator.broker.queues import selectors
 from radiator.broker.queues.queue import Queue
-from radiator.broker.queues.selection import Selection
+from radiator.broker.logs.selection import Selection
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World, bodies
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from radiator.broker.session import AutoAck, Session
+from radiator.broker.clients.session import AutoAck, Session
 from radiator.config import LimitsConfig
 from radiator.errors import ProtocolError
 from radiator.limits import MIB

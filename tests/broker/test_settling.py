@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator import limits
-from radiator.broker import session as sessions
+from radiator.broker.clients import session as sessions
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from radiator.broker.destinations.feed import Feed
+from radiator.broker.logs.feed import Feed
 from tests.broker.harness import World
 from tests.broker.test_fan_out import under
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.subscriptions.joined import JOINED_BYTES
+from radiator.broker.clients.joined import JOINED_BYTES
 from radiator.config import LimitsConfig
 from tests.broker.harness import Client, World
 

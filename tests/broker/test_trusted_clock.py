@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator.broker.admin.readiness import figures, held_back, reasons
-from radiator.broker.due.trusted import HOLD_NS_MAX, STEP_NS, TrustedClock
+from radiator.broker.timers.trusted import HOLD_NS_MAX, STEP_NS, TrustedClock
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from tests.broker.harness import NOW, World
 from tests.clocks import both, stepped

@@ -15,9 +15,9 @@ import pytest
 from radiator import limits
 from radiator.broker import broker as broker_module
 from radiator.broker.admin.channel import VERBS
-from radiator.broker.commands import COMMANDS
-from radiator.broker.session import Session
-from radiator.broker.subscriptions.subscription import Subscription
+from radiator.broker.frames.commands import COMMANDS
+from radiator.broker.clients.session import Session
+from radiator.broker.clients.session import Subscription
 from radiator.routing.rights import Rights
 from radiator.stomp.encoder import encode
 from tests.broker.harness import Client, World

@@ -9,7 +9,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.access import Identity
+from radiator.broker.clients.identity import Identity
 from radiator.routing.pattern import parse_list
 from radiator.routing.rights import EVERYTHING, RIGHTS, Rights
 from tests.broker.harness import Client, World

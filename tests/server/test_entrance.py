@@ -12,7 +12,8 @@ import pytest
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
 
-from radiator.broker.access import Asking, Decision, Identity
+from radiator.broker.access import Asking, Decision
+from radiator.broker.clients.identity import Identity
 from radiator.clock import NS_PER_SECOND
 from radiator.config import AuthConfig
 from radiator.errors import ConfigError, ProtocolError

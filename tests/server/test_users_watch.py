@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from radiator.broker.access import Decision, Identity
+from radiator.broker.access import Decision
+from radiator.broker.clients.identity import Identity
 from radiator.server import passwords
 from radiator.server.users_watch import LOOK_EVERY_NS
 from tests.server.test_entrance import ALICE, BOB, USERS, Door, denied, user

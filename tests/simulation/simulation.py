@@ -22,7 +22,7 @@ from random import Random
 from unittest.mock import patch
 
 from radiator import limits
-from radiator.broker.due.trusted import TrustedClock
+from radiator.broker.timers.trusted import TrustedClock
 from radiator.clock import NS_PER_SECOND
 from radiator.config.load import load_text
 from radiator.errors import StorageError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.queues.dead_letters import HEADERS
+from radiator.broker.outcomes.dead_letters import HEADERS
 from radiator.replay.messages import REPLAYED_FROM
 from radiator.spark.jobs.left_out import AGAIN, DEAD_LETTER, OPERATIONS, REPLAYED, WRITTEN
 from radiator.spark.report import make_report

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from fuzz.wire import CONVERSATIONS, SMALL
-from radiator.broker.named import naming
-from radiator.broker.publishing import idempotence, scheduling
-from radiator.broker.queues import dead_letters
-from radiator.broker.subscriptions import subscribing, windows
+from radiator.broker.durable import naming
+from radiator.broker.headers import scheduling
+from radiator.broker.publishing import idempotence
+from radiator.broker.outcomes import dead_letters
+from radiator.broker.clients import windows
+from radiator.broker.subscribing import subscribing
 from radiator.stomp import spec
 from radiator.stomp.connection import ClientConnection
 from tests.broker.harness import Client, World

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator import __version__, speed
-from radiator.broker.receipts import ReceiptLine
+from radiator.broker.clients.receipts import ReceiptLine
 from radiator.stomp import parser as parser_module
 from radiator.stomp.frames import Frame, Head
 from radiator.stomp.parser import HeadCache, Parser, ParserLimits, new_caches

@@ -15,21 +15,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, NamedTuple
 
-from radiator import limits
 from radiator.broker.admin import clock_orders, cursor_orders, delayed_orders, lists
-from radiator.broker.subscriptions import subscribing
+from radiator.broker.admin.request import Answer, Ask, Work, bad_request
+from radiator.broker.subscribing import subscribing
 from radiator.clock import Now
-from radiator.errors import ProtocolError, StorageError, printable
+from radiator.errors import ProtocolError, printable
 from radiator.routing.rules import TEMP_QUEUE_PREFIX, TEMPORARY
-from radiator.stomp.headers import join
 
 if TYPE_CHECKING:
-    from radiator.broker.broker import Broker
     from radiator.broker.budget import Steps
-    from radiator.broker.session import Session
+    from radiator.broker.clients.session import Session
+    from radiator.broker.services import Services
     from radiator.stomp.frames import Frame
 
 log = logging.getLogger("radiator.admin")
@@ -37,100 +36,13 @@ log = logging.getLogger("radiator.admin")
 DESTINATION = "/radiator/admin"
 REQUEST_BYTES_MAX = 64 * 1024  # an order, not data
 LOGGED_CHARS_MAX = 500
-ENTRY_UNITS = 8  # of a list, as JSON
-
-Answer = dict[str, Any]  # a list, or an iterator, is told entry by entry
-Work = Generator[bool, None, Answer | None]  # what a verb does, in steps (``broker.budget``)
-
-
-class Ask:
-    """One request: who asks (``session``), when (``now``), for what (``args``, without ``do``)."""
-
-    __slots__ = ("_broker", "_correlation", "_reply_to", "args", "now", "session", "verb")
-
-    def __init__(self, broker: Broker, session: Session, reply_to: str, correlation: str | None, now: Now) -> None:
-        self._broker = broker
-        self._reply_to = reply_to
-        self._correlation = correlation
-        self.session = session
-        self.now = now
-        self.verb = ""
-        self.args: dict[str, Any] = {}
-
-    def text(self, name: str, default: str | None = None) -> str:
-        """An argument that is a text. Raises ProtocolError if it is missing and has no default, or is none."""
-        value = self.args.get(name, default)
-        if not isinstance(value, str) or (not value and default is None):
-            raise _bad(f"{self.verb} needs {name}, a text", f"got {value!r}"[:200])
-        return value
-
-    def number(self, name: str, default: int, least: int, most: int) -> int:
-        """An argument that is a whole number within bounds."""
-        value = self.args.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise _bad(f"{name}: expected a whole number, {least} to {most}", f"got {value!r}"[:200])
-        return value
-
-    def flag(self, name: str) -> bool:
-        """An argument that is true or false; false if it is not there."""
-        value = self.args.get(name, False)
-        if not isinstance(value, bool):
-            raise _bad(f"{name}: expected true or false", f"got {value!r}"[:200])
-        return value
-
-    def require(self, name: str) -> None:
-        """The asker must have the ``admin`` right over this destination. Raises ProtocolError ``denied``."""
-        self.session.require("admin", name)
-
-    def refuse(self, error: ProtocolError) -> None:
-        """Answer that it was not done."""
-        self.answer({"error": {"code": error.code, "message": error.message, "detail": error.detail}}, ok=False)
-
-    def answer(self, fields: Answer, ok: bool = True) -> None:
-        """Send the answer, from outside of the verb's steps."""
-        self._broker.background.add(self.answering(fields, ok))
-
-    def answering(self, fields: Answer, ok: bool = True) -> Steps:
-        """Send the answer; nothing, if the asker is gone. In ASCII: a request may hold half a character."""
-        broker, session = self._broker, self.session
-        parts = [json.dumps({"ok": ok, "do": self.verb})[:-1]]
-        for name, value in fields.items():
-            parts.append(f", {json.dumps(name)}: ")
-            if not isinstance(value, list | Iterator):
-                parts.append(json.dumps(value))
-                continue
-            mark = "["
-            for each in value:
-                parts.append(mark + json.dumps(each))
-                mark = ", "
-                broker.budget.spend(ENTRY_UNITS)
-                yield True
-            parts.append("]" if mark == ", " else "[]")
-        body = "".join([*parts, "}"]).encode()
-        if session.closing or session.closed:
-            return
-        destination = broker.destinations.get(self._reply_to)
-        if destination is None:
-            return
-        headers = [("content-type", "application/json")]
-        if self._correlation is not None:
-            headers.append(("correlation-id", self._correlation))
-        block = join(headers, "1.2")[1:].encode()
-        partition = destination.next_feed().partition
-        append = partition.append
-        if broker.store.memory_is_full and _unread_bytes(broker, session) < limits.ANSWERS_BYTES_MAX:
-            append = partition.append_past_budget
-        try:
-            append(destination.name, block, body, self.now.wall)
-        except StorageError:
-            broker.stats.dropped_replies += 1  # the asker does not read what it asked for
 
 
 class Verb(NamedTuple):
     """``of_names``: it concerns single destinations and asks for the right over each itself (``Ask.require``), so it
     takes the ``admin`` right over some names only; the others take the right over everything."""
 
-    run: Callable[[Broker, Ask], Answer | Work]
+    run: Callable[[Services, Ask], Answer | Work]
     of_names: bool = False
 
 
@@ -147,7 +59,7 @@ VERBS: dict[str, Verb] = {
 }
 
 
-def ask(broker: Broker, session: Session, frame: Frame, now: Now) -> Steps:
+def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     """A SEND to the admin channel. Raises ProtocolError where there is nobody, or nowhere, to answer."""
     headers = frame.head.headers
     session.require_some("admin")
@@ -188,21 +100,15 @@ def ask(broker: Broker, session: Session, frame: Frame, now: Now) -> Steps:
             yield from asked.answering(fields)
 
 
-def _unread_bytes(broker: Broker, session: Session) -> int:
-    """What the temporary queues of a session hold."""
-    found = [broker.destinations[name] for name in session.temporary if name in broker.destinations]
-    return sum(feed.partition.held_bytes for destination in found for feed in destination.feeds)
-
-
-def _run(broker: Broker, asked: Ask, body: bytes) -> Work:
+def _run(broker: Services, asked: Ask, body: bytes) -> Work:
     if len(body) > REQUEST_BYTES_MAX:
-        raise _bad(f"an admin request has at most {REQUEST_BYTES_MAX} bytes", f"got {len(body)}")
+        raise bad_request(f"an admin request has at most {REQUEST_BYTES_MAX} bytes", f"got {len(body)}")
     try:
         request = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise _bad("an admin request is one JSON object", f"got something else: {error}"[:300]) from None
+        raise bad_request("an admin request is one JSON object", f"got something else: {error}"[:300]) from None
     if not isinstance(request, dict) or not isinstance(request.get("do"), str):
-        raise _bad('an admin request is a JSON object with "do", the verb', f"got {request!r}"[:300])
+        raise bad_request('an admin request is a JSON object with "do", the verb', f"got {request!r}"[:300])
     asked.verb = request.pop("do")[:100]
     asked.args = request
     verb = VERBS.get(asked.verb)
@@ -221,7 +127,3 @@ def _who(session: Session) -> str:
 
 def _what(asked: Ask) -> str:
     return printable(json.dumps(asked.args)[:LOGGED_CHARS_MAX])
-
-
-def _bad(message: str, detail: str) -> ProtocolError:
-    return ProtocolError("bad-request", message, detail)

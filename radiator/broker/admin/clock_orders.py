@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 from radiator.clock import NS_PER_SECOND
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.channel import Ask
-    from radiator.broker.broker import Broker
+    from radiator.broker.admin.request import Ask
+    from radiator.broker.services import Services
 
 
-def show(broker: Broker, asked: Ask) -> dict[str, Any]:
+def show(broker: Services, asked: Ask) -> dict[str, Any]:
     """``clock``: what the wall clock shows, the trusted time, and when a step forward is confirmed by itself."""
     return facts(broker)
 
 
-def accept(broker: Broker, asked: Ask) -> dict[str, Any]:
+def accept(broker: Services, asked: Ask) -> dict[str, Any]:
     """``clock.accept``: trust the wall clock as it is now. ``accepted_ns``: how far it was ahead."""
     return {"accepted_ns": broker.timing.clock.accept(), **facts(broker)}
 
 
-def facts(broker: Broker) -> dict[str, Any]:
+def facts(broker: Services) -> dict[str, Any]:
     """The state of the trusted clock; times in nanoseconds since 1970. ``ahead_ns`` is 0 if the wall clock is right."""
     timing = broker.timing
     clock = timing.clock
@@ -36,7 +36,7 @@ def facts(broker: Broker) -> dict[str, Any]:
     }
 
 
-def held_back(broker: Broker) -> list[str]:
+def held_back(broker: Services) -> list[str]:
     """What an unconfirmed step forward holds back, in words; nothing if the wall clock is trusted."""
     clock = broker.timing.clock
     if not clock.ahead_ns:

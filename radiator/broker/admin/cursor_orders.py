@@ -14,18 +14,19 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.named import cursor_names, lag
-from radiator.broker.queues import rewound
-from radiator.broker.queues.source import QueueSource
-from radiator.broker.subscriptions.positions import Position, parse_position
+from radiator.broker.admin import lag
+from radiator.broker.clients.session import subscriptions_of
+from radiator.broker.headers.positions import Position, parse_position
+from radiator.broker.logs import cursor_names
+from radiator.broker.queues.queue import QueueSource
 from radiator.errors import ProtocolError, StorageError
 from radiator.storage.cursor import Cursor
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.channel import Ask, Work
-    from radiator.broker.broker import Broker
+    from radiator.broker.admin.request import Ask, Work
     from radiator.broker.budget import Steps
     from radiator.broker.queues.queue import Queue
+    from radiator.broker.services import Services
 
 PAGE = 500
 ROWS_MAX = 2_000  # of a page: no further name is begun
@@ -34,7 +35,7 @@ ROW_UNITS = 5
 PLACE_UNITS = 20  # of a log in which a queue's cursor is moved
 
 
-def ls(broker: Broker, asked: Ask) -> Work:
+def ls(broker: Services, asked: Ask) -> Work:
     """Cursors whose name matches ``match`` (with ``*``), in pages by name. A page ends early where the cursors of its
     names lie over very many logs."""
     match, after = asked.text("match", "*"), asked.text("after", "")
@@ -69,21 +70,21 @@ def ls(broker: Broker, asked: Ask) -> Work:
     return {"cursors": rows, "next": last if len(found) > limit else None}
 
 
-def rm(broker: Broker, asked: Ask) -> Work:
+def rm(broker: Services, asked: Ask) -> Work:
     """Delete a named subscription, also one that is in use: whoever uses it is told and its connection ended."""
     key = _find(broker, asked.text("name"))
     yield from broker.names.free(key)
     named = broker.names.by_key.get(key)
     if named is None:
         raise ProtocolError("bad-request", f"{key} is a queue's cursor, which lasts as the queue does", "See purge.")
-    for each in list(named.queue.consumers):
+    for each in subscriptions_of(named.queue):
         broker.refuse(each.session, ProtocolError("bad-subscription", f"{named.asked} was deleted by an administrator"))
     broker.names.delete(named)
     yield from broker.names.free(key)
     return {"cursor": key}
 
 
-def move(broker: Broker, asked: Ask) -> Work:
+def move(broker: Services, asked: Ask) -> Work:
     """Set a cursor to ``position``: over all its logs, or with ``destination`` over those of that one."""
     key = _find(broker, asked.text("name"))
     position = parse_position("position", asked.text("position"), asked.now.wall)
@@ -118,7 +119,7 @@ def move(broker: Broker, asked: Ask) -> Work:
     return None
 
 
-def _move_queue(broker: Broker, asked: Ask, key: str, position: Position, wanted: str) -> Steps:
+def _move_queue(broker: Services, asked: Ask, key: str, position: Position, wanted: str) -> Steps:
     queue = lag.queue_of(broker, key)
     if queue is None:
         raise ProtocolError("not-found", f"{key} was deleted meanwhile")
@@ -155,7 +156,7 @@ def _failed(error: StorageError, remedy: str) -> ProtocolError:
 
 
 def _place(
-    broker: Broker, source: QueueSource, position: Position, then: Callable[[QueueSource, int | StorageError], None]
+    broker: Services, source: QueueSource, position: Position, then: Callable[[QueueSource, int | StorageError], None]
 ) -> None:
     """Find the offset; ``then`` is called with it, now or once it was looked up, or with what went wrong."""
     partition = source.feed.partition
@@ -173,7 +174,7 @@ def _place(
     broker.reading.look_up(job, done, lambda: True)
 
 
-def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: int) -> None:
+def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: int) -> None:
     registry, feed = broker.registry, old.feed
     cursor: Any = Cursor(start)
     if old.cursor.stored:
@@ -182,12 +183,21 @@ def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: in
         cursor = registry.cursors.open(key, feed.partition.name, start, sync)
         registry.cursors.hurry()
     registry.dirty_sources.pop(old, None)
-    handed = rewound.handed_out(old)
+    handed = old.unsettled_deliveries()
     old.close()
     feed.leave(queue)
-    new = QueueSource(queue, feed, cursor, registry.dirty_sources, old.policy)
-    new.fed, new.former, new.first, new.lane = old.fed, old.former, old.first, old.lane
-    rewound.remember(new, handed)
+    new = QueueSource(
+        queue,
+        feed,
+        cursor,
+        registry.dirty_sources,
+        old.policy,
+        fed=old.fed,
+        former=old.former,
+        first=old.first,
+        lane=old.lane,
+    )
+    new.expect_again(handed)
     broker.former.replaced(old, new)
     queue.replaced(old, new)
     feed.join(new)
@@ -195,7 +205,7 @@ def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: in
     broker.ready.queue(queue)
 
 
-def _find(broker: Broker, name: str) -> str:
+def _find(broker: Services, name: str) -> str:
     prefixes = ("", cursor_names.SUBSCRIPTION, cursor_names.GROUP, cursor_names.QUEUE)
     key = next((prefix + name for prefix in prefixes if lag.queue_of(broker, prefix + name)), None)
     if key is None:

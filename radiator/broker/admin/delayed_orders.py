@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from radiator.broker.queues.source import QueueSource
+from radiator.broker.queues.queue import QueueSource
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.channel import Ask, Work
-    from radiator.broker.broker import Broker
+    from radiator.broker.admin.request import Ask, Work
+    from radiator.broker.services import Services
 
 SETTLE_UNITS = 1  # of a message
 
 
-def settle(broker: Broker, asked: Ask) -> Work:
+def settle(broker: Services, asked: Ask) -> Work:
     """What the queue ``name`` has put off, up to the offsets that ``until`` names by partition, each included."""
     name = asked.text("name")
     asked.require(name)

@@ -17,21 +17,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin import readiness
-from radiator.broker.destinations import temporary
-from radiator.broker.due import ahead
-from radiator.broker.queues.skipped import back
+from radiator.broker.queues.delays_ahead import LOOKED_READS
+from radiator.broker.subscribing import temporary
 from radiator.clock import WallNs
 from radiator.routing import dead_letter
 from radiator.routing.pattern import parse_list
 from radiator.routing.rules import TEMPORARY
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.channel import Ask, Work
-    from radiator.broker.broker import Broker
+    from radiator.broker.admin.request import Ask, Work
     from radiator.broker.budget import Budget
+    from radiator.broker.clients.session import Session
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.queues.queue import Queue
-    from radiator.broker.session import Session
+    from radiator.broker.services import Services
 
 PAGE = 1_000  # entries of an answer: some hundred kilobytes
 PARTITIONS_SHOWN = 16  # of a destination
@@ -46,7 +45,7 @@ MERGED_TOGETHER = 50  # names, a unit each
 COUNTED = ("ready", "in_flight", "delayed", "burying", "unlooked", "total")  # messages of a queue
 
 
-def destinations(broker: Broker, asked: Ask) -> Work:
+def destinations(broker: Services, asked: Ask) -> Work:
     """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there; temporary queues
     only if that begins as they do; with ``dead_letters`` only what some rule names as a dead-letter destination."""
     match = asked.text("match", "#")
@@ -61,7 +60,9 @@ def destinations(broker: Broker, asked: Ask) -> Work:
 
     page, more = yield from _page(broker, asked, broker.destinations, wanted)
     found = [each for each in map(broker.destinations.get, page) if each is not None]
-    ahead.look_at([source for each in found if each.queue is not None for source in each.queue.sources])
+    reads = LOOKED_READS
+    for source in [source for each in found if each.queue is not None for source in each.queue.sources]:
+        reads -= source.look_ahead(reads)
     now_ns = broker.timing.shown_ns
     entries = []
     for each in found:
@@ -71,7 +72,7 @@ def destinations(broker: Broker, asked: Ask) -> Work:
     return {"destinations": entries, "next": more}
 
 
-def clients(broker: Broker, asked: Ask) -> Work:
+def clients(broker: Services, asked: Ask) -> Work:
     """``clients.ls``: the connections, those whose session, user or address matches ``match`` (with ``*``)."""
     match = asked.text("match", "*")
     sessions = broker.sessions
@@ -89,7 +90,7 @@ def clients(broker: Broker, asked: Ask) -> Work:
     return {"clients": entries, "next": more}
 
 
-def stats(broker: Broker, asked: Ask) -> Work:
+def stats(broker: Services, asked: Ask) -> Work:
     """``stats``: the counters since the start, and facts."""
     broker.budget.spend(FIGURES_UNITS)
     yield True
@@ -97,7 +98,7 @@ def stats(broker: Broker, asked: Ask) -> Work:
 
 
 def _page(
-    broker: Broker, asked: Ask, there: Collection[str], wanted: Callable[[str], bool]
+    broker: Services, asked: Ask, there: Collection[str], wanted: Callable[[str], bool]
 ) -> Generator[bool, None, tuple[list[str], str | None]]:
     limit = asked.number("limit", PAGE, 1, PAGE)
     after = asked.text("after", "")
@@ -105,7 +106,7 @@ def _page(
     verb, names = asked.session.listing
     if not after or verb != asked.verb:
         names = yield from _sorted(budget, there)
-        asked.session.listing = (asked.verb, names)
+        asked.session.list_for(asked.verb, names)
     start = bisect_right(names, after)
     found: list[str] = []
     for at in range(start, min(start + LOOKED_AT_MAX, len(names))):
@@ -119,7 +120,7 @@ def _page(
         at = min(start + LOOKED_AT_MAX, len(names)) - 1
     if at + 1 < len(names):
         return found, names[at]
-    asked.session.listing = ("", [])
+    asked.session.list_for("", [])
     return found, None
 
 
@@ -169,10 +170,10 @@ def _waiting(queue: Queue, now_ns: WallNs) -> dict[str, Any]:
     for source in queue.sources:
         cursor = source.cursor
         settled = cursor.settled_above + cursor.floor
-        waiting += back(source) + source.fresh + len(source.deferred)
-        delayed += ahead.delayed(source, now_ns)
+        waiting += source.available + source.fresh + len(source.deferred)
+        delayed += source.delayed(now_ns)
         burying += source.burying
-        unlooked += ahead.unlooked(source)
+        unlooked += source.unlooked
         total += source.feed.partition.next_offset - settled - len(source.settled)
     figures = (waiting - delayed, max(0, total - waiting - burying), delayed, burying, unlooked, total)
     return {"consumers": len(queue.consumers), **dict(zip(COUNTED, figures, strict=True))}

@@ -8,19 +8,17 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.admin import clock_orders
-from radiator.broker.named import lag
-from radiator.broker.queues.skipped import why_stopped
+from radiator.broker.admin import clock_orders, lag
 from radiator.clock import NS_PER_MS
 
 if TYPE_CHECKING:
-    from radiator.broker.broker import Broker
+    from radiator.broker.services import Services
 
 STOPPED_SHOWN = 100  # queues that look no further for the selectors of their consumers
 CURSORS_SHOWN = 100  # those that are furthest behind
 
 
-def reasons(broker: Broker) -> list[str]:
+def reasons(broker: Services) -> list[str]:
     """Why some message or ACK would be refused, now or soon, in words; nothing if none would. What a start has
     found damaged does not count: what is there is served."""
     found = ["the broker is being stopped"] if broker.stopping else []
@@ -30,19 +28,19 @@ def reasons(broker: Broker) -> list[str]:
     return found + broker.store.failures()
 
 
-def held_back(broker: Broker) -> list[str]:
+def held_back(broker: Services) -> list[str]:
     """What has to wait now though nothing is refused, in words."""
     found = clock_orders.held_back(broker)
     if ahead := broker.ahead_logs.text(broker.timing.now.wall):
         found.append(ahead)
-    found += [why_stopped(source) for source in islice(broker.timing.skipping.stopped, STOPPED_SHOWN)]
+    found += [source.why_stopped for source in islice(broker.timing.skipped.stopped, STOPPED_SHOWN)]
     if full := broker.memory.full:
         used = f"limits.memory ({broker.config.limits.memory} bytes) is used up"
         found.append(f"{used} for {', '.join(full)}: clients that need more wait; consumers and acknowledgements go on")
     return found
 
 
-def figures(broker: Broker) -> dict[str, Any]:
+def figures(broker: Services) -> dict[str, Any]:
     """Counters and facts."""
     now = {
         "sessions": len(broker.sessions),
@@ -50,8 +48,8 @@ def figures(broker: Broker) -> dict[str, Any]:
         "named_subscriptions": len(broker.names.by_key),
         "held_back": len(broker.throttle.held),  # sessions whose frames wait: on_full: block, rate_limit, limits.memory
         **broker.former.figures,
-        "stopped_by_selectors": len(broker.timing.skipping.stopped),
-        "skipped_runs": broker.timing.skipping.runs,
+        "stopped_by_selectors": len(broker.timing.skipped.stopped),
+        "skipped_runs": broker.timing.skipped.runs,
         "memory_full": bool(broker.memory.full),
         "memory": broker.memory.figures(),
         "longest_turn_ms": broker.budget.longest_ns / NS_PER_MS,

@@ -18,11 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker import transactions
+from radiator.broker import throttle
+from radiator.broker.clients.receipts import AllOf
 from radiator.broker.committing import waits
 from radiator.broker.committing.prepared import Prepared
-from radiator.broker.due import ahead
-from radiator.broker.publishing import overflow, throttle
 from radiator.broker.publishing.sending import (
     append_run,
     no_memory,
@@ -30,21 +29,20 @@ from radiator.broker.publishing.sending import (
     require_room_for_delay,
     require_subscriber,
 )
-from radiator.broker.queues import pledges, settling
+from radiator.broker.queues import overflow
+from radiator.broker.settling import answers as settling
+from radiator.broker.transactions import pledges, transactions
 from radiator.errors import StorageError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.memory import MemoryPartition
 
 if TYPE_CHECKING:
-    from radiator.broker.broker import Broker
     from radiator.broker.budget import Steps
+    from radiator.broker.clients.session import InFlight, Session, Subscription, Transaction
     from radiator.broker.committing.prepared import Messages
-    from radiator.broker.queues.queue import Queue
-    from radiator.broker.queues.returning import Refusal
-    from radiator.broker.queues.source import QueueSource
-    from radiator.broker.session import Session
-    from radiator.broker.subscriptions.subscription import InFlight, Subscription
-    from radiator.broker.transactions import Transaction
+    from radiator.broker.outcomes.returning import Refusal
+    from radiator.broker.queues.queue import Queue, QueueSource
+    from radiator.broker.services import Services
     from radiator.clock import MonoNs
     from radiator.routing.policy import Policy
     from radiator.stomp.frames import Frame
@@ -55,7 +53,7 @@ DROP_UNITS = 4  # of a message that is given up
 HAPPENING_A_UNIT = 8  # messages, and deliveries that are answered
 
 
-def commit(broker: Broker, session: Session, frame: Frame, name: str) -> Steps:
+def commit(broker: Services, session: Session, frame: Frame, name: str) -> Steps:
     """COMMIT of the transaction ``name``. The RECEIPT waits for all of it. Raises ProtocolError, or Wait: then it comes
     again."""
     transaction = transactions.committing(broker, session, name)
@@ -74,7 +72,7 @@ def commit(broker: Broker, session: Session, frame: Frame, name: str) -> Steps:
             yield from waits.waited(transaction)
 
 
-def _check(broker: Broker, session: Session, transaction: Transaction, prepared: Prepared) -> set[Partition] | None:
+def _check(broker: Services, session: Session, transaction: Transaction, prepared: Prepared) -> set[Partition] | None:
     """Whether it can happen now. Raises ProtocolError and StorageError if something refuses it, and Wait.
 
     Returns:
@@ -121,11 +119,11 @@ def _check_limits(session: Session, prepared: Prepared, now_ns: MonoNs) -> None:
             _, before = rated.get(policy.rule_index, (policy, 0))
             rated[policy.rule_index] = (policy, before + count)
     if rated:
-        throttle.spend(session, rated, now_ns)
+        throttle.spend(session.buckets, rated, now_ns)
 
 
 def _happen(
-    broker: Broker,
+    broker: Services,
     session: Session,
     frame: Frame,
     transaction: Transaction,
@@ -133,13 +131,13 @@ def _happen(
     unread: set[Partition],
 ) -> None:
     broker.budget.spend(len(prepared) // HAPPENING_A_UNIT)
-    broker.stats.duplicates += prepared.repeats
-    broker.stats.late_acks += prepared.late
+    broker.stats.count(duplicates=prepared.repeats)
+    broker.stats.count(late_acks=prepared.late)
     _leave_out(broker, prepared)
     firsts: dict[Partition, int] = {}  # offset of the first message there
     for partition, messages in prepared.messages.items():
         if partition in unread:
-            broker.stats.dropped_replies += len(messages.run)
+            broker.stats.count(dropped_replies=len(messages.run))
         elif messages.run:
             firsts[partition] = _append(broker, partition, messages)
     for subscription, acked in prepared.acked.items():
@@ -161,7 +159,7 @@ def _happen(
     broker.background.add(_finished(broker, transaction, refused, given_back))
 
 
-def _append(broker: Broker, partition: Partition, messages: Messages) -> int:
+def _append(broker: Services, partition: Partition, messages: Messages) -> int:
     """Into one batch, if one can hold them: that is all or nothing on disk. Returns the offset of the first."""
     run = messages.run
     partition.make_room(len(run), run.size_bytes)
@@ -169,11 +167,11 @@ def _append(broker: Broker, partition: Partition, messages: Messages) -> int:
     for queue, count in messages.waiting.items():
         queue.appended(partition, count)
     for queue, (numbers, dues) in messages.dues.items():
-        ahead.note(queue, partition, [first + number for number in numbers], dues)
+        queue.note_delays(partition, [first + number for number in numbers], dues)
     return first
 
 
-def _leave_out(broker: Broker, prepared: Prepared) -> None:
+def _leave_out(broker: Services, prepared: Prepared) -> None:
     """The messages for which a queue that drops the newest has no room are none of the transaction's any more."""
     left_out: dict[Messages, set[int]] = {}
     for queue, messages_there in prepared.dropping.items():
@@ -191,30 +189,30 @@ def _leave_out(broker: Broker, prepared: Prepared) -> None:
             messages = prepared.messages[partition]
             messages.waiting[queue] -= 1
             left_out.setdefault(messages, set()).add(number)
-        broker.stats.dropped_newest += len(messages_there) - kept
+        broker.stats.count(dropped_newest=len(messages_there) - kept)
     for messages, numbers in left_out.items():
         broker.budget.spend(len(messages.run) // HAPPENING_A_UNIT)
         messages.leave_out(numbers)
 
 
-def _trimmed(broker: Broker, queue: Queue, partition: Partition) -> Steps:
+def _trimmed(broker: Services, queue: Queue, partition: Partition) -> Steps:
     """Give up the oldest messages of a queue that has taken more than it has room for, but not the newest, which is in
     ``partition``."""
     while overflow.trim_one(queue, partition):
-        broker.stats.dropped_oldest += 1
+        broker.stats.count(dropped_oldest=1)
         broker.budget.spend(DROP_UNITS)
         yield True
 
 
 def _finished(
-    broker: Broker,
+    broker: Services,
     transaction: Transaction,
     refused: list[tuple[Subscription, list[InFlight], Refusal]],
     waiters: list[object],
 ) -> Steps:
     """Give back what the transaction refuses, whether or not the connection is lost meanwhile. ``waiters`` are called
     once that is stored, as far as it has to be."""
-    done = waits.AllOf(waiters)
+    done = AllOf(waiters)
     for subscription, taken, refusal in refused:
         for part in broker.budget.portions(taken):
             with broker.bugs:
@@ -227,7 +225,7 @@ def _finished(
 
 
 def _settle_together(
-    broker: Broker, firsts: dict[Partition, int], acked: dict[QueueSource, list[int]]
+    broker: Services, firsts: dict[Partition, int], acked: dict[QueueSource, list[int]]
 ) -> list[list[object]]:
     """Lets ACKs take effect: at once; or, where they and the messages of their transaction are kept in several files or
     batches, when the store has decided that all of it holds. Returns where a receipt has to wait for that."""
@@ -247,7 +245,7 @@ def _settle_together(
                 source.settle(offsets)
                 source.flush()  # a snapshot of the cursors, which may replace what the journal has, must have it
             else:
-                broker.return_to(source, offsets)
+                broker.returns.back(source, offsets)
 
     acks = [(source.cursor, offsets) for source, offsets in stored.items()]
     broker.store.together(files, acks, decided)

@@ -15,10 +15,11 @@ from array import array
 from typing import TYPE_CHECKING
 
 from radiator.broker.budget import PORTION, PORTION_A_UNIT
-from radiator.broker.publishing import overflow
+from radiator.broker.clients.session import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for
-from radiator.broker.queues import pledges, settling
-from radiator.broker.subscriptions.subscription import CLIENT
+from radiator.broker.queues import overflow
+from radiator.broker.settling import answers as settling
+from radiator.broker.transactions import pledges
 from radiator.errors import ProtocolError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.batch import Run
@@ -26,15 +27,13 @@ from radiator.storage.batch import Run
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from radiator.broker.broker import Broker
     from radiator.broker.budget import Steps
+    from radiator.broker.clients.session import Answer, InFlight, Session, Subscription, Transaction
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.queues.queue import Queue
-    from radiator.broker.queues.returning import Refusal
-    from radiator.broker.queues.source import QueueSource
-    from radiator.broker.session import Session
-    from radiator.broker.subscriptions.subscription import InFlight, Number, Subscription
-    from radiator.broker.transactions import Answer, Transaction
+    from radiator.broker.outcomes.returning import Refusal
+    from radiator.broker.queues.consumer import Number
+    from radiator.broker.queues.queue import Queue, QueueSource
+    from radiator.broker.services import Services
     from radiator.stomp.frames import Frame, Head
     from radiator.storage.partition import Partition
 
@@ -126,7 +125,7 @@ class Prepared:
         "settled",
     )
 
-    def __init__(self, broker: Broker, session: Session) -> None:
+    def __init__(self, broker: Services, session: Session) -> None:
         self._broker = broker
         self._session = session
         self._generation = broker.generation

@@ -15,53 +15,17 @@ Invariants: an empty log and a destination without a message are all that a COMM
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from radiator import limits
+from radiator.broker.clients.receipts import AllOf
 from radiator.storage.file_partition import FilePartition
 
 if TYPE_CHECKING:
     from radiator.broker.budget import Steps
-    from radiator.broker.transactions import Transaction
-    from radiator.errors import ProtocolError
+    from radiator.broker.clients.session import Transaction
     from radiator.storage.partition import Partition
     from radiator.storage.turn import Place
-
-
-class AllOf:
-    """Waits for several writes or syncs, and then tells ``waiters``. Whoever makes one calls ``settle`` once nothing is
-    added to it any more.
-
-    Args:
-        waiters: objects to settle when all of them have ended, with the first failure.
-    """
-
-    __slots__ = ("_failure", "_waiters", "_waiting")
-
-    def __init__(self, waiters: Iterable[Any] = ()) -> None:
-        self._waiting = 1
-        self._waiters = waiters
-        self._failure: ProtocolError | None = None
-
-    def wait_for(self, places: Collection[list[Any]]) -> None:
-        """More of them: the lists of those who wait for one each."""
-        self._waiting += len(places)
-        for place in places:
-            place.append(self)
-
-    def settle(self, failure: ProtocolError | None = None) -> None:
-        """One of them has ended."""
-        self._waiting -= 1
-        self._failure = self._failure or failure
-        if not self._waiting:
-            for each in self._waiters:
-                each.settle(self._failure)
-
-    def under_way(self) -> bool:
-        """True while a sync is. Raises ProtocolError if one has failed."""
-        if self._failure is not None:
-            raise self._failure
-        return bool(self._waiting)
 
 
 def repeats(transaction: Transaction, places: Collection[Place]) -> bool:
@@ -75,9 +39,10 @@ def repeats(transaction: Transaction, places: Collection[Place]) -> bool:
         True if there is one, so that the COMMIT has to wait (``waited``).
     """
     if places:
-        transaction.repeated = AllOf()
-        transaction.repeated.wait_for([each.waiters for each in places])
-        transaction.repeated.settle()
+        repeated = AllOf()
+        repeated.wait_for([each.waiters for each in places])
+        repeated.settle()
+        transaction.wait_for_repeats(repeated)
     return bool(places)
 
 
@@ -87,7 +52,7 @@ def waited(transaction: Transaction) -> Steps:
     if transaction.repeated is not None:
         while transaction.repeated.under_way():
             yield False
-        transaction.repeated = None
+        transaction.wait_for_repeats(None)
     partitions = transaction.waited
     while partitions:
         if _unmade(partitions[-1]):
@@ -103,7 +68,7 @@ def files(transaction: Transaction, partitions: Iterable[Partition]) -> bool:
     if len(unmade) > limits.NEW_FILES_TOGETHER_MAX:
         for partition in unmade:
             partition.want_file()
-        transaction.waited = unmade
+        transaction.wait_for_files(unmade)
     return bool(transaction.waited)
 
 

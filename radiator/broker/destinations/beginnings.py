@@ -26,7 +26,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from radiator.broker.named import cursor_names
+from radiator.broker.logs import cursor_names
 from radiator.clock import BEFORE
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.feeding import Feeding, entries_of

@@ -17,7 +17,7 @@ from radiator.stomp.headers import escape
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.logs.feed import Feed
     from radiator.broker.queues.queue import Queue
     from radiator.routing.policy import Policy
 
@@ -56,6 +56,18 @@ class Destination:
         self._open_lane = open_lane
         self._turn = 0
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
+
+    def set_queue(self, queue: Queue) -> None:
+        """Hand its messages out as those of a queue."""
+        self.queue = queue
+
+    def count_subscribers(self, number: int) -> None:
+        """Count ``number`` more live subscriptions; fewer if it is negative."""
+        self.subscribers += number
+
+    def note_sent(self) -> None:
+        """Note that a client has wanted to send to it, in this run."""
+        self.sent = True
 
     @property
     def limited(self) -> bool:

@@ -18,89 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from radiator.broker.destinations.claim import Names
-from radiator.broker.named import cursor_names
-from radiator.broker.queues.source import QueueSource
 from radiator.errors import ProtocolError
-from radiator.storage.cursor import Cursor
 
 if TYPE_CHECKING:
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.destinations.feed import Feed
-    from radiator.broker.destinations.opening import Opening
-    from radiator.broker.destinations.registry import Registry
+    from radiator.broker.logs.feed import Feed
     from radiator.routing.pattern import PatternSet
-    from radiator.routing.policy import Policy
-
-    Fed = dict[Feed, list[tuple[Destination, Cursor]]]
-
-
-def children_of(registry: Registry, name: str, policy: Policy) -> list[Destination]:
-    """The queues of a parent that is about to be; those that are new are made. Raises ProtocolError."""
-    children = []
-    for child in policy.fan_out:
-        theirs = registry.rules.policy_for(child)
-        wrong = "is itself fed to others" if theirs.fan_out else "has priorities" if theirs.priority else ""
-        wrong = wrong or ("" if theirs.kind == "queue" else "is a topic")
-        if wrong or child == name:
-            raise ProtocolError(
-                "bad-destination",
-                f"{name[:200]!r} cannot be fed to {child[:200]!r}: that {wrong or 'is the same'}",
-                f"The rule on line {policy.rule.line} of the configuration has it in fan_out; expected other queues.",
-            )
-        children.append(registry.destinations.get(child) or registry.add(child, theirs))
-    return children
-
-
-def attach(registry: Registry, parent: Destination, children: list[Destination], fed: Fed) -> None:
-    """Let the children read the parent's logs, with these cursors."""
-    for child in children:
-        queue = child.queue
-        assert queue is not None
-        assert isinstance(queue.claim, Names)
-        queue.claim.owned.add(parent.name)
-        child.parents.append(parent)
-        for consumer in queue.consumers:
-            consumer.enter(parent)
-    for feed in parent.feeds:
-        for child, cursor in fed[feed]:
-            queue = child.queue
-            assert queue is not None
-            there = next((each for each in queue.sources if each.feed is feed), None)
-            if there is not None:  # that of another parent; or it has something of its own in the log, from before
-                if there.former:
-                    queue.rota.drop(there)
-                    there.former = there.first = False
-                    child.former.remove(feed)
-                    queue.rota.rouse(there)
-                there.fed = True
-                continue
-            source = QueueSource(queue, feed, cursor, registry.dirty_sources)
-            source.fed = True
-            queue.add(source)
-            feed.join(source)
-        if parent.policy.kind == "queue":
-            registry.cursors.delete(cursor_names.of_queue(parent.name), feed.partition.name)
-        feed.pin()
-    for child in children:
-        assert child.queue is not None
-        for source in child.queue.sources:  # in logs of its own too there may be messages of the parent
-            source.feed.claims_changed()
-            source.feed.pin()
-    registry.cursors.hurry()
-
-
-def cursors_of(registry: Registry, opening: Opening, parent: Destination, children: list[Destination]) -> Fed:
-    """The cursors of the children over the logs of a parent that is about to be. Raises StorageError."""
-    feeding = {parent.name: parent.policy}
-    return {
-        feed: [
-            (child, registry.beginnings.open(opening, child.name, child.policy, feed.partition, feeding))
-            for child in children
-            if feed not in child.feeds
-        ]
-        for feed in parent.feeds
-    }
 
 
 def read_for(destination: Destination) -> list[Feed]:

@@ -12,20 +12,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from radiator.broker.destinations import fan_out, lanes
+from radiator.broker.destinations import lanes
 from radiator.broker.destinations.beginnings import Beginnings
-from radiator.broker.destinations.claim import Names
 from radiator.broker.destinations.destination import Destination
-from radiator.broker.destinations.feed import Feed
 from radiator.broker.destinations.former import Left
 from radiator.broker.destinations.opening import Opening
-from radiator.broker.due.timing import Timing
-from radiator.broker.named import cursor_names
-from radiator.broker.queues import idling
+from radiator.broker.logs import cursor_names
+from radiator.broker.logs.destination_filter import Names
+from radiator.broker.logs.feed import Feed
+from radiator.broker.logs.wire import Whole
 from radiator.broker.queues.policy import QueuePolicy
-from radiator.broker.queues.queue import Queue
-from radiator.broker.queues.source import QueueSource
-from radiator.broker.wire import Whole
+from radiator.broker.queues.queue import Queue, QueueSource
+from radiator.broker.timers.timing import Timing
 from radiator.config.settings import OF_LOG, log_values
 from radiator.errors import ProtocolError
 from radiator.routing.index import NameIndex
@@ -38,10 +36,18 @@ from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.broker")
 
+Fed = dict[Feed, list[tuple[Destination, Cursor]]]  # the cursors of the queues of a fan_out, by log of the parent
+
 
 class Registry:
-    """``start_read`` runs a feed's cold reads, ``on_born`` is told of new destinations (not of temporary queues),
-    ``on_lost`` of queue messages that the log no longer had, ``on_lane`` of lanes that queues had not at their birth.
+    """The destinations of one broker.
+
+    Args:
+        rules: What gives a destination its policy.
+        store: The logs and cursors.
+        start_read: Runs the cold reads of a feed.
+        on_lost: Called with what was lost, in words, and how many messages of a queue the log no longer had.
+        timing: The present time and the timers.
     """
 
     def __init__(
@@ -49,9 +55,7 @@ class Registry:
         rules: Rules,
         store: Store,
         start_read: Callable[[Feed, Any], None],
-        on_born: Callable[[Destination], None],
         on_lost: Callable[[str, int], None],
-        on_lane: Callable[[Destination, Feed], None],
         timing: Timing,
     ) -> None:
         self.destinations: dict[str, Destination] = {}
@@ -63,11 +67,16 @@ class Registry:
         self._store = store
         self._start_read = start_read
         self._whole = Whole()
-        self._on_born = on_born
         self._on_lost = on_lost
-        self._on_lane = on_lane
+        self._on_born: Callable[[Destination], None]
+        self._on_lane: Callable[[Destination, Feed], None]
         self._timing = timing
         self._feeds: dict[str, Feed] = {}
+
+    def listen(self, on_born: Callable[[Destination], None], on_lane: Callable[[Destination, Feed], None]) -> None:
+        """Have new destinations (but for temporary queues), and new logs of priorities, reported: called once."""
+        self._on_born = on_born
+        self._on_lane = on_lane
 
     def revive(self) -> None:
         """The destinations that the log knows. Where its list may not be whole, a queue is also known by its cursor."""
@@ -126,7 +135,7 @@ class Registry:
         for feed in self._feeds.values():
             if feed.destinations > 1:
                 for source in feed.sources:
-                    idling.advance(source)
+                    source.advance_idle()
                 feed.pin()
 
     def drop_unused(self, destination: Destination) -> bool:
@@ -139,8 +148,7 @@ class Registry:
         self.names.remove(destination.name)
         for feed in destination.feeds:
             feed.leave(destination.queue)
-            feed.destinations -= 1
-            feed.topics -= destination.policy.kind == "topic"
+            feed.remove_destination(destination.policy.kind)
             feed.pin()
             if feed.destinations == 0 and not (feed.partition.next_offset or feed.partition.last_receive_ns):
                 self._forget(feed)
@@ -182,20 +190,20 @@ class Registry:
             feeds = [self._feed(partition, policy) for partition in names]
         except ValueError as error:
             raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
-        children = fan_out.children_of(self, name, policy) if policy.fan_out else []
+        children = self._children_of(name, policy) if policy.fan_out else []
         destination = Destination(name, policy, feeds, self._open_lane)
         if policy.kind == "queue" and not policy.fan_out:
-            destination.queue = Queue(name, Names(name), self._on_lost, self._timing, QueuePolicy.of(policy))
+            destination.set_queue(Queue(name, Names(name), self._on_lost, self._timing, QueuePolicy.of(policy)))
         with Opening(self.cursors) as opening:
             cursors = [self._cursor(opening, destination, feed) for feed in feeds]
-            fed = fan_out.cursors_of(self, opening, destination, children)
+            fed = self._cursors_of_children(opening, destination, children)
         for feed, cursor in zip(feeds, cursors, strict=True):
             self._attach(destination, feed, cursor)
         self.destinations[name] = destination
         if not name.startswith(TEMPORARY):
             self.names.add(name)
         if children:
-            fan_out.attach(self, destination, children, fed)
+            self._feed_children(destination, children, fed)
         if not name.startswith(TEMPORARY):
             self._on_born(destination)
         return destination
@@ -212,16 +220,13 @@ class Registry:
 
     def _attach(self, destination: Destination, feed: Feed, cursor: Cursor | None) -> None:
         policy, queue = destination.policy, destination.queue
-        feed.destinations += 1
-        feed.topics += policy.kind == "topic"
+        feed.add_destination(policy.kind)
         if queue is not None:
-            source = QueueSource(queue, feed, cursor, self.dirty_sources)
-            if policy.priority:
-                source.first, source.lane = True, policy.partitions.index(feed.partition.name)
+            lane = policy.partitions.index(feed.partition.name) if policy.priority else 0
+            source = QueueSource(queue, feed, cursor, self.dirty_sources, first=policy.priority, lane=lane)
             queue.add(source)
             if policy.priority:
-                queue.ordered = True
-                lanes.put_in_order(queue)
+                queue.order_by_priority()
             feed.join(source)
         feed.pin()
 
@@ -258,3 +263,66 @@ class Registry:
         if destination.queue is None:
             return None
         return self.beginnings.open(opening, destination.name, destination.policy, feed.partition)
+
+    # --- fan_out ------------------------------------------------------------------------------------------------------
+
+    def _children_of(self, name: str, policy: Policy) -> list[Destination]:
+        """The queues of a parent that is about to be; those that are new are made. Raises ProtocolError."""
+        children = []
+        for child in policy.fan_out:
+            theirs = self.rules.policy_for(child)
+            wrong = "is itself fed to others" if theirs.fan_out else "has priorities" if theirs.priority else ""
+            wrong = wrong or ("" if theirs.kind == "queue" else "is a topic")
+            if wrong or child == name:
+                raise ProtocolError(
+                    "bad-destination",
+                    f"{name[:200]!r} cannot be fed to {child[:200]!r}: that {wrong or 'is the same'}",
+                    f"The rule on line {policy.rule.line} of the configuration has it in fan_out; expected other queues.",
+                )
+            children.append(self.destinations.get(child) or self.add(child, theirs))
+        return children
+
+    def _feed_children(self, parent: Destination, children: list[Destination], fed: Fed) -> None:
+        """Let the children read the parent's logs, with these cursors."""
+        for child in children:
+            queue = child.queue
+            assert queue is not None
+            assert isinstance(queue.claim, Names)
+            queue.claim.owned.add(parent.name)
+            child.parents.append(parent)
+            for consumer in queue.consumers:
+                consumer.enter(parent)
+        for feed in parent.feeds:
+            for child, cursor in fed[feed]:
+                queue = child.queue
+                assert queue is not None
+                there = next((each for each in queue.sources if each.feed is feed), None)
+                if there is not None:  # that of another parent; or it has something of its own in the log, from before
+                    if there.former:
+                        child.former.remove(feed)
+                    there.feed_from_parent()
+                    continue
+                source = QueueSource(queue, feed, cursor, self.dirty_sources, fed=True)
+                queue.add(source)
+                feed.join(source)
+            if parent.policy.kind == "queue":
+                self.cursors.delete(cursor_names.of_queue(parent.name), feed.partition.name)
+            feed.pin()
+        for child in children:
+            assert child.queue is not None
+            for source in child.queue.sources:  # in logs of its own too there may be messages of the parent
+                source.feed.claims_changed()
+                source.feed.pin()
+        self.cursors.hurry()
+
+    def _cursors_of_children(self, opening: Opening, parent: Destination, children: list[Destination]) -> Fed:
+        """The cursors of the children over the logs of a parent that is about to be. Raises StorageError."""
+        feeding = {parent.name: parent.policy}
+        return {
+            feed: [
+                (child, self.beginnings.open(opening, child.name, child.policy, feed.partition, feeding))
+                for child in children
+                if feed not in child.feeds
+            ]
+            for feed in parent.feeds
+        }

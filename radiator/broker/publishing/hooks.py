@@ -12,34 +12,26 @@ Invariants: an exception of a hook is an ERROR to the sender and nothing else; w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from radiator.broker.admin import channel
+from radiator.broker.rule_hooks import RuleHooks, Validate
 from radiator.errors import ProtocolError
-from radiator.middleware import DROP, Message, Middleware, Reject
+from radiator.middleware import DROP, Message, Reject
 from radiator.stomp.frames import Frame, Head
 from radiator.stomp.headers import join
 
 if TYPE_CHECKING:
-    from radiator.broker.broker import Broker
-    from radiator.broker.session import Session
+    from radiator.broker.clients.session import Session
+    from radiator.broker.services import Services
 
 log = logging.getLogger("radiator.broker")
 
 HOPS_MAX = 8  # how often one message may be sent on by middleware before that is taken for a circle
 
-Validate = Callable[[bytes], str | None]  # what is wrong with a body, in words; None: nothing
 
-
-class RuleHooks(NamedTuple):
-    """What one rule wants done. ``middleware`` pairs a name for messages and logs with each function."""
-
-    middleware: tuple[tuple[str, Middleware], ...] = ()
-    validate: Validate | None = None
-
-
-def pass_through(broker: Broker, session: Session, frame: Frame) -> Frame | None:
+def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | None:
     """The frame as it shall be stored; None if it was dropped, and dealt with. Raises ProtocolError (rejected)."""
     name = frame.head.headers.get("destination", "")
     hooks = hooks_for(broker, name)
@@ -63,10 +55,10 @@ def pass_through(broker: Broker, session: Session, frame: Frame) -> Frame | None
             body = frame.body if message is None else message.body
             complaint = _judge(broker, session.origin, hooks.validate, body, name)
             if complaint is not None:
-                broker.stats.rejected += 1
+                broker.stats.count(rejected=1)
                 raise ProtocolError("rejected", f"the message does not fit the schema of {name[:200]}", complaint)
         return frame if message is None else _changed(broker, frame, message)
-    broker.stats.rejected += 1
+    broker.stats.count(rejected=1)
     raise ProtocolError(
         "rejected",
         f"the middleware sends the message on and on, {HOPS_MAX} times so far, at last to {name[:200]!r}",
@@ -74,13 +66,13 @@ def pass_through(broker: Broker, session: Session, frame: Frame) -> Frame | None
     )
 
 
-def hooks_for(broker: Broker, name: str) -> RuleHooks | None:
+def hooks_for(broker: Services, name: str) -> RuleHooks | None:
     """What the rule of this destination wants done."""
     hooks: Mapping[int, RuleHooks] = broker.hooks
     return hooks.get(broker.rules.policy_for(name).rule_index) if hooks and name else None
 
 
-def _run(broker: Broker, origin: str, hooks: RuleHooks, message: Message) -> bool:
+def _run(broker: Services, origin: str, hooks: RuleHooks, message: Message) -> bool:
     """Let the functions of a rule change the message; False if one of them drops it."""
     for name, function in hooks.middleware:
         destination = message.destination
@@ -89,17 +81,17 @@ def _run(broker: Broker, origin: str, hooks: RuleHooks, message: Message) -> boo
             if answer is message:
                 _check(message)
         except Reject as refusal:
-            broker.stats.rejected += 1
+            broker.stats.count(rejected=1)
             raise ProtocolError("rejected", f"{name} refuses the message", str(refusal)[:2_000]) from None
         except BaseException as error:  # gevent's time-outs, sys.exit(): no Exception; a signal does not come this way
-            broker.stats.middleware_failures += 1
+            broker.stats.count(middleware_failures=1)
             what = "middleware %s failed on a message to %s"
             _log(broker, f"failures of middleware {name}", origin, what, name, destination, error=error)
             raise _failed(name) from None
         if answer is DROP:
             return False
         if answer is not message:
-            broker.stats.middleware_failures += 1
+            broker.stats.count(middleware_failures=1)
             what = "middleware %s: expected the message that it was given, or DROP, got %r"
             _log(broker, f"failures of middleware {name}", origin, what, name, answer)
             raise _failed(name)
@@ -108,7 +100,7 @@ def _run(broker: Broker, origin: str, hooks: RuleHooks, message: Message) -> boo
     return True
 
 
-def _judge(broker: Broker, origin: str, validate: Validate, body: bytes, destination: str) -> str | None:
+def _judge(broker: Services, origin: str, validate: Validate, body: bytes, destination: str) -> str | None:
     try:
         return validate(body)
     except BaseException as error:
@@ -117,7 +109,9 @@ def _judge(broker: Broker, origin: str, validate: Validate, body: bytes, destina
         return f"The body could not be held against it: {type(error).__name__}."
 
 
-def _log(broker: Broker, kind: str, origin: str, text: str, *args: object, error: BaseException | None = None) -> None:
+def _log(
+    broker: Services, kind: str, origin: str, text: str, *args: object, error: BaseException | None = None
+) -> None:
     broker.peer_log.line(logging.ERROR, kind, origin, text, *args, logger=log, error=error)
 
 
@@ -138,7 +132,7 @@ def _check(message: Message) -> None:
             raise TypeError(f"headers: expected text without NUL, got {name!r}: {value!r}")
 
 
-def _changed(broker: Broker, frame: Frame, message: Message) -> Frame:
+def _changed(broker: Services, frame: Frame, message: Message) -> Frame:
     """The frame with what middleware has made of it. What belongs to the conversation stays as it was."""
     most = broker.config.limits.message
     if len(message.body) > most:
@@ -157,8 +151,8 @@ def _changed(broker: Broker, frame: Frame, message: Message) -> Frame:
     return Frame(Head("SEND", headers, raw, "1.2", len(message.body)), frame.receipt, message.body)
 
 
-def _dropped(broker: Broker, session: Session, frame: Frame) -> None:
-    broker.stats.dropped_by_middleware += 1
+def _dropped(broker: Services, session: Session, frame: Frame) -> None:
+    broker.stats.count(dropped_by_middleware=1)
     if frame.receipt is not None:
         told = b"" if "transaction" in frame.head.headers else b"\ndropped:true"
         session.receipts.now(frame.receipt + told)

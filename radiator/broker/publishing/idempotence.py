@@ -14,17 +14,12 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from radiator.clock import WallNs
 from radiator.errors import ProtocolError
-from radiator.stomp.headers import escape, split_block
+from radiator.stomp.headers import split_block
 
 if TYPE_CHECKING:
-    from radiator.broker.broker import Broker
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.destinations.feed import Feed
-    from radiator.broker.publishing.sending import Plan
-    from radiator.broker.session import Session
-    from radiator.stomp.frames import Frame
+    from radiator.broker.logs.feed import Feed
 
 HEADERS = frozenset({"dedup-id", "producer-id", "sequence"})
 IDENTITY_BYTES = 16
@@ -84,26 +79,3 @@ def feed_for(destination: Destination, headers: Mapping[str, str]) -> Feed:
     first one, and the messages of one producer keep their order. For headers that are an identity."""
     text = headers["producer-id" if "producer-id" in headers and "sequence" in headers else "dedup-id"]
     return destination.feeds[zlib.crc32(text.encode()) % len(destination.feeds)]
-
-
-def is_repeat(broker: Broker, session: Session, plan: Plan, frame: Frame, now_ns: WallNs) -> bool:
-    """True if the message is stored already, or on its way: then it is answered with the receipt of the first one, once
-    that is as durable as this one is to be."""
-    feed, identity = plan.feed, plan.identity
-    assert feed is not None and identity is not None
-    partition = feed.partition
-    first = partition.first_of(identity, now_ns)
-    if first is None:
-        return False
-    broker.stats.duplicates += 1
-    place = partition.waiting_for(first, synced=plan.sync)
-    if frame.receipt is not None:
-        if place is None:
-            name = escape(partition.name, session.version).encode()
-            session.receipts.now(b"%b\noffset:%d\npartition:%b\nduplicate:true" % (frame.receipt, first, name))
-        else:
-            suffix = plan.destination.duplicate_suffix(feed, session.version)
-            broker.pending_bytes += session.receipts.stored(frame.receipt, first, place, suffix)
-    elif place is not None:
-        session.receipts.silently(place)
-    return True

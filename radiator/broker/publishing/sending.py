@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker import transactions
+from radiator.broker import throttle
 from radiator.broker.admin import channel
-from radiator.broker.budget import go_on
-from radiator.broker.destinations import temporary
-from radiator.broker.due.ahead import note as note_delay
-from radiator.broker.flags import flag
-from radiator.broker.publishing import hooks, idempotence, overflow, scheduling, throttle
-from radiator.broker.publishing.overflow import Verdict
-from radiator.broker.publishing.throttle import Wait
-from radiator.broker.queues import settling
-from radiator.broker.subscriptions import subscribing
-from radiator.broker.subscriptions.positions import parse_time
+from radiator.broker.headers import scheduling
+from radiator.broker.headers.flags import flag
+from radiator.broker.headers.positions import parse_time
+from radiator.broker.publishing import hooks, idempotence
+from radiator.broker.queues import overflow
+from radiator.broker.queues.overflow import Verdict
+from radiator.broker.settling import answers as settling
+from radiator.broker.subscribing import subscribing, temporary
+from radiator.broker.throttle import Wait
+from radiator.broker.transactions import transactions
 from radiator.clock import NS_PER_MS, Now, WallNs
 from radiator.errors import MemoryFull, ProtocolError, StorageError
 from radiator.memory import MESSAGES
@@ -35,13 +35,13 @@ from radiator.stomp.ordinary import same_head_run
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, Run
 
 if TYPE_CHECKING:
-    from radiator.broker.broker import Broker
     from radiator.broker.budget import Steps
+    from radiator.broker.clients.receipts import ReceiptLine
+    from radiator.broker.clients.session import Session
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.destinations.feed import Feed
+    from radiator.broker.logs.feed import Feed
     from radiator.broker.queues.queue import Queue
-    from radiator.broker.receipts import ReceiptLine
-    from radiator.broker.session import Session
+    from radiator.broker.services import Services
     from radiator.routing.rights import Rights
     from radiator.stomp.frames import Frame, Head
     from radiator.storage.dedup import Dedup
@@ -104,7 +104,7 @@ class Plan:
         self.plain = not self.special and self.identity is None  # ``send_plain``
 
 
-def send(broker: Broker, session: Session, frame: Frame, now: Now) -> None:
+def send(broker: Services, session: Session, frame: Frame, now: Now) -> None:
     """SEND: append to the open batch of its partition; the receipt waits for that batch."""
     head = frame.head
     plan = head.memo
@@ -122,7 +122,7 @@ def send(broker: Broker, session: Session, frame: Frame, now: Now) -> None:
     elif plan.rights is not session.rights:  # somebody else's: what it means is the same, who may do it is not
         session.require("write", plan.name)
         plan.rights = session.rights
-    if plan.identity is not None and idempotence.is_repeat(broker, session, plan, frame, now.wall):
+    if plan.identity is not None and _is_repeat(broker, session, plan, frame, now.wall):
         return
     if broker.files_refused is not None and plan.destination.policy.settings.store == "file":
         raise broker.files_refused
@@ -131,7 +131,7 @@ def send(broker: Broker, session: Session, frame: Frame, now: Now) -> None:
             verdict = _admit(plan, frame)
             if plan.rated:
                 policy = plan.destination.policy
-                throttle.spend(session, {policy.rule_index: (policy, 1)}, now.mono)
+                throttle.spend(session.buckets, {policy.rule_index: (policy, 1)}, now.mono)
         except Wait as wait:
             wait.frame = frame
             raise
@@ -148,12 +148,12 @@ def send(broker: Broker, session: Session, frame: Frame, now: Now) -> None:
     batch = feed.partition.open_batch
     if frame.receipt is not None:
         suffix = plan.destination.receipt_suffix(feed, session.version)
-        broker.pending_bytes += session.receipts.stored(frame.receipt, offset, batch, suffix)
+        broker.count_pending(session.receipts.stored(frame.receipt, offset, batch, suffix))
     elif batch is not session.receipts.quiet:
         session.receipts.silently(batch)
 
 
-def send_plain(broker: Broker, session: Session, frames: list[Frame], start: int, now: Now) -> int:
+def send_plain(broker: Services, session: Session, frames: list[Frame], start: int, now: Now) -> int:
     """Send frames whose headers are understood, and mean no more than that a message is to be kept.
 
     Args:
@@ -176,10 +176,8 @@ def send_plain(broker: Broker, session: Session, frames: list[Frame], start: int
         index += sent
         body_bytes += size_bytes
         weight += weight_more
-    stats = broker.stats
-    stats.messages_in += index - start
-    stats.body_bytes_in += body_bytes
-    broker.pending_bytes += weight
+    broker.stats.add_messages(index - start, body_bytes)
+    broker.count_pending(weight)
     return index - start
 
 
@@ -267,8 +265,31 @@ def _append_same_head(
     return len(bodies), size_bytes, weight
 
 
+def _is_repeat(broker: Services, session: Session, plan: Plan, frame: Frame, now_ns: WallNs) -> bool:
+    """True if the message is stored already, or on its way: then it is answered with the receipt of the first one, once
+    that is as durable as this one is to be."""
+    feed, identity = plan.feed, plan.identity
+    assert feed is not None and identity is not None
+    partition = feed.partition
+    first = partition.first_of(identity, now_ns)
+    if first is None:
+        return False
+    broker.stats.count(duplicates=1)
+    place = partition.waiting_for(first, synced=plan.sync)
+    if frame.receipt is not None:
+        if place is None:
+            name = escape(partition.name, session.version).encode()
+            session.receipts.now(b"%b\noffset:%d\npartition:%b\nduplicate:true" % (frame.receipt, first, name))
+        else:
+            suffix = plan.destination.duplicate_suffix(feed, session.version)
+            broker.count_pending(session.receipts.stored(frame.receipt, first, place, suffix))
+    elif place is not None:
+        session.receipts.silently(place)
+    return True
+
+
 def no_memory(
-    broker: Broker, plan: Plan, partition: Partition, error: StorageError, frame: Frame | None = None
+    broker: Services, plan: Plan, partition: Partition, error: StorageError, frame: Frame | None = None
 ) -> Exception:
     """The error of a partition that takes no more, or Wait: for memory that others give back it may wait."""
     if not isinstance(error, MemoryFull):
@@ -282,14 +303,12 @@ def no_memory(
     return wait
 
 
-def _append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_ns: WallNs) -> int:
+def _append(broker: Services, plan: Plan, partition: Partition, body: bytes, now_ns: WallNs) -> int:
     """Put a message into the open batch of its partition, and count it. Returns its offset."""
     offset = partition.append(plan.name, plan.block, body, now_ns, plan.event_ns, plan.transmit_ns)
     size = len(body)
-    stats = broker.stats
-    stats.messages_in += 1
-    stats.body_bytes_in += size
-    broker.pending_bytes += size + len(plan.block) + RECORD_OVERHEAD_BYTES
+    broker.stats.add_messages(1, size)
+    broker.count_pending(size + len(plan.block) + RECORD_OVERHEAD_BYTES)
     if plan.identity is not None:
         partition.remember(plan.identity, offset)
     if plan.special:
@@ -298,30 +317,29 @@ def _append(broker: Broker, plan: Plan, partition: Partition, body: bytes, now_n
         if plan.counted is not None:
             plan.counted.appended(partition, 1)
         if plan.due_ns and plan.destination.queue is not None:
-            note_delay(plan.destination.queue, partition, [offset], [plan.due_ns])
+            plan.destination.queue.note_delays(partition, [offset], [plan.due_ns])
     return offset
 
 
-def append_run(broker: Broker, partition: Partition, run: Run, now_ns: WallNs) -> int:
+def append_run(broker: Services, partition: Partition, run: Run, now_ns: WallNs) -> int:
     """Put the messages of a transaction to one partition into its open batch, and count them. Returns the offset of the
     first."""
     first = partition.extend(run, now_ns)
-    count, stats = len(run), broker.stats
-    stats.messages_in += count
-    stats.body_bytes_in += run.body_bytes
-    broker.pending_bytes += run.size_bytes + RECORD_OVERHEAD_BYTES * count
+    count = len(run)
+    broker.stats.add_messages(count, run.body_bytes)
+    broker.count_pending(run.size_bytes + RECORD_OVERHEAD_BYTES * count)
     if run.ids and partition.dedup is not None:
         broker.background.add(_indexed(broker, partition.dedup))
     return first
 
 
-def _indexed(broker: Broker, dedup: Dedup) -> Steps:
+def _indexed(broker: Services, dedup: Dedup) -> Steps:
     while dedup.index(INDEXED_TOGETHER):
         broker.budget.spend(INDEXED_TOGETHER // INDEXED_A_UNIT)
         yield True
 
 
-def _plan(broker: Broker, session: Session, frame: Frame, now: Now) -> Plan | None:
+def _plan(broker: Services, session: Session, frame: Frame, now: Now) -> Plan | None:
     """Understand a SEND's headers; None if the frame was dealt with here."""
     head = frame.head
     headers = head.headers
@@ -329,10 +347,10 @@ def _plan(broker: Broker, session: Session, frame: Frame, now: Now) -> Plan | No
     if not name:
         raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
     if name == settling.TOUCH:
-        go_on(broker.budget, session, settling.touch(broker, session, frame))
+        session.run(broker.budget, settling.touch(broker, session, frame))
         return None
     if name == channel.DESTINATION:
-        go_on(broker.budget, session, channel.ask(broker, session, frame, now))
+        session.run(broker.budget, channel.ask(broker, session, frame, now))
         return None
     transaction = headers.get("transaction")
     if transaction is not None:
@@ -344,7 +362,7 @@ def _plan(broker: Broker, session: Session, frame: Frame, now: Now) -> Plan | No
     return plan_for(broker, session, frame, name)
 
 
-def plan_for(broker: Broker, session: Session, frame: Frame, name: str) -> Plan | None:
+def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Plan | None:
     head = frame.head
     _check_send(session, name, head.headers)
     is_temporary = name.startswith(TEMPORARY)
@@ -408,12 +426,12 @@ def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: WallNs) -> bool:
     return True
 
 
-def drop_reply(broker: Broker, session: Session, frame: Frame) -> None:
+def drop_reply(broker: Services, session: Session, frame: Frame) -> None:
     """A message to a temporary queue that is gone, or full because nobody reads it: counted. Raises ProtocolError if it
     was mandatory."""
     if flag(frame.head.headers, "mandatory"):
         raise no_route(temporary.without_secret(frame.head.headers["destination"]))
-    broker.stats.dropped_replies += 1
+    broker.stats.count(dropped_replies=1)
     if frame.receipt is not None and "transaction" not in frame.head.headers:
         session.receipts.now(frame.receipt + b"\ndropped:true")
 
@@ -470,12 +488,12 @@ def _admit(plan: Plan, frame: Frame) -> Verdict:
     return overflow.judge(plan.counted, len(frame.body))
 
 
-def _make_room(broker: Broker, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
+def _make_room(broker: Services, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
     """Do what the verdict says. False: this message is the one that was dropped, counted and told."""
     if verdict is Verdict.DROP_OLDEST and plan.counted is not None:
-        broker.stats.dropped_oldest += overflow.make_room(plan.counted, len(frame.body))
+        broker.stats.count(dropped_oldest=overflow.make_room(plan.counted, len(frame.body)))
     elif verdict is Verdict.DROP_NEWEST:
-        broker.stats.dropped_newest += 1
+        broker.stats.count(dropped_newest=1)
         if frame.receipt is not None and "transaction" not in frame.head.headers:  # there it was receipted already
             session.receipts.now(frame.receipt + b"\ndropped:true")
         return False

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from radiator.broker.session import AutoAck
-    from radiator.broker.subscriptions.subscription import Subscription
+    from radiator.broker.queues.consumer import Consumer, UnwrittenRun
 
 
 class Proof:
@@ -32,18 +31,18 @@ class Proof:
 
     __slots__ = ("_consumer", "_number", "_run", "_source")
 
-    def __init__(self, consumer: Subscription, source: Any, number: str, run: AutoAck | None) -> None:
+    def __init__(self, consumer: Consumer, source: Any, number: str, run: UnwrittenRun | None) -> None:
         self._consumer = consumer
         self._source = source
         self._number = number
         self._run = run
 
     @property
-    def consumer(self) -> Subscription:
+    def consumer(self) -> Consumer:
         """The consumer that holds it."""
         return self._consumer
 
-    def stands(self, wanted: Subscription) -> bool:
+    def stands(self, wanted: Consumer) -> bool:
         """Whether it does still, and that keeps the source from the ``wanted`` consumer."""
         consumer = self._consumer
         if self._run is not None:
@@ -59,12 +58,12 @@ class Owners:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._shares: dict[Subscription, dict[Any, None]] = {}  # what each member, as they came, is to own
-        self._alone: dict[Subscription, None] = {}  # those that are exclusive
+        self._shares: dict[Consumer, dict[Any, None]] = {}  # what each member, as they came, is to own
+        self._alone: dict[Consumer, None] = {}  # those that are exclusive
         self._free: dict[Any, None] = {}  # to be owned by one member each, and in no share yet
-        self._wanted: dict[Any, Subscription] = {}  # in whose share each one is
+        self._wanted: dict[Any, Consumer] = {}  # in whose share each one is
         self._uneven = False  # the shares are made even when somebody asks: thousands may come at once
-        self._owner: dict[Any, Subscription | None] = {}
+        self._owner: dict[Any, Consumer | None] = {}
         self._proofs: dict[Any, Proof] = {}  # why a source cannot move yet, as far as it was asked
         self._parting: Proof | None = None  # what an exclusive consumer that left was not sent yet
 
@@ -94,14 +93,14 @@ class Owners:
         self._proofs.pop(old, None)
         self._owner.pop(old, None)
 
-    def joined(self, member: Subscription, alone: bool) -> None:
+    def joined(self, member: Consumer, alone: bool) -> None:
         """One more consumer; ``alone``: it wants to be the only one."""
         self._shares[member] = {}
         if alone:
             self._alone[member] = None
         self._uneven = True
 
-    def left(self, member: Subscription) -> None:
+    def left(self, member: Consumer) -> None:
         """A consumer is gone; what it held is on its way back, but what is not written yet may still be."""
         for source in self._shares.pop(member, ()):
             del self._wanted[source]
@@ -116,11 +115,11 @@ class Owners:
                     self._parting = proof if whole else self._parting
 
     @property
-    def active(self) -> Subscription | None:
+    def active(self) -> Consumer | None:
         """The one exclusive consumer that has its turn."""
         return next(iter(self._alone), None)
 
-    def takers(self, source: Any, consumers: Collection[Subscription]) -> Collection[Subscription]:
+    def takers(self, source: Any, consumers: Collection[Consumer]) -> Collection[Consumer]:
         """Who may be handed something from this source now."""
         if self._uneven:
             self._share()
@@ -135,13 +134,13 @@ class Owners:
             self._wake()
         return (wanted,)
 
-    def holder(self, source: Any) -> Subscription | None:
+    def holder(self, source: Any) -> Consumer | None:
         """The consumer that has to acknowledge or give back what it holds before this source has another owner; None:
         no consumer is known to hold anything of it."""
         proof = self._proofs.get(source)
         return None if proof is None else proof.consumer
 
-    def _held(self, source: Any, wanted: Subscription, consumers: Iterable[Subscription]) -> bool:
+    def _held(self, source: Any, wanted: Consumer, consumers: Iterable[Consumer]) -> bool:
         """Whether somebody else than who is ``wanted`` holds something of it."""
         if any(proof is not None and proof.stands(wanted) for proof in (self._proofs.get(source), self._parting)):
             return True
@@ -179,7 +178,7 @@ class Owners:
         free.clear()
 
 
-def holding(consumer: Subscription, source: Any, whole: bool = False) -> Proof | None:
+def holding(consumer: Consumer, source: Any, whole: bool = False) -> Proof | None:
     """Proof that a message of this source, or of its ``whole`` queue, is with this consumer, if one is: the latest, as
     that is mostly the last to be acknowledged."""
     for number in reversed(consumer.in_flight):
@@ -188,7 +187,7 @@ def holding(consumer: Subscription, source: Any, whole: bool = False) -> Proof |
             return Proof(consumer, found, number, None)
     if consumer.ack == "auto":
         for run in reversed(consumer.session.auto_acks):
-            held: Any = run.queue_source
+            held: Any = run.source
             if held is source or (whole and held.queue is source.queue):
                 return Proof(consumer, held, "", run)
     return None

@@ -17,16 +17,15 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker.queues.selection import ASK_CHARS, LOOK_CHARS, YES, text_of, values
+from radiator.broker.logs.selection import ASK_CHARS, LOOK_CHARS, YES, text_of, values
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from radiator.broker.queues.selection import Selection
-    from radiator.broker.session import Session
-    from radiator.broker.subscriptions.subscription import Subscription
-    from radiator.broker.wire import PartitionWire
+    from radiator.broker.logs.selection import Selection
+    from radiator.broker.logs.wire import PartitionWire
+    from radiator.broker.queues.consumer import Consumer, ConsumerSession
     from radiator.storage.batch import RecordBatch
 
 
@@ -45,7 +44,7 @@ class Group:
 
     def __init__(self, selection: Selection | None) -> None:
         self.selection = selection
-        self.consumers: OrderedDict[Subscription, None] = OrderedDict()
+        self.consumers: OrderedDict[Consumer, None] = OrderedDict()
 
 
 class Keyed:
@@ -70,12 +69,12 @@ class Selectors:
 
     __slots__ = ("_chars", "_groups", "_turn", "_turns", "able", "keyed", "open")
 
-    def __init__(self, consumers: Iterable[Subscription]) -> None:
+    def __init__(self, consumers: Iterable[Consumer]) -> None:
         self._groups: dict[str, Group] = {}
         self.keyed: dict[str, Keyed] = {}
         self.open: dict[Group, None] = {}
         self._chars = 0
-        self._turns: dict[Subscription, int] = {}  # when each was served last
+        self._turns: dict[Consumer, int] = {}  # when each was served last
         self._turn = 0
         self.able: dict[Group, None] = {}
         for consumer in consumers:
@@ -89,7 +88,7 @@ class Selectors:
         """True if no consumer has a selector."""
         return not self.keyed and self._chars == 0
 
-    def group_of(self, consumer: Subscription) -> Group:
+    def group_of(self, consumer: Consumer) -> Group:
         """The group of a consumer that is here."""
         return self._groups[text_of(consumer.selection)]
 
@@ -130,7 +129,7 @@ class Selectors:
                 "operand of AND, is found by the text and counts little.",
             )
 
-    def join(self, consumer: Subscription) -> Group | None:
+    def join(self, consumer: Consumer) -> Group | None:
         """Add a consumer. Returns its group if that is new."""
         selection, text = consumer.selection, text_of(consumer.selection)
         self._turn += 1
@@ -143,7 +142,7 @@ class Selectors:
         self.able[group] = None
         return new
 
-    def leave(self, consumer: Subscription) -> Group | None:
+    def leave(self, consumer: Consumer) -> Group | None:
         """Remove a consumer. Returns its group if that is gone."""
         group = self.group_of(consumer)
         del group.consumers[consumer], self._turns[consumer]
@@ -183,17 +182,17 @@ class Selectors:
 
     # --- who is served ------------------------------------------------------------------------------------------------
 
-    def turn(self, consumer: Subscription) -> int:
+    def turn(self, consumer: Consumer) -> int:
         """When this consumer was served last: a lower number is longer ago."""
         return self._turns[consumer]
 
-    def credited(self, consumer: Subscription) -> Group:
+    def credited(self, consumer: Consumer) -> Group:
         """This consumer may have credit again. Returns its group."""
         group = self.group_of(consumer)
         self.able[group] = None
         return group
 
-    def served(self, consumer: Subscription) -> None:
+    def served(self, consumer: Consumer) -> None:
         """A message goes to this consumer: the others come first now."""
         self._turn += 1
         self._turns[consumer] = self._turn
@@ -271,12 +270,12 @@ class Credit:
 
     __slots__ = ("_but", "_left", "_only", "_selectors", "_shared", "_spent")
 
-    def __init__(self, selectors: Selectors, only: Subscription | None, but: Session | None) -> None:
+    def __init__(self, selectors: Selectors, only: Consumer | None, but: ConsumerSession | None) -> None:
         self._selectors = selectors
         self._only = only
         self._but = but
-        self._left: dict[Subscription, int] = {}
-        self._shared: dict[Session, int] = {}  # what is left of the window that a session's subscriptions share
+        self._left: dict[Consumer, int] = {}
+        self._shared: dict[ConsumerSession, int] = {}  # what is left of the window that a session's subscriptions share
         self._spent: set[Group] = set()
 
     @property
@@ -284,7 +283,7 @@ class Credit:
         """True if all consumers are asked."""
         return self._only is None and self._but is None
 
-    def next(self, group: Group) -> Subscription | None:
+    def next(self, group: Group) -> Consumer | None:
         """The consumer of the group that comes next, among those with credit; None if there is none."""
         if group in self._spent:
             return None
@@ -297,7 +296,7 @@ class Credit:
         self._spent.add(group)
         return None
 
-    def _of(self, consumer: Subscription) -> int:
+    def _of(self, consumer: Consumer) -> int:
         left = self._left.get(consumer)
         if left is None:
             left = self._left[consumer] = consumer.queue_credit()
@@ -312,7 +311,7 @@ class Credit:
             for group in self._spent:
                 self._selectors.able.pop(group, None)
 
-    def take(self, consumer: Subscription) -> None:
+    def take(self, consumer: Consumer) -> None:
         """One message goes to it."""
         self._left[consumer] -= 1
         if consumer.shares_window:

@@ -20,7 +20,7 @@ that has had fewest waits for nobody who has room.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -28,11 +28,9 @@ from typing import TYPE_CHECKING
 from radiator.clock import NS_PER_MS, MonoNs, Now
 
 if TYPE_CHECKING:
-    from radiator.broker.due.timing import Timing
-    from radiator.broker.queues.queue import Queue
-    from radiator.broker.queues.selection import Selection
-    from radiator.broker.session import Session
-    from radiator.broker.subscriptions.subscription import Subscription
+    from radiator.broker.logs.selection import Selection
+    from radiator.broker.queues.consumer import Consumer, ConsumerSession
+    from radiator.broker.timers.timing import Timing
 
 CONSUMERS_MAX = 16  # among more the looking costs more than the evenness is worth
 PATIENCE_NS = 50 * NS_PER_MS  # a pause of a quick one's process, on a busy machine
@@ -43,7 +41,7 @@ DEBT_NS = 100 * NS_PER_MS  # the longest that one may be alone in catching up
 DEBT_MIN, DEBT_MAX = 4, 128  # deliveries
 NOT_AWAITED = MonoNs(0)
 
-Credits = list[tuple["Subscription", int]]
+Credits = list[tuple["Consumer", int]]
 Kind = tuple["int | None", str, "Selection | None", int]
 
 
@@ -75,7 +73,7 @@ class Share:
         self.exempt = 0
         self.penalty = EXEMPT
 
-    def asks(self, consumer: Subscription, now_ns: MonoNs) -> None:
+    def asks(self, consumer: Consumer, now_ns: MonoNs) -> None:
         """It has room. Half a window is timed, as answers come in bursts; what took long may have been a pause, so a
         short time counts at once, a long one little by little."""
         if self.answered:
@@ -90,7 +88,7 @@ class Share:
             self.samples += 1
             self.done, self.since_ns = done, now_ns
 
-    def gets(self, consumer: Subscription, messages: int, now_ns: MonoNs) -> None:
+    def gets(self, consumer: Consumer, messages: int, now_ns: MonoNs) -> None:
         """So many have just gone to it."""
         self.served += messages
         self.sent += messages
@@ -119,16 +117,31 @@ class Share:
 
 
 class Shares:
-    """Those of one queue's consumers."""
+    """The shares of one queue's consumers.
 
-    __slots__ = ("_blockers", "_queue", "_shares", "_timing", "_top")
+    Args:
+        consumers: The consumers of the queue; the same object for as long as the queue exists.
+        left: Returns about how many messages nobody was given yet; it may stop counting at its argument.
+        timing: Where the timers are set.
+        wake: Called when the queue is to be looked at again.
+    """
 
-    def __init__(self, queue: Queue, timing: Timing) -> None:
-        self._queue = queue
+    __slots__ = ("_blockers", "_consumers", "_left", "_shares", "_timing", "_top", "_wake")
+
+    def __init__(
+        self,
+        consumers: Collection[Consumer],
+        left: Callable[[int], int],
+        timing: Timing,
+        wake: Callable[[], None],
+    ) -> None:
+        self._consumers = consumers
+        self._left = left
         self._timing = timing
-        self._shares: dict[Subscription, Share] = {}
-        self._blockers: dict[Subscription, MonoNs] = {}  # who is waited for, and until when
-        for consumer in queue.consumers:
+        self._wake = wake
+        self._shares: dict[Consumer, Share] = {}
+        self._blockers: dict[Consumer, MonoNs] = {}  # who is waited for, and until when
+        for consumer in consumers:
             self.joined(consumer)
         self._top = 0  # the most that one has ever had
 
@@ -137,19 +150,19 @@ class Shares:
         """Whether somebody waits for somebody else."""
         return bool(self._blockers)
 
-    def limit(self, credits: Credits, everybody: bool, but: Session | None) -> Credits:
+    def limit(self, credits: Credits, everybody: bool, but: ConsumerSession | None) -> Credits:
         """The credits, cut down to what keeps the shares equal, who has had fewest first. ``everybody``: these are all
         who have room; else others may have it too, but for those of the session ``but``."""
-        now_ns, queue = self._timing.now.mono, self._queue
+        now_ns = self._timing.now.mono
         for consumer, _ in credits:
             self._shares[consumer].asks(consumer, now_ns)
-        enough = len(queue.consumers) * DEBT_MAX + sum(map(itemgetter(1), credits))
-        left = queue.rota.left(enough)
+        enough = len(self._consumers) * DEBT_MAX + sum(map(itemgetter(1), credits))
+        left = self._left(enough)
         if left < enough:
             given = dict(credits)
             peers = [
                 (each, self._shares[each], _kind(each))
-                for each in queue.consumers
+                for each in self._consumers
                 if each.ack != "auto" and each.session is not but
             ]
             credits = [
@@ -164,10 +177,10 @@ class Shares:
 
     def _allowance(
         self,
-        consumer: Subscription,
+        consumer: Consumer,
         credit: int,
-        peers: list[tuple[Subscription, Share, Kind]],
-        given: dict[Subscription, int],
+        peers: list[tuple[Consumer, Share, Kind]],
+        given: dict[Consumer, int],
         everybody: bool,
         left: int,
         now_ns: MonoNs,
@@ -178,7 +191,7 @@ class Shares:
         own, kind = self._shares[consumer], _kind(consumer)
         served = own.served
         leads: list[int] = []
-        at_work: list[tuple[Subscription, int, MonoNs]] = []
+        at_work: list[tuple[Consumer, int, MonoNs]] = []
         with_room = False
         for peer, share, its_kind in peers:
             if peer is consumer or its_kind != kind:
@@ -199,21 +212,21 @@ class Shares:
                     self._blockers[peer] = until_ns
                     self._timing.at(until_ns, self)
             if not allowed and with_room:
-                self._timing.wake(self._queue)  # for these to be asked, which come first
+                self._wake()  # for these to be asked, which come first
         return allowed
 
-    def joined(self, consumer: Subscription) -> None:
+    def joined(self, consumer: Consumer) -> None:
         """One more: it shares what is left."""
         in_flight = len(consumer.in_flight)
         done = [known.served - len(each.in_flight) for each, known in self._shares.items()]
         self._shares[consumer] = Share(min(done, default=0) + in_flight, in_flight, self._timing.now.mono)
 
-    def left(self, consumer: Subscription) -> None:
+    def left(self, consumer: Consumer) -> None:
         """One less."""
         del self._shares[consumer]
         self._blockers.pop(consumer, None)
 
-    def served(self, consumer: Subscription, messages: int) -> None:
+    def served(self, consumer: Consumer, messages: int) -> None:
         """So many messages have just gone to this one."""
         share = self._shares[consumer]
         share.gets(consumer, messages, self._timing.now.mono)
@@ -224,7 +237,7 @@ class Shares:
             share.served = max(share.served, most - share.debt_max)
         if self._blockers and self._blockers.pop(consumer, None) is not None:
             share.penalty = EXEMPT
-            self._timing.wake(self._queue)
+            self._wake()
 
     def due(self, now: Now) -> None:
         """Who has not answered in time is no equal; the others go on."""
@@ -235,7 +248,7 @@ class Shares:
                     share.exempt = share.penalty
                     share.penalty = min(EXEMPT_MAX, 4 * share.penalty)
             self._blockers.clear()  # whoever is still waited for is met again at once
-            self._timing.wake(self._queue)
+            self._wake()
 
     def turns(self, credits: Credits) -> Iterator[int]:
         """Which of these, by their places, gets the next message, and so on: who has had fewest, as long as it has
@@ -284,6 +297,6 @@ def _most(leads: list[int], credit: int, left: int) -> int:
     return low
 
 
-def _kind(one: Subscription) -> Kind:
+def _kind(one: Consumer) -> Kind:
     """Return what two consumers must have in common to be given equally many messages."""
     return one.window, one.ack, one.selection, one.session.window

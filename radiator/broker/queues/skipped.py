@@ -14,68 +14,48 @@ of messages may be skipped, no consumer starves behind them, and a selector is e
 Knows: offsets, how far each group is. Must not know: what a selector says, who has credit.
 Invariants: what is here is unsettled, in nobody's hands and not in ``returned``; of the skipped messages below a
 group's position, those that it wants are in its ``found``, which has none from the position on. Memory: 16 bytes and
-two numbers for each run, ``limits.SKIPPED_RUNS_MAX`` runs of a source and ``limits.SKIPPED_RUNS_ALL_MAX`` of all (then
-the source looks no further, ``Skipping``); ``limits.SKIPPED_FOUND_MAX`` offsets for each group, and those that came
-back from consumers.
+two numbers for each run; a source has ``limits.SKIPPED_RUNS_MAX`` runs and all sources ``limits.SKIPPED_RUNS_ALL_MAX``
+(then the source looks no further, ``SkippedTotals``). A group has found ``limits.SKIPPED_FOUND_MAX`` offsets, and those
+that came back from consumers.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from radiator import limits
 from radiator.broker.queues.runs import Runs
 
 if TYPE_CHECKING:
+    from radiator.broker.logs.feed import Feed
     from radiator.broker.queues.selectors import Group, Selectors
-    from radiator.broker.queues.source import QueueSource
-    from radiator.broker.stats import Stats
+    from radiator.broker.skipping import SkippedTotals
     from radiator.storage.batch import RecordBatch
 
-log = logging.getLogger("radiator.broker")
 
+class SkippingCursor(Protocol):
+    """The cursor of a queue over one partition, as far as its skipped messages need it."""
 
-class Skipping:
-    """What all queues of one broker have skipped, and which of them look no further because of that.
+    @property
+    def closed(self) -> bool:
+        """True once nothing reads at the cursor any more."""
 
-    Attributes:
-        runs: How many runs they have stored.
-        stopped: The sources that do not look further, in the order in which they stopped.
-    """
+    @property
+    def feed(self) -> Feed:
+        """The readers of the partition."""
 
-    __slots__ = ("_stats", "runs", "stopped")
+    @property
+    def queue_name(self) -> str:
+        """The name of the queue, for people."""
 
-    def __init__(self, stats: Stats) -> None:
-        self._stats = stats
-        self.runs = 0
-        self.stopped: dict[QueueSource, None] = {}
+    def lose(self, start: int, stop: int) -> None:
+        """Count messages that the log has lost."""
 
-    def stop(self, source: QueueSource) -> None:
-        """The source has skipped as much as it may."""
-        if source not in self.stopped:
-            self.stopped[source] = None
-            self._stats.selectors_stopped += 1
-            log.warning("%s", why_stopped(source))
-
-    def go_on(self, source: QueueSource) -> None:
-        """The source looks further, or is gone."""
-        if source in self.stopped:
-            del self.stopped[source]
-            log.warning("%s: messages are handed out again in the whole queue", source.queue.name)
-
-
-def why_stopped(source: QueueSource) -> str:
-    """What keeps the consumers of a source from the messages behind those that were skipped, in words."""
-    runs = Runs() if source.skipped is None else source.skipped.runs
-    return (
-        f"{source.queue.name}: the selectors of its consumers have skipped {len(runs)} messages in {runs.runs} runs, "
-        f"and no more can be remembered: what lies behind offset {runs.last} of {source.feed.partition.name} waits "
-        "until some of these are consumed or expire"
-    )
+    def removed_skipped(self, start: int, stop: int) -> None:
+        """Settle skipped messages that were removed from the log on purpose."""
 
 
 class Scan:
@@ -88,7 +68,7 @@ class Scan:
 
     __slots__ = ("_source", "_then", "batch", "loading")
 
-    def __init__(self, source: QueueSource, then: Callable[[], None]) -> None:
+    def __init__(self, source: SkippingCursor, then: Callable[[], None]) -> None:
         self._source = source
         self._then = then
         self.batch: RecordBatch | None = None
@@ -202,11 +182,11 @@ class Skipped:
         due: Groups that may be handed something that they found, or may go on sweeping, the one that is next first.
     """
 
-    __slots__ = ("_places", "_skipping", "_source", "due", "runs", "scan", "sweeps")
+    __slots__ = ("_places", "_totals", "_source", "due", "runs", "scan", "sweeps")
 
-    def __init__(self, source: QueueSource, skipping: Skipping) -> None:
+    def __init__(self, source: SkippingCursor, totals: SkippedTotals[SkippingCursor]) -> None:
         self._source = source
-        self._skipping = skipping
+        self._totals = totals
         self.runs = Runs()
         self.scan = Scan(source, lambda: None)  # whoever loads wakes the queue
         self._places: dict[Group, Place] = {}
@@ -221,34 +201,44 @@ class Skipped:
     @property
     def full(self) -> bool:
         """True if no more may be skipped."""
-        runs, skipping = self.runs.runs, self._skipping
+        runs, totals = self.runs.runs, self._totals
         if runs >= limits.SKIPPED_RUNS_MAX or (
-            skipping.runs >= limits.SKIPPED_RUNS_ALL_MAX and runs >= limits.SKIPPED_RUNS_OWN
+            totals.runs >= limits.SKIPPED_RUNS_ALL_MAX and runs >= limits.SKIPPED_RUNS_OWN
         ):
-            skipping.stop(self._source)
+            totals.stop(self._source, self.why_stopped)
             return True
-        if skipping.stopped and runs < limits.SKIPPED_RUNS_MAX * 9 // 10:
-            skipping.go_on(self._source)
+        if totals.stopped and runs < limits.SKIPPED_RUNS_MAX * 9 // 10:
+            totals.go_on(self._source, self._source.queue_name)
         return False
+
+    @property
+    def why_stopped(self) -> str:
+        """What keeps the consumers from the messages behind those that were skipped, in words."""
+        source, runs = self._source, self.runs
+        return (
+            f"{source.queue_name}: the selectors of its consumers have skipped {len(runs)} messages in {runs.runs} "
+            f"runs, and no more can be remembered: what lies behind offset {runs.last} of {source.feed.partition.name} "
+            "waits until some of these are consumed or expire"
+        )
 
     def add(self, start: int, stop: int) -> None:
         """These messages are skipped."""
         before = self.runs.runs
         self.runs.add(start, stop)
-        self._skipping.runs += self.runs.runs - before
+        self._totals.count(self.runs.runs - before)
 
     def remove(self, start: int, stop: int) -> int:
         """These are handed out, settled or lost. Returns how many of them were here."""
         before = self.runs.runs
         removed = self.runs.remove(start, stop)
-        self._skipping.runs += self.runs.runs - before
+        self._totals.count(self.runs.runs - before)
         return removed
 
     def close(self) -> None:
         """The source is gone, or has nothing skipped any more."""
-        self._skipping.runs -= self.runs.runs
+        self._totals.count(-self.runs.runs)
         self.runs = Runs()
-        self._skipping.go_on(self._source)
+        self._totals.go_on(self._source, self._source.queue_name)
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
@@ -351,26 +341,3 @@ class Skipped:
         for group, place in sweep.groups.items():
             place.sweep = there
             there.groups[group] = place
-
-
-def back(source: QueueSource) -> int:
-    """How many messages of a source were looked at, are due, and are in nobody's hands."""
-    return len(source.returned) + (0 if source.skipped is None else len(source.skipped))
-
-
-def take_lowest(source: QueueSource) -> int | None:
-    """Take the oldest that was looked at and is in nobody's hands, due or not, for good; None if there is none."""
-    skipped = None if source.skipped is None else source.skipped.runs.first(0)
-    deferred = source.deferred.lowest()
-    lowest: int | None = min(
-        [*source.returned[:1], *(each for each in (skipped, deferred) if each is not None)], default=None
-    )
-    if lowest is None:
-        return None
-    if lowest == deferred:
-        source.deferred.take(lowest)
-    elif lowest == skipped and source.skipped is not None:
-        source.skipped.remove(lowest, lowest + 1)
-    else:
-        heappop(source.returned)
-    return lowest

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from radiator.broker import transactions
+from radiator.broker.transactions import transactions
 from radiator.broker.destinations import lanes
-from radiator.broker.queues import settling
+from radiator.broker.settling import answers as settling
 from radiator.broker.queues.queue import Queue
-from radiator.broker.queues.ready import Ready
-from radiator.broker.queues.returning import Returns
-from radiator.broker.queues.source import QueueSource
-from radiator.broker.receipts import ReceiptLine
-from radiator.broker.session import Session
-from radiator.broker.subscriptions.reader import Reader
-from radiator.broker.subscriptions.subscription import Subscription
+from radiator.broker.delivery.ready import Ready
+from radiator.broker.outcomes.returning import Returns
+from radiator.broker.queues.queue import QueueSource
+from radiator.broker.clients.receipts import ReceiptLine
+from radiator.broker.clients.session import Session
+from radiator.broker.clients.session import Reader
+from radiator.broker.clients.session import Subscription
 
 Around = Callable[..., Any]
 BROKEN: dict[str, tuple[Any, str, Callable[[Any], Around]]] = {}

@@ -12,7 +12,7 @@ from random import Random
 from unittest.mock import patch
 
 from radiator import limits
-from radiator.broker.queues import selective
+from radiator.broker.delivery import selective
 from radiator.stomp.frames import Frame
 from tests.broker.harness import World
 from tests.properties.flow import rules

@@ -1,0 +1,83 @@
+"""Where every cursor stands, and how far behind: of queues, durable subscriptions and groups.
+
+Knows: queues and their sources. Must not know: how the answer travels. Reads only; on the hub.
+A log that other destinations share is not read for this: there ``lag`` counts theirs too that were not passed over yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.destinations import former
+from radiator.broker.logs import cursor_names
+from radiator.routing.rules import TEMP_QUEUE_PREFIX
+
+if TYPE_CHECKING:
+    from radiator.broker.queues.queue import Queue, QueueSource
+    from radiator.broker.services import Services
+
+LOOKED_AT = 2_000  # some milliseconds
+
+
+def names(broker: Services) -> list[str]:
+    """What everything is called that has cursors, but for temporary queues. Names of topics are among them: they have
+    none (``queue_of``)."""
+    prefix = cursor_names.QUEUE
+    queues = [prefix + name for name in broker.destinations if not name.startswith(TEMP_QUEUE_PREFIX)]
+    return [*queues, *broker.names.by_key]
+
+
+def queue_of(broker: Services, key: str) -> Queue | None:
+    """What has the cursors of that name; None if there is nothing."""
+    named = broker.names.by_key.get(key)
+    if named is not None:
+        return named.queue
+    name = key.removeprefix(cursor_names.QUEUE)
+    destination = broker.destinations.get(name) if name != key and not name.startswith(TEMP_QUEUE_PREFIX) else None
+    return None if destination is None else destination.queue
+
+
+def rows(broker: Services, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
+    """One for each log. ``position``: everything below is settled; ``end``: what is committed; ``lag``: what is not
+    settled, of which ``in_flight`` is with consumers."""
+    held = Counter(source for each in queue.consumers for source, _, _ in each.in_flight.values())
+    named = broker.names.by_key.get(key)
+    for source in sorted(queue.sources, key=lambda each: each.feed.partition.name):
+        yield {
+            "cursor": key,
+            "partition": source.feed.partition.name,
+            "position": source.cursor.floor,
+            "end": source.feed.partition.high_watermark,
+            "lag": unsettled(source),
+            "in_flight": held[source],
+            "members": len(queue.consumers),
+            "stored": source.cursor.stored,
+            "shared": source.shared,
+            "former": source.former,
+            "stranded": None,
+            "user": named.user if named is not None else None,
+            "destination": named.patterns.text if named is not None else key.removeprefix(cursor_names.QUEUE),
+            "used_ns": named.used_ns if named is not None else None,
+        }
+
+
+def unsettled(source: QueueSource) -> int:
+    """Records between the cursor and the end that are not settled."""
+    return max(0, former.unsettled(source.cursor, source.feed.partition) - len(source.settled))
+
+
+def furthest_behind(broker: Services, most: int) -> list[dict[str, Any]]:
+    """The rows with the largest lag, for those who watch: of the first LOOKED_AT, named subscriptions before queues, as
+    to ask a hundred thousand takes too long."""
+    known = [(key, named.queue) for key, named in broker.names.by_key.items()]
+    known += [
+        (cursor_names.of_queue(name), each.queue)
+        for name, each in islice(broker.destinations.items(), LOOKED_AT)
+        if each.queue is not None and not name.startswith(TEMP_QUEUE_PREFIX)
+    ]
+    every = islice((row for key, queue in known for row in rows(broker, key, queue)), LOOKED_AT)
+    found = [row for row in every if row["lag"]]
+    return sorted(found, key=lambda row: (-row["lag"], row["cursor"], row["partition"]))[:most]

@@ -1,0 +1,121 @@
+"""Destinations that are born while somebody is subscribed to a pattern that matches them.
+
+Knows: who watches for new names, how a subscription takes part in a destination. Must not know: what is delivered.
+Invariant: a new destination has joined every pattern that matches it before its first message is delivered.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from radiator.broker.clients.session import Reader
+from radiator.errors import ProtocolError
+from radiator.routing.index import PatternIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from radiator.broker.clients.session import Subscription
+    from radiator.broker.core import Core
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.durable.names import Names
+    from radiator.broker.logs.feed import Feed
+    from radiator.routing.pattern import PatternSet
+
+BIRTH_UNITS = 60  # of a destination
+JOIN_UNITS = 4  # of a subscription that it joins, a durable name or an expression that is tried
+
+
+class Births:
+    """See the top of the file."""
+
+    __slots__ = ("_core", "_gathering", "_names", "_watchers")
+
+    def __init__(self, core: Core, names: Names) -> None:
+        self._core = core
+        self._names = names
+        self._watchers: PatternIndex[Subscription] = PatternIndex()
+        self._gathering: list[tuple[PatternSet, list[Destination]]] = []
+
+    @property
+    def tried(self) -> Collection[Subscription]:
+        """Those whose pattern no index finds."""
+        return self._watchers.tried
+
+    def watch(self, subscription: Subscription) -> None:
+        """Have destinations that are born later join this subscription."""
+        self._watchers.add(subscription, subscription.asked.patterns)
+
+    def forget(self, subscription: Subscription) -> None:
+        """It has ended."""
+        self._watchers.remove(subscription, subscription.asked.patterns)
+
+    @contextmanager
+    def gathering(self, patterns: PatternSet) -> Iterator[list[Destination]]:
+        """For somebody who goes through all destinations in several turns: those that are created meanwhile and
+        match."""
+        entry: tuple[PatternSet, list[Destination]] = (patterns, [])
+        self._gathering.append(entry)
+        try:
+            yield entry[1]
+        finally:
+            self._gathering = [each for each in self._gathering if each is not entry]
+
+    def born(self, destination: Destination) -> None:
+        """A new destination: it joins the patterns that match it."""
+        found = self._watchers.find(destination.name)
+        for patterns, late in self._gathering:
+            if patterns.matches(destination.name):
+                late.append(destination)
+        joined = len(found) + len(self.tried) + self._names.born(destination)
+        self._core.budget.spend(BIRTH_UNITS + JOIN_UNITS * joined)
+        for subscription in found:
+            asked, permitted = subscription.asked, subscription.patterns
+            if permitted is asked or permitted.matches(destination.name):
+                self._join(subscription, destination)
+
+    def receiver(self, name: str) -> Destination:
+        """The destination of that name, created if its rule allows it, of one who is about to send to it: names over
+        topics have joined it by then. Raises ProtocolError."""
+        core = self._core
+        destination = core.destination(name)
+        if not destination.sent:
+            destination.note_sent()
+            core.budget.spend(JOIN_UNITS * self._names.born(destination))
+        return destination
+
+    def _join(self, subscription: Subscription, destination: Destination) -> None:
+        core = self._core
+        if subscription.closed or destination in subscription.destinations:
+            return
+        try:
+            subscription.session.joined.check()
+            if destination.policy.kind == "queue" and not subscription.browser:
+                if destination.queue is not None:
+                    core.consume(subscription, destination)
+                return
+        except ProtocolError as error:  # to miss it in silence would be worse
+            core.stats.count(joins_refused=1)
+            core.refuse(subscription.session, error)
+            return
+        subscription.enter(destination)
+        for feed in destination.feeds:
+            if feed not in subscription.readers:
+                next_offset = feed.partition.next_offset
+                core.read(subscription, feed, Reader(subscription, feed, next_offset, next_offset))
+
+    def lane_opened(self, destination: Destination, feed: Feed) -> None:
+        """A queue has a log for another priority: a subscription that looks at the queue, and has not come to its stop
+        position, looks there too."""
+        others = [each for each in destination.feeds if each is not feed]
+        for reader in list(others[0].readers) if others else ():
+            subscription = reader.subscription
+            if feed in subscription.readers or reader.stop_offset is not None:
+                continue
+            if destination not in subscription.destinations:
+                continue
+            start = feed.partition.next_offset
+            new = Reader(subscription, feed, start, start)
+            self._core.read(subscription, feed, new)
+            self._core.stop_as(reader, new)

@@ -1,0 +1,1176 @@
+"""A client as the broker sees it: its session, its subscriptions with their readers, and its open transactions.
+
+A *session* is one connection. It has two lists for its transport: ``outbox``, bytes to send, and ``receipts``, the line
+of promises. It has no socket: the transport takes the outbox and reports with ``flushed`` how many bytes have left,
+because a message under ``ack:auto`` counts as acknowledged when it was written to the socket (RabbitMQ and ActiveMQ do
+the same).
+
+A *subscription* is one SUBSCRIBE, whatever its pattern matches. It stores what is in flight to the client, in the order
+of delivery, and says how many messages may go out now (its credit). Credit comes back only by ACK, NACK or requeue.
+Each delivery under a client ack mode has a number, which its session counts and never uses again
+(``docs/adr/0036-delivery-numbers.md``). A message that is delivered twice has two numbers.
+
+A *reader* is the cursor of one subscription over one partition of a topic, from history into live. A live subscriber is
+a reader that starts at the end, a replay is the same reader started earlier, and a slow consumer is a reader that lags:
+it stores an offset, not messages. It goes forward one bounded run per ``pump``, stops at the high watermark, and is
+pumped again when the partition commits, when the client's outbox has room, when credit comes back, or when a cold read
+ends.
+
+Invariants: ``held`` counts the unacknowledged queue messages of subscriptions without a window of their own (of a capped
+session: all unacknowledged messages), and is never above ``window`` (``docs/protocol.md``, "Flow control"). A closed
+session has no subscription. ``in_flight`` is ordered by delivery number and is empty under ``ack:auto``; a closed
+subscription holds nothing and is in no feed, queue or session. ``next_offset`` of a reader only grows, and every offset
+below it was delivered, did not match, was reported as ``gap``, or lies in an offset gap that a batch covers, where a
+message was removed on purpose. ``batch`` of a reader is only a shortcut and may be dropped at any time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from radiator import limits
+from radiator.broker.budget import Unfinished
+from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
+from radiator.broker.clients.receipts import ReceiptLine
+from radiator.broker.logs import wire
+from radiator.broker.logs.selection import YES
+from radiator.broker.logs.wire import fits, run_length
+from radiator.broker.queues.consumer import Number
+from radiator.errors import ProtocolError
+from radiator.routing.rights import NOTHING, Permitted, Rights
+from radiator.stomp.encoder import error as encode_error
+
+if TYPE_CHECKING:
+    from radiator.broker.budget import Budget, Steps
+    from radiator.broker.clients.identity import Identity
+    from radiator.broker.clients.receipts import AllOf
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.logs.feed import Feed
+    from radiator.broker.logs.selection import Selection
+    from radiator.broker.queues.queue import Queue, QueueSource
+    from radiator.broker.throttle import Bucket, Hold
+    from radiator.clock import Now
+    from radiator.config import LimitsConfig
+    from radiator.memory import MemoryShare
+    from radiator.routing.pattern import PatternSet
+    from radiator.stomp.frames import Frame
+    from radiator.storage.batch import RecordBatch
+    from radiator.storage.file_partition import FilePartition
+
+DEFAULT_WINDOW = 1
+REACHED_MAX = 10_000  # logs of which a session knows how far it was sent messages
+OFFSET_DIGITS_MAX = 19  # of 63 bits
+AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
+ACK_MODES = (AUTO, CLIENT, INDIVIDUAL)
+MESSAGE_IDS_SPARE = 64  # entries of MessageIds that may be out of date before it is built anew
+RUN_BYTES = 256 * limits.KIB  # one turn's share of one reader
+
+Entry = tuple["Subscription", "Queue"]  # of a QueueRing
+InFlight = tuple["QueueSource | None", int, bytes]  # None: of a topic; offset; prefix of the log's message ids
+Delivery = tuple["Subscription", Number]
+Answer: TypeAlias = "Delivery | ProtocolError | None"  # what an ACK or NACK names; None: it was late
+
+
+class AutoAck:
+    """A run of queue messages under ``ack:auto`` in the outbox, settled once their last byte is written."""
+
+    __slots__ = ("ends_at", "lengths", "offsets", "source")
+
+    def __init__(self, ends_at: int, source: QueueSource, offsets: list[int], lengths: list[int]) -> None:
+        self.ends_at = ends_at
+        self.source = source
+        self.offsets = offsets
+        self.lengths = lengths
+
+    def settle(self) -> None:
+        """Every message of the run was written: who waits for the source (``Owners``) may have its turn."""
+        source = self.source
+        source.settle(self.offsets)
+        if source.queue.owners is not None:
+            source.queue.timing.wake(source.queue)
+
+    def unwritten(self, written_total: int) -> tuple[list[int], list[int]]:
+        """Split the offsets into those wholly written and those not, for a connection that died in between."""
+        end = self.ends_at - sum(self.lengths)
+        for index, length in enumerate(self.lengths):
+            end += length
+            if end > written_total:
+                return self.offsets[:index], self.offsets[index:]
+        return self.offsets, []
+
+
+class QueueRing:
+    """The queues that share a session's window, in the order in which they are served: those that were never served as
+    they came, then the one that was served longest ago.
+
+    Each entry is a subscription and one of its queues. An entry keeps its place while it is the only one.
+    """
+
+    __slots__ = ("_latest", "_new", "_served")
+
+    def __init__(self) -> None:
+        self._new: dict[Entry, None] = {}
+        self._served: OrderedDict[Entry, None] = OrderedDict()
+        self._latest: Entry | None = None  # the last of ``_served``
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._served)
+
+    def entries(self) -> list[Entry]:
+        """All of them, in that order."""
+        return [*self._new, *self._served]
+
+    def add(self, subscription: Subscription, queue: Queue) -> None:
+        """Add an entry that was never served."""
+        self._new[subscription, queue] = None
+
+    def remove(self, subscription: Subscription, queue: Queue) -> None:
+        """Remove an entry; without effect if it is not there."""
+        entry = (subscription, queue)
+        self._new.pop(entry, None)
+        self._served.pop(entry, None)
+        if entry == self._latest:
+            self._latest = None
+
+    def served(self, subscription: Subscription, queue: Queue) -> None:
+        """Serve all other entries before this one; without effect if it is not there."""
+        latest = self._latest
+        if latest is not None and latest[0] is subscription and latest[1] is queue:
+            return
+        entry = (subscription, queue)
+        if entry in self._new:
+            del self._new[entry]
+        elif entry not in self._served:
+            return
+        self._served[entry] = None
+        self._served.move_to_end(entry)
+        self._latest = entry
+
+
+class Transaction:
+    """The frames of one open transaction and what they weigh, in bytes. It waits in ``Timing`` for its time-out.
+
+    Args:
+        name: Its id on the connection that has opened it.
+        on_timeout: Called with it when neither COMMIT nor ABORT came in time.
+    """
+
+    __slots__ = (
+        "_on_timeout",
+        "acked",
+        "answered",
+        "answers",
+        "frames",
+        "late",
+        "name",
+        "pledging",
+        "repeated",
+        "size_bytes",
+        "waited",
+    )
+
+    def __init__(self, name: str, on_timeout: Callable[[Transaction], None]) -> None:
+        self._on_timeout = on_timeout
+        self.name = name
+        self.acked: list[Delivery] = []  # deliveries that it is to settle, as they were found
+        self.answers: list[Answer] = []  # what each ACK and NACK names, in their order
+        self.answered: set[Delivery] = set()  # the deliveries among them
+        self.late = False  # one that it is to settle had gone back before
+        self.pledging: dict[Subscription, None] = {}  # where ``pledged`` may have something of it
+        self.waited: list[FilePartition] = []  # logs whose files are made, or synced, one by one before
+        self.repeated: AllOf | None = None  # messages sent before that it has, and that are being synced
+        self.frames: list[Frame] = []
+        self.size_bytes = 0
+
+    def due(self, now: Now) -> None:
+        """Neither COMMIT nor ABORT came in time."""
+        self._on_timeout(self)
+
+    def add(self, frame: Frame, size_bytes: int) -> None:
+        """Hold a frame until COMMIT."""
+        self.size_bytes += size_bytes
+        self.frames.append(frame)
+
+    def note_late(self) -> None:
+        """Note that a delivery that COMMIT is to acknowledge went back before."""
+        self.late = True
+
+    def wait_for_repeats(self, repeated: AllOf | None) -> None:
+        """Let COMMIT wait for syncs of messages that were sent before and that it repeats; None: no more."""
+        self.repeated = repeated
+
+    def wait_for_files(self, partitions: list[FilePartition]) -> None:
+        """Let COMMIT wait until each of these logs has a file."""
+        self.waited = partitions
+
+
+class Session:
+    """One connected client. ``wake`` is called with the session whenever its outbox stops being empty, ``refuse`` when
+    something it was promised could not be stored.
+    """
+
+    __slots__ = (
+        "_wake",
+        "address",
+        "auto_acks",
+        "buckets",
+        "capped",
+        "certificate_name",
+        "client_id",
+        "closed",
+        "closing",
+        "connected",
+        "deliveries",
+        "ended",
+        "heart_beat",
+        "held",
+        "hold",
+        "id",
+        "identity",
+        "limits",
+        "lost",
+        "missed",
+        "joined",
+        "listing",
+        "next_tag",
+        "origin",
+        "outbox",
+        "outbox_bytes",
+        "patterns",
+        "queue_ring",
+        "queued_total",
+        "reached",
+        "receipts",
+        "rights",
+        "secret",
+        "since_ns",
+        "steps",
+        "subscriptions",
+        "tags",
+        "temporary",
+        "topic_served",
+        "topics_turn",
+        "transactions",
+        "transaction_bytes",
+        "undecided",
+        "unfinished",
+        "user",
+        "version",
+        "waiting",
+        "window",
+        "written_total",
+    )
+
+    def __init__(
+        self,
+        session_id: str,
+        secret: str,
+        limits: LimitsConfig,
+        wake: Callable[[Session], None],
+        refuse: Callable[[Session, ProtocolError, bytes | None], None],
+        address: str = "",
+        origin: str = "",
+        joined: Joined | None = None,
+        missed: Callable[[Reader, int], None] | None = None,
+    ) -> None:
+        self.id = session_id  # in lists and logs
+        self.secret = secret  # in addresses of its temporary queues, and nowhere else
+        self.limits = limits
+        self.address = address
+        self.origin = origin or address  # whose connections count as those of one peer: the address without its port
+        self.certificate_name = ""  # the name in a certificate of the client that was verified
+        self.client_id = ""  # what it says it is called
+        self.user = ""  # "" is anonymous
+        self.identity: Identity  # once it is decided
+        self.rights: Rights = NOTHING
+        self.undecided = False  # CONNECT has come, and it is not known yet whose it is
+        self.since_ns = 0  # when it was connected
+        self.unfinished = False  # the frame whose turn it is was begun, and goes on in the next visit
+        self.steps: Steps | None = None  # of the command whose turn it is, and which is not done yet
+        self.listing: tuple[str, list[str]] = ("", [])  # what it is asking the admin channel for, page by page
+        self.version = "1.2"
+        self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) that we offer in CONNECTED
+        self.connected = False
+        self.closing = False  # nothing more is read; what is in the outbox still goes out
+        self.closed = False  # gone: its subscriptions are released
+        self._wake = wake
+        self.outbox: list[bytes] = []
+        self.outbox_bytes = 0
+        self.queued_total = 0  # bytes ever put into the outbox
+        self.written_total = 0  # bytes that have left it
+        self.receipts = ReceiptLine(self.send, lambda error, receipt: refuse(self, error, receipt))
+        self.subscriptions: dict[str, Subscription] = {}
+        self.tags: dict[str, Subscription] = {}
+        self.next_tag = 0
+        self.window = DEFAULT_WINDOW
+        self.capped = False  # the client set max-in-flight: it binds every subscription
+        self.held = 0
+        self.queue_ring = QueueRing()
+        self.auto_acks: deque[AutoAck] = deque()
+        self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
+        self.deliveries = 0  # under the client ack modes: the next one has this number
+        self.lost = -1  # the highest number of a queue's delivery that went back unanswered
+        self.reached: dict[bytes, int] | None = {}  # the highest offset of each log among them; None: too many logs
+        self.ended: dict[str, None] = {}  # ids of bounded replays that have come to their end
+        self.patterns = 0  # in all subscriptions together
+        self.joined = joined or JoinedOfAll(limits.joined_total, limits.subscriptions).of_one(limits.joined)
+        self.transactions: dict[str, Transaction] = {}
+        self.transaction_bytes = 0
+        self.temporary: dict[str, None] = {}
+        self.topic_served: Reader | None = None  # the last one of them
+        self.topics_turn = 0  # under max-in-flight: who comes first, topics or queues
+        self.missed = missed or (lambda reader, count: None)  # called with what a reader came too late for
+        self.hold: Hold | None = None  # what its frames wait for
+        self.buckets: dict[int, Bucket] = {}  # of the rules with a rate_limit, by their index
+
+    def add(self, subscription: Subscription) -> None:
+        """Add a subscription that reads and consumes nothing yet."""
+        self.ended.pop(subscription.id, None)
+        self.subscriptions[subscription.id] = subscription
+        self.patterns += len(subscription.patterns.patterns)
+        self.tags[subscription.tag] = subscription
+
+    def remove(self, subscription: Subscription) -> None:
+        """Remove a subscription that is closed."""
+        self.subscriptions.pop(subscription.id, None)
+        self.tags.pop(subscription.tag, None)
+        self.waiting.pop(subscription, None)
+        self.patterns -= len(subscription.patterns.patterns)
+        self.joined.remove(len(subscription.destinations))
+
+    def new_tag(self) -> str:
+        """Return the tag of a new subscription. An ack id of another connection, or an earlier one, is foreign."""
+        tag = f"{self.id}-{self.next_tag}"
+        self.next_tag += 1
+        return tag
+
+    def next_delivery(self) -> int:
+        """Return the number of a new delivery."""
+        number = self.deliveries
+        self.deliveries += 1
+        return number
+
+    def wait_for(self, hold: Hold | None) -> None:
+        """Let the frames of the session wait; None: they wait no more."""
+        self.hold = hold
+
+    def cap(self, window: int) -> None:
+        """Bind every subscription by one window: the client has set max-in-flight."""
+        self.window = window
+        self.capped = True
+
+    def identify(self, identity: Identity) -> None:
+        """Let the session have the rights of this user."""
+        self.identity = identity
+        self.user, self.rights = identity.user, identity.rights
+
+    def begin_login(self) -> None:
+        """Act on no frame until it is known who the client is."""
+        self.undecided = True
+
+    def end_login(self) -> None:
+        """It is known who the client is, or that it is refused."""
+        self.undecided = False
+
+    def welcome(self, client_id: str, now_ns: int) -> None:
+        """The CONNECT was accepted."""
+        self.client_id = client_id
+        self.connected = True
+        self.since_ns = now_ns
+
+    def begin_closing(self) -> None:
+        """Read nothing more; what is in the outbox still goes out."""
+        self.closing = True
+
+    def take_waiting(self) -> dict[Subscription, None]:
+        """Return the subscriptions that stopped because the outbox was full; they are not returned again."""
+        waiting, self.waiting = self.waiting, {}
+        return waiting
+
+    def close_steps(self) -> None:
+        """Stop the command that was not done yet."""
+        if self.steps is not None:
+            self.steps.close()
+            self.steps = None
+
+    def topics_first(self) -> bool:
+        """Return True every other time: then topics come before queues, under max-in-flight."""
+        self.topics_turn += 1
+        return self.topics_turn % 2 == 0
+
+    def note_topic_served(self, reader: Reader) -> None:
+        """Let the readers behind this one come first the next time, under max-in-flight."""
+        self.topic_served = reader
+
+    def list_for(self, verb: str, names: list[str]) -> None:
+        """Keep the sorted names of a list that an admin request goes through page by page."""
+        self.listing = (verb, names)
+
+    def count_transaction(self, size_bytes: int) -> None:
+        """Count bytes that open transactions hold; fewer if it is negative."""
+        self.transaction_bytes += size_bytes
+
+    def end(self) -> None:
+        """The connection is gone: what is still to be told is told to nobody."""
+        self.closed = True
+        self.outbox.clear()
+        self.receipts.close()
+
+    def run(self, budget: Budget, steps: Steps) -> None:
+        """Run the steps of a command until they end or this turn has to.
+
+        Raises:
+            Unfinished: There is more to do; ``steps`` has it.
+        """
+        self.steps = None
+        for at_once in steps:
+            if budget.left <= 0 or not at_once:
+                self.steps = steps
+                raise Unfinished(at_once)
+
+    def reach(self, log: bytes, offset: int) -> None:
+        """A message of this log was delivered, the highest so far. ``log``: the prefix of its message ids."""
+        if self.reached is not None:
+            self.reached[log] = offset
+            if len(self.reached) > REACHED_MAX:
+                self.reached = None
+
+    def was_delivered(self, name: str) -> bool:
+        """Return True if ``name`` is the ack id of a delivery to this connection, or the message id of a message.
+
+        Of messages only the highest offset of each log is remembered, so any message id below that counts.
+        """
+        log, at, offset = name.rpartition("@")
+        if at:
+            most = None if self.reached is None else self.reached.get(f"{log}@".encode(), -1)
+            return _is_decimal(offset) and (most is None or int(offset) <= most)
+        tag, _, number = name.rpartition("-")
+        session_id, _, tag_number = tag.rpartition("-")
+        numbers = ((tag_number, self.next_tag), (number, self.deliveries))
+        return session_id == self.id and all(_is_decimal(each) and int(each) < stop for each, stop in numbers)
+
+    def may_have_lost(self, name: str) -> bool:
+        """Return False if the delivery with this ack id or message id was answered, or was one of a topic; True if it
+        may have gone back unanswered. The caller has found that it is not in flight."""
+        return self.lost >= (0 if "@" in name else int(name.rpartition("-")[2]))
+
+    def send(self, data: bytes) -> None:
+        """Put bytes into the outbox and have the transport woken."""
+        if self.closed:
+            return
+        if not self.outbox:
+            self._wake(self)
+        self.outbox.append(data)
+        size = len(data)
+        self.outbox_bytes += size
+        self.queued_total += size
+
+    @property
+    def choked(self) -> bool:
+        """True while the client does not read what it is sent: then it is not read either, or its answers would pile
+        up without bound."""
+        return self.outbox_bytes + self.receipts.held_bytes > self.limits.outbox + limits.CHOKED_BYTES
+
+    def require(self, right: str, name: str) -> None:
+        """Raises ProtocolError ``denied`` unless the user has the right over this destination."""
+        if not self.rights.may(right, name):
+            raise self._denied(right, f"over {name[:200]!r}")
+
+    def require_some(self, right: str) -> None:
+        """The same, unless the user has the right over something."""
+        if not self.rights.has(right):
+            raise self._denied(right, "over any destination")
+
+    def require_all(self, right: str) -> None:
+        """The same, unless the user has the right over everything."""
+        if not self.rights.over_all(right):
+            raise self._denied(right, "over all destinations")
+
+    def _denied(self, right: str, what: str) -> ProtocolError:
+        who = f"user {self.user[:100]!r}" if self.user else "anonymous"
+        detail = "Rights stand in the users file that auth.users_file in the YAML file names, as patterns."
+        return ProtocolError("denied", f"{who} has no {right} right {what}", detail)
+
+    def room(self) -> int:
+        """Bytes that deliveries may still add to the outbox; zero or less means stop."""
+        return self.limits.outbox - self.outbox_bytes
+
+    def take_outbox(self) -> list[bytes]:
+        """All bytes waiting to be sent; they count against ``room`` until ``flushed`` says that they left."""
+        taken = self.outbox
+        self.outbox = []
+        return taken
+
+    def flushed(self, size: int) -> None:
+        """``size`` bytes were handed to the operating system."""
+        self.outbox_bytes -= size
+        self.written_total += size
+        acks = self.auto_acks
+        while acks and acks[0].ends_at <= self.written_total:
+            acks.popleft().settle()
+
+    def fail(self, error: ProtocolError, receipt: bytes | None = None) -> None:
+        """Answer ERROR after all receipts before it, then close."""
+        first = not self.closing
+        self.closing = True
+        if first or self.receipts.empty:  # empty: a failed commit took the receipt (or ERROR) that was to be the last
+            self.receipts.final(encode_error(error, receipt, self.version if self.connected else None))
+
+
+class MessageIds:
+    """Find deliveries in flight by message id, for clients that acknowledge by it (STOMP 1.0 and 1.1, and some in 1.2).
+
+    ``first`` has the oldest delivery of each message, ``more`` those of the same message that several queues have
+    handed out. What is not in flight any more is removed when there is too much of it.
+
+    Args:
+        in_flight: what the subscription holds; the same object for as long as the subscription lasts.
+    """
+
+    __slots__ = ("_in_flight", "first", "more")
+
+    def __init__(self, in_flight: Mapping[Number, InFlight]) -> None:
+        self._in_flight = in_flight
+        self.first: dict[str, Number] = {}
+        self.more: dict[str, list[Number]] = {}
+        self._build()
+
+    def add(self, log: bytes, offsets: Iterable[int], numbers: Iterable[Number]) -> None:
+        """Add deliveries of one log, which are in flight already."""
+        first = self.first
+        if len(first) > 2 * len(self._in_flight) + MESSAGE_IDS_SPARE:
+            self._build()
+            return
+        prefix = log.decode()
+        message_ids = [f"{prefix}{offset}" for offset in offsets]
+        if first.keys().isdisjoint(message_ids):
+            first.update(zip(message_ids, numbers, strict=True))
+            return
+        for message_id, number in zip(message_ids, numbers, strict=True):
+            self._add(message_id, number)
+
+    def _build(self) -> None:
+        self.first.clear()
+        self.more.clear()
+        for number, (_, offset, log) in self._in_flight.items():
+            self._add(f"{log.decode()}{offset}", number)
+
+    def _add(self, message_id: str, number: Number) -> None:
+        more = [each for each in self.more.pop(message_id, ()) if each in self._in_flight]
+        if more or self.first.get(message_id) in self._in_flight:
+            self.more[message_id] = [*more, number]
+        else:
+            self.first[message_id] = number
+
+
+class Subscription:
+    """One SUBSCRIBE. ``window`` None means: shares the session's window on queues. ``prefetch`` is what the client
+    asked for, if it did; without it topics flow freely."""
+
+    __slots__ = (
+        "_memory",
+        "_memory_bytes",
+        "_prefixes",
+        "alone",
+        "ack",
+        "asked",
+        "awaited",
+        "browser",
+        "closed",
+        "destinations",
+        "id",
+        "in_flight",
+        "joining",
+        "left",
+        "lost",
+        "message_ids",
+        "patterns",
+        "pledged",
+        "prefetch",
+        "queues",
+        "readers",
+        "reading",
+        "right",
+        "selection",
+        "session",
+        "since_ns",
+        "tag",
+        "told_slow",
+        "window",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        subscription_id: str,
+        tag: str,
+        patterns: PatternSet,
+        ack: str,
+        window: int | None,
+        memory: MemoryShare,
+        right: str = "read",
+    ) -> None:
+        self.session = session
+        self._memory = memory  # where what it holds is counted, roughly
+        self._memory_bytes = 0
+        self.id = subscription_id
+        self.tag = tag
+        self.right = right  # that it takes to be sent a message here
+        self.asked = patterns
+        self.permit(session.rights)
+        self.ack = ack
+        self.window = window
+        self.prefetch: int | None = None
+        self.browser = False
+        self.alone = False  # of the consumers of a queue only this one is served, while it is there
+        self.selection: Selection | None = None  # the messages that it wants; None: all of them
+        self.closed = False
+        self.left = False  # nothing refers to it any more
+        self.joining = False  # it has not joined all destinations yet: nothing is delivered (``joining``)
+        self.told_slow = False
+        self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
+        self.in_flight: dict[Number, InFlight] = {}
+        self.message_ids: MessageIds | None = None  # once the client has acknowledged by message id
+        self.lost: tuple[int, int] | None = None  # ``client``: the lowest and highest number that timed out
+        self.pledged: dict[Number, Transaction] = {}  # what open transactions are to settle, of what may time out
+        self.readers: dict[Feed, Reader] = {}
+        self.reading = 0  # readers that have not reached their stop position
+        self.queues: list[Queue] = []
+        self.awaited: dict[Queue, None] = {}  # those whose next owner waits until this one holds nothing of them
+        self.destinations: dict[Destination, None] = {}  # those whose ``subscribers`` counts this one
+        self._prefixes: dict[bytes, bytes] = {}
+
+    def permit(self, rights: Rights) -> None:
+        """What was asked for, as far as the user may have it: also of destinations that are born later."""
+        self.patterns: PatternSet | Permitted = (
+            self.asked if rights.over_all(self.right) else Permitted(self.asked, rights, self.right)
+        )
+
+    def enter(self, destination: Destination) -> None:
+        """Take part in a destination, and be counted there, unless the subscription has ended."""
+        if destination not in self.destinations and not self.closed:
+            self.destinations[destination] = None
+            self.session.joined.add()
+            destination.count_subscribers(1)
+            self.charge(JOINED_BYTES)
+
+    def ask(self, prefetch: int | None, browser: bool, selection: Selection | None, alone: bool, since_ns: int) -> None:
+        """Set what SUBSCRIBE asks for beside its destination, id and ack mode."""
+        self.prefetch = prefetch
+        self.browser = browser
+        self.selection = selection
+        self.alone = alone
+        self.since_ns = since_ns
+
+    def limit_prefetch(self, most: int) -> None:
+        """Let a prefetch of 0, which means no limit, be ``most``."""
+        if self.prefetch == 0:
+            self.prefetch = most
+
+    def take_selection(self) -> Selection | None:
+        """Return the selector, which the queue of a durable subscription applies from now on."""
+        selection, self.selection = self.selection, None
+        return selection
+
+    def begin_joining(self) -> None:
+        """Deliver nothing until ``end_joining``."""
+        self.joining = True
+
+    def end_joining(self) -> None:
+        """All destinations have joined."""
+        self.joining = False
+
+    def close(self) -> None:
+        """Deliver nothing any more."""
+        self.closed = True
+
+    def note_left(self) -> None:
+        """Nothing refers to the subscription any more."""
+        self.left = True
+        self.discharge()
+
+    def note_slow(self) -> None:
+        """It was reported that the subscription is too slow."""
+        self.told_slow = True
+
+    def consume(self, queue: Queue) -> None:
+        """Take part in a queue."""
+        self.queues.append(queue)
+        if self.shares_window:
+            self.session.queue_ring.add(self, queue)
+
+    def begin(self, reader: Reader) -> None:
+        """Read one more log."""
+        self.readers[reader.feed] = reader
+        self.reading += 1
+
+    def reader_done(self) -> None:
+        """A reader has reached its stop position."""
+        self.reading -= 1
+
+    def charge(self, size: int) -> None:
+        """Count ``size`` bytes more for it, until it ends."""
+        self._memory_bytes += size
+        self._memory.add(size)
+
+    def discharge(self) -> None:
+        """Count nothing for it any more: all that it held is free."""
+        self.charge(-self._memory_bytes)
+
+    def prefix(self, extra: bytes = b"") -> bytes:
+        """The head of this subscription's MESSAGE frames."""
+        prefix = self._prefixes.get(extra)
+        if prefix is None:
+            prefix = wire.prefix(self.id, self.session.version, extra, None if self.ack == AUTO else self.tag)
+            if len(self._prefixes) < 16:
+                self._prefixes[extra] = prefix
+        return prefix
+
+    def topic_credit(self) -> int:
+        """How many messages of topics may be sent now, by the window alone."""
+        if self.ack == AUTO:
+            return self.session.limits.in_flight
+        session = self.session
+        own = (self.prefetch or session.limits.in_flight) - len(self.in_flight)
+        return min(own, session.window - session.held) if session.capped else own
+
+    @property
+    def shares_window(self) -> bool:
+        """True if what is in flight here counts against the session's window."""
+        return self.ack != AUTO and (self.window is None or self.session.capped)
+
+    def widen(self, window: int) -> None:
+        """A rule lets a consumer hold so many: from now on, a window of its own."""
+        session = self.session
+        if self.shares_window and not session.capped:
+            session.held -= sum(source is not None for source, _, _ in self.in_flight.values())
+            for queue in self.queues:
+                session.queue_ring.remove(self, queue)
+        self.window = window
+
+    def queue_credit(self) -> int:
+        """How many messages of queues may be sent now; registers for a wake-up when only the outbox is in the way."""
+        session = self.session
+        if session.closing or self.joining or self.closed:
+            return 0
+        if session.room() <= 0:
+            session.waiting[self] = None
+            return 0
+        if self.ack == AUTO:
+            return session.limits.in_flight
+        if self.window is None:
+            shared = session.window - session.held
+            return shared if self.prefetch is None else min(shared, self.prefetch - len(self.in_flight))
+        own = self.window - len(self.in_flight)
+        return min(own, session.window - session.held) if session.capped else own
+
+    def deliver(
+        self,
+        feed: Feed,
+        source: QueueSource | None,
+        offsets: list[int] | range,
+        tails: list[bytes],
+        extra: bytes = b"",
+    ) -> None:
+        """Put a run of messages into the session's outbox and, unless acked automatically, in flight."""
+        session = self.session
+        prefix = self.prefix(extra)
+        if self.ack == AUTO:
+            session.send(wire.frames(prefix, tails, None))
+            if source is not None:
+                head = len(prefix)
+                lengths = [head + len(tail) for tail in tails]
+                session.auto_acks.append(AutoAck(session.queued_total, source, list(offsets), lengths))
+            return
+        first = session.deliveries
+        session.deliveries += len(tails)
+        numbers = list(map(str, range(first, session.deliveries)))
+        log = feed.wire.id_prefix
+        self.in_flight.update(zip(numbers, zip(repeat(source), offsets, repeat(log)), strict=False))
+        if session.reached is not None and session.reached.get(log, -1) < offsets[-1]:
+            session.reach(log, offsets[-1])
+        if self.message_ids is not None:
+            self.message_ids.add(log, offsets, numbers)
+        if source is not None and source.timeouts is not None:
+            source.timeouts.start(self, offsets, numbers)
+        if self.shares_window and (source is not None or session.capped):
+            session.held += len(tails)
+        session.send(wire.frames(prefix, tails, first))
+
+    def await_turn(self, queue: Queue) -> None:
+        """Note that the next owner of a partition of ``queue`` waits until this consumer holds nothing of it."""
+        self.awaited[queue] = None
+
+    def find(self, message_id: str, answered: Container[Delivery] = ()) -> Number | None:
+        """The oldest delivery of this message that is in flight here, and not among those ``answered``."""
+        if self.message_ids is None:
+            self.message_ids = MessageIds(self.in_flight)
+        first = self.message_ids.first.get(message_id)
+        if first is None or (first in self.in_flight and (self, first) not in answered):
+            return first
+        more = self.message_ids.more.get(message_id, ())
+        return next((each for each in more if each in self.in_flight and (self, each) not in answered), None)
+
+    def take(self, numbers: Sequence[Number]) -> list[InFlight]:
+        """Remove those of these deliveries that are in flight here: an answer ``covered`` them."""
+        in_flight = self.in_flight
+        if self.pledged:
+            for number in numbers:
+                self.pledged.pop(number, None)
+        if self.lost is not None and self.ack == CLIENT and int(numbers[-1]) > self.lost[1]:
+            self.lost = None
+        return self._release([in_flight.pop(number) for number in numbers if number in in_flight])
+
+    def take_one(self, number: Number) -> InFlight | None:
+        """The same under ``client-individual``; None if it is not in flight here."""
+        delivery = self.in_flight.pop(number, None)
+        if delivery is not None and self.shares_window and (delivery[0] is not None or self.session.capped):
+            self.session.held -= 1
+        return delivery
+
+    def is_timed(self, number: Number) -> bool:
+        """Whether this, which is in flight here, has to be answered in time."""
+        source = self.in_flight[number][0]
+        return source is not None and source.timeouts is not None
+
+    def covered(self, number: Number) -> list[Number]:
+        """The deliveries that an answer to this one answers: under ``client`` it is everything delivered before it too
+        (STOMP 1.2, "ACK" and "NACK")."""
+        if self.ack != CLIENT:
+            return [number]
+        numbers = []
+        for each in self.in_flight:
+            numbers.append(each)
+            if each == number:
+                break
+        return numbers
+
+    def take_back(self, numbers: Iterable[Number]) -> list[InFlight]:
+        """Remove those of these deliveries that are in flight here and that no open transaction has answered: they were
+        not answered in time."""
+        lost = [number for number in numbers if number in self.in_flight and number not in self.pledged]
+        if lost:
+            lowest, highest = min(map(int, lost)), max(map(int, lost))
+            self.session.lost = max(self.session.lost, highest)
+            if self.ack == CLIENT:
+                before = self.lost or (lowest, highest)
+                self.lost = (min(lowest, before[0]), max(highest, before[1]))
+        return self._release([self.in_flight.pop(number) for number in lost])
+
+    def take_some(self, most: int) -> list[InFlight]:
+        """Remove up to ``most`` deliveries that are in flight, the oldest first: the subscription has ended."""
+        taken = [(number, self.in_flight.pop(number)) for number in list(islice(self.in_flight, most))]
+        lost = [int(number) for number, (source, _, _) in taken if source is not None and not source.closed]
+        self.session.lost = max([self.session.lost, *lost[-1:]])
+        return self._release([delivery for _, delivery in taken])
+
+    def _release(self, settled: list[InFlight]) -> list[InFlight]:
+        if self.shares_window:
+            counts = self.session.capped
+            self.session.held -= sum(counts or source is not None for source, _, _ in settled)
+        return settled
+
+
+class Reader:
+    """One subscription's cursor over one partition.
+
+    ``stop_offset`` is exclusive. ``starts`` gives, per destination, the first offset wanted, and ``stops`` the first
+    that is not (``last:N`` in a partition that several destinations share). Nothing received before ``since_ns`` is
+    wanted (a start in the future). Offsets below ``live_from`` are history and marked ``replayed``.
+    """
+
+    __slots__ = (
+        "_extra",
+        "_liked",
+        "_liked_by",
+        "batch",
+        "done",
+        "feed",
+        "gap",
+        "live_from",
+        "loading",
+        "next_offset",
+        "queue",
+        "removed",
+        "resolving",
+        "since_ns",
+        "skip_settled",
+        "starts",
+        "stop_offset",
+        "stops",
+        "subscription",
+    )
+
+    def __init__(self, subscription: Subscription, feed: Feed, start: int, live_from: int) -> None:
+        self.subscription = subscription
+        self.feed = feed
+        self.next_offset = start
+        self.live_from = live_from
+        self.stop_offset: int | None = None
+        self.starts: dict[str, int] | None = None
+        self.stops: dict[str, int] | None = None
+        self.queue: Queue | None = None  # in a log of a parent that feeds it: what of it is to be seen
+        self.skip_settled = False  # a browser sees what waits in the queue, not what was acknowledged
+        self.batch: RecordBatch | None = None
+        self.loading = False
+        self.resolving = 0  # positions that are still being looked up
+        self.since_ns = subscription.since_ns
+        self.done = False
+        self.gap = 0
+        self.removed = 0  # of the offsets in ``gap``: those that the log no longer has on purpose
+        self._extra = b""
+        self._liked: list[str] | None = None  # the names of a batch of which all was wanted, and by which patterns
+        self._liked_by: object = None
+
+    def adjust(self, offset: int) -> None:
+        """The position asked for is gone: start at ``offset`` and say so on the first message."""
+        self.next_offset = offset
+        self._extra = b"start-adjusted:true\n"
+
+    def start_at(self, offset: int) -> None:
+        """Begin at ``offset``; if the log begins later, there, and say so."""
+        first = self.feed.partition.log_start_offset
+        if offset < first:
+            self.adjust(first)
+        else:
+            self.next_offset = offset
+
+    def place_at(self, offset: int) -> None:
+        """Begin at an offset that was looked up."""
+        self.next_offset = offset
+
+    def start_at_each(self, starts: dict[str, int]) -> None:
+        """Begin at these offsets, by destination."""
+        self.next_offset = min(starts.values())
+        self.starts = starts if len(starts) > 1 else None
+
+    def stop_before(self, offset: int) -> None:
+        """Stop before ``offset``."""
+        self.stop_offset = offset
+
+    def stop_at_each(self, stops: dict[str, int]) -> None:
+        """Stop before these offsets, by destination."""
+        self.stop_offset = max(stops.values())
+        self.stops = stops if len(stops) > 1 else None
+
+    def show_only(self, queue: Queue | None) -> None:
+        """In a log of a parent, show what belongs to this queue."""
+        self.queue = queue
+
+    def browse(self) -> None:
+        """Show what waits in the queue, not what was acknowledged."""
+        floors = [source.cursor.floor for source in self.browsed()]
+        self.next_offset = min(floors, default=self.feed.partition.log_start_offset)
+        self.skip_settled = True
+
+    def wait_for_place(self) -> None:
+        """Deliver nothing until a position was looked up."""
+        self.resolving += 1
+
+    def place_found(self) -> None:
+        """A position was looked up."""
+        self.resolving -= 1
+
+    @property
+    def waits(self) -> bool:
+        """False if the answer of a cold read is not needed any more (``Waiter``)."""
+        return not self.subscription.closed
+
+    def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
+        """A cold read has ended (``Waiter``)."""
+        self.loading = False
+        if offset != self.next_offset:
+            return
+        if batch is not None and len(batch) and batch.next_offset > offset:
+            self.batch = batch
+        elif skip_to is not None and skip_to > offset:
+            self._skip(skip_to)
+
+    def _skip(self, offset: int) -> None:
+        self.gap += offset - self.next_offset
+        self.removed += max(0, min(offset, self.feed.partition.log_start_offset) - self.next_offset)
+        self.subscription.session.missed(self, offset - self.next_offset)
+        self.next_offset = offset
+
+    def take_back(self, high_watermark: int) -> None:
+        """Offsets from ``high_watermark`` on were assigned, but never stored: they will be given out again."""
+        if self.next_offset > high_watermark and self.next_offset <= self.live_from:
+            self.next_offset = high_watermark
+        if self.stop_offset is not None and high_watermark < self.stop_offset <= self.live_from:
+            self.stop_offset = high_watermark
+        self.live_from = min(self.live_from, high_watermark)
+
+    def pump(self) -> bool:
+        """Deliver at most one run. True if more could follow at once."""
+        subscription = self.subscription
+        if subscription.closed or self.loading or self.resolving or self.done or subscription.joining:
+            return False
+        partition = self.feed.partition
+        if self.next_offset < partition.log_start_offset:
+            self._skip(partition.log_start_offset)
+        offset = self.next_offset
+        end = partition.high_watermark
+        stop = self.stop_offset
+        if stop is not None and stop <= end:
+            end = stop
+            if offset >= end:
+                self.done = True
+                return False
+        if offset >= end:
+            self.batch = None
+            return False
+        session = subscription.session
+        if session.closing:
+            return False
+        room = session.room()
+        if room <= 0:
+            session.waiting[subscription] = None
+            self.batch = None
+            return False
+        credit = subscription.topic_credit()
+        if credit <= 0:
+            self.batch = None
+            return False
+        batch = self.batch
+        if batch is None or not batch.base_offset <= offset < batch.next_offset:
+            batch = self.batch = partition.read(offset)
+            if batch is None:
+                self.loading = True
+                self.feed.load(offset, self)
+                return False
+        self._deliver(batch, end, min(room, RUN_BYTES), credit)
+        return self.next_offset < end or self.next_offset == stop
+
+    def _deliver(self, batch: RecordBatch, end: int, room: int, credit: int) -> None:
+        subscription = self.subscription
+        if (
+            batch.base_offset == self.next_offset >= self.live_from
+            and batch.next_offset <= end
+            and len(batch.blocks) <= credit
+            and fits(batch, room)
+            and self._likes(batch)
+            and not (self.gap or self._extra)
+        ):  # how it nearly always is: a commit goes out as a whole to those who have read everything before it
+            self.next_offset = batch.next_offset
+            tails = self.feed.wire.tails(batch, subscription.session.version)
+            if subscription.ack == "auto":
+                subscription.session.send(self.feed.wire.whole.frames(subscription.prefix(), tails))
+            else:
+                subscription.deliver(self.feed, None, batch.offsets, tails)  # type: ignore[arg-type]
+            return
+        start = batch.index_at(self.next_offset)
+        if batch.offsets[start] > self.next_offset:
+            self.next_offset = min(batch.offsets[start], end)
+            if self.next_offset == end:
+                return
+        boundary = self.live_from if self.next_offset < self.live_from < end else end
+        stop = len(batch) if boundary >= batch.next_offset else batch.index_at(boundary)
+        selection = subscription.selection
+        if selection is None:
+            stop = start + min(run_length(batch, start, stop, room), credit)
+        else:
+            stop = start + min(run_length(batch, start, stop, min(room, limits.SELECTOR_RUN_BYTES)), selection.run)
+            stop = selection.cut(self.feed.wire, batch, start, stop, credit)
+        picked = self._pick(batch, start, stop)
+        replayed = self.next_offset < self.live_from
+        # Past the hole that follows, if one does: a bounded replay that ends in it needs no more credit to end.
+        self.next_offset = min(batch.offsets[stop], end) if stop < len(batch) else batch.next_offset
+        if picked is not None and not picked:
+            return
+        offsets: Sequence[int] = batch.offsets[start:stop]
+        tails = self.feed.wire.tails(batch, subscription.session.version)[start:stop]
+        if picked is not None:
+            offsets = [batch.offsets[index] for index in picked]
+            tails = [tails[index - start] for index in picked]
+        extra = b"replayed:true\n" if replayed else b""
+        if self.gap or self._extra:
+            first = extra + self._extra + (b"gap:%d\n" % self.gap if self.gap else b"")
+            first += b"gap-removed:%d\n" % self.removed if self.removed else b""
+            self.gap = self.removed = 0
+            self._extra = b""
+            subscription.deliver(self.feed, None, [offsets[0]], tails[:1], first)
+            offsets, tails = offsets[1:], tails[1:]
+            if not tails:
+                return
+        subscription.deliver(self.feed, None, offsets, tails, extra)  # type: ignore[arg-type]
+
+    def browsed(self) -> list[QueueSource]:
+        """Whose cursors say what waits here: all queues' that read the log, or that of the one that is looked at."""
+        own = self.queue
+        return [each for each in self.feed.sources if each.queue.claim.owned and (own is None or each.queue is own)]
+
+    def _likes(self, batch: RecordBatch) -> bool:
+        """Whether this reader wants all of the batch, as far as it knows without asking. False says nothing."""
+        subscription = self.subscription
+        return (
+            batch.names == self._liked
+            and subscription.patterns is self._liked_by
+            and subscription.selection is None
+            and self.queue is None
+            and self.starts is self.stops is None
+            and not (subscription.queues or self.since_ns or self.skip_settled)
+        )
+
+    def _pick(self, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
+        """The indexes that this reader wants, or None for all of them."""
+        patterns = self.subscription.patterns
+        matches = patterns.matches
+        consumed = [queue.name for queue in self.subscription.queues]  # in the same log, and under the same pattern
+        wanted = [matches(name) and name not in consumed for name in batch.names]
+        if self.queue is not None:
+            wanted = [self.queue.claim.has(name) for name in batch.names]
+        selection = self.subscription.selection
+        if all(wanted) and self.starts is self.stops is None and not self.skip_settled and not self.since_ns:
+            self._liked, self._liked_by = batch.names, patterns
+            return None if selection is None else self._selected(selection, batch, start, stop)
+        ids = batch.destination_ids
+        picked = [index for index in range(start, stop) if wanted[ids[index]]]
+        if self.starts is not None:
+            starts = [self.starts.get(name, 0) for name in batch.names]
+            picked = [index for index in picked if batch.offsets[index] >= starts[ids[index]]]
+            if batch.offsets[stop - 1] >= max(self.starts.values(), default=0):
+                self.starts = None
+        if self.stops is not None:
+            stops = [self.stops.get(name, 0) for name in batch.names]
+            picked = [index for index in picked if batch.offsets[index] < stops[ids[index]]]
+        if self.since_ns:
+            picked = [index for index in picked if batch.receive_ns[index] >= self.since_ns]
+            if batch.receive_ns[stop - 1] >= self.since_ns:
+                self.since_ns = 0
+        if self.skip_settled:
+            settled = [source.cursor for source in self.browsed()]
+            picked = [i for i in picked if not all(cursor.is_acked(batch.offsets[i]) for cursor in settled)]
+        if selection is not None:
+            verdicts = selection.verdicts(self.feed.wire, batch, start, stop)
+            picked = [index for index in picked if verdicts[index] == YES]
+        return picked
+
+    def _selected(self, selection: Selection, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
+        """As above, where nothing but the selector has a say."""
+        verdicts = selection.verdicts(self.feed.wire, batch, start, stop)
+        count = verdicts.count(YES, start, stop)
+        if count == stop - start:
+            return None
+        return [index for index in range(start, stop) if verdicts[index] == YES] if count else []
+
+
+def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:
+    """Group settled messages by the queue source they belong to; those of topics belong to none."""
+    groups: dict[QueueSource, list[int]] = {}
+    for source, offset, _ in settled:
+        if source is not None:
+            groups.setdefault(source, []).append(offset)
+    return groups
+
+
+def subscriptions_of(queue: Queue) -> list[Subscription]:
+    """Return the consumers of a queue, which are subscriptions in a broker."""
+    return cast("list[Subscription]", list(queue.consumers))
+
+
+def _is_decimal(text: str) -> bool:
+    """Whether this is how a number is written in an id: ASCII digits without zeros ahead."""
+    return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX and (text == "0" or text[0] != "0")

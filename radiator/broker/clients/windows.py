@@ -1,0 +1,74 @@
+"""How many unacknowledged messages a subscription may hold: what SUBSCRIBE asks for, what the rules say.
+
+A number in the header has the last word, up to ``limits.in_flight``. 0, which elsewhere means no limit, means as many
+as ``limits.in_flight``, where the rule of each queue says ``prefetch: none``; else it is an ERROR: who believes to be
+without a limit, and is not, may wait for messages that do not come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from radiator.broker.clients.session import AUTO
+from radiator.errors import ProtocolError
+from radiator.routing.rules import TEMPORARY
+
+if TYPE_CHECKING:
+    from radiator.broker.destinations.destination import Destination
+
+PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize", "credit")
+
+
+def count(text: str, header: str, most: int, least: int = 1) -> int:
+    """A window size from a header. Raises ProtocolError (bad-header)."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or not least <= int(text) <= most:
+        raise ProtocolError(
+            "bad-header",
+            f"header {header}: expected a number from {least} to {most}, got {text[:100]!r}",
+            f"limits.in_flight in the YAML file is {most}.",
+        )
+    return int(text)
+
+
+def asked_window(headers: Mapping[str, str], most: int) -> int | None:
+    """What SUBSCRIBE says; 0: no limit. None: nothing. Raises ProtocolError (bad-header)."""
+    return next((count(headers[each], each, most, 0) for each in PREFETCH_HEADERS if each in headers), None)
+
+
+def without_limit(destinations: list[Destination], group: bool | None, ack: str, most: int) -> int:
+    """Return the window of a client that asks for 0. ``group``: as ``window_of`` has it. Raises ProtocolError (bad-header)."""
+    for each in destinations if ack != AUTO else ():
+        shared = group if group is not None else each.queue is not None
+        if shared and each.policy.settings.prefetch is not None and not each.name.startswith(TEMPORARY):
+            raise ProtocolError(
+                "bad-header",
+                f"header prefetch-count: 0, which means no limit, is not allowed for {each.name[:200]!r}",
+                f"Expected prefetch: none in its rule in the YAML file, where prefetch is "
+                f"{each.policy.settings.prefetch}; or a number here, from 1 to limits.in_flight, which is {most}.",
+            )
+    return most
+
+
+def window_of(
+    group: bool | None, prefetch: int | None, ack: str, destinations: list[Destination], most: int
+) -> int | None:
+    """Return the window of a subscription; None: it shares the client's.
+
+    A durable subscription has a window of its own, as a topic has. Members of a group share work, as the consumers of a
+    queue do.
+
+    Args:
+        group: True for a member of a consumer group, False for a durable subscription, None for any other.
+        prefetch: What the client asks for; None: nothing.
+        ack: The ack mode.
+        destinations: What the subscription matches.
+        most: ``limits.in_flight``.
+    """
+    if group is False:
+        return prefetch or most
+    window = prefetch
+    if window is None and ack != AUTO:
+        shared = [each.policy.settings.prefetch for each in destinations if group is not None or each.queue is not None]
+        window = max((most if each is None else each for each in shared), default=1)
+    return None if window == 1 else window  # not wider than the default: it shares the client's window of one

@@ -1,0 +1,212 @@
+"""The core of a broker: what exists, and the few ways in which it changes.
+
+It has the configuration, the store, the sessions and destinations, the present time, what is ready to be delivered, and
+the totals. The services of a broker (``services``) and the handlers of frames (``frames``) work on it; it imports none of
+them.
+
+Invariant: a session that is refused was answered ERROR, and what it holds goes back at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from radiator import __version__
+from radiator.broker.budget import Background, Budget
+from radiator.broker.bugs import Bugs
+from radiator.broker.clients.held_back import Throttle
+from radiator.broker.clients.joined import JoinedOfAll
+from radiator.broker.clients.windows import window_of
+from radiator.broker.delivery.cold_reads import Reading
+from radiator.broker.delivery.ready import Ready
+from radiator.broker.delivery.slow import Slow
+from radiator.broker.destinations.registry import Registry
+from radiator.broker.logs.header_values import header_value
+from radiator.broker.memory_watch import MemoryWatch
+from radiator.broker.peer_log import PeerLog
+from radiator.broker.skipping import SkippedTotals
+from radiator.broker.stats import Stats
+from radiator.broker.timers.ahead_logs import AheadLogs
+from radiator.broker.timers.timing import Timing
+from radiator.broker.troubles import Troubles
+from radiator.errors import ProtocolError, printable
+
+if TYPE_CHECKING:
+    from radiator.broker.clients.session import Reader, Session, Subscription
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.logs.feed import Feed
+    from radiator.broker.queues.queue import Queue
+    from radiator.broker.rule_hooks import RuleHooks
+    from radiator.clock import WallNs
+    from radiator.config import Config
+    from radiator.routing.rules import Rules
+    from radiator.storage.store import Store
+
+log = logging.getLogger("radiator.broker")
+
+SERVER_NAME = f"radiator/{__version__}"
+
+
+class Core:
+    """The core of one broker.
+
+    Args:
+        config: The configuration.
+        rules: What gives a destination its policy.
+        store: The logs and cursors.
+        wake: Called with a session when it has bytes to send.
+        release: Called with a session that was refused, to give back what it holds.
+        reader_done: Called with a reader that has reached its stop position.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rules: Rules,
+        store: Store,
+        wake: Callable[[Session], None],
+        release: Callable[[Session], None],
+        reader_done: Callable[[Reader], None],
+    ) -> None:
+        self.config = config
+        self.rules = rules
+        self.store = store
+        self.server_name = SERVER_NAME
+        self.session_limits = config.limits
+        self.stats = Stats()
+        self.bugs = Bugs(self.stats)
+        self.memory = store.memory
+        self.memory_watch = MemoryWatch(self.memory, self.stats)
+        self.peer_log = PeerLog()
+        self.throttle = Throttle(self.stats)
+        self.slow = Slow(self.stats, self.peer_log)
+        self.generation = 0  # of the rules; a plan made under another one is made again
+        self.sessions: dict[str, Session] = {}
+        self.pending_bytes = 0  # appended, not yet committed
+        self.budget = Budget()
+        self.joined = JoinedOfAll(config.limits.joined_total, config.limits.subscriptions)
+        self.background = Background(self.budget, self.bugs)
+        self.stopping = False  # set by the shell
+        self.late: Callable[[], bool] = bool  # whether others should have their turn; set by the shell
+        self.hooks: Mapping[int, RuleHooks] = {}  # by index of the rule; set by the shell
+        self.files_refused: ProtocolError | None = None  # set by the shell: why nothing is stored in files now
+        self.displaced: ProtocolError | None = None  # set by the shell: why nothing at all is done
+        self.troubles = Troubles()
+        self.ready = Ready(reader_done, self.bugs.found, self.budget)
+        self.timing = Timing(self.ready.queue, self.bugs.found, SkippedTotals(self.stats))
+        self.reading = Reading(self.ready, self.stats, self.refuse)
+        self.ahead_logs = AheadLogs(store)
+        self.registry = Registry(rules, store, self.reading.start, self.lost, self.timing)
+        self.destinations = self.registry.destinations
+        self.dirty_sources = self.registry.dirty_sources
+        self.timed_stops: list[tuple[WallNs, Reader]] = []
+        self._wake = wake
+        self._release = release
+        store.care.key_of = header_value
+
+    # --- destinations -----------------------------------------------------------------------------------------------
+
+    def destination(self, name: str) -> Destination:
+        """Return the destination of that name, created if its rule allows it. Raises ProtocolError."""
+        return self.destinations.get(name) or self.registry.create(name)
+
+    def drop_unused(self, destination: Destination) -> bool:
+        """Forget a destination that nobody uses and nothing was sent to; False if it stays."""
+        if not (destination.unused and self.registry.drop_unused(destination)):
+            return False
+        self.generation += 1  # plans may still name it
+        return True
+
+    def lost(self, what: str, count: int) -> None:
+        """Count, and report in the log, messages that were gone before a queue could deliver them."""
+        self.stats.count(lost_to_retention=count)
+        log.warning("%s", what)
+
+    def cursor_waiters(self, late: bool) -> list[list[Any]]:
+        """Return where the receipt of an ACK waits: for the cursors, if any of them changes in this turn, or if the ACK
+        is ``late``: then an earlier one has settled the message, and may not be stored yet."""
+        if late or any(source.cursor.stored for source in self.dirty_sources):
+            return [self.store.cursors.waiters]
+        return []
+
+    def count_pending(self, size_bytes: int) -> None:
+        """Count bytes that were appended and are not committed."""
+        self.pending_bytes += size_bytes
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def refuse(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
+        """Log why, answer ERROR and end the session: its work goes back to others at once."""
+        self.peer_log.line(
+            logging.INFO,
+            f"refused ({error.code})",
+            session.origin,
+            "session %s %s: %s: %s",
+            session.id,
+            session.address,
+            error.code,
+            printable(error.message),
+            logger=log,
+        )
+        self.end(session, error, receipt)
+
+    def end(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
+        """Answer ERROR and end the session, where the log has a line about it already."""
+        self.stats.count(refused=1)
+        session.fail(error, receipt)
+        self._release(session)
+
+    # --- readers and consumers --------------------------------------------------------------------------------------
+
+    def consume(self, subscription: Subscription, destination: Destination) -> None:
+        """Make a subscription a consumer of a queue, with the window that the queue's rule gives it. Raises
+        ProtocolError where the queue's consumers have too many selectors."""
+        if destination.queue is not None:
+            destination.queue.check(subscription.selection)
+        prefetch, most = subscription.prefetch, subscription.session.limits.in_flight
+        window = window_of(None, most if prefetch == 0 else prefetch, subscription.ack, [destination], most)
+        if window is not None and window > (subscription.window or 1):
+            subscription.widen(window)
+            if not subscription.joining:
+                self.ready.credit(subscription)
+                self.ready.credit_session(subscription.session)
+        self.take_all(subscription, destination)
+
+    def take_all(self, subscription: Subscription, destination: Destination) -> None:
+        """Make a subscription a consumer of a queue, with the window that it has."""
+        queue = destination.queue
+        assert queue is not None
+        for each in (destination, *destination.parents):
+            subscription.enter(each)
+        self.take_part(subscription, queue, subscription.alone or destination.policy.settings.exclusive)
+
+    def take_part(self, subscription: Subscription, queue: Queue, alone: bool) -> None:
+        """Hand messages of a queue to a subscription from now on."""
+        queue.join(subscription, alone, partial(self.ready.queue, queue))
+        subscription.consume(queue)
+        self.ready.queue(queue)
+
+    def read(self, subscription: Subscription, feed: Feed, reader: Reader) -> None:
+        """Start a reader."""
+        subscription.begin(reader)
+        feed.readers[reader] = None
+        if not subscription.joining:
+            self.ready.reader(reader)
+
+    def stop_at(self, time_ns: WallNs, reader: Reader) -> None:
+        """Let a reader stop at a moment that has not come yet."""
+        self.timed_stops.append((time_ns, reader))
+
+    def stop_as(self, reader: Reader, new: Reader) -> None:
+        """Let a reader stop at the moment at which another one does, if that does at a moment to come."""
+        self.timed_stops += [(time_ns, new) for time_ns, each in self.timed_stops if each is reader]
+
+    def take_timed_stops(self, now_ns: WallNs) -> list[tuple[WallNs, Reader]]:
+        """Return the readers whose moment to stop has come, and those that have ended; they are not returned again."""
+        due = [pair for pair in self.timed_stops if pair[0] <= now_ns or pair[1].subscription.closed]
+        if due:
+            self.timed_stops = [pair for pair in self.timed_stops if pair not in due]
+        return due

@@ -1,0 +1,1 @@
+"""Messages to consumers and subscribers: what is ready, and the pump that delivers it."""

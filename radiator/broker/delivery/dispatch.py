@@ -1,0 +1,198 @@
+"""Hand the messages of a queue to its consumers.
+
+Between consumers the one that was served longest ago comes first; between the queues of one client see ``QueueRing``.
+
+Invariant: no consumer is sent more than its credit, and credit that subscriptions share is given once.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.broker.delivery import selective
+from radiator.broker.logs.wire import run_length
+from radiator.broker.queues.queue import RUN_BYTES
+from radiator.broker.queues.shares import CONSUMERS_MAX, in_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from radiator.broker.queues.consumer import Consumer, ConsumerSession
+    from radiator.broker.queues.queue import Queue, QueueSource
+    from radiator.storage.batch import RecordBatch
+
+
+def pump(
+    queue: Queue,
+    only: Consumer | None = None,
+    count_max: int = limits.BATCH_RECORDS_MAX,
+    but: ConsumerSession | None = None,
+) -> int:
+    """Hand out one run from each source, in turn or in order. Returns how many messages went out, or else 1 if
+    there was progress of another kind (something was skipped), so that 0 means: nothing to do until something
+    happens."""
+    if queue.selectors is not None and only is not None:
+        queue.credited(only)  # also if there is nothing for it now
+    handed = 0
+    for source in tuple(queue.sources) if queue.ordered else queue.rota.turns():
+        first = source.first
+        if source.loading or not (source.ready or source.skipped is not None):
+            if first and source.loading:
+                break
+            continue
+        consumers = queue.consumers if queue.owners is None else queue.takers(source)
+        if only is not None:
+            consumers = (only,) if queue.owners is None or only in consumers else ()
+        one = only
+        if queue.selectors is not None or source.skipped is not None:
+            one = only if consumers is queue.consumers else next(iter(consumers), None)
+            if one is None and consumers is not queue.consumers:
+                continue
+            handed += selective.hand_out(queue, source, one, but, count_max - handed)
+            if source.skipped is not None and (only is not None or but is not None):
+                queue.timing.wake(queue)  # others may want what these did not
+        else:
+            if but is not None:
+                consumers = [consumer for consumer in consumers if consumer.session is not but]
+            credits = _credits(consumers)
+            if not credits:
+                if queue.owners is None or first:
+                    break
+                continue
+            if queue.owners is None and 1 < len(queue.consumers) <= CONSUMERS_MAX:
+                credits = queue.shares_of().limit(credits, only is None and but is None, but)
+                if not credits:
+                    break
+            handed += _hand_out(queue, source, credits, count_max - handed)
+        source.rest()
+        if handed >= count_max or (first and _holds(source, one)):
+            break
+    return handed
+
+
+def _hand_out(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, int]], count_max: int) -> int:
+    if source.returned:
+        return _hand_out_returned(queue, source, credits[0][0])
+    offset = source.next_offset
+    batch = source.batch_at(offset)
+    if batch is None:
+        return 0 if source.loading else 1
+    high_watermark = source.feed.partition.high_watermark
+    start = batch.index_at(offset)
+    stop = len(batch.blocks) if batch.next_offset <= high_watermark else batch.index_at(high_watermark)
+    alone, credit = credits[0]
+    room = alone.session.room()
+    if len(credits) > 1:
+        room = min([consumer.session.room() for consumer, _ in credits])
+        credit = sum([credit for _, credit in credits])
+    room = min(RUN_BYTES, room)
+    chosen = queue.selection is not None
+    whole = not source.rewound and queue.claim.whole(source.feed.partition.name, batch)
+    if chosen or not whole or source.timed(batch, start):
+        stop = source.bound(batch, start, start + run_length(batch, start, stop, room))
+        if queue.selection is not None:
+            stop = min(stop, start + queue.selection.run)
+        return _hand_out_slow(queue, source, batch, start, stop, credits, count_max)
+    count = run_length(batch, start, min(stop, start + count_max, start + credit), room)
+    indexes = range(start, start + count)
+    source.move(batch, start, start + count)
+    _spread(queue, source, batch, indexes, credits)
+    return count
+
+
+def _hand_out_slow(
+    queue: Queue,
+    source: QueueSource,
+    batch: RecordBatch,
+    start: int,
+    stop: int,
+    credits: list[tuple[Consumer, int]],
+    count_max: int,
+) -> int:
+    """As above, where each record has to be looked at: others' are settled, and so is what has expired; what is not
+    due is put off."""
+    count = min(count_max, sum(credit for _, credit in credits))
+    picked: list[int] = []
+    firsts = queue.claim.firsts(source.feed.partition.name, batch)
+    index = start
+    while len(picked) < count:
+        index = source.pass_over(batch, firsts, index, stop)
+        if index == stop or source.stuck:
+            break
+        picked.append(index)
+        index += 1
+    if index == start:
+        return 0
+    source.move(batch, start, index)
+    if picked:
+        _spread(queue, source, batch, picked, credits)
+    return max(1, len(picked))
+
+
+def _spread(
+    queue: Queue,
+    source: QueueSource,
+    batch: RecordBatch,
+    indexes: range | list[int],
+    credits: list[tuple[Consumer, int]],
+) -> None:
+    """Deal fresh messages out, one to each consumer while it has credit, in turn or to whom it makes equal."""
+    source.mark_delivered()
+    if len(credits) == 1:
+        queue.send(source, batch, credits[0][0], indexes)
+        return
+    shares: list[list[int]] = [[] for _ in credits]
+    turns = in_turn(credits) if queue.shares is None else queue.shares.turns(credits)
+    for index, place in zip(indexes, turns, strict=False):
+        shares[place].append(index)
+    for (consumer, _), share in zip(credits, shares, strict=True):
+        if share:
+            queue.send(source, batch, consumer, share)
+    served = [(share[-1], consumer) for (consumer, _), share in zip(credits, shares, strict=True) if share]
+    for _, consumer in sorted(served, key=lambda pair: pair[0]):
+        queue.served(consumer)
+
+
+def _hand_out_returned(queue: Queue, source: QueueSource, consumer: Consumer) -> int:
+    offset = source.returned[0]
+    batch = source.batch_at(offset)
+    if batch is None:
+        return 0 if source.loading else 1
+    index = batch.index_at(offset)
+    heappop(source.returned)
+    if queue.passes(source, batch, index):
+        queue.send_again(source, batch, index, consumer)
+    return 1
+
+
+def _holds(source: QueueSource, consumer: Consumer | None) -> bool:
+    """Return True if a source of some priority has something, or may have it once a read has ended: sources of lower
+    priority wait for it.
+
+    Args:
+        source: The source.
+        consumer: The one to which messages are handed out; None: to all.
+    """
+    if source.loading or source.ready:
+        return True
+    selectors, skipped = source.queue.selectors, source.skipped
+    if skipped is None or selectors is None:
+        return False
+    return skipped.pending(None if consumer is None else selectors.group_of(consumer))
+
+
+def _credits(consumers: Collection[Consumer]) -> list[tuple[Consumer, int]]:
+    """The consumers that may be sent something, and how much; what subscriptions of one session share is given once."""
+    credits: list[tuple[Consumer, int]] = []
+    given: dict[ConsumerSession, int] = {}
+    for consumer in consumers:
+        credit = consumer.queue_credit()
+        if credit > 0 and len(consumers) > 1 and consumer.shares_window:
+            session = consumer.session
+            credit = min(credit, session.window - session.held - given.get(session, 0))
+            given[session] = given.get(session, 0) + credit
+        if credit > 0:
+            credits.append((consumer, credit))
+    return credits

@@ -1,0 +1,316 @@
+"""How a queue is handed out while some of its consumers have selectors.
+
+Each message goes to a consumer that wants it, the one that was served longest ago among those with credit. A message
+that none of these wants is skipped (``queues.skipped``) and holds up no other.
+
+    hand_out = what was returned, lowest first; what groups have found among the skipped; one step of a sweep through
+               the skipped; then fresh messages, as long as a consumer has credit that waits for nothing before them
+
+Knows: order, credit, who wants what (``queues.selectors``). Must not know: how a message is sent (``Queue``), what a
+selector says.
+Invariants: a message is given to a consumer only after every lower one that the consumer wants was settled, is in a
+consumer's hands, or is not due. One call looks at a bounded number of messages, and evaluates about
+``limits.SELECTOR_RUN_CHARS`` characters of selectors; what it does not come to is done in the next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.broker.logs.selection import Selection
+from radiator.broker.logs.wire import run_length
+from radiator.broker.queues.selectors import Credit, Group, Selectors, Wanted
+from radiator.broker.queues.skipped import Skipped, Sweep
+
+if TYPE_CHECKING:
+    from radiator.broker.queues.consumer import Consumer, ConsumerSession
+    from radiator.broker.queues.queue import Queue, QueueSource
+    from radiator.storage.batch import RecordBatch
+
+AGAIN_MAX = 256  # messages that come back or were found, one by one, in one call
+GROUPS_MAX = 256  # groups that are asked for what they found, in one call
+BATCHES_MAX = 64  # batches that one step of a sweep looks at
+RECORDS_MAX = 2_000  # records of them
+
+
+class Call:
+    """One call of ``hand_out``: what is left of its budget, and what it has done."""
+
+    __slots__ = ("_enough", "credit", "handed", "left", "only", "progress", "queue", "selectors", "source")
+
+    def __init__(self, queue: Queue, source: QueueSource, credit: Credit, only: Group | None, count_max: int) -> None:
+        selectors = queue.selectors
+        assert selectors is not None
+        self.queue = queue
+        self.source = source
+        self.selectors: Selectors = selectors
+        self.credit = credit
+        self.only = only
+        self.left = count_max
+        self.handed = 0
+        self.progress = False
+        self._enough = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A half of the call begins, with a budget of its own: what was skipped, or what is fresh."""
+        self._enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2
+
+    @property
+    def exhausted(self) -> bool:
+        """True if nothing more should be begun in this call."""
+        return self.left <= 0 or Selection.spent_chars >= self._enough
+
+    def choose(self, groups: Iterable[Group], offset: int) -> Consumer | None:
+        """Which consumer of these groups gets this message; its credit is taken."""
+        skipped, best, turn = self.source.skipped, None, 0
+        for group in groups:
+            consumer = self.credit.next(group)
+            if consumer is None or (skipped is not None and not skipped.may_take(group, offset)):
+                continue
+            if best is None or self.selectors.turn(consumer) < turn:
+                best, turn = consumer, self.selectors.turn(consumer)
+        if best is not None:
+            self.credit.take(best)
+            self.handed += 1
+            self.left -= 1
+        return best
+
+    def skip(self, batch: RecordBatch, index: int, groups: Iterable[Group]) -> None:
+        """No consumer gets this message now; these groups want it."""
+        offset = batch.offsets[index]
+        skipped = self.source.skip_over(offset)
+        for group in groups:
+            skipped.wanted(group, offset)
+        self.source.expiry.skipped(batch, index)
+
+
+def hand_out(
+    queue: Queue, source: QueueSource, only: Consumer | None, but: ConsumerSession | None, count_max: int
+) -> int:
+    """One bounded run.
+
+    Args:
+        only: The one consumer that may be given something; None: all.
+        but: The session whose consumers are given nothing; None: all are.
+        count_max: The most messages to hand out.
+
+    Returns:
+        How many messages were handed out, or 1 for progress of another kind.
+    """
+    selectors = queue.select()
+    credit = Credit(selectors, only, but)
+    call = Call(queue, source, credit, None if only is None else selectors.group_of(only), count_max)
+    _again(call)
+    if source.skipped is not None:
+        _found(call, source.skipped)
+        if call.handed:
+            source.handed_out([])
+        _sweep(call, source.skipped)
+    if not source.loading and not source.returned and call.left > 0:
+        _fresh(call)
+    credit.close()
+    if source.skipped is not None:
+        if not call.progress:
+            source.skipped.scan.batch = None
+        source.unskip()
+        queue.unselect()
+    return call.handed or int(call.progress)
+
+
+def _again(call: Call) -> None:
+    """Messages that came back."""
+    source = call.source
+    for _ in range(AGAIN_MAX):
+        if not source.returned or call.exhausted or not _witness(call):
+            return
+        offset = source.returned[0]
+        batch = source.batch_at(offset)
+        if batch is None:
+            call.progress |= not source.loading
+            return
+        index = batch.index_at(offset)
+        heappop(source.returned)
+        call.progress = True
+        if call.queue.passes(source, batch, index):
+            groups = Wanted(call.selectors, source.feed.wire, batch, index, index + 1).by(index)
+            consumer = call.choose(groups, offset)
+            if consumer is None:
+                call.skip(batch, index, groups)
+            else:
+                call.queue.send_again(source, batch, index, consumer)
+
+
+def _found(call: Call, skipped: Skipped) -> None:
+    """What groups with credit have found among the skipped messages; those that have none left go on sweeping."""
+    source, most = call.source, AGAIN_MAX
+    groups = list(islice(skipped.due, GROUPS_MAX)) if call.only is None else [call.only]
+    for group in groups:
+        place = skipped.place(group)
+        skipped.due.pop(group, None)
+        if place is None:
+            continue
+        while True:
+            consumer = call.credit.next(group)
+            if consumer is None:
+                if not call.credit.everybody:
+                    skipped.wake(group)  # another call asks its other consumers
+                break
+            offset = place.lowest(skipped.runs)
+            if offset is None:
+                skipped.go_on(group, place)
+                break
+            first = source.returned[0] if source.returned else offset
+            if first < offset or call.exhausted or most <= 0:  # an earlier message that came back is dealt out first
+                skipped.wake(group)
+                break
+            batch = skipped.scan.batch_at(offset)
+            if batch is None and skipped.scan.loading:
+                skipped.awaits(group)
+                return
+            if batch is None:
+                skipped.wake(group)
+                call.progress = True
+                continue
+            index = batch.index_at(offset)
+            skipped.remove(offset, offset + 1)
+            most -= 1
+            call.progress = True
+            if call.queue.passes(source, batch, index):
+                call.credit.take(consumer)
+                call.handed += 1
+                call.left -= 1
+                call.queue.send_again(source, batch, index, consumer)
+    if call.credit.everybody:
+        call.progress |= bool(skipped.due)  # those that are left have their turn in the next call
+
+
+def _sweep(call: Call, skipped: Skipped) -> None:
+    """One step: groups that are at the same position evaluate their selectors for what was skipped behind it."""
+    if call.only is not None:
+        place = skipped.place(call.only)
+        sweep = None if place is None else place.sweep
+    else:
+        sweep = next(iter(skipped.sweeps.values()), None)
+    if sweep is None or skipped.scan.loading or call.exhausted:
+        return
+    for group in list(sweep.groups):
+        if call.credit.next(group) is None and call.credit.everybody:
+            skipped.leave(sweep, group, sweep.position)
+    position, records = sweep.position, 0
+    chars = call.selectors.chars_of(sweep.groups)
+    count = max(1, min(RECORDS_MAX, limits.SELECTOR_RUN_CHARS // 2 // chars))
+    for _ in range(BATCHES_MAX):
+        if not sweep.groups or records >= count or call.exhausted:
+            break
+        first = skipped.runs.first(position)
+        if first is None:
+            for group in list(sweep.groups):
+                skipped.leave(sweep, group, None)
+            break
+        batch = skipped.scan.batch_at(first)
+        if batch is None:
+            break
+        start = batch.index_at(first)
+        stop = start + run_length(batch, start, min(len(batch), start + count), limits.SELECTOR_RUN_BYTES)
+        stop = _evaluate(call, skipped, sweep, batch, start, stop)
+        position, records = batch.offsets[stop - 1] + 1, records + stop - start
+    call.progress |= not skipped.scan.loading
+    skipped.move(sweep, position)
+
+
+def _evaluate(call: Call, skipped: Skipped, sweep: Sweep, batch: RecordBatch, start: int, stop: int) -> int:
+    """Evaluate the selectors of these groups for what was skipped of these records. Returns the index up to which that
+    was done: at least one record, and no more than the budget lets."""
+    source, offsets = call.source, batch.offsets
+    wanted = Wanted(call.selectors, source.feed.wire, batch, start, stop, sweep.groups)
+    enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2  # of those that are asked of few records
+    for first, end in skipped.runs.within(offsets[start], offsets[stop - 1] + 1):
+        at, expected = batch.index_at(first), first
+        while at < stop and offsets[at] < end:
+            if Selection.spent_chars >= enough or not sweep.groups:
+                return at
+            offset = offsets[at]
+            if offset > expected:
+                source.removed_skipped(expected, offset)
+            for group in wanted.by(at):
+                place = sweep.groups.get(group)
+                if place is not None:
+                    place.add(offset)
+                    skipped.due[group] = None
+                    if place.full(skipped.runs):
+                        skipped.leave(sweep, group, offset + 1)
+            at, expected = at + 1, offset + 1
+        if expected < end:
+            source.removed_skipped(expected, end)
+    return stop
+
+
+def _able(call: Call) -> Iterable[Group]:
+    """The groups that may have credit."""
+    return call.selectors.able if call.only is None else (call.only,)
+
+
+def _witness(call: Call) -> bool:
+    """True if a consumer has credit."""
+    return any(call.credit.next(group) is not None for group in _able(call))
+
+
+def _at_front(call: Call, witness: Group | None) -> Group | None:
+    """A group that has credit and waits for nothing before the fresh messages: ``witness``, if it still is one."""
+    skipped, end = call.source.skipped, call.source.next_offset
+
+    def is_one(group: Group) -> bool:
+        return call.credit.next(group) is not None and (skipped is None or skipped.may_take(group, end))
+
+    if witness is not None and is_one(witness):
+        return witness
+    return next(filter(is_one, _able(call)), None)
+
+
+def _fresh(call: Call) -> None:
+    """Messages that were not looked at before."""
+    source, queue = call.source, call.queue
+    witness = _at_front(call, None) if source.ready else None
+    if witness is None:
+        return
+    batch = source.batch_at(source.next_offset)
+    if batch is None:
+        call.progress |= not source.loading
+        return
+    partition = source.feed.partition
+    start = batch.index_at(source.next_offset)
+    stop = len(batch) if batch.next_offset <= partition.high_watermark else batch.index_at(partition.high_watermark)
+    stop = min(stop, start + max(1, limits.SELECTOR_RUN_CHARS // 2 // call.selectors.chars_of(None)))
+    stop = source.bound(batch, start, start + run_length(batch, start, stop, limits.SELECTOR_RUN_BYTES))
+    firsts = queue.claim.firsts(partition.name, batch)
+    wanted = Wanted(call.selectors, source.feed.wire, batch, start, stop)
+    shares: dict[Consumer, list[int]] = {}
+    index = start
+    call.begin()
+    while witness is not None and not call.exhausted and (source.skipped is None or not source.skipped.full):
+        index = source.pass_over(batch, firsts, index, stop)
+        if index == stop or source.stuck:
+            break
+        groups = wanted.by(index)
+        consumer = call.choose(groups, batch.offsets[index])
+        if consumer is None:
+            call.skip(batch, index, groups)
+        else:
+            shares.setdefault(consumer, []).append(index)
+        index += 1
+        if groups:
+            witness = _at_front(call, witness)
+    if index == start:
+        return
+    call.progress = True
+    source.move(batch, start, index)
+    source.handed_out([batch.offsets[index] for share in shares.values() for index in share])
+    for consumer, share in shares.items():
+        queue.send(source, batch, consumer, share)
+    for consumer in sorted(shares, key=lambda each: shares[each][-1]):
+        queue.served(consumer)

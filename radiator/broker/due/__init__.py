@@ -1,1 +1,0 @@
-"""What happens at a moment: delays, expiry, answers that do not come."""

@@ -1,0 +1,1 @@
+"""Durable subscriptions and consumer groups."""

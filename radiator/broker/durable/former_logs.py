@@ -1,0 +1,199 @@
+"""Orphaned partitions: logs that a rule has stopped to name, in which a queue, or a durable subscription, has messages.
+
+They are found at a start, from the cursors alone, so a restart or a kill in the middle goes on where it was. Each is one
+more source of its queue, to which nothing is added: what is in it comes first, then what is in the logs that the rule
+names. Once all is settled the source goes. Its cursor stays for as long as the log has records, and says that they are
+done with, should the rule name the log again; the log itself is kept, or not, as the rule of its destination says.
+
+    found at a start -> a source of the queue -> settled up to the end -> out of the queue, nothing is held back
+                    \\-> stranded: nobody can read it; it is reported, and nothing is removed
+
+Invariants: no cursor has two sources; nothing is removed that somebody has not settled; what cannot be drained is
+reported at every start, and in the figures.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.destinations import lanes
+from radiator.broker.destinations.former import NAMES, Stranded, unsettled
+from radiator.broker.logs import cursor_names
+from radiator.broker.queues.queue import QueueSource
+
+if TYPE_CHECKING:
+    from radiator.broker.core import Core
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.durable.names import Names
+    from radiator.storage.cursor import Cursor
+
+log = logging.getLogger("radiator.broker")
+
+TOLD_MAX = 20  # lines; then only how many more
+
+
+class FormerLogs:
+    """All of one core."""
+
+    def __init__(self, core: Core, names: Names) -> None:
+        """At a start: all destinations and names are there, and nobody is connected."""
+        self._core = core
+        self._by_name = names
+        self.ends: dict[QueueSource, int] = {}  # those that are drained, and up to where
+        self.stranded: list[Stranded] = []
+        self._owner: dict[QueueSource, Destination] = {}  # of those that are queues'
+        cursors, partitions = core.store.cursors, core.store.partitions
+        queues = [each.queue for each in core.destinations.values() if each.queue is not None]
+        queues += [named.queue for named in self._by_name.by_key.values()]
+        read = {id(source.cursor) for queue in queues for source in queue.sources}
+        for name, where in cursors.names():
+            cursor, partition = cursors.get(name, where), partitions.get(where)
+            if cursor is not None and partition is not None and id(cursor) not in read:
+                if name.startswith(NAMES):
+                    self._names(name, cursor, partition)
+                else:
+                    self._queues(name, cursor, partition)
+        self._tell()
+
+    # --- finding ----------------------------------------------------------------------------------------------------
+
+    def _queues(self, key: str, cursor: Cursor, partition: Any) -> None:
+        core, name = self._core, key.removeprefix(cursor_names.QUEUE)
+        destination = core.destinations.get(name)
+        if destination is None or destination.queue is None:
+            if name in partition.destinations:
+                self._strand(key, cursor, partition, _why(destination))
+            return
+        queue, registry = destination.queue, core.registry
+        if not any(map(queue.claim.has, partition.destinations)):
+            if partition.whole and partition.destinations:  # a ``fan_out`` fed it from there, and does not any more
+                registry.cursors.delete(key, partition.name)
+            return
+        if partition.log_start_offset >= partition.next_offset:
+            registry.cursors.delete(key, partition.name)
+            return
+        left = unsettled(cursor, partition)
+        if not left and registry.feed_of(partition) is not None:
+            return
+        policy = destination.policy
+        feed = registry.former_feed(partition, policy)
+        registry.cursors.open(key, partition.name, cursor.floor, policy.settings.sync)  # that is there
+        source = QueueSource(
+            queue,
+            feed,
+            cursor,
+            registry.dirty_sources,
+            fed=name not in partition.destinations,
+            former=True,
+            first=True,
+            lane=lanes.lane_of(partition.name),
+        )
+        feed.join(source)
+        if left:
+            queue.add(source)
+            queue.sort()
+            self._owner[source] = destination
+            for each in (destination, *destination.parents):
+                if each is destination or each.name in partition.destinations:
+                    each.former.append(feed)
+            self._drain(source, left)
+        feed.pin()
+
+    def _names(self, key: str, cursor: Cursor, partition: Any) -> None:
+        core = self._core
+        named = self._by_name.by_key.get(key)
+        if named is None:
+            return
+        there = [core.destinations[each] for each in sorted(partition.destinations) if each in core.destinations]
+        wanted = [each for each in there if each in named.destinations]
+        left = unsettled(cursor, partition)
+        if wanted:
+            feed = core.registry.former_feed(partition, wanted[0].policy)
+            if left:
+                self._drain(named.drain(feed, wanted[0]), left)
+            feed.pin()
+        elif any(each.policy.kind == "queue" and named.patterns.matches(each.name) for each in there):
+            self._strand(key, cursor, partition, "what was a topic is a queue now")
+
+    def _drain(self, source: QueueSource, left: int) -> None:
+        feed = source.feed
+        feed.count_former(1)
+        self.ends[source] = feed.partition.next_offset
+        if len(self.ends) <= TOLD_MAX:
+            log.info(
+                "%s: up to %d messages in the log %s, which its rule does not name any more, are delivered first",
+                source.queue.name,
+                left,
+                feed.partition.name,
+            )
+
+    # --- what cannot be drained ---------------------------------------------------------------------------------------
+
+    def _strand(self, key: str, cursor: Cursor, partition: Any, why: str) -> None:
+        left = unsettled(cursor, partition)
+        if left:
+            end = partition.high_watermark
+            self.stranded.append(Stranded(key, partition.name, cursor.floor, end, left, why))
+
+    def _tell(self) -> None:
+        for each in self.stranded[:TOLD_MAX]:
+            log.warning(
+                "%s: no consumer gets what is in the log %s, in which up to %d messages are not settled: %s. They are "
+                "kept and not delivered: change the rule back, let the consumers empty the log, and change it then",
+                each.cursor,
+                each.partition,
+                each.lag,
+                each.why,
+            )
+        if len(self.stranded) > TOLD_MAX:
+            log.warning("%d more logs have messages that nobody reads", len(self.stranded) - TOLD_MAX)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Now and then: those that are done with are let go."""
+        for source, end in list(self.ends.items()):
+            wanted = source.former and not source.closed
+            if wanted and source.cursor.floor < end:
+                continue
+            if wanted:
+                self._drained(source)
+            del self.ends[source]
+            self._owner.pop(source, None)
+            source.feed.count_former(-1)
+            if source.feed.destinations:  # others store here, and would be held back
+                source.feed.release_settled()
+            source.feed.pin()
+
+    def _drained(self, source: QueueSource) -> None:
+        queue, feed = source.queue, source.feed
+        log.info("%s has settled everything in its former log %s", queue.name, feed.partition.name)
+        destination = self._owner.get(source)
+        if destination is None:
+            self._by_name.by_key[queue.name].drained(source)
+            return
+        queue.drop([source])
+        for each in (destination, *destination.parents):
+            if feed in each.former:
+                each.former.remove(feed)
+
+    def replaced(self, old: QueueSource, new: QueueSource) -> None:
+        """A cursor was set."""
+        if old in self.ends:
+            self.ends[new] = self.ends.pop(old)
+            self._owner[new] = self._owner.pop(old)
+
+    @property
+    def figures(self) -> Mapping[str, int]:
+        """For those who watch."""
+        return {"former_logs": len(self.ends), "stranded_logs": len(self.stranded)}
+
+
+def _why(destination: Destination | None) -> str:
+    if destination is None:
+        return "its rule does not let the queue be"
+    if destination.is_parent:
+        return "the queue has got a fan_out and another log at once"
+    return "the queue is a topic now"

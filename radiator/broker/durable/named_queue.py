@@ -1,0 +1,375 @@
+"""A named subscription: a queue over topics, whose cursors stay when its subscribers go.
+
+``join`` lets it take part in topics, from a position on; ``leave`` lets go of them. A position that has to be looked up
+on disk is found off the loop, and its source waits for it (``seeking``).
+
+Knows: the queue, its claim, its cursors. Must not know: sessions, headers, who may use it.
+Invariants: there is one source for each log of its topics; in a log kept in memory it pins nothing and has no stored
+cursor; a position that was asked for some topics holds for no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from radiator.broker.clients.joined import JOINED_BYTES
+from radiator.broker.clients.session import subscriptions_of
+from radiator.broker.delivery import newest
+from radiator.broker.durable.seeking import Make, Seeking
+from radiator.broker.headers.positions import NEXT, Position
+from radiator.broker.logs.destination_filter import Topics
+from radiator.broker.queues.policy import QueuePolicy, agreed
+from radiator.broker.queues.queue import Queue, QueueSource
+from radiator.clock import WallNs
+from radiator.routing.rights import Permitted
+from radiator.storage.cursor import Cursor
+from radiator.storage.memory import MemoryPartition
+
+if TYPE_CHECKING:
+    from radiator.broker.budget import Budget, Steps
+    from radiator.broker.clients.joined import JoinedOfAll
+    from radiator.broker.delivery.cold_reads import Ends, Reading
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.destinations.registry import Registry
+    from radiator.broker.durable.naming import Asked
+    from radiator.broker.logs.feed import Feed
+    from radiator.broker.timers.timing import Timing
+    from radiator.memory import MemoryShare
+    from radiator.routing.pattern import PatternSet
+    from radiator.routing.policy import Policy
+    from radiator.storage.partition import Moment
+
+Starts = dict[str, dict[str, int]]  # an offset by partition and destination
+ENTER_UNITS = 2  # of a topic that is taken in, looked at or let go
+BEGIN_UNITS = 35  # of a log, where a cursor is made
+CLOSE_UNITS = 20  # of a log, where a cursor is deleted
+ADJUSTED = b"start-adjusted:true\n"
+
+
+class Means(NamedTuple):
+    """What a named subscription needs of the broker. ``matches`` says whether these patterns want that topic."""
+
+    registry: Registry
+    budget: Budget
+    moment: Callable[[], Moment]
+    joined: JoinedOfAll
+    joined_each: int  # limits.joined
+    memory: MemoryShare  # of subscriptions
+    timing: Timing
+    on_lost: Callable[[str, int], None]
+    reading: Reading
+    matches: Callable[[PatternSet, str], bool]
+
+
+class Named:
+    """See the top of the file. ``user`` is whose it is; ``used_ns`` when it was last in use."""
+
+    def __init__(self, means: Means, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> None:
+        self.asked = asked
+        self.key = asked.key
+        self.user = user
+        self.patterns = patterns
+        self.made_ns = self.used_ns = now_ns
+        self.claim = Topics(partial(means.matches, patterns))
+        self.queue = Queue(self.key, self.claim, means.on_lost, means.timing, QueuePolicy())
+        self.destinations: dict[Destination, None] = {}
+        self.joined = means.joined.of_one(means.joined_each)
+        self._sources: dict[Feed, QueueSource] = {}
+        self._handed: dict[Feed, dict[int, int]] = {}
+        self.starts: Starts = {}  # of the claim's, those that hold after a restart too
+        self.wished: Starts = {}  # the same, where it is an offset that was asked for: there or not
+        self.seeking = Seeking(means.reading)
+        self.gone = False
+        self._means = means
+
+    @property
+    def active(self) -> bool:
+        """True while somebody is subscribed."""
+        return any(not each.closed for each in subscriptions_of(self.queue))
+
+    # --- what it is about -------------------------------------------------------------------------------------------
+
+    def ask(self, patterns: PatternSet) -> None:
+        """It is about these from now on; the caller lets it leave and join."""
+        self.patterns = patterns
+        self.claim.ask_anew(partial(self._means.matches, patterns))
+
+    def revive(self, destination: Destination) -> None:
+        """A topic is there, of an earlier run or just born: go on where the cursors are, or begin with its first
+        message."""
+        self._enter(destination)
+        for feed in destination.feeds:
+            if self._source(feed) is None:
+                partition = feed.partition
+                new = partition.whole and destination.name not in partition.destinations
+                self._open(feed, partition.high_watermark if new else partition.log_start_offset, destination)
+
+    def join(
+        self, destinations: Iterable[Destination], position: Position, now_ns: WallNs, anew: bool = False
+    ) -> Steps:
+        """Take part in these as well, from there on. In a log that it reads already its cursor goes on: of what is new
+        there it gets all from the cursor's place on, or with ``next`` all that comes from now on. ``anew``: there were
+        no others, and a moment to come holds for those too that are born until then."""
+        to_come_ns = position.value if position.kind == "time" and position.value > now_ns else 0
+        destinations = list(destinations)
+        if position.kind != "offset" and (anew or not to_come_ns):  # what it means for those that are born later
+            destinations = [each for each in destinations if not each.silent or each.name in self.patterns.names]
+        if anew:
+            self.claim.want_since(to_come_ns)
+        elif to_come_ns or self.claim.since_ns:
+            self.claim.want_since(to_come_ns, [each.name for each in destinations])
+        names: dict[Feed, list[str]] = {}
+        made_of: dict[Feed, Destination] = {}
+        budget, moment = self._means.budget, self._means.moment()
+        try:
+            for destination in destinations:
+                self._enter(destination)
+                budget.spend(ENTER_UNITS)
+                for feed in destination.feeds:
+                    names.setdefault(feed, []).append(destination.name)
+                    made_of[feed] = destination
+                yield True
+            new = {feed: made_of[feed] for feed in names if self._source(feed) is None}
+            if position.kind == "last":
+                yield from self._begin_at_last(new, (yield from newest.parts(budget, destinations)), position.value)
+            for feed, wanted in names.items():
+                end = moment.end_of(feed.partition)
+                if feed in new and position.kind != "last":
+                    if self._source(feed) is None:  # else a topic that was created meanwhile has begun it
+                        self._begin(feed, new[feed], wanted, position, now_ns, end)
+                elif feed not in new and position == NEXT:
+                    self._want_from(feed, wanted, end, self.starts)
+                budget.spend(BEGIN_UNITS)
+                yield True
+        finally:
+            moment.close()
+
+    def leave(self, destinations: Iterable[Destination]) -> Generator[bool, None, list[Destination]]:
+        """Let go of these; in a log where others of it are, what comes from these is passed over. Returns them, once
+        all steps are done."""
+        budget = self._means.budget
+        left = [destination for destination in destinations if destination in self.destinations]
+        for destination in left:
+            del self.destinations[destination]
+            self.joined.remove(1)
+            self._means.memory.add(-JOINED_BYTES)
+            destination.count_subscribers(-1)
+            self.claim.since.pop(destination.name, None)
+            budget.spend(ENTER_UNITS)
+            yield True
+        needed: set[Feed] = set()
+        names: set[str] = set()
+        for destination in list(self.destinations):
+            needed.update(destination.feeds)
+            names.add(destination.name)
+            budget.spend(ENTER_UNITS)
+            yield True
+        closed = False
+        for feed, source in list(self._sources.items()):
+            if feed not in needed and not (source.former and names & feed.partition.destinations.keys()):
+                self.queue.release(source)
+                self._close(source)
+                closed = True
+                budget.spend(CLOSE_UNITS)
+            yield True
+        if closed:
+            self.queue.drop_closed()
+        return left
+
+    def end(self) -> Generator[bool, None, list[Destination]]:
+        """Let go of everything, for good. Returns what it was about, once all steps are done."""
+        left = yield from self.leave(list(self.destinations))
+        self._means.registry.cursors.delete(self.key)
+        self._means.registry.cursors.hurry()
+        self.seeking.tell(None)
+        return left
+
+    def move(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
+        """Begin anew, from there on, everywhere: in these, which are all."""
+        self.starts.clear()
+        self.wished.clear()
+        self.claim.begin_anew()
+        with self._rewinding():
+            yield from self.leave(list(self.destinations))
+            self._means.registry.cursors.delete(self.key)
+            yield from self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
+
+    def move_in(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
+        """Begin anew, from there on, in these of its topics."""
+        destinations = list(destinations)
+        with self._rewinding():
+            yield from self.leave(destinations)
+            yield from self.join(destinations, position, now_ns)
+
+    @contextmanager
+    def _rewinding(self) -> Iterator[None]:
+        """Cursors that are made meanwhile know what those that go have handed out."""
+        self._handed = {source.feed: source.unsettled_deliveries() for source in self.queue.sources}
+        yield
+        self._handed = {}
+
+    def _enter(self, destination: Destination) -> None:
+        if destination not in self.destinations:
+            self.joined.check()
+            self.destinations[destination] = None
+            self.joined.add()
+            self._means.memory.add(JOINED_BYTES)
+            destination.count_subscribers(1)
+            for feed in destination.feeds:
+                source = self._source(feed)
+                if source is not None:
+                    source.agree(agreed([source.policy, self._policy(destination.policy)]))
+
+    def note_use(self, now_ns: WallNs) -> None:
+        """Note that it is in use."""
+        self.used_ns = now_ns
+
+    def note_gone(self) -> None:
+        """Note that it was deleted."""
+        self.gone = True
+
+    def remember(self, starts: Starts, wished: Starts) -> None:
+        """Take over the places that its definition has."""
+        self.starts = {where: dict(each) for where, each in starts.items()}
+        self.wished = {where: dict(each) for where, each in wished.items()}
+
+    def permit(self, patterns: PatternSet | Permitted) -> None:
+        """What the one who uses it may read."""
+        self.claim.permitted = patterns if isinstance(patterns, Permitted) else None
+
+    def _policy(self, policy: Policy) -> QueuePolicy:
+        # A single subscriber comes back for what it held. What a member of a group held belongs to a queue.
+        found = QueuePolicy.of(policy)
+        return found if self.asked.is_group else found.requeuing()
+
+    # --- its cursors ------------------------------------------------------------------------------------------------
+
+    def drain(self, feed: Feed, destination: Destination) -> QueueSource:
+        """Go on in a log that the rule of this topic does not name any more, where it has something unsettled. In a
+        group one member at a time does."""
+        return self._open(feed, feed.partition.high_watermark, destination, former=True)
+
+    def drained(self, source: QueueSource) -> None:
+        """It has settled everything there. The cursor stays: should the rule name the log again, it goes on there."""
+        self.queue.drop([source])
+        del self._sources[source.feed]
+        source.close()
+        source.feed.leave(self.queue)
+        source.feed.pin()
+
+    def _source(self, feed: Feed) -> QueueSource | None:
+        return self._sources.get(feed)
+
+    def _open(self, feed: Feed, start: int, destination: Destination, former: bool = False) -> QueueSource:
+        partition = feed.partition
+        in_memory = isinstance(partition, MemoryPartition)
+        registry = self._means.registry
+        if in_memory:
+            cursor = Cursor(start)
+        else:
+            cursor = registry.cursors.open(self.key, partition.name, start, destination.policy.settings.sync)
+            registry.cursors.hurry()
+        policy = self._policy(destination.policy)
+        if len(partition.destinations) > 1:  # no topic's messages may be judged by another's settings
+            others = (registry.rules.policy_for(each) for each in partition.destinations if self.claim.wants(each))
+            policy = agreed([policy, *map(self._policy, others)])
+        first = former and not self.asked.is_group
+        source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, policy, former=former, first=first)
+        source.expect_again(self._handed.get(feed, {}))
+        self.queue.add(source)
+        self._sources[feed] = source
+        if self.asked.is_group and (former or len(destination.feeds) > 1):
+            self.queue.share_out(source, partial(self._means.timing.wake, self.queue))
+        feed.join(source, pins=not in_memory)
+        feed.pin()
+        self._means.timing.wake(self.queue)
+        return source
+
+    def _close(self, source: QueueSource) -> None:
+        del self._sources[source.feed]
+        source.close()
+        source.feed.leave(self.queue)
+        source.feed.pin()
+        self._means.registry.cursors.delete(self.key, source.feed.partition.name)
+        self._means.registry.dirty_sources.pop(source, None)
+        self.seeking.drop(source)
+        self.claim.forget(source.feed.partition.name)
+        self.starts.pop(source.feed.partition.name, None)
+        self.wished.pop(source.feed.partition.name, None)
+
+    def _want_from(self, feed: Feed, names: Iterable[str], offset: int, kept: Starts | None) -> None:
+        """Of these destinations, what is stored from ``offset`` on. ``kept``: where that is remembered."""
+        starts = dict.fromkeys(names, offset)
+        self.claim.want_from(feed.partition.name, starts)
+        if kept is not None:
+            kept.setdefault(feed.partition.name, {}).update(starts)
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    def _begin(
+        self, feed: Feed, destination: Destination, names: list[str], position: Position, now_ns: WallNs, end: int
+    ) -> None:
+        partition = feed.partition
+        first, value = partition.log_start_offset, position.value
+        if position.kind == "next" or (position.kind == "time" and value > now_ns):
+            self._place(feed, destination, names, end)
+        elif position.kind == "first":
+            self._open(feed, first, destination)
+        elif position.kind == "offset":
+            if value < first:
+                self.queue.tell_next(ADJUSTED)
+            self._place(feed, destination, names, max(value, first), self.wished)
+        else:
+            make = partial(partition.offset_for_time, value)
+            self._look_up({feed: destination}, make, [], lambda job, feed: dict.fromkeys(names, job.offset))
+
+    def _begin_at_last(self, new: dict[Feed, Destination], parts: list[newest.Part], number: int) -> Steps:
+        for whole in parts:
+            self._means.budget.spend(BEGIN_UNITS * len(whole))
+            yield True
+            part = {feed: names for feed, names in whole.items() if feed in new}
+            at_once = newest.told(part, number) if part else {}
+            if at_once is None:
+                make, ends = newest.look_up(part, number)
+                found_in = partial(self._found_in, part)
+                self._look_up({feed: new[feed] for feed in part}, make, ends, found_in)
+                continue
+            for feed, names in part.items():
+                self._place(feed, new[feed], list(names), at_once[feed.partition.name][next(iter(names))])
+
+    @staticmethod
+    def _found_in(part: newest.Part, job: Any, feed: Feed) -> dict[str, int]:
+        return newest.found_in(job, feed, part[feed])
+
+    def _place(
+        self, feed: Feed, destination: Destination, names: list[str], offset: int, kept: Starts | None = None
+    ) -> None:
+        """Begin at an offset, which may be one that is not stored yet."""
+        high_watermark = feed.partition.high_watermark
+        source = self._open(feed, min(offset, high_watermark), destination)
+        if offset > high_watermark:
+            source.want_from(min(offset, feed.partition.next_offset))
+            self._want_from(feed, names, offset, kept)
+
+    def _look_up(
+        self,
+        feeds: dict[Feed, Destination],
+        make: Make,
+        ends: Ends,
+        found_in: Callable[[Any, Feed], dict[str, int]],
+    ) -> None:
+        """Begin where this look-up says, in each of these logs, and for each name."""
+
+        def found(finished: Any, source: QueueSource) -> None:
+            starts = found_in(finished, source.feed)
+            first = min(starts.values())
+            for name, start in starts.items() if max(starts.values()) > first else ():
+                self._want_from(source.feed, [name], start, self.starts)
+            source.begin_at(first)
+            self._means.timing.wake(self.queue)
+
+        sources = [self._open(feed, feed.partition.log_start_offset, made_of) for feed, made_of in feeds.items()]
+        self.seeking.seek(sources, ends, make, found)

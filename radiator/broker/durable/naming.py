@@ -1,0 +1,120 @@
+"""Which name a SUBSCRIBE or UNSUBSCRIBE is about, in the words of several brokers' clients.
+
+    subscription-name | durable-subscription-name | durable-subscriber-name | activemq.subscriptionName   a durable one
+    durable:true without any of these                             the id is the name, after the connection's client-id
+    group                                                                                                 a group
+
+A queue keeps its place for all its consumers anyway: there ``durable`` and a name are accepted and mean nothing.
+
+Knows: headers. Must not know: what a name stands for in the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from radiator import limits
+from radiator.broker.headers.flags import flag
+from radiator.broker.logs import cursor_names
+from radiator.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from radiator.broker.clients.session import Session
+    from radiator.routing.pattern import PatternSet
+    from radiator.routing.rules import Rules
+
+NAME_HEADERS = (
+    "subscription-name",
+    "durable-subscription-name",
+    "durable-subscriber-name",
+    "activemq.subscriptionName",
+)
+GROUP = "group"
+
+
+class Asked(NamedTuple):
+    """``prefix`` is that of its cursors (``cursor_names``)."""
+
+    prefix: str
+    name: str
+    by_id: bool = False  # there was only an id to make a name of
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others."""
+        return self.prefix + self.name
+
+    @property
+    def is_group(self) -> bool:
+        return self.prefix == cursor_names.GROUP
+
+    def __str__(self) -> str:
+        return f"{'group' if self.is_group else 'subscription-name'} {self.name[:200]!r}"
+
+
+def named_in(session: Session, headers: Mapping[str, str], subscription_id: str | None) -> Asked | None:
+    """The name in these headers; None if there is none. Raises ProtocolError (bad-header)."""
+    durable = flag(headers, "durable")
+    given = {headers[each]: each for each in reversed(NAME_HEADERS) if each in headers}
+    group = headers.get(GROUP)
+    if len(given) + (group is not None) > 1:
+        texts = [f"{header}:{name[:100]}" for name, header in given.items()]
+        raise ProtocolError(
+            "bad-header",
+            "expected one name of a subscription, got several",
+            ", ".join([*texts, *([f"group:{group[:100]}"] if group is not None else [])]),
+        )
+    if group is not None:
+        return Asked(cursor_names.GROUP, _checked(GROUP, group))
+    if given and durable is False:
+        raise ProtocolError(
+            "bad-header", "a subscription with a name is durable", "Leave durable:false or the name out."
+        )
+    for name, header in given.items():
+        return Asked(cursor_names.SUBSCRIPTION, _checked(header, name))
+    if durable and subscription_id:
+        name = f"{session.client_id}.{subscription_id}" if session.client_id else subscription_id
+        return Asked(cursor_names.SUBSCRIPTION, _checked("id", name), by_id=True)
+    return None
+
+
+def asked_for(
+    rules: Rules, session: Session, headers: Mapping[str, str], subscription_id: str, patterns: PatternSet
+) -> Asked | None:
+    """The name that this SUBSCRIBE is to have; None if it is an ordinary one. Raises ProtocolError."""
+    asked = named_in(session, headers, subscription_id)
+    if asked is None:
+        return None
+    queues = [name for name in patterns.names if rules.policy_for(name).kind == "queue"]
+    if queues and not asked.is_group and len(queues) == len(patterns.patterns):
+        return None
+    if queues:
+        raise ProtocolError(
+            "bad-destination",
+            f"{asked} is for topics, and {queues[0][:200]!r} is a queue",
+            "A queue needs no name: its consumers share what it has, and it keeps their place. Subscribe to it apart.",
+        )
+    for header in ("stop-position", "start-at"):
+        if header in headers:
+            raise ProtocolError(
+                "bad-header",
+                f"header {header} is not for a subscription with a name",
+                "Expected start-position, or none.",
+            )
+    if flag(headers, "browser"):
+        raise ProtocolError(
+            "bad-header", "a subscription with a name does not browse", "Leave browser or the name out."
+        )
+    return asked
+
+
+def _checked(header: str, name: str) -> str:
+    size = len(name.encode())
+    if not 1 <= size <= limits.SUBSCRIPTION_NAME_BYTES_MAX or "\0" in name:
+        raise ProtocolError(
+            "bad-header",
+            f"header {header}: expected a name of 1 to {limits.SUBSCRIPTION_NAME_BYTES_MAX} bytes without NUL",
+            f"Got {size} bytes: {name[:100]!r}.",
+        )
+    return name

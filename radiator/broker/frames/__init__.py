@@ -1,0 +1,1 @@
+"""What each client frame does."""

@@ -1,0 +1,103 @@
+"""The frames ACK and NACK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from radiator.broker.budget import PORTION
+from radiator.broker.clients.session import INDIVIDUAL
+from radiator.broker.headers.flags import flag
+from radiator.broker.settling.answers import answered, locate, receipt_now, refusal, settle, take_refused, touch
+from radiator.broker.transactions import pledges, transactions
+from radiator.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from radiator.broker.budget import Steps
+    from radiator.broker.clients.session import Session
+    from radiator.broker.services import Services
+    from radiator.clock import Now
+    from radiator.stomp.frames import Frame
+
+
+def ack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | None:
+    """ACK: settle for ever; with a receipt, once the cursor is stored as the rule says."""
+    if frame.receipt is None and _ack_one(broker, session, frame.head.headers):
+        return None
+    if flag(frame.head.headers, "touch"):
+        return touch(broker, session, frame)
+    if "transaction" in frame.head.headers:
+        return _hold(broker, session, frame)
+    return _ack(broker, session, frame)
+
+
+def _ack(broker: Services, session: Session, frame: Frame) -> Steps:
+    late = True
+    for subscription, keys in answered(broker, locate(session, frame)):
+        late = not settle(broker, subscription, keys) and late
+        if frame.receipt is not None and len(keys) == PORTION:  # more may come, in later turns
+            session.receipts.silently_after(broker.cursor_waiters(False))
+        yield True
+    if frame.receipt is not None:
+        session.receipts.after(frame.receipt, broker.cursor_waiters(late))
+
+
+def _ack_one(broker: Services, session: Session, headers: Mapping[str, str]) -> bool:
+    """How nearly every ACK is: of one delivery that is held, named by its ack id, or by its subscription and message
+    id. False: it is another kind."""
+    if "transaction" in headers or "touch" in headers:
+        return False
+    name, number = headers.get("id"), None
+    if name:
+        tag, _, number = name.rpartition("-")
+        subscription = session.tags.get(tag)
+    else:
+        subscription = session.subscriptions.get(headers.get("subscription", ""))
+    if subscription is None or subscription.ack != INDIVIDUAL:
+        return False
+    if number is None:
+        number = subscription.find(headers.get("message-id", ""))
+    delivery = None if number is None else subscription.take_one(number)
+    if delivery is None:
+        return False
+    source, offset, _ = delivery
+    if source is not None:
+        source.settle([offset])
+    broker.stats.add_acks(1)
+    broker.ready.credit(subscription)
+    return True
+
+
+def nack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
+    """NACK: back to the queue, in the original place; a topic has nowhere to put it back, so there it settles."""
+    if "transaction" in frame.head.headers:
+        yield from _hold(broker, session, frame)
+        return
+    for subscription, keys in answered(broker, locate(session, frame)):
+        broker.returns.refused(subscription, take_refused(broker, subscription, keys), refusal(frame))
+        if frame.receipt is not None:
+            session.receipts.silently_after(broker.cursor_waiters(False) + broker.dead_letters.waited())
+        yield True
+    receipt_now(session, frame)  # behind all that
+
+
+def _hold(broker: Services, session: Session, frame: Frame) -> Steps:
+    """The frame waits for the COMMIT of its transaction, and so do the deliveries that it names; or they are gone
+    already, which COMMIT has to know."""
+    transaction = transactions.add(broker, session, frame.head.headers["transaction"], frame)
+    try:
+        found = locate(session, frame, transaction.answered)
+        named = found or locate(session, frame)  # answered before in this transaction: it has to be held all the same
+    except ProtocolError as error:
+        transaction.answers.append(error)
+    else:
+        transaction.answers.append(found)
+        settles = frame.head.command == "ACK" or not refusal(frame).requeue
+        if found is not None:
+            transaction.answered.add(found)
+        if named is not None:
+            yield from pledges.pledge(broker, transaction, *named, settles)
+        elif settles and session.may_have_lost(frame.head.headers.get("id") or frame.head.headers["message-id"]):
+            transaction.note_late()
+    receipt_now(session, frame)

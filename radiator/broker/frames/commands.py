@@ -1,0 +1,148 @@
+"""What each client frame does: one table from commands to functions. SEND, the hot path, is ``sending.send``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from radiator.broker.budget import Steps
+from radiator.broker.clients import windows
+from radiator.broker.committing import commit as committing
+from radiator.broker.frames import acknowledging
+from radiator.broker.publishing.sending import not_connected
+from radiator.broker.settling.answers import receipt_now, receipt_settled
+from radiator.broker.subscribing import leaving, named_subscribing, subscribing
+from radiator.broker.transactions import pledges, transactions
+from radiator.clock import Now
+from radiator.errors import ProtocolError
+from radiator.stomp import encoder
+from radiator.stomp.spec import VERSIONS
+
+if TYPE_CHECKING:
+    from radiator.broker.clients.session import Session
+    from radiator.broker.services import Services
+    from radiator.stomp.frames import Frame
+
+
+def dispatch(broker: Services, session: Session, frame: Frame, now: Now) -> None:
+    """Every command but SEND."""
+    command = frame.head.command
+    if not session.connected and command not in ("CONNECT", "STOMP"):
+        raise not_connected(command)
+    function = COMMANDS.get(command)
+    if function is None:
+        raise ProtocolError(
+            "bad-command",
+            f"unknown command {command[:50]!r}",
+            f"Expected, in capital letters, one of: {', '.join(['SEND', *COMMANDS])}.",
+        )
+    steps = function(broker, session, frame, now)
+    if steps is not None:
+        session.run(broker.budget, steps)
+
+
+def _required(frame: Frame, header: str) -> str:
+    value = frame.head.headers.get(header)
+    if not value:
+        raise ProtocolError(
+            "bad-header", f"{frame.head.command} needs a header {header}", f"Expected {header}:<value>, got none."
+        )
+    return value
+
+
+def connect(broker: Services, session: Session, frame: Frame, now: Now) -> None:
+    """CONNECT, STOMP: the version was negotiated by ``ServerConnection``; the shell set it and the heart-beat."""
+    if session.connected:
+        raise ProtocolError("bad-command", "this connection is connected already")
+    assert session.version in VERSIONS
+    headers = frame.head.headers
+    window = headers.get("max-in-flight")
+    if window is not None:
+        session.cap(windows.count(window, "max-in-flight", session.limits.in_flight))
+
+    def welcome() -> None:
+        session.welcome(headers.get("client-id", ""), now.wall)
+        answer = [("server", broker.server_name), ("session", session.id), *_limits(broker)]
+        if session.version == "1.0" and "accept-version" in headers:  # who asks for a version is told which it is
+            answer.insert(0, ("version", "1.0"))
+        session.send(encoder.connected(session.version, answer, session.heart_beat))
+
+    broker.access.log_in(session, headers.get("login", ""), headers.get("passcode", ""), welcome, frame.receipt)
+
+
+def _limits(broker: Services) -> list[tuple[str, str]]:
+    """What one frame may hold: told before a client finds out."""
+    limits = broker.config.limits
+    return [
+        ("max-message-size", str(limits.message)),
+        ("max-header-size", str(limits.headers)),
+        ("max-header-count", str(limits.header_count)),
+    ]
+
+
+def disconnect(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
+    """DISCONNECT: what is held goes back; the RECEIPT comes once that is done and all that was sent is stored."""
+    held = list(session.subscriptions.values())
+    leaving.release(broker, session)
+    yield from broker.background.until(lambda: broker.stopping or all(each.left for each in held))
+    receipt_settled(broker, session, frame)
+    session.begin_closing()
+
+
+def unsubscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
+    """UNSUBSCRIBE by id (1.0: or by destination, also if SUBSCRIBE had an id), or by the name of a named subscription,
+    which deletes that."""
+    headers = frame.head.headers
+    destination = headers.get("destination") if session.version == "1.0" and not headers.get("id") else None
+    subscription_id = headers.get("id") or destination
+    subscription = session.subscriptions.get(subscription_id) if subscription_id else None
+    if subscription is None and destination is not None:
+        subscription = next(
+            (each for each in session.subscriptions.values() if each.patterns.text == destination), None
+        )
+    if (yield from named_subscribing.unsubscribe(broker, session, frame, subscription_id, subscription)):
+        return
+    if not subscription_id:
+        raise ProtocolError("bad-header", "UNSUBSCRIBE needs a header id", "Expected the id given on SUBSCRIBE.")
+    if subscription is None and subscription_id in session.ended:  # it crossed the end of the replay on its way
+        del session.ended[subscription_id]
+        receipt_now(session, frame)
+        return
+    if subscription is None:
+        raise ProtocolError("bad-subscription", f"no subscription {subscription_id[:200]!r} on this connection")
+    leaving.unsubscribe(broker, subscription)
+    yield from broker.background.until(lambda: subscription.left)
+    receipt_settled(broker, session, frame)
+
+
+def begin(broker: Services, session: Session, frame: Frame, now: Now) -> None:
+    """BEGIN."""
+    transactions.begin(broker, session, _required(frame, "transaction"))
+    receipt_now(session, frame)
+
+
+def abort(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
+    """ABORT: forget the transaction's frames."""
+    transaction = transactions.end(broker, session, _required(frame, "transaction"))
+    yield from pledges.ended(broker, transaction)
+    transactions.free(broker, transaction)
+    receipt_now(session, frame)
+
+
+def commit(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
+    """COMMIT: everything is checked before anything is applied; the RECEIPT waits for all of it."""
+    return committing.commit(broker, session, frame, _required(frame, "transaction"))
+
+
+COMMANDS: dict[str, Callable[[Services, Session, Frame, Now], Steps | None]] = {
+    "CONNECT": connect,
+    "STOMP": connect,
+    "SUBSCRIBE": subscribing.subscribe,
+    "UNSUBSCRIBE": unsubscribe,
+    "ACK": acknowledging.ack,
+    "NACK": acknowledging.nack,
+    "BEGIN": begin,
+    "COMMIT": commit,
+    "ABORT": abort,
+    "DISCONNECT": disconnect,
+}

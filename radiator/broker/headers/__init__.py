@@ -1,0 +1,1 @@
+"""What the headers of client frames mean."""

@@ -1,0 +1,314 @@
+"""Which messages a subscription with a selector wants: the grammar of ``routing.selector`` over stored records.
+
+A verdict is found once for each batch and selector, whoever asks, and kept with the batch: a hundred subscribers with
+the same selector cost one evaluation. Only the headers that a selector names are looked for in a stored block, and
+producers repeat their blocks, so of equal ones in a run the first is evaluated. Different selectors that look at the
+same records share what was found there (``Looked``); one that needs ``name = 'text'`` looks only at those that have it.
+
+Knows: the stored form of a record, which names mean what. Must not know: subscriptions, who waits for what.
+Invariants: verdicts are a function of the record alone (not of its deliveries), so they are never found anew; the
+verdicts kept with a batch are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Final
+
+from radiator import limits
+from radiator.broker.logs.header_values import header_value
+from radiator.clock import NS_PER_MS
+from radiator.errors import ProtocolError
+from radiator.routing.selector import Row, compile_selector
+from radiator.stomp.headers import unescape
+
+if TYPE_CHECKING:
+    from radiator.broker.logs.wire import PartitionWire
+    from radiator.storage.batch import RecordBatch
+
+Values = list[str | None]
+Column = Callable[["PartitionWire", "RecordBatch", range, list[bytes]], Values]
+
+NO, YES, UNKNOWN = 0, 1, 2  # UNKNOWN: nobody has asked yet
+VERDICTS: Final = "selectors"  # the key in ``RecordBatch.memo``; the others are versions of the protocol
+ASK_CHARS: Final = 16  # to evaluate a selector is as much work as so many of its characters more
+LOOK_CHARS: Final = 16  # to find a name's value in a record is as much work as so many characters of a selector
+DEFAULT_PRIORITY: Final = "4"
+JMS: Final = {
+    "JMSMessageID": "message-id",
+    "JMSDestination": "destination",
+    "JMSCorrelationID": "correlation-id",
+    "JMSReplyTo": "reply-to",
+    "JMSType": "type",
+    "JMSExpiration": "expires",
+}
+OF_A_DELIVERY: Final = frozenset(
+    (
+        "redelivered",
+        "delivery-count",
+        "replayed",
+        "gap",
+        "gap-removed",
+        "subscription",
+        "ack",
+        "start-adjusted",
+        "replay-end",
+        "JMSRedelivered",
+        "JMSDeliveryMode",
+        "JMSXDeliveryCount",
+    )
+)
+
+
+def selection_of(headers: Mapping[str, str]) -> Selection | None:
+    """What the header ``selector`` of a SUBSCRIBE asks for; None if it takes everything. Raises ProtocolError."""
+    text = headers.get("selector", "")
+    return Selection(text) if text.strip() else None
+
+
+def text_of(selection: Selection | None) -> str:
+    """What tells selectors apart; empty for none."""
+    return "" if selection is None else selection.text
+
+
+class Selection:
+    """A selector over records. Raises ProtocolError (bad-selector).
+
+    Attributes:
+        given: The selector as the client wrote it.
+        text: Its canonical form.
+        key: A name and the text that a record must have there, or None. Names that mean the same are the same.
+        is_key: True if the selector says nothing else than its key.
+        run: How many records one turn may look at: fewer, the longer the selector.
+    """
+
+    __slots__ = ("_key", "_names", "_of_block", "_test", "given", "is_key", "key", "run", "text")
+    _looked: Looked | None = None  # by whoever was asked last
+    spent_chars = 0  # of all selectors: records looked at x characters; who hands out asks when to give way
+
+    def __init__(self, text: str) -> None:
+        selector = compile_selector(text)
+        for name in selector.names:
+            if name in OF_A_DELIVERY or name == "content-length":
+                raise ProtocolError(
+                    "bad-selector",
+                    f"header selector: {name} cannot be asked for",
+                    "A selector is about what a message carries, and not about a delivery of it or its length.",
+                )
+        self.given = text  # as the client wrote it
+        self.text = selector.text
+        self.run = max(1, limits.SELECTOR_RUN_CHARS // len(self.text))
+        self._test = selector.test
+        self._names = selector.names
+        self._key = selector.key
+        self.key = None if self._key is None else (JMS.get(self._key[0], self._key[0]), self._key[1])
+        self.is_key = selector.is_key
+        self._of_block = all(JMS.get(name, name) not in FACTS for name in selector.names)
+
+    def verdicts(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytearray:
+        """For each record of the batch YES, NO or, outside of these indexes, perhaps UNKNOWN."""
+        if batch.memo is None:
+            batch.memo = {}
+        kept: dict[str, bytearray] = batch.memo.setdefault(VERDICTS, {})
+        verdicts = kept.get(self.text)
+        if verdicts is None:
+            if len(kept) >= limits.SELECTORS_PER_BATCH_MAX:
+                del kept[next(iter(kept))]
+            verdicts = kept[self.text] = bytearray([UNKNOWN]) * len(batch)
+        first = verdicts.find(UNKNOWN, start, stop)
+        if first >= 0:
+            verdicts[first:stop] = self._evaluate(wire, batch, first, stop)
+        return verdicts
+
+    def cut(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int, count: int) -> int:
+        """The index, at most ``stop``, up to which no more than ``count`` records are wanted."""
+        verdicts = self.verdicts(wire, batch, start, stop)
+        found = start - 1
+        for _ in range(count + 1):
+            found = verdicts.find(YES, found + 1, stop)
+            if found < 0:
+                return stop
+        return found
+
+    def takes(self, wire: PartitionWire, batch: RecordBatch, index: int) -> bool:
+        """True if this record is wanted."""
+        return self.verdicts(wire, batch, index, index + 1)[index] == YES
+
+    def _evaluate(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytes:
+        looked = _look(wire, batch, start, stop)
+        columns = [looked.column(name, self._of_block) for name in self._names]
+        rows: Iterable[Row] = zip(*columns, strict=True) if columns else repeat(())
+        size = len(looked.different) if self._of_block else stop - start
+        test = self._test
+        Selection.spent_chars += ASK_CHARS
+        if self._key is None:
+            Selection.spent_chars += size * len(self.text)
+            verdicts = bytes([test(row) is True for row in islice(rows, size)])
+        else:
+            having = looked.having(self._key[0], self._of_block).get(self._key[1], ())
+            Selection.spent_chars += len(having) * len(self.text) + 1
+            found = bytearray(size)
+            for place in having:
+                found[place] = test([column[place] for column in columns]) is True
+            verdicts = bytes(found)
+        return looked.spread(verdicts) if self._of_block else verdicts
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names whose values ``holds`` takes, in that order."""
+        return tuple(JMS.get(name, name) for name in self._names)
+
+    def holds(self, row: Row) -> bool:
+        """Return True if a record with these values is wanted; for a few records, as the verdict is not kept."""
+        Selection.spent_chars += len(self.text) + ASK_CHARS
+        return self._test(row) is True
+
+
+def values(wire: PartitionWire, batch: RecordBatch, start: int, stop: int, name: str) -> Values:
+    """Return the values that the records from ``start`` to ``stop`` have for a name of a selector."""
+    looked = Selection._looked
+    if looked is None or not looked.covers(batch, start, stop):
+        looked = Selection._looked = Looked(wire, batch, start, stop)
+    of_block = JMS.get(name, name) not in FACTS
+    Selection.spent_chars += (stop - start) * (1 if looked.knows(name, of_block) else LOOK_CHARS)
+    column = looked.column(name, of_block)
+    return looked.part(looked.of_records(column) if of_block else column, start, stop)
+
+
+def _look(wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> Looked:
+    looked = Selection._looked
+    if looked is None or not looked.at(batch, start, stop):
+        looked = Selection._looked = Looked(wire, batch, start, stop)
+    return looked
+
+
+class Looked:
+    """What selectors have found in some records: the last ones only, for whoever else asks about them. Of blocks that
+    are equal the first counts; where a fact is asked for that is in no block, all records do."""
+
+    __slots__ = ("_batch", "_columns", "_having", "_places", "_start", "_stop", "_wire", "different")
+
+    def __init__(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> None:
+        self._wire = wire
+        self._batch = batch
+        self._start = start
+        self._stop = stop
+        self.different: dict[bytes, int] = {}
+        self._places = [self.different.setdefault(block, len(self.different)) for block in batch.blocks[start:stop]]
+        self._columns: dict[tuple[str, bool], Values] = {}
+        self._having: dict[tuple[str, bool], dict[str | None, list[int]]] = {}
+
+    def at(self, batch: RecordBatch, start: int, stop: int) -> bool:
+        """Whether these are the records."""
+        return self._batch is batch and self._start == start and self._stop == stop
+
+    def covers(self, batch: RecordBatch, start: int, stop: int) -> bool:
+        """Return True if these records are among them."""
+        return self._batch is batch and self._start <= start and stop <= self._stop
+
+    def knows(self, name: str, of_block: bool) -> bool:
+        """Return True if the values for this name were found before."""
+        return (name, of_block) in self._columns
+
+    def part(self, values: Values, start: int, stop: int) -> Values:
+        """Return the values of the records from ``start`` to ``stop``, of those for all records."""
+        if self._start == start and self._stop == stop:
+            return values
+        return values[start - self._start : stop - self._start]
+
+    def column(self, name: str, of_block: bool) -> Values:
+        """What a name is, in each."""
+        column = self._columns.get((name, of_block))
+        if column is None:
+            if len(self._columns) >= limits.SELECTORS_PER_BATCH_MAX:
+                self._columns.clear()
+                self._having.clear()
+            blocks = list(self.different) if of_block else self._batch.blocks[self._start : self._stop]
+            column = _column(name)(self._wire, self._batch, range(self._start, self._stop), blocks)
+            self._columns[name, of_block] = column
+        return column
+
+    def having(self, name: str, of_block: bool) -> dict[str | None, list[int]]:
+        """Where it has which value."""
+        having = self._having.get((name, of_block))
+        if having is None:
+            having = {}
+            for place, value in enumerate(self.column(name, of_block)):
+                having.setdefault(value, []).append(place)
+            self._having[name, of_block] = having
+        return having
+
+    def of_records(self, column: Values) -> Values:
+        """For each record what its block has."""
+        return column if len(column) == len(self._places) else [column[place] for place in self._places]
+
+    def spread(self, verdicts: bytes) -> bytes:
+        """For each record what was found for its block."""
+        if len(verdicts) == len(self._places):
+            return verdicts
+        if YES not in verdicts:
+            return bytes(len(self._places))
+        return bytes([verdicts[place] for place in self._places])
+
+
+# --- what a name is, for the records with these indexes and blocks ----------------------------------------------------
+
+
+def _destination(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
+    return [batch.names[batch.destination_ids[index]] for index in indexes]
+
+
+def _partition(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
+    return [wire.partition_name] * len(indexes)
+
+
+def _offset(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
+    return [str(batch.offsets[index]) for index in indexes]
+
+
+def _receive_time(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
+    return [str(batch.receive_ns[index]) for index in indexes]
+
+
+def _timestamp(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
+    return [str(batch.receive_ns[index] // NS_PER_MS) for index in indexes]
+
+
+def _message_id(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
+    prefix = wire.id_prefix.decode()
+    return [f"{prefix}{batch.offsets[index]}" for index in indexes]
+
+
+FACTS: Final[dict[str, Column]] = {
+    "destination": _destination,
+    "partition": _partition,
+    "offset": _offset,
+    "receive-time": _receive_time,
+    "message-id": _message_id,
+    "JMSTimestamp": _timestamp,
+}
+
+
+def _column(name: str) -> Column:
+    """What a name of a selector stands for."""
+    name = JMS.get(name, name)
+    if name in FACTS:
+        return FACTS[name]
+    if name == "JMSPriority":
+        return _header("priority", DEFAULT_PRIORITY)
+    return _header(name, None)
+
+
+def _header(name: str, default: str | None) -> Column:
+    value_of = header_value(name)
+
+    def column(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
+        return [default if value is None else _text(value) for value in map(value_of, blocks)]
+
+    return column
+
+
+def _text(value: bytes) -> str:
+    text = value.decode()
+    return unescape(text, "1.2") if "\\" in text else text

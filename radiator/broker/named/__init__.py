@@ -1,1 +1,0 @@
-"""Named subscriptions: whose they are, where they stand, what is kept of them."""

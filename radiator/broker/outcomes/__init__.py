@@ -1,0 +1,1 @@
+"""What becomes of messages that come back unsettled, and of dead letters."""

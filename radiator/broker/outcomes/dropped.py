@@ -1,0 +1,51 @@
+"""The log of messages that were dropped: by queue and reason, not more often than every ``TELL_EVERY_NS``."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from radiator.clock import NS_PER_SECOND
+
+if TYPE_CHECKING:
+    from radiator.broker.peer_log import PeerLog
+    from radiator.broker.timers.timing import Timing
+    from radiator.clock import MonoNs
+
+log = logging.getLogger("radiator.broker")
+
+TELL_EVERY_NS = 10 * NS_PER_SECOND
+TOLD_MAX = 1_000  # queues and reasons that are remembered as reported
+
+
+class DroppedLog:
+    """The log of one broker."""
+
+    __slots__ = ("_peer_log", "_timing", "_told")
+
+    def __init__(self, peer_log: PeerLog, timing: Timing) -> None:
+        self._peer_log = peer_log
+        self._timing = timing
+        self._told: dict[tuple[str, str], tuple[MonoNs, int]] = {}  # when reported last, and how many since
+
+    def add(self, queue: str, reason: str, number: int, hint: str) -> None:
+        """Report ``number`` dropped messages of a queue; ``hint`` says which setting keeps them."""
+        now_ns = self._timing.now.mono
+        last_ns, count = self._told.get((queue, reason), (None, 0))
+        count += number
+        if last_ns is None or now_ns - last_ns >= TELL_EVERY_NS:
+            self._peer_log.line(
+                logging.WARNING,
+                f"dropped messages ({reason})",
+                queue,
+                "%s: %d messages were dropped (%s); %s",
+                queue,
+                count,
+                reason,
+                hint,
+                logger=log,
+            )
+            last_ns, count = now_ns, 0
+        if len(self._told) >= TOLD_MAX:
+            self._told.clear()
+        self._told[queue, reason] = (last_ns, count)

@@ -1,0 +1,52 @@
+"""The services of a broker over its core: durable subscriptions, created destinations, returned messages, access.
+
+The handlers of frames (``frames``) and the admin channel (``admin``) take a ``Services``; ``broker.Broker`` is one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from radiator.broker.access import Access
+from radiator.broker.births import Births
+from radiator.broker.core import Core
+from radiator.broker.durable.former_logs import FormerLogs
+from radiator.broker.durable.names import Names
+from radiator.broker.outcomes.dead_letters import DeadLetters
+from radiator.broker.outcomes.dropped import DroppedLog
+from radiator.broker.outcomes.returning import Returns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from radiator.broker.clients.session import Reader, Session
+    from radiator.config import Config
+    from radiator.routing.rules import Rules
+    from radiator.storage.store import Store
+
+
+class Services(Core):
+    """A core and its services. The arguments are those of ``Core``."""
+
+    def __init__(
+        self,
+        config: Config,
+        rules: Rules,
+        store: Store,
+        wake: Callable[[Session], None],
+        release: Callable[[Session], None],
+        reader_done: Callable[[Reader], None],
+    ) -> None:
+        super().__init__(config, rules, store, wake, release, reader_done)
+        self.names = Names(self)
+        self.births = Births(self, self.names)
+        dropped = DroppedLog(self.peer_log, self.timing)
+        self.dead_letters = DeadLetters(self, self.births.receiver, dropped)
+        self.returns = Returns(self, self.dead_letters, dropped)
+        self.timing.decide_by(self.returns)
+        self.access = Access(self, self.names, release)
+        self.registry.listen(self.births.born, self.births.lane_opened)
+        self.names.load()
+        self.registry.revive()
+        self.names.loaded()
+        self.former = FormerLogs(self, self.names)

@@ -1,0 +1,216 @@
+"""A subscription takes part in the destinations that it matches, one after the other.
+
+A SUBSCRIBE may match a hundred thousand destinations, and each is a reader that is begun, or a queue that has one more
+consumer. So it joins as many in each turn as the budget lets it (``broker.budget``); one that is small is done in one
+turn. What it reads is the same: where the logs ended when it began is known (``partition.Moment``), so it reads from
+one moment on, whenever a destination is joined, and of a transaction all or nothing. Nothing is delivered before all
+have joined, and the RECEIPT comes first. Destinations that are created meanwhile join at their creation.
+
+Knows: readers, positions. Must not know: headers, receipts.
+Invariants: a turn joins no more than its budget lets it, and one destination; no destination is joined twice; while
+``subscription.joining`` its readers wait and it has no credit with queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.clients.joined import JOINED_BYTES
+from radiator.broker.clients.session import Reader, Subscription
+from radiator.broker.clients.windows import without_limit
+from radiator.broker.delivery import newest
+from radiator.broker.destinations import fan_out
+from radiator.broker.headers.positions import FIRST, NEXT, Position
+from radiator.broker.subscribing import searching
+from radiator.clock import WallNs
+from radiator.errors import ProtocolError
+from radiator.routing.rules import TEMPORARY
+
+if TYPE_CHECKING:
+    from radiator.broker.budget import Steps
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.logs.feed import Feed
+    from radiator.broker.services import Services
+    from radiator.storage.partition import Moment
+
+JOIN_UNITS = 5  # of a destination, and of each of its logs
+LOOK_UP_UNITS = 15  # more, of a log in which a position has to be looked up
+RIGHTS_UNITS = 2  # of a name, where the user may not read everything
+WAKE_UNITS = 1  # of each reader and queue, once all have joined
+
+
+class Joining:
+    """How far one SUBSCRIBE has come.
+
+    Args:
+        subscription: Takes part in nothing yet.
+        start: Where its readers begin; None: at the end.
+        starts: Offsets by partition, which count instead (``start-at``).
+        stop: Where they stop; None: never.
+        now_ns: When it was asked for.
+    """
+
+    __slots__ = ("_joined", "_moment", "_now_ns", "_start", "_starts", "stop", "subscription")
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        start: Position | None,
+        starts: Mapping[str, int],
+        stop: Position | None,
+        now_ns: WallNs,
+    ) -> None:
+        self.subscription = subscription
+        self._start = start
+        self._starts = starts
+        self.stop = stop
+        self._now_ns = now_ns
+        self._joined: list[Destination] = []
+        self._moment: Moment
+
+    def steps(self, broker: Services) -> Steps:
+        """Join everything that matches. Raises ProtocolError where one of the destinations refuses it."""
+        subscription, asked = self.subscription, self.subscription.asked
+        subscription.begin_joining()
+        with self._begun(broker):
+            for name in asked.names:
+                self._consider(broker, broker.destination(name))
+                yield True
+            if not asked.is_literal:
+                if self.stop is None:
+                    broker.births.watch(subscription)
+                for found in searching.matching(broker, asked):
+                    if found is not None and (destination := broker.destinations.get(found)) is not None:
+                        self._consider(broker, destination)
+                    yield True
+            if any(each is not None and each.kind == "last" for each in (self._start, self.stop)):
+                yield from newest.place(
+                    broker.budget, broker.reading, subscription, self._joined, self._start, self.stop, self._starts
+                )
+        subscription.end_joining()
+
+    def wake(self, broker: Services) -> Steps:
+        """All have joined: let everything that it takes part in be looked at for it."""
+        subscription, ready, budget = self.subscription, broker.ready, broker.budget
+        ready.credit_session(subscription.session)
+        for reader in list(subscription.readers.values()):
+            ready.reader(reader)
+            budget.spend(WAKE_UNITS)
+            yield True
+        for queue in list(subscription.queues):
+            queue.credited(subscription)
+            ready.queue(queue)
+            budget.spend(WAKE_UNITS)
+            yield True
+
+    @contextmanager
+    def _begun(self, broker: Services) -> Iterator[None]:
+        self._moment = broker.store.moment()
+        try:
+            yield
+        finally:
+            self._moment.close()
+
+    def _consider(self, broker: Services, destination: Destination) -> None:
+        """Join it, if it is permitted and not joined yet. Raises ProtocolError."""
+        subscription, name = self.subscription, destination.name
+        session, right = subscription.session, subscription.right
+        if destination in subscription.destinations or subscription.closed:
+            return
+        if name not in subscription.asked.names:
+            if name.startswith(TEMPORARY):
+                return
+            if not session.rights.over_all(right):
+                broker.budget.spend(RIGHTS_UNITS)
+                if not session.rights.may(right, name):
+                    return
+        if fan_out.is_passed_over(destination, subscription.asked, subscription.browser):
+            return
+        _check_starts(self._starts, destination)
+        session.joined.check()
+        broker.memory_watch.require_subscription(JOINED_BYTES)
+        broker.budget.spend(JOIN_UNITS * (1 + len(destination.feeds)))
+        if any(each is not None and each.kind == "last" for each in (self._start, self.stop)):
+            self._joined.append(destination)
+        if destination.queue is not None and not subscription.browser:
+            if subscription.prefetch == 0:
+                without_limit([destination], None, subscription.ack, session.limits.in_flight)
+            broker.consume(subscription, destination)
+            return
+        subscription.enter(destination)
+        for feed in fan_out.read_for(destination):
+            self._read(broker, destination, feed, self._moment.end_of(feed.partition))
+
+    def _read(self, broker: Services, destination: Destination, feed: Feed, end: int) -> None:
+        """Start a reader on one partition, or let the one that is there already take this destination along."""
+        subscription, partition, start = self.subscription, feed.partition, self._start
+        reader = subscription.readers.get(feed)
+        if reader is None:
+            reader = Reader(subscription, feed, end, end)
+            if feed not in destination.feeds:
+                reader.show_only(destination.queue)
+            if subscription.browser and start is None and destination.policy.kind == "queue":
+                reader.browse()
+            broker.read(subscription, feed, reader)
+            if self.stop is not None:
+                _set_stop(broker, reader, self.stop, end, self._now_ns)
+        if partition.name in self._starts:
+            reader.start_at(self._starts[partition.name])
+            return
+        _set_start(broker, reader, start or NEXT)
+
+
+def _check_starts(starts: Mapping[str, int], destination: Destination) -> None:
+    """A log that ends before the offset in ``start-at`` is not the one that was followed. Raises ProtocolError."""
+    for partition in [feed.partition for feed in destination.feeds] if starts else ():
+        if starts.get(partition.name, -1) >= partition.next_offset:
+            raise ProtocolError(
+                "bad-position",
+                f"header start-at: {partition.name[:300]} has no offset {starts[partition.name]}, "
+                f"that log ends at {partition.next_offset}",
+                "It was restored from a backup, or lost its end in a power cut, or is kept in memory.",
+            )
+
+
+def _set_start(broker: Services, reader: Reader, start: Position) -> None:
+    partition = reader.feed.partition
+    first = partition.log_start_offset
+    if reader.skip_settled:
+        return
+    if start == FIRST:
+        reader.start_at(first)
+    elif start.kind == "offset":
+        reader.start_at(start.value)
+    elif start.kind == "time":
+
+        def begin(found: Any) -> None:
+            reader.place_at(found.offset)
+
+        broker.reading.resolve([reader], partial(partition.offset_for_time, start.value), begin)
+
+
+def _set_stop(broker: Services, reader: Reader, stop: Position, end: int, now_ns: WallNs) -> None:
+    first = reader.feed.partition.log_start_offset
+    if stop.kind in ("end", "next", "last"):
+        reader.stop_before(end)  # of ``last`` for now: where that is has to be found
+    elif stop.kind == "first":
+        reader.stop_before(first)
+    elif stop.kind == "offset":
+        reader.stop_before(stop.value + 1)
+    elif stop.value > now_ns:
+        broker.stop_at(WallNs(stop.value), reader)
+    else:
+        stop_at(broker, reader, stop.value)
+
+
+def stop_at(broker: Services, reader: Reader, time_ns: int) -> None:
+    """Let a reader stop before the first record received at ``time_ns``, which is past, or later."""
+
+    def then(found: Any) -> None:
+        reader.stop_before(found.offset)
+
+    if not reader.subscription.closed:
+        broker.reading.resolve([reader], partial(reader.feed.partition.offset_for_time, time_ns), then)

@@ -1,0 +1,105 @@
+"""SUBSCRIBE and UNSUBSCRIBE with a name: what they do to the session, and when they are receipted.
+
+Knows: frames, sessions, the table of names. Must not know: cursors.
+Invariant: the RECEIPT of a SUBSCRIBE comes once the name, and where it begins, would survive the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from radiator.broker.clients.session import subscriptions_of
+from radiator.broker.durable.naming import Asked, named_in
+from radiator.broker.headers.flags import flag
+from radiator.broker.subscribing import leaving
+from radiator.clock import WallNs
+from radiator.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from radiator.broker.budget import Steps
+    from radiator.broker.clients.session import Session, Subscription
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.durable.named_queue import Named
+    from radiator.broker.headers.positions import Position
+    from radiator.broker.services import Services
+    from radiator.errors import StorageError
+    from radiator.stomp.frames import Frame
+
+
+def subscribe(
+    broker: Services,
+    subscription: Subscription,
+    asked: Asked,
+    topics: list[Destination],
+    position: Position | None,
+    frame: Frame,
+    now_ns: WallNs,
+) -> Steps:
+    """The subscription, which takes part in nothing yet, uses the name."""
+    session = subscription.session
+    reset = flag(frame.head.headers, "reset") is True
+    named = yield from broker.names.subscribe(subscription, asked, topics, position, reset, now_ns)
+    waiting: list[Any] = []
+    if frame.receipt is not None:
+        session.receipts.after(frame.receipt, [waiting, broker.store.cursors.waiters])
+    named.seeking.settled(partial(_settled, broker, session, named, waiting))
+
+
+def _settled(broker: Services, session: Session, named: Named, waiting: list[Any], error: StorageError | None) -> None:
+    """It is known where the name begins; or that could not be found, or the name was deleted before it was."""
+    if named.gone:
+        for group in waiting:
+            group.settle()
+        return
+    if error is None:
+        broker.names.keep(named, waiting)
+        return
+    failure = ProtocolError("storage", "the position could not be looked up", str(error))
+    for group in waiting:
+        group.settle(failure)
+    if not session.closing:
+        broker.refuse(session, failure)
+    broker.names.give_up(named)
+    if not named.gone:
+        broker.names.keep_once_settled(named)
+
+
+def unsubscribe(
+    broker: Services, session: Session, frame: Frame, subscription_id: str | None, subscription: Subscription | None
+) -> Generator[bool, None, bool]:
+    """UNSUBSCRIBE that names a name deletes it, or lets one of several members of a group go; False if it names none.
+    Raises ProtocolError."""
+    asked = named_in(session, frame.head.headers, subscription_id)
+    if asked is None:
+        return False
+    if subscription is not None:
+        here = broker.names.used_by(subscription)
+        if here is None:
+            return False  # a queue's, for which a name means nothing
+        if asked.by_id:
+            asked = here.asked
+        elif asked.key != here.key:
+            raise ProtocolError(
+                "bad-subscription", f"the subscription with this id is {here.asked}, not {asked}", "Leave the id out."
+            )
+    named = broker.names.find(session, asked)
+    own = [each for each in subscriptions_of(named.queue) if each.session is session]
+    if named.active and not own:
+        raise ProtocolError(
+            "bad-subscription",
+            f"{asked} is in use on another connection",
+            "End it there first; or SUBSCRIBE with it here, which takes it over.",
+        )
+    for each in own:
+        leaving.unsubscribe(broker, each)
+    yield from broker.background.until(lambda: all(each.left for each in own))
+    waited: list[list[Any]] = []
+    if not named.active:
+        broker.names.delete(named)
+        yield from broker.names.free(asked.key)
+        waited = broker.names.waiters
+    if frame.receipt is not None:
+        session.receipts.after(frame.receipt, waited + broker.dead_letters.waited())
+    return True

@@ -1,0 +1,44 @@
+"""SUBSCRIBE with ``match:regex``: whether it is allowed.
+
+No index finds what an expression matches: it is tried on every name (``searching``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.errors import ProtocolError
+from radiator.routing.regex import RegexSet
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from radiator.broker.clients.session import Session
+    from radiator.broker.services import Services
+
+
+def asked_for(broker: Services, session: Session, headers: Mapping[str, str], text: str) -> RegexSet | None:
+    """The expression; None if the destination is names and patterns as ever. Raises ProtocolError."""
+    match = headers.get("match")
+    if match is None:
+        return None
+    if match != "regex":
+        raise ProtocolError(
+            "bad-header",
+            f"header match: expected regex, or no such header, got {match[:100]!r}",
+            "Without it a destination is a name, or a pattern with *, > and #.",
+        )
+    if not broker.config.regex_subscriptions:
+        raise ProtocolError(
+            "denied",
+            "regular expressions on SUBSCRIBE are switched off",
+            "regex_subscriptions: true in the YAML file allows them; *, > and # need no key.",
+        )
+    if len(broker.births.tried) >= limits.REGEX_SUBSCRIPTIONS_MAX:
+        raise ProtocolError(
+            "too-many",
+            "too many subscriptions with regular expressions",
+            f"There may be {limits.REGEX_SUBSCRIPTIONS_MAX} in the whole broker (REGEX_SUBSCRIPTIONS_MAX).",
+        )
+    return RegexSet(text)

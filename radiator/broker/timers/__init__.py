@@ -1,0 +1,1 @@
+"""The present time of the broker, and its timers."""

@@ -1,0 +1,1 @@
+"""BEGIN and ABORT, the frames that wait for COMMIT, and the deliveries that they answer."""

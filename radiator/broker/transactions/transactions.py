@@ -1,0 +1,146 @@
+"""Transactions: SEND, ACK and NACK frames that take effect together at COMMIT, in their order, or not at all.
+
+The frames are held here until COMMIT, bounded in number, in bytes (of the connection, and of all under
+``limits.memory``) and in time. Every one of them is checked before the first is applied, so a COMMIT that is refused
+has changed nothing; ABORT and a lost connection discard them.
+
+``limits.transaction_timeout`` is counted from BEGIN, as ActiveMQ Artemis and Kafka do it. The end of the transaction is
+the end of its connection: the messages that it has acknowledged go back to their queues, as those of a client that died
+do.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from radiator import limits
+from radiator.broker.clients.session import Transaction
+from radiator.clock import NS_PER_SECOND
+from radiator.errors import ProtocolError
+from radiator.memory import TRANSACTIONS
+
+if TYPE_CHECKING:
+    from radiator.broker.budget import Steps
+    from radiator.broker.clients.session import Session
+    from radiator.broker.core import Core
+    from radiator.stomp.frames import Frame
+
+
+FRAME_OVERHEAD_BYTES = 256  # of a frame beside its bytes; also keeps a transaction below the records of one batch
+TRANSACTION_BYTES = 1_024  # of one without frames
+FREED_TOGETHER = 250  # frames, or what they have answered
+FREED_A_UNIT = 5
+
+assert min(limits.BATCH_BYTES_MAX, FRAME_OVERHEAD_BYTES * limits.BATCH_RECORDS_MAX) >= limits.TRANSACTION_BYTES_MAX
+
+
+def begin(core: Core, session: Session, name: str) -> None:
+    """Open a transaction. Raises ProtocolError when the id is in use, there are too many, or memory is used up."""
+    if name in session.transactions:
+        raise ProtocolError("bad-transaction", f"transaction {name[:100]!r} is already open on this connection")
+    if len(session.transactions) >= session.limits.transactions:
+        raise ProtocolError(
+            "too-many",
+            "too many open transactions on this connection",
+            f"limits.transactions in the YAML file is {session.limits.transactions}; COMMIT or ABORT one first.",
+        )
+    _require(core, TRANSACTION_BYTES)
+    session.transactions[name] = transaction = Transaction(name, partial(_timed_out, core, session))
+    core.memory.shares[TRANSACTIONS].add(TRANSACTION_BYTES)
+    seconds = core.config.limits.transaction_timeout_seconds
+    if seconds is not None:
+        core.timing.after(int(seconds * NS_PER_SECOND), transaction)
+
+
+def _timed_out(core: Core, session: Session, transaction: Transaction) -> None:
+    """End the connection: neither COMMIT nor ABORT came in time."""
+    seconds = core.config.limits.transaction_timeout_seconds
+    core.stats.count(transactions_timed_out=1)
+    error = ProtocolError(
+        "timeout",
+        f"transaction {transaction.name[:100]!r} was open for too long",
+        f"limits.transaction_timeout in the YAML file is {seconds:g} s, from BEGIN to COMMIT or ABORT. Nothing of "
+        "it was done; messages that it had acknowledged go back to their queues.",
+    )
+    core.refuse(session, error)
+
+
+def add(core: Core, session: Session, name: str, frame: Frame) -> Transaction:
+    """Hold a frame until COMMIT. Raises ProtocolError when the transaction is unknown or too large, or memory is used
+    up."""
+    transaction = find(session, name)
+    size = len(frame.body) + len(frame.head.raw) + FRAME_OVERHEAD_BYTES
+    if session.transaction_bytes + size > session.limits.transaction:
+        raise ProtocolError(
+            "too-large",
+            "the open transactions of this connection hold too much",
+            f"limits.transaction in the YAML file is {session.limits.transaction} bytes; COMMIT more often.",
+        )
+    _require(core, size)
+    core.memory.shares[TRANSACTIONS].add(size)
+    session.count_transaction(size)
+    transaction.add(frame, size)
+    return transaction
+
+
+def find(session: Session, name: str) -> Transaction:
+    """The open transaction of that name. Raises ProtocolError when there is none."""
+    transaction = session.transactions.get(name)
+    if transaction is None:
+        raise ProtocolError(
+            "bad-transaction",
+            f"transaction {name[:100]!r} is not open on this connection",
+            "Open it with BEGIN; COMMIT and ABORT end it.",
+        )
+    return transaction
+
+
+def committing(core: Core, session: Session, name: str) -> Transaction:
+    """The transaction whose COMMIT has come: it does not time out any more, however long that has to wait. Raises
+    ProtocolError when there is none."""
+    transaction = find(session, name)
+    core.timing.forget(transaction)
+    return transaction
+
+
+def end(core: Core, session: Session, name: str) -> Transaction:
+    """Close a transaction and hand its frames over."""
+    transaction = find(session, name)
+    del session.transactions[name]
+    _close(core, session, transaction)
+    return transaction
+
+
+def discard(core: Core, session: Session) -> Steps:
+    """Close all open transactions of a session that has ended, at once; the steps free their frames."""
+    closed = list(session.transactions.values())
+    for transaction in closed:
+        _close(core, session, transaction)
+    session.transactions.clear()
+    return _freed(core, closed)
+
+
+def free(core: Core, transaction: Transaction) -> None:
+    """Let go of the frames of one that has ended, in the background: each is a few objects."""
+    core.background.add(_freed(core, [transaction]))
+
+
+def _freed(core: Core, transactions: list[Transaction]) -> Steps:
+    for transaction in transactions:
+        for objects in (transaction.frames, transaction.answers, transaction.acked):
+            while objects:
+                core.budget.spend(min(len(objects), FREED_TOGETHER) // FREED_A_UNIT)
+                del objects[-FREED_TOGETHER:]
+                yield True
+
+
+def _close(core: Core, session: Session, transaction: Transaction) -> None:
+    core.timing.forget(transaction)
+    session.count_transaction(-transaction.size_bytes)
+    core.memory.shares[TRANSACTIONS].add(-transaction.size_bytes - TRANSACTION_BYTES)
+
+
+def _require(core: Core, size: int) -> None:
+    remedy = "Try again later, or in smaller transactions."
+    core.memory_watch.require(core.memory.shares[TRANSACTIONS], size, "the transaction", remedy)
