@@ -135,6 +135,10 @@ class Broker(Services):
             index += 1
         return []
 
+    def release(self, session: Session) -> None:
+        """Give back everything that a session holds; it may still have bytes to send."""
+        leaving.release(self, session)
+
     def disconnect(self, session: Session) -> None:
         """The connection is gone."""
         if session.closed:

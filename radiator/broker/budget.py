@@ -3,9 +3,9 @@
 A turn is one callback of the event loop: a visit of a connection's frames, a turn of the driver, a tick. While it runs
 nobody else is served, so each turn has a budget. Whatever does work in proportion to how much exists (destinations,
 patterns, waiting messages, frames of a transaction) spends units of it; what does not fit goes on in the next turn. A
-command that may be long is a generator (``Steps``) that yields wherever the turn may end. ``Session.run`` runs it until the
-budget is used up and then raises ``Unfinished``: the frame comes again and the command goes on where it stopped, while
-the frames of the same session behind it wait.
+command that may be long is a generator (``Steps``) that yields wherever the turn may end. ``Session.run`` runs it
+until the budget is used up and then raises ``Unfinished``: the frame comes again and the command goes on where it
+stopped, while the frames of the same session behind it wait.
 
 A unit is about a microsecond on the reference machine of ``docs/performance.md``. Work of less than that per item is
 summed up first. What a plain SEND or ACK costs is not counted; the time of a visit bounds how many of them it takes.

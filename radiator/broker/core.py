@@ -1,8 +1,8 @@
 """The core of a broker: what exists, and the few ways in which it changes.
 
-It has the configuration, the store, the sessions and destinations, the present time, what is ready to be delivered, and
-the totals. The services of a broker (``services``) and the handlers of frames (``frames``) work on it; it imports none of
-them.
+It has the configuration, the store, the sessions and destinations, the present time, what is ready to be delivered,
+and the totals. The services of a broker (``services``) and the handlers of frames (``frames``) work on it; it imports
+none of them.
 
 Invariant: a session that is refused was answered ERROR, and what it holds goes back at once.
 """

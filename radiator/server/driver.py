@@ -17,9 +17,9 @@ import gevent
 from gevent.event import Event
 
 from radiator import clock, limits
-from radiator.broker.broker import Broker, SETTLE_INTERVAL_NS
-from radiator.broker.logs.feed import Read
+from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.clients.session import Session
+from radiator.broker.logs.feed import Read
 from radiator.server import departed
 from radiator.server.beats import Beats
 from radiator.server.group import Gathering, Shortcut, run_group

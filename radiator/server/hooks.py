@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from radiator.broker.publishing.hooks import RuleHooks, Validate
+from radiator.broker.rule_hooks import RuleHooks, Validate
 from radiator.config import Rule
 from radiator.errors import ConfigError
 from radiator.middleware import Middleware

@@ -27,8 +27,8 @@ from radiator.errors import ProtocolError
 from radiator.memory import FRAMES, LOGINS
 
 if TYPE_CHECKING:
-    from radiator.broker.memory_watch import MemoryWatch
     from radiator.broker.clients.session import Session
+    from radiator.broker.memory_watch import MemoryWatch
     from radiator.config import Config
     from radiator.memory import MemoryShare
 

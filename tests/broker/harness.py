@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from radiator.broker.broker import Broker, SETTLE_INTERVAL_NS
+from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.bugs import Bugs
+from radiator.broker.clients.session import Session
 from radiator.broker.publishing.idempotence import identify
 from radiator.broker.queues.queue import spent
-from radiator.broker.clients.session import Session
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.config import Config, LimitsConfig
 from radiator.config.load import load_text

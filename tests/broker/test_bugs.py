@@ -6,11 +6,12 @@ import logging
 
 import pytest
 
-from radiator.broker.bugs import Bugs
 from radiator.broker.births import Births
+from radiator.broker.bugs import Bugs
+from radiator.broker.delivery import dispatch
 from radiator.broker.destinations.registry import Registry
-from radiator.broker.queues.deferred import Deferred
 from radiator.broker.publishing import sending
+from radiator.broker.queues.deferred import Deferred
 from radiator.broker.queues.queue import Queue
 from radiator.broker.stats import Stats
 from radiator.clock import NS_PER_SECOND, Now
@@ -75,14 +76,14 @@ def test_a_queue_that_fails_stops_no_other(world: World, monkeypatch: pytest.Mon
     client.subscribe("/queue/a", id="1", ack="auto")
     client.subscribe("/queue/b", id="2", ack="auto")
     world.settle()
-    honest = Queue.pump
+    honest = dispatch.pump
 
     def pump(queue: Queue, *more: object, **named: object) -> int:
         if queue.name == "/queue/a":
             bug()
         return honest(queue, *more, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Queue, "pump", pump)
+    monkeypatch.setattr(dispatch, "pump", pump)
     sender.publish("/queue/a", "a")
     sender.publish("/queue/b", "b")
     world.settle()

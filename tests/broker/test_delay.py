@@ -248,7 +248,7 @@ def test_who_refuses_with_long_delays_takes_the_room_of_nobody(monkeypatch: Any)
     other.publish("/queue/b", "late", delay="5s")
     world.settle()
     assert waiting.deferred == 20, "nobody is there to look at it"
-    world.broker.timing.deferred += 20  # by others
+    world.broker.timing.count(deferred=20)  # by others
     other.subscribe("/queue/b", prefetch_count=10)
     other.publish("/queue/b", "plain")
     world.settle()

@@ -246,7 +246,7 @@ def test_a_batch_of_dead_letters_alone_plans_no_expiry() -> None:
 
 
 def test_much_that_expires_at_once_is_judged_in_several_visits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("radiator.broker.queues.expiry.RUN", 100)
+    monkeypatch.setattr("radiator.broker.queues.queue.RUN", 100)
     world = World(TTL)
     client = world.connect()
     client.publish("/queue/ttl", *["x"] * 250)

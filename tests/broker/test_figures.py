@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from radiator import limits
-from radiator.broker.queues import delays_ahead as ahead
+from radiator.broker.admin import lists
+from radiator.broker.queues import delays_ahead
 from tests.broker.harness import World
 
 
@@ -63,7 +64,7 @@ def test_a_delay_in_a_transaction_counts_once_it_is_committed() -> None:
 def test_many_are_counted_exactly_whatever_has_been_passed_and_whatever_is_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ahead, "BLOCK", 4)
+    monkeypatch.setattr(delays_ahead, "BLOCK", 4)
     world = World()
     client = world.connect()
     for number in range(30):
@@ -96,7 +97,7 @@ def test_what_an_earlier_run_has_left_is_found_by_asking() -> None:
 
 
 def test_a_question_looks_at_a_bounded_part_of_it_and_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "LOOKED_READS", 1)
+    monkeypatch.setattr(lists, "LOOKED_READS", 1)
     monkeypatch.setattr(limits, "READ_CHUNK_BYTES", 300)
     world = World()
     client = world.connect()
@@ -121,9 +122,9 @@ def test_what_could_not_be_stored_is_not_counted_as_delayed() -> None:
     (source,) = queue.sources
     client.publish("/queue/a", "y", delay="1h")
     client.publish("/queue/a", "z", delay="1h")
-    assert ahead.delayed(source, world.now) == 3
+    assert source.delayed(world.now) == 3
     source.committed(2)
-    assert ahead.delayed(source, world.now) == 1
+    assert source.delayed(world.now) == 1
     assert world.broker.timing.noted == 1
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.publishing.hooks import RuleHooks
+from radiator.broker.rule_hooks import RuleHooks
 from radiator.config.load import load_text
 from radiator.errors import ConfigError
 from radiator.routing.rights import NOTHING

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from radiator.broker.logs.selection import Selection, YES
+from radiator.broker.logs.selection import YES, Selection
 from radiator.routing.selector import compile_selector
 from tests.broker.harness import World
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator.broker.clients import session as module
-from radiator.broker.clients.session import InFlight, MESSAGE_IDS_SPARE, MessageIds
+from radiator.broker.clients.session import MESSAGE_IDS_SPARE, InFlight, MessageIds
 from radiator.broker.queues.consumer import Number
 
 LOGS = [b"a@", b"b@"]

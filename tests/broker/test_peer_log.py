@@ -8,7 +8,7 @@ import re
 import pytest
 
 from radiator.broker.access import Asking
-from radiator.broker.peer_log import FULL_PER_KIND, FULL_PER_ORIGIN, INTERVAL_NS, ORIGINS_MAX, PeerLog, SUMMARIES
+from radiator.broker.peer_log import FULL_PER_KIND, FULL_PER_ORIGIN, INTERVAL_NS, ORIGINS_MAX, SUMMARIES, PeerLog
 from radiator.errors import ProtocolError
 from tests.broker.harness import Client, World
 

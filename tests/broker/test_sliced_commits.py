@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator import limits
-from radiator.broker import broker as broker_module
+from radiator.broker import core as core_module
 from radiator.clock import NS_PER_SECOND
 from radiator.storage.file_partition import FilePartition
 from tests.broker.harness import Client, World
@@ -193,7 +193,7 @@ def test_a_queue_that_drops_the_oldest_keeps_the_newest_of_a_transaction(togethe
 
 
 def test_a_commit_that_needs_most_of_a_turn_begins_with_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "Budget", Counted)
+    monkeypatch.setattr(core_module, "Budget", Counted)
     monkeypatch.setattr(limits, "TURN_WORK", 200)
     for count in range(1_450, 1_550, 9):
         world = World("destinations: [{match: '/topic/*', store: memory}]")

@@ -13,11 +13,10 @@ from importlib.util import find_spec
 import pytest
 
 from radiator import limits
-from radiator.broker import broker as broker_module
+from radiator.broker import core as core_module
 from radiator.broker.admin.channel import VERBS
+from radiator.broker.clients.session import Session, Subscription
 from radiator.broker.frames.commands import COMMANDS
-from radiator.broker.clients.session import Session
-from radiator.broker.clients.session import Subscription
 from radiator.routing.rights import Rights
 from radiator.stomp.encoder import encode
 from tests.broker.harness import Client, World
@@ -42,7 +41,7 @@ destinations:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(limits, "TURN_WORK", BUDGET)
-    monkeypatch.setattr(broker_module, "Budget", Counted)
+    monkeypatch.setattr(core_module, "Budget", Counted)
     return World(RULES + ("regex_subscriptions: true\n" if find_spec("re2") else ""))
 
 

@@ -230,7 +230,7 @@ class FlowControl(RuleBasedStateMachine):
                 for source, offset, _ in subscription.in_flight.values():
                     flying.setdefault(source, []).append(offset)
             for run in session.auto_acks:
-                flying.setdefault(run.queue_source, []).extend(run.offsets)
+                flying.setdefault(run.source, []).extend(run.offsets)
         for destination in self.world.broker.destinations.values():
             for source in destination.queue.sources:
                 done = {*source.settled, *(o for o in range(source.next_offset) if source.cursor.is_acked(o))}

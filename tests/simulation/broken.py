@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from radiator.broker.committing import waits
-from radiator.broker.destinations import lanes
-from radiator.broker.logs import moments
-from radiator.broker.timers.timing import Timing
-from radiator.broker.durable.names import Names
 from radiator.broker.delivery import selective
+from radiator.broker.destinations import lanes
+from radiator.broker.durable.names import Names
+from radiator.broker.logs import moments
+from radiator.broker.logs.selection import NO, YES, Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
+from radiator.broker.outcomes.returning import Returns
 from radiator.broker.queues.owners import Owners
 from radiator.broker.queues.queue import Queue
-from radiator.broker.outcomes.returning import Returns
-from radiator.broker.logs.selection import NO, Selection, YES
 from radiator.broker.queues.selectors import Wanted
 from radiator.broker.queues.skipped import Skipped
+from radiator.broker.timers.timing import Timing
 from radiator.clock import NS_PER_SECOND, Now
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor_store import CursorStore, EncodedCursors

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from fuzz.wire import CONVERSATIONS, SMALL
+from radiator.broker.clients import windows
 from radiator.broker.durable import naming
 from radiator.broker.headers import scheduling
-from radiator.broker.publishing import idempotence
 from radiator.broker.outcomes import dead_letters
-from radiator.broker.clients import windows
+from radiator.broker.publishing import idempotence
 from radiator.broker.subscribing import subscribing
 from radiator.stomp import spec
 from radiator.stomp.connection import ClientConnection

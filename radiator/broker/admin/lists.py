@@ -17,7 +17,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin import readiness
-from radiator.broker.queues.delays_ahead import LOOKED_READS
 from radiator.broker.subscribing import temporary
 from radiator.clock import WallNs
 from radiator.routing import dead_letter
@@ -38,6 +37,7 @@ SUBSCRIPTIONS_SHOWN = 20  # of a client
 LOOKED_AT_MAX = 2_000  # names, for one page: some milliseconds
 NAME_UNITS = 2  # of a name that is looked at
 ENTRY_UNITS = 10  # of an entry of the answer
+LOOKED_READS = 32  # for one page, through what an earlier run has left: 16 MiB
 FIGURES_UNITS = 1_000  # of the figures of the broker
 SORTED_TOGETHER = 500  # names
 SORTED_A_UNIT = 5

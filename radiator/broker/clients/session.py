@@ -16,12 +16,13 @@ it stores an offset, not messages. It goes forward one bounded run per ``pump``,
 pumped again when the partition commits, when the client's outbox has room, when credit comes back, or when a cold read
 ends.
 
-Invariants: ``held`` counts the unacknowledged queue messages of subscriptions without a window of their own (of a capped
-session: all unacknowledged messages), and is never above ``window`` (``docs/protocol.md``, "Flow control"). A closed
-session has no subscription. ``in_flight`` is ordered by delivery number and is empty under ``ack:auto``; a closed
-subscription holds nothing and is in no feed, queue or session. ``next_offset`` of a reader only grows, and every offset
-below it was delivered, did not match, was reported as ``gap``, or lies in an offset gap that a batch covers, where a
-message was removed on purpose. ``batch`` of a reader is only a shortcut and may be dropped at any time.
+Invariants: ``held`` counts the unacknowledged queue messages of subscriptions without a window of their own (of a
+capped session: all unacknowledged messages), and is never above ``window`` (``docs/protocol.md``, "Flow control"). A
+closed session has no subscription. ``in_flight`` is ordered by delivery number and is empty under ``ack:auto``; a
+closed subscription holds nothing and is in no feed, queue or session. ``next_offset`` of a reader only grows, and
+every offset below it was delivered, did not match, was reported as ``gap``, or lies in an offset gap that a batch
+covers, where a message was removed on purpose. ``batch`` of a reader is only a shortcut and may be dropped at any
+time.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def asked_window(headers: Mapping[str, str], most: int) -> int | None:
 
 
 def without_limit(destinations: list[Destination], group: bool | None, ack: str, most: int) -> int:
-    """Return the window of a client that asks for 0. ``group``: as ``window_of`` has it. Raises ProtocolError (bad-header)."""
+    """Return the window of a client that asks for 0; ``group``: as ``window_of`` has it. Raises ProtocolError."""
     for each in destinations if ack != AUTO else ():
         shared = group if group is not None else each.queue is not None
         if shared and each.policy.settings.prefetch is not None and not each.name.startswith(TEMPORARY):

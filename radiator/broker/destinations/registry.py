@@ -277,7 +277,8 @@ class Registry:
                 raise ProtocolError(
                     "bad-destination",
                     f"{name[:200]!r} cannot be fed to {child[:200]!r}: that {wrong or 'is the same'}",
-                    f"The rule on line {policy.rule.line} of the configuration has it in fan_out; expected other queues.",
+                    f"The rule on line {policy.rule.line} of the configuration has it in fan_out; expected other "
+                    "queues.",
                 )
             children.append(self.destinations.get(child) or self.add(child, theirs))
         return children

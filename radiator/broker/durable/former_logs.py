@@ -1,9 +1,10 @@
 """Orphaned partitions: logs that a rule has stopped to name, in which a queue, or a durable subscription, has messages.
 
-They are found at a start, from the cursors alone, so a restart or a kill in the middle goes on where it was. Each is one
-more source of its queue, to which nothing is added: what is in it comes first, then what is in the logs that the rule
-names. Once all is settled the source goes. Its cursor stays for as long as the log has records, and says that they are
-done with, should the rule name the log again; the log itself is kept, or not, as the rule of its destination says.
+They are found at a start, from the cursors alone, so a restart or a kill in the middle goes on where it was. Each is
+one more source of its queue, to which nothing is added: what is in it comes first, then what is in the logs that the
+rule names. Once all is settled the source goes. Its cursor stays for as long as the log has records, and says that
+they are done with, should the rule name the log again; the log itself is kept, or not, as the rule of its destination
+says.
 
     found at a start -> a source of the queue -> settled up to the end -> out of the queue, nothing is held back
                     \\-> stranded: nobody can read it; it is reported, and nothing is removed

@@ -110,7 +110,8 @@ class Fate:
 class DeadLetters:
     """All of one broker."""
 
-    __slots__ = ("_buried", "_core", "_dropped", "_held", "_loading", "_pauses", "_receiver", "_waiters", "_waiting")  # fmt: skip
+    __slots__ = ("_buried", "_core", "_dropped", "_held", "_loading", "_pauses", "_receiver", "_waiters",
+                 "_waiting")  # fmt: skip
 
     def __init__(self, core: Core, receiver: Callable[[str], Destination], dropped: DroppedLog) -> None:
         """``receiver`` gives the destination of a name, created if need be, to which a message is about to be sent."""

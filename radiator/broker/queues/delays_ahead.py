@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
 
 BLOCK = 1_000  # notes of which it is counted at once, by a search, how many are not due
-LOOKED_READS = 32  # for one question: 16 MiB
 
 
 class AheadCursor(Protocol):

@@ -1,22 +1,22 @@
 """A queue: its consumers, and its cursors over logs, one for each partition.
 
-The log is the queue: a queue stores nothing but offsets. *Fresh* messages come in the order of the log. Before them come
-messages that *returned* (NACK, lost consumer, restart), the lowest offset first, so each takes its original place again.
-A message that is not due yet is *deferred* until it is due, and then returned. A message that no consumer with credit
-wants is *skipped*.
+The log is the queue: a queue stores nothing but offsets. *Fresh* messages come in the order of the log. Before them
+come messages that *returned* (NACK, lost consumer, restart), the lowest offset first, so each takes its original place
+again. A message that is not due yet is *deferred* until it is due, and then returned. A message that no consumer with
+credit wants is *skipped*.
 
 A filter (``logs.destination_filter``) says which records of a log belong to the queue, so a queue that clients send to,
 a queue of a ``fan_out`` and a durable subscription are the same here. ``QueueSource`` says which messages are ready;
 ``delivery.dispatch`` hands them to consumers.
 
 Invariants of a source: every offset below ``next_offset`` is settled, in flight to exactly one subscription, in
-``returned``, in ``deferred`` or in ``skipped`` (or in ``early``, on its way to be settled). An offset that was handed out
-is below ``cursor.delivered`` or has a delivery count before its bytes leave. Offsets whose messages were removed from the
-log on purpose (gaps that a batch covers) are settled when they are passed; offsets that the log has lost are settled and
-counted.
+``returned``, in ``deferred`` or in ``skipped`` (or in ``early``, on its way to be settled). An offset that was handed
+out is below ``cursor.delivered`` or has a delivery count before its bytes leave. Offsets whose messages were removed
+from the log on purpose (gaps that a batch covers) are settled when they are passed; offsets that the log has lost are
+settled and counted.
 
-Invariants of a queue: a loss is reported by the header ``gap`` of the next message that goes out, to whichever consumer,
-and of no other message; if that message comes again, then again.
+Invariants of a queue: a loss is reported by the header ``gap`` of the next message that goes out, to whichever
+consumer, and of no other message; if that message comes again, then again.
 """
 
 from __future__ import annotations

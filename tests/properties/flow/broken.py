@@ -7,17 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from radiator.broker.transactions import transactions
-from radiator.broker.destinations import lanes
-from radiator.broker.settling import answers as settling
-from radiator.broker.queues.queue import Queue
-from radiator.broker.delivery.ready import Ready
-from radiator.broker.outcomes.returning import Returns
-from radiator.broker.queues.queue import QueueSource
 from radiator.broker.clients.receipts import ReceiptLine
-from radiator.broker.clients.session import Session
-from radiator.broker.clients.session import Reader
-from radiator.broker.clients.session import Subscription
+from radiator.broker.clients.session import Reader, Session, Subscription
+from radiator.broker.delivery.ready import Ready
+from radiator.broker.destinations import lanes
+from radiator.broker.outcomes.returning import Returns
+from radiator.broker.queues.queue import Queue, QueueSource
+from radiator.broker.settling import answers as settling
+from radiator.broker.transactions import transactions
 
 Around = Callable[..., Any]
 BROKEN: dict[str, tuple[Any, str, Callable[[Any], Around]]] = {}

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from radiator.broker.queues import ack_timeouts as timeouts
-from radiator.broker.queues.deferred import Deferred
-from radiator.broker.logs.moments import EXPIRED, NOW
-from radiator.broker.durable.names import Names
+from radiator.broker.clients.session import Subscription
 from radiator.broker.delivery import selective
-from radiator.broker.queues import ended, queue as source
+from radiator.broker.durable.names import Names
+from radiator.broker.logs.moments import EXPIRED, NOW
+from radiator.broker.logs.selection import Selection
 from radiator.broker.outcomes import dead_letters
-from radiator.broker.settling import answers as settling
-from radiator.broker.transactions import pledges
 from radiator.broker.outcomes.dead_letters import DeadLetters
+from radiator.broker.outcomes.returning import Refusal, Returns
+from radiator.broker.queues import ack_timeouts as timeouts
+from radiator.broker.queues import ended
+from radiator.broker.queues import queue as source
+from radiator.broker.queues.deferred import Deferred
 from radiator.broker.queues.owners import Owners
 from radiator.broker.queues.policy import QueuePolicy
-from radiator.broker.outcomes.returning import Refusal, Returns
-from radiator.broker.logs.selection import Selection
-from radiator.broker.queues.selectors import Wanted
 from radiator.broker.queues.queue import QueueSource
-from radiator.broker.clients.session import Subscription
+from radiator.broker.queues.selectors import Wanted
+from radiator.broker.settling import answers as settling
+from radiator.broker.transactions import pledges
 from tests.properties.flow.broken import BROKEN, Around, bug
 
 # --- how messages end -----------------------------------------------------------------------------------------------
