@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from radiator.broker.committing import waits
-from radiator.broker.delivery import selective
-from radiator.broker.destinations import lanes
+from radiator.broker.delivery import dispatch, selective
 from radiator.broker.durable.names import Names
 from radiator.broker.logs import moments
 from radiator.broker.logs.selection import NO, YES, Selection
@@ -203,14 +202,14 @@ def partitions_of_a_group_belong_to_nobody(right: Any) -> Any:
     return lambda self, source, consumers: consumers
 
 
-@bug(Queue, "_hand_out")
+@bug(dispatch, "_hand_out")
 def what_comes_back_waits_for_what_is_new(right: Any) -> Any:
-    def hand_out(self: Any, source: Any, credits: Any, count_max: int) -> Any:
+    def hand_out(queue: Any, source: Any, credits: Any, count_max: int) -> Any:
         back = []
         if source.returned and source.next_offset < source.feed.partition.high_watermark:
             back, source.returned = source.returned, []
         try:
-            return right(self, source, credits, count_max)
+            return right(queue, source, credits, count_max)
         finally:
             for offset in back:
                 heappush(source.returned, offset)
@@ -290,13 +289,13 @@ def a_new_selector_is_not_evaluated_for_what_was_skipped(right: Any) -> Any:
     return lambda self, group: None
 
 
-@bug(lanes, "put_in_order")
+@bug(Queue, "sort")
 def the_lowest_priority_goes_first(right: Any) -> Any:
-    def put_in_order(queue: Queue) -> None:
+    def sort(queue: Queue) -> None:
         right(queue)
         queue.sources.reverse()
 
-    return put_in_order
+    return sort
 
 
 @bug(Timing, "see")

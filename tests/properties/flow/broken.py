@@ -9,8 +9,9 @@ from unittest.mock import patch
 
 from radiator.broker.clients.receipts import ReceiptLine
 from radiator.broker.clients.session import Reader, Session, Subscription
+from radiator.broker.delivery import dispatch
 from radiator.broker.delivery.ready import Ready
-from radiator.broker.destinations import lanes
+from radiator.broker.frames import acknowledging
 from radiator.broker.outcomes.returning import Returns
 from radiator.broker.queues.queue import Queue, QueueSource
 from radiator.broker.settling import answers as settling
@@ -120,12 +121,12 @@ def client_mode_settles_all_subscriptions(right: Any) -> Around:
     return take_acked
 
 
-@bug(Queue, "_spread")
+@bug(dispatch, "_spread")
 def two_consumers_get_one_message(right: Any) -> Around:
-    def spread(self: Queue, source: Any, batch: Any, indexes: Any, credits: Any) -> None:
-        right(self, source, batch, indexes, credits)
+    def spread(queue: Queue, source: Any, batch: Any, indexes: Any, credits: Any) -> None:
+        right(queue, source, batch, indexes, credits)
         if len(credits) > 1 and credits[1][0].queue_credit() > 0:
-            self.send(source, batch, credits[1][0], list(indexes)[:1])
+            queue.send(source, batch, credits[1][0], list(indexes)[:1])
 
     return spread
 
@@ -135,11 +136,11 @@ def an_ack_wakes_nobody(right: Any) -> Around:
     return lambda self, subscription: None
 
 
-@bug(settling, "_hold")
+@bug(acknowledging, "_hold")
 def acks_do_not_wait_for_the_commit(right: Any) -> Around:
     def hold(broker: Any, session: Session, frame: Any) -> Any:
         if frame.head.command == "ACK" and frame.head.headers["transaction"] in session.transactions:
-            return settling._ack(broker, session, frame)
+            return acknowledging._ack(broker, session, frame)
         return right(broker, session, frame)
 
     return hold
@@ -181,15 +182,15 @@ def a_queue_takes_what_is_not_its_own(right: Any) -> Around:
     return lambda self, batch, firsts, index, stop: index
 
 
-@bug(lanes, "holds")
+@bug(dispatch, "_holds")
 def a_lane_does_not_wait_for_the_one_above(right: Any) -> Around:
     return lambda source, consumer: False
 
 
-@bug(lanes, "put_in_order")
+@bug(Queue, "sort")
 def the_lowest_priority_goes_first(right: Any) -> Around:
-    def put_in_order(queue: Queue) -> None:
+    def sort(queue: Queue) -> None:
         right(queue)
         queue.sources.reverse()
 
-    return put_in_order
+    return sort

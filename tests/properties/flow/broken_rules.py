@@ -112,7 +112,9 @@ def nobody_minds_who_does_not_answer(right: Any) -> Around:
 @bug(timeouts.Timeouts, "start")
 def a_redelivery_may_take_for_ever(right: Any) -> Around:
     def start(self: Any, subscription: Subscription, offsets: Any, numbers: Any) -> None:
-        first = [each for each in zip(offsets, numbers, strict=False) if self._source.deliveries(each[0]) == 1]
+        first = [
+            each for each in zip(offsets, numbers, strict=False) if self._on_overdue.__self__.deliveries(each[0]) == 1
+        ]
         right(self, subscription, [offset for offset, _ in first], [number for _, number in first])
 
     return start
