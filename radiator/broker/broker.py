@@ -115,7 +115,7 @@ class Broker:
         self.registry = Registry(rules, store, self.reading.start, self.births.born, self.lost, watch, self.timing)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources
-        store.care.key_of = header_value
+        store.maintenance.key_of = header_value
         self.names = Names(self)
         self.names.load()
         self.registry.revive()
@@ -389,7 +389,7 @@ class Broker:
 
     def care_done(self, job: Any, now: Now) -> None:
         """Background work has ended."""
-        note = self.store.care.done(job, self.timing.see(now))
+        note = self.store.maintenance.done(job, self.timing.see(now))
         if note:
             log.error("storage: %s", note)
 

@@ -180,7 +180,7 @@ def _replace(broker: Broker, key: str, queue: Queue, old: QueueSource, start: in
         sync = registry.cursors.sync_of(old.cursor)
         registry.cursors.delete(key, feed.partition.name)
         cursor = registry.cursors.open(key, feed.partition.name, start, sync)
-        registry.cursors.hurry()
+        registry.cursors.sync_soon()
     registry.dirty_sources.pop(old, None)
     handed = rewound.handed_out(old)
     old.close()

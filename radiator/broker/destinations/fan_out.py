@@ -87,7 +87,7 @@ def attach(registry: Registry, parent: Destination, children: list[Destination],
         for source in child.queue.sources:  # in logs of its own too there may be messages of the parent
             source.feed.claims_changed()
             source.feed.pin()
-    registry.cursors.hurry()
+    registry.cursors.sync_soon()
 
 
 def cursors_of(registry: Registry, opening: Opening, parent: Destination, children: list[Destination]) -> Fed:

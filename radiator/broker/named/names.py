@@ -242,8 +242,8 @@ class Names:
         if old is None or entry != old | {"used_ns": named.used_ns}:
             self._definitions.put(named.key, entry)
         else:
-            self._definitions.note(named.key, entry)
-        if not self._definitions.written_down(named.key):
+            self._definitions.update(named.key, entry)
+        if not self._definitions.is_stored(named.key):
             waiting = list(waiters)
             made = named.key not in self._definitions.stored
             self._definitions.waiters += [Making(self, named, waiting)] if made and waiting else waiting
@@ -364,7 +364,7 @@ class Names:
         means = Means(
             broker.registry,
             broker.budget,
-            broker.store.moment,
+            broker.store.end_offsets,
             broker.joined,
             broker.config.limits.joined,
             broker.memory.shares[SUBSCRIPTIONS],
@@ -412,7 +412,7 @@ class Names:
             if used:
                 entry = self._definitions.entries.get(named.key)
                 if entry is not None:
-                    self._definitions.note(named.key, entry | {"used_ns": now.wall}, soon=True)
+                    self._definitions.update(named.key, entry | {"used_ns": now.wall}, soon=True)
                 continue
             unused_ns, up_ns = now.wall - named.used_ns, now.mono - self._started_ns
             if unused_ns > expiry_ns and up_ns > min(expiry_ns, GRACE_NS):

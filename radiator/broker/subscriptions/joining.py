@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.feed import Feed
-    from radiator.storage.partition import Moment
+    from radiator.storage.partition import EndOffsets
 
 JOIN_UNITS = 5  # of a destination, and of each of its logs
 LOOK_UP_UNITS = 15  # more, of a log in which a position has to be looked up
@@ -69,7 +69,7 @@ class Joining:
         self.stop = stop
         self._now_ns = now_ns
         self._joined: list[Destination] = []
-        self._moment: Moment
+        self._moment: EndOffsets
 
     def steps(self, broker: Broker) -> Steps:
         """Join everything that matches. Raises ProtocolError where one of the destinations refuses it."""
@@ -106,7 +106,7 @@ class Joining:
 
     @contextmanager
     def _begun(self, broker: Broker) -> Iterator[None]:
-        self._moment = broker.store.moment()
+        self._moment = broker.store.end_offsets()
         try:
             yield
         finally:
