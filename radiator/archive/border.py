@@ -31,9 +31,9 @@ from radiator.storage.files import FileSystem, read_file, storage_error
 from radiator.storage.format import MISSING, BatchHeader, Columns, DamagedBatch, decode_columns, decode_header
 from radiator.storage.index import up_to_offset
 from radiator.storage.reader import StoredPartition, StoredSegment, newest_receive_ns, stored_partition
-from radiator.storage.received import first_ns
 from radiator.storage.salt import decode_key
-from radiator.storage.segment import Window, last_offset, load_index, start_of, whole_batches
+from radiator.storage.segment import Window, last_offset, load_index, start_from_index, whole_batches
+from radiator.storage.time_window import first_ns
 
 RETENTION = "retention"  # why offsets are lost that were gone from the beginning of the log when it was archived
 LOOKS_MAX = 5  # at a partition from which segments go meanwhile
@@ -228,11 +228,11 @@ def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Found:
     try:
         window = Window(fs, fd, WINDOW_BYTES, segment.path)
         entries = up_to_offset(load_index(fs, segment.path.rpartition("/")[0], segment.base_offset), offset)
-        start = start_of(window, entries)
+        start = start_from_index(window, entries)
         found = _walk(window, start, offset)
         if found.record is None and found.before_ns is None and start[0]:
             earlier = [entry for entry in entries if entry.position < start[0]]
-            found = _walk(window, start_of(window, earlier), offset)
+            found = _walk(window, start_from_index(window, earlier), offset)
         return found
     finally:
         fs.close(fd)

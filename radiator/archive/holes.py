@@ -31,7 +31,7 @@ from radiator.columns.heads import End, Holdings, ends
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.storage.reader import StoredCursor, StoredPartition, list_cursors
-from radiator.storage.received import first_ns
+from radiator.storage.time_window import first_ns
 
 QUEUE = "queue:"  # cursors of queues begin with it
 REMOVED = "retention has removed them, and the archive does not have them; retention.wait_for: archive makes it wait"

@@ -255,7 +255,7 @@ class Broker(Services):
 
     def care_done(self, job: Any, now: Now) -> None:
         """Background work has ended."""
-        note = self.store.care.done(job, self.timing.see(now))
+        note = self.store.maintenance.done(job, self.timing.see(now))
         if note:
             log.error("storage: %s", note)
 

@@ -105,7 +105,7 @@ class Core:
         self.timed_stops: list[tuple[WallNs, Reader]] = []
         self._wake = wake
         self._release = release
-        store.care.key_of = header_value
+        store.maintenance.key_of = header_value
 
     # --- destinations -----------------------------------------------------------------------------------------------
 

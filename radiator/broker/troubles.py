@@ -47,19 +47,19 @@ class Troubles:
 
     def failed(self, job: Any, now_ns: MonoNs) -> None:
         """This job, which is done, has an error."""
-        keeper, text = job.keeper, str(job.error)
-        key = text if keeper is None or keeper.failed is None else keeper
+        component, text = job.component, str(job.error)
+        key = text if component is None or component.failed is None else component
         trouble = self._known.get(key)
         if trouble is None:
             if text not in self._known:  # the COMMIT that met it has just told it
                 log.error("storage: %s", text)
             trouble = self._known[key] = Trouble(text, now_ns)
-            trouble.refused = job.refusals  # told with the error itself
+            trouble.refused = job.refused_count  # told with the error itself
             return
         if text not in trouble.texts and len(trouble.texts) < TEXTS_MAX:
             trouble.texts.append(text)
             log.error("storage: %s", text)
-        trouble.add(job.refusals if key is keeper else 1)
+        trouble.add(job.refused_count if key is component else 1)
 
     def refused(self, text: str) -> None:
         """A message was not even tried, for this reason."""

@@ -24,7 +24,7 @@ from pyarrow import fs as arrow
 
 from radiator.errors import ConfigError, StorageError
 from radiator.limits import MIB
-from radiator.storage.files import Facts, FileSystem
+from radiator.storage.files import FileStat, FileSystem
 
 REMOTE_CHUNK_BYTES = 16 * MIB  # read at a time: a round trip costs as much as some MiB
 _PART_BYTES = 4 * MIB  # of a chunk, per concurrent request: one connection is slower than the network
@@ -317,11 +317,11 @@ class RemoteFiles(FileSystem):
         """
         inner = self.inner(path)
         found = self.files.get_file_info(arrow.FileSelector(inner, allow_not_found=True))
-        if not found and (facts := self.facts(path)) is not None and facts.is_file:
+        if not found and (facts := self.stat(path)) is not None and facts.is_file:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return sorted(each.base_name for each in found)
 
-    def facts(self, path: str) -> Facts | None:
+    def stat(self, path: str) -> FileStat | None:
         """Return size and kind of a file or a directory, or None if it does not exist.
 
         Args:
@@ -334,7 +334,7 @@ class RemoteFiles(FileSystem):
         if found.type is arrow.FileType.NotFound:
             return None
         is_dir = found.type is arrow.FileType.Directory
-        return Facts(found.size or 0, 0, is_dir, found.type is arrow.FileType.File)
+        return FileStat(found.size or 0, 0, is_dir, found.type is arrow.FileType.File)
 
     def _refuse(self, *given: object, **named: object) -> NoReturn:
         raise OSError(errno.EROFS, "a store on another file system is read-only")

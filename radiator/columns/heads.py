@@ -195,7 +195,7 @@ def stretch(fs: FileSystem, name: str, end: End, low: int, high: int) -> StoredP
             if base == end.segment_base:
                 size = end.position
             else:
-                facts = fs.facts(path)
+                facts = fs.stat(path)
                 size = 0 if facts is None else facts.size
             segments.append(StoredSegment(path, base, following, size, None))
     except OSError as error:

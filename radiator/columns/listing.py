@@ -19,7 +19,7 @@ from pyarrow.fs import FileSelector, FileType
 from radiator.columns.files import Place, RemoteFiles, together
 from radiator.limits import KIB
 from radiator.storage import layout
-from radiator.storage.files import Facts, FileSystem, read_file
+from radiator.storage.files import FileStat, FileSystem, read_file
 
 START_BYTES = 4 * KIB  # of a segment: planning reads no more of it
 
@@ -94,7 +94,7 @@ class Listed(RemoteFiles):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return self._names.get(path, [])
 
-    def facts(self, path: str) -> Facts | None:
+    def stat(self, path: str) -> FileStat | None:
         """Return size and kind of a file; from the snapshot if it is listed.
 
         Args:
@@ -104,8 +104,8 @@ class Listed(RemoteFiles):
             OSError: A request outside the snapshot failed.
         """
         if path in self._sizes:
-            return Facts(self._sizes[path], 0, False, True)
-        return super().facts(path)
+            return FileStat(self._sizes[path], 0, False, True)
+        return super().stat(path)
 
     def open_read(self, path: str) -> int:
         """Open a file and return its descriptor; the snapshot serves its size and first bytes.

@@ -78,7 +78,7 @@ def exists(place: Place) -> None:
 
 def _missing(fs: FileSystem, root: str) -> str:
     """Return the reason why ``root`` is not a store, and what to give instead."""
-    found = fs.facts(root)
+    found = fs.stat(root)
     if found is None:
         return f"no radiator store at {root}: there is no such directory; expected a broker's data_dir"
     here = root if is_remote(root) else os.path.abspath(root)
@@ -87,7 +87,7 @@ def _missing(fs: FileSystem, root: str) -> str:
         store = above if name == layout.PARTITIONS else os.path.dirname(above)
         return f"no radiator store at {root}: it is a part of one; give the store {store} and the option partition"
     missing = f"no radiator store at {root}: it has no directory {layout.PARTITIONS}/; expected a broker's data_dir"
-    if found.is_dir and fs.facts(os.path.join(root, _COMMITS)) is not None:
+    if found.is_dir and fs.stat(os.path.join(root, _COMMITS)) is not None:
         missing += "; it looks like an archive, which radiator.spark.table(spark, None, archive) reads"
     return missing
 
@@ -110,7 +110,7 @@ def index_of(fs: FileSystem, segment: StoredSegment) -> list[IndexEntry]:
     ]
 
 
-def confirms(fs: FileSystem, segment: StoredSegment, entry: IndexEntry) -> bool:
+def entry_matches(fs: FileSystem, segment: StoredSegment, entry: IndexEntry) -> bool:
     """Return True if the batch at the position of an index entry is the one that the entry names.
 
     On a remote file system the check would cost a round trip, so the result is True there. The scan detects a wrong

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from radiator.columns.files import Place, open_store, shown, together
 from radiator.columns.heads import End, Holdings, absent, ends, stored
-from radiator.columns.log import confirms, index_of, look
+from radiator.columns.log import entry_matches, index_of, look
 from radiator.columns.near import instead
 from radiator.columns.options import SPLIT_BYTES_MAX, SPLIT_BYTES_MIN, ReadOptions
 from radiator.columns.scan import LostRecords, SegmentRange
@@ -36,7 +36,7 @@ from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment
-from radiator.storage.received import before, since
+from radiator.storage.time_window import before, since
 
 FILE_COST_BYTES = 64 * KIB  # opening a file costs as much as reading this many bytes
 RECORD_COST_BYTES = 512  # a record costs as much as reading this many bytes; it dominates in compressed logs
@@ -293,11 +293,11 @@ def _cut(
         end -= 1
     wanted = located
     if located.first_offset == whole.first_offset:
-        first = next((entry for entry in reversed(entries[:start]) if confirms(fs, segment, entry)), None)
+        first = next((entry for entry in reversed(entries[:start]) if entry_matches(fs, segment, entry)), None)
         if first:
             wanted = replace(wanted, start=first.position, first_offset=first.base_offset)
     if located.next_offset == whole.next_offset:
-        last = next((entry for entry in entries[end:] if confirms(fs, segment, entry)), None)
+        last = next((entry for entry in entries[end:] if entry_matches(fs, segment, entry)), None)
         if last:
             wanted = replace(wanted, end=last.position, next_offset=last.base_offset)
     return _Cut(segment, wanted, entries[start:end])
@@ -379,7 +379,7 @@ def _tasks(fs: FileSystem, cuts: Iterable[_Cut], line: _Line) -> Iterator[tuple[
                 continue
             if begin + cost - at < line.ragged:
                 break
-            if confirms(fs, cut.segment, entry):
+            if entry_matches(fs, cut.segment, entry):
                 task.append(replace(rest, end=entry.position, next_offset=entry.base_offset))
                 yield tuple(task)
                 task, number = [], max(number, line.passed(at)) + 1

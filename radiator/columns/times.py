@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from radiator.storage.files import FileSystem
 from radiator.storage.reader import StoredPartition
-from radiator.storage.received import since
 from radiator.storage.segment import Window, load_index, locate_time
+from radiator.storage.time_window import since
 
 
 def offset_at(fs: FileSystem, log: StoredPartition, receive_ns: int) -> int:

@@ -15,7 +15,7 @@ from radiator.routing.pattern import parse_list
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem
 from radiator.storage.reader import StoredPartition, batches
-from radiator.storage.received import since
+from radiator.storage.time_window import since
 
 OnLoss = Callable[[StoredPartition, int, int, bool], None]  # partition, first and last offset, removed on purpose
 

@@ -122,8 +122,8 @@ class Copy:
         batch = _batch(records, first.offset if begins else log.next_offset)
         job = AppendJob(log, batch, None, False, False)
         if batch.next_offset - batch.base_offset != len(batch):
-            job.encoded_as(_sparse(batch, log.log.salt))
-        log.redone(batch)
+            job.set_encoded(_sparse(batch, log.log.salt))
+        log.adopt_batch(batch)
         job.write()
         job.done(now)
         if job.error is not None:

@@ -28,7 +28,7 @@ from radiator.replay.choice import Choice, Condition
 from radiator.replay.merging import Stream, merge
 from radiator.storage.files import FileSystem
 from radiator.storage.reader import StoredPartition, list_partitions
-from radiator.storage.received import first_ns
+from radiator.storage.time_window import first_ns
 
 if TYPE_CHECKING:
     from radiator.replay.archived import Archived

@@ -192,7 +192,7 @@ class Driver:
                 self._read_done(read)
             else:
                 self._reads.submit(partial(run_read, read), self._read_done)
-        if not self._caring and (care := broker.store.care.take()) is not None:
+        if not self._caring and (care := broker.store.maintenance.take()) is not None:
             self._caring = True
             self._care.submit(partial(run_care, care, self._pace), self._cared)
         if (checkpoint := broker.store.checkpoints.take()) is not None:

@@ -56,7 +56,7 @@ class Keys:
         self.number += 1
         return self.number < self.classes
 
-    def judges(self, low: int) -> bool:
+    def includes(self, low: int) -> bool:
         """Whether this turn is about keys like that."""
         return low & (self.classes - 1) == self.number
 
@@ -92,7 +92,7 @@ class Keys:
             self._arrays(slots if full else 2 * slots)
             for at in range(0, slots, _REHASH_SLOTS):
                 for high, low, stored in zip(*(each[at : at + _REHASH_SLOTS] for each in old), strict=True):
-                    if stored and self.judges(low):
+                    if stored and self.includes(low):
                         self.put(high, low, stored - 1)
                 yield
 
@@ -124,7 +124,7 @@ class Replaced:
             key = key_of(block)
             if key is not None:
                 high, low = hash_of(names[ids[place]], key)
-                if keys.judges(low):
+                if keys.includes(low):
                     yield place, high, low
 
     def scan(self, batch: RecordBatch) -> Iterator[None]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from radiator.storage.hints import Hints
+    from radiator.storage.delivery_hints import DeliveryHints
 
 COUNT_STOP = 1 << 30  # what a delivery count has from here on is a note of the broker; the bits below count
 
@@ -79,11 +79,13 @@ class Cursor:
         self._counts: dict[int, int] = {}
         self._changes: Changes | None = None  # None: nothing since the last take_changes
         self._mark: Callable[[Cursor], Any] | None = None
-        self._hints: Hints | None = None
+        self._hints: DeliveryHints | None = None
         self._slots: MutableSequence[int] | memoryview = [start]
         self._slot = 0
 
-    def attach(self, mark: Callable[[Cursor], Any], slots: memoryview, slot: int, hints: Hints | None = None) -> None:
+    def attach(
+        self, mark: Callable[[Cursor], Any], slots: memoryview, slot: int, hints: DeliveryHints | None = None
+    ) -> None:
         """Makes it a stored one: ``mark`` hears of the first change, ``slots[slot]`` is where ``delivered`` lives, and
         ``hints`` hears of deliveries before the journal does."""
         self.stored = True
@@ -120,7 +122,7 @@ class Cursor:
 
     def set_count(self, offset: int, count: int) -> None:
         if self._hints is not None and count:
-            self._hints.note(self._slot, offset, self._counts.get(offset), count, offset >= self.delivered)
+            self._hints.record(self._slot, offset, self._counts.get(offset), count, offset >= self.delivered)
         self._counts[offset] = count
         self._changed().counts[offset] = count
 
@@ -142,7 +144,7 @@ class Cursor:
             start = self.floor
         if start >= stop:
             return
-        self._note(start, stop)
+        self._record_range(start, stop)
         if self._counts:
             self._forget_counts(start, stop)
         starts, stops = self._starts, self._stops
@@ -228,7 +230,7 @@ class Cursor:
                 self._mark(self)
         return changes
 
-    def _note(self, start: int, stop: int) -> None:
+    def _record_range(self, start: int, stop: int) -> None:
         if self._mark is None:
             return
         ranges = self._changed().ranges

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from radiator.errors import StorageError
 from radiator.storage import cursor_records, cursor_snapshot, layout
 from radiator.storage.cursor_records import JOURNAL, CursorState
-from radiator.storage.cursor_snapshot import SNAPSHOT, Found
+from radiator.storage.cursor_snapshot import SNAPSHOT, StoredSnapshot
+from radiator.storage.delivered_ranges import MARKS_BYTES
 from radiator.storage.files import FileSystem, read_file
-from radiator.storage.handed import MARKS_BYTES
 from radiator.storage.journal.reading import JournalFiles
 
 DELIVERED = "delivered"  # hints: see ``hints``
@@ -39,10 +39,10 @@ class OldJournal(NamedTuple):
 class StoredCursors(NamedTuple):
     """All cursors, as the files tell it."""
 
-    snapshot: Found
+    snapshot: StoredSnapshot
     unsorted: list[CursorState]  # whose intervals are not in order in the snapshot, or touch
     states: dict[int, CursorState]
-    known_to: int  # the highest number that was ever given
+    highest_number: int  # the highest number that was ever given
     entries_to: int  # what entries below this number say is in it
     first_entry: int  # number of the first in the journal; 0: there is none
     changed: bool  # since the snapshot was written
@@ -70,7 +70,7 @@ class StoredCursors(NamedTuple):
         return self.delivered
 
 
-class StoredTold(NamedTuple):
+class StoredMetadata(NamedTuple):
     """Cursors and named subscriptions at one moment, as the files have them."""
 
     cursors: StoredCursors
@@ -102,10 +102,10 @@ def read(fs: FileSystem, directory: str, entries: Entries, redone: Iterable[byte
     data = read_file(fs, path)
     if data is not None:
         old_journal = OldJournal(path, data, *cursor_records.replay(data, states, deleted))
-    known_to, entries_to = (0, 0) if snapshot.snapshot is None else snapshot.snapshot[1:]
+    highest_number, entries_to = (0, 0) if snapshot.snapshot is None else snapshot.snapshot[1:]
     changed = bool(data)
     for records in redone:
-        cursor_records.redo(records, states, deleted, known_to)
+        cursor_records.redo(records, states, deleted, highest_number)
         changed = True
     first_entry = 0
     for number, records in entries:
@@ -120,7 +120,7 @@ def read(fs: FileSystem, directory: str, entries: Entries, redone: Iterable[byte
             except StructError:  # a crc that holds over nonsense: not ours
                 pass
     return found._replace(
-        known_to=max([known_to, *states, *deleted]),
+        highest_number=max([highest_number, *states, *deleted]),
         entries_to=entries_to,
         first_entry=first_entry,
         changed=changed,
@@ -135,10 +135,10 @@ def read_live(fs: FileSystem, root: str) -> StoredCursors:
         OSError: A file cannot be read.
         StorageError: The snapshot is replaced again and again.
     """
-    return read_told(fs, root).cursors
+    return read_metadata(fs, root).cursors
 
 
-def read_told(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> StoredTold:
+def read_metadata(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> StoredMetadata:
     """Read the cursors, and what is to be read of names, at one moment, as ``read_live`` does.
 
     Args:
@@ -162,5 +162,5 @@ def read_told(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> Stored
         found = read(fs, directory, [entry[:2] for entry in entries], redone)
         if read_file(fs, path) == before:
             changes = [each for number, _, each, _ in entries if number >= since and each]
-            return StoredTold(found, names, changes, (entries[-1][0], entries[-1][3]) if entries else None)
+            return StoredMetadata(found, names, changes, (entries[-1][0], entries[-1][3]) if entries else None)
     raise StorageError(f"{directory}: the snapshot changes faster than it can be read")

@@ -216,7 +216,7 @@ def replay(data: bytes, states: dict[int, CursorState], deleted: set[int] | None
     return end, lost
 
 
-def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int] = (), known_to: int = 0) -> None:
+def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int] = (), highest_number: int = 0) -> None:
     """Applies the acks of a transaction of an earlier version, which was decided and may or may not be in its journal
     of cursors. Each cursor comes with its creation, in case that is lost. One that was deleted since, or that another
     has followed under its name or its number, is passed over: the acks may be much older than the journal's end.
@@ -233,7 +233,7 @@ def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int]
     for number, state in found.items():
         known, called = states.get(number), (state.name, state.partition)
         if known is None:
-            if number > known_to and number not in deleted and latest.get(called, 0) < number:
+            if number > highest_number and number not in deleted and latest.get(called, 0) < number:
                 states[number] = state
         elif (known.name, known.partition) == called:
             known.changes += state.changes
@@ -243,7 +243,7 @@ class Snapshot(NamedTuple):
     """What a snapshot says beside the cursors."""
 
     generation: int  # rises with each
-    known_to: int  # a cursor with a number up to this, and not in the snapshot, was deleted
+    highest_number: int  # a cursor with a number up to this, and not in the snapshot, was deleted
     entries_to: int  # what entries of the journal below this say is in it
 
 
@@ -255,13 +255,13 @@ def load_snapshot(data: bytes | None, states: dict[int, CursorState]) -> Snapsho
     records = read_block(data, SNAPSHOT.size)
     if magic != SNAPSHOT_MAGIC or records is None:
         return None
-    known_to = entries_to = 0
+    highest_number = entries_to = 0
     try:
         apply(records, states)
         for record in decode_records(records):
             if record.kind == COVERS:
-                known_to, entries_to = record.number, record.floor
+                highest_number, entries_to = record.number, record.floor
     except error:
         states.clear()
         return None
-    return Snapshot(int(generation), known_to, entries_to)
+    return Snapshot(int(generation), highest_number, entries_to)

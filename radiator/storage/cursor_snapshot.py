@@ -23,7 +23,7 @@ SNAPSHOT = "snapshot"
 COPY = "snapshot.copy"
 
 
-class Found(NamedTuple):
+class StoredSnapshot(NamedTuple):
     snapshot: Snapshot | None  # None: there is none that holds
     states: dict[int, CursorState]
     damaged: bool  # something stands in the snapshot's place that does not hold
@@ -36,16 +36,16 @@ class Found(NamedTuple):
         return None if self.snapshot is None else self.snapshot.generation
 
 
-def read(fs: FileSystem, directory: str, newest_journal: int) -> Found:
+def read(fs: FileSystem, directory: str, newest_journal: int) -> StoredSnapshot:
     raw, copy = (read_file(fs, f"{directory}/{name}") for name in (SNAPSHOT, COPY))
     states: dict[int, CursorState] = {}
     snapshot = cursor_records.load_snapshot(raw, states)
     if snapshot is not None:
-        return Found(snapshot, states, False, False, raw == copy)
+        return StoredSnapshot(snapshot, states, False, False, raw == copy)
     snapshot = cursor_records.load_snapshot(copy, states)
     if snapshot is not None and snapshot.generation >= newest_journal:
-        return Found(snapshot, states, raw is not None, True, False)
-    return Found(None, {}, raw is not None, False, False)
+        return StoredSnapshot(snapshot, states, raw is not None, True, False)
+    return StoredSnapshot(None, {}, raw is not None, False, False)
 
 
 def remove_old_journals(fs: FileSystem, directory: str) -> None:

@@ -27,13 +27,13 @@ from radiator.clock import MonoNs, Now
 from radiator.config import SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import cursor_records as records
-from radiator.storage.counted import HINTS_BYTES
 from radiator.storage.cursor import Cursor, later, ranges
 from radiator.storage.cursor_files import DELIVERED, StoredCursors
 from radiator.storage.cursor_records import CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
+from radiator.storage.delivery_counts import HINTS_BYTES
+from radiator.storage.delivery_hints import DeliveryHints
 from radiator.storage.files import FileSystem, write_all
-from radiator.storage.hints import Hints
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
 from radiator.storage.journal.journal import Journal
 from radiator.timers import NEVER_NS
@@ -49,11 +49,11 @@ class CursorJob(Job):
     __slots__ = ("_store", "creates", "records", "synced", "together")
 
     def __init__(
-        self, store: CursorStore, told: bytes, together: bytes, creates: bool, waiters: list[Any], needs_sync: bool
+        self, store: CursorStore, encoded: bytes, together: bytes, creates: bool, waiters: list[Any], needs_sync: bool
     ) -> None:
         super().__init__(None, needs_sync)
         self._store = store
-        self.records = told  # these hold whatever becomes of transactions
+        self.records = encoded  # these hold whatever becomes of transactions
         self.together = together  # acks of the transactions that the group decides
         self.creates = creates  # has new cursors: as durable as the messages of their group
         self.waiters = waiters
@@ -64,11 +64,11 @@ class CursorJob(Job):
         return not self.together and len(self.records) <= SHORT_BYTES_MAX
 
     @property
-    def keeper(self) -> CursorStore:
+    def component(self) -> CursorStore:
         return self._store
 
     @property
-    def refusals(self) -> int:
+    def refused_count(self) -> int:
         return len(self.waiters)
 
     def stored(self, synced: bool) -> None:
@@ -83,13 +83,13 @@ class EncodedCursors(NamedTuple):
     """All cursors of one moment, for a snapshot."""
 
     generation: int
-    known_to: int  # the highest number that has been given
+    highest_number: int  # the highest number that has been given
     records: list[bytes]
     failures: int  # of the store, until then
 
     def encode(self, first_entry: int) -> bytes:
         """``first_entry``: what earlier entries of the journal say is in it."""
-        return records.snapshot(self.generation, [*self.records, records.covers(self.known_to, first_entry)])
+        return records.snapshot(self.generation, [*self.records, records.covers(self.highest_number, first_entry)])
 
 
 class CursorStore:
@@ -107,7 +107,7 @@ class CursorStore:
         self._journal = journal
         self._sync_error: StorageError | None = None  # the latest of the journal that has been noticed
         self._failures = 0
-        self._in_vain = False  # changes need no entry: the next snapshot will have them
+        self._superseded = False  # changes need no entry: the next snapshot will have them
         self._cursors: dict[tuple[str, str], Cursor] = {}
         self._partitions: dict[str, list[str]] = {}  # by cursor name
         self._facts: dict[Cursor, tuple[int, int, str, str]] = {}  # number, slot, name, partition
@@ -120,8 +120,8 @@ class CursorStore:
         self._free_slots: list[int] = []
         self._next_slot = 0
         self._slots: memoryview = memoryview(b"")
-        self._hints = Hints(self._slots)
-        self._ahead: list[bytes] = []  # records of the snapshot that is being encoded
+        self._hints = DeliveryHints(self._slots)
+        self._snapshot_records: list[bytes] = []  # records of the snapshot that is being encoded
         self._unencoded: dict[Cursor, None] | None = None  # cursors that these lack; None: no snapshot is being encoded
         self._generation = 0  # of the latest snapshot
         self.entries_to = 1  # what earlier entries of the journal say was here when the store was opened
@@ -145,9 +145,9 @@ class CursorStore:
             OSError: The disk does not let us.
         """
         self._generation = found.generation
-        self._next_number = found.known_to + 1  # none is given twice
+        self._next_number = found.highest_number + 1  # none is given twice
         self.entries_to = max(found.entries_to, 1)
-        notes, snapshot, states = self._notes(found), found.snapshot, found.states
+        notes, snapshot, states = self._problems(found), found.snapshot, found.states
         changed = found.changed or bool(found.old_journals)
         if snapshot.damaged or (snapshot.snapshot is not None and not snapshot.alike):
             changed = True
@@ -155,7 +155,7 @@ class CursorStore:
             path = f"{self.directory}/{SNAPSHOT}"
             self.fs.rename(path, f"{path}.damaged")
         self._map_slots()
-        counted = self._hints.counted.revive(found.generation)
+        counted = self._hints.counts.restore(found.generation)
         latest = {(state.name, state.partition): state for state in states.values()}
         changed |= len(latest) < len(states)  # a deletion was lost, and the creation that followed was not
         slots: set[int] = set()
@@ -168,14 +168,14 @@ class CursorStore:
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
                 changed = True
                 notes.append(f"{state.name}: was ahead of the log {state.partition}, which ends at {end}; set back")
-            changed |= self._revive(state, end, counted.pop(state.slot, {}))
+            changed |= self._restore(state, end, counted.pop(state.slot, {}))
         self.changed = changed or bool(counted)
         used = {facts[1] for facts in self._facts.values()}
         self._next_slot = max(used, default=-1) + 1
         self._free_slots = [slot for slot in range(self._next_slot) if slot not in used]
         return notes
 
-    def _notes(self, found: StoredCursors) -> list[str]:
+    def _problems(self, found: StoredCursors) -> list[str]:
         notes, snapshot, path = [], found.snapshot, f"{self.directory}/{SNAPSHOT}"
         if snapshot.damaged:
             remedy = "its copy is used" if snapshot.copied else "cursors that only it knew start again"
@@ -199,11 +199,11 @@ class CursorStore:
             if have < size:  # allocated as a whole: a hole in a mapping on a full disk would be a SIGBUS
                 write_all(fs, fd, [bytes(size - have)], have)
             self._slots = fs.map(fd, size).cast("Q")
-            self._hints = Hints(self._slots)
+            self._hints = DeliveryHints(self._slots)
         finally:
             fs.close(fd)
 
-    def _revive(self, state: CursorState, end: int, counted: Mapping[int, int]) -> bool:
+    def _restore(self, state: CursorState, end: int, counted: Mapping[int, int]) -> bool:
         """True if counts that are stored are no longer what they say: that is to be stored before anything else is.
         ``counted``: those that were not stored in time."""
         cursor = Cursor(min(state.floor, end))
@@ -215,7 +215,7 @@ class CursorStore:
         self._add(cursor, state.number, state.slot, state.name, state.partition)
         self._next_number = max(self._next_number, state.number + 1)
         counts = cursor.counts
-        first, stop = self._hints.handed.revive(state.slot)
+        first, stop = self._hints.ranges.restore(state.slot)
         stop = min(stop, end)
         zeros = [offset for offset, count in counts.items() if not count]
         had = [offset + 1 for offset, count in counts.items() if count]
@@ -267,7 +267,7 @@ class CursorStore:
         """What was said of it when it was opened."""
         return self._sync.get(cursor, ALWAYS)
 
-    def hurry(self) -> None:
+    def sync_soon(self) -> None:
         """What was made or deleted is synced with the next take(), in the same group as the messages of that turn."""
         self.sync_due_ns = MonoNs(0)
 
@@ -288,7 +288,7 @@ class CursorStore:
                 if cursor in self._unencoded:
                     del self._unencoded[cursor]
                 else:
-                    self._ahead.append(records.delete(number))
+                    self._snapshot_records.append(records.delete(number))
             self._sync.pop(cursor, None)
             cursor.detach()
             self._records.append(records.delete(number))
@@ -307,8 +307,8 @@ class CursorStore:
         """These acks hold together with what else the next take() brings, or not at all. The cursor hears of them when
         that is decided."""
         number, slot, name, partition = self._facts[cursor]
-        told = records.create(number, slot, cursor.floor, name, partition)  # the journal may not have taken that yet
-        self._together.append((cursor, told + records.acked(number, ranges(offsets))))
+        encoded = records.create(number, slot, cursor.floor, name, partition)  # the journal may not have taken that yet
+        self._together.append((cursor, encoded + records.acked(number, ranges(offsets))))
 
     # --- the turn -----------------------------------------------------------------------------------------------------
 
@@ -321,8 +321,8 @@ class CursorStore:
             waiters, self.waiters = self.waiters, waiters
         if not (self._dirty or self._records or waiters or self._together or sync_now):
             return []
-        told, self._records = self._records, []
-        self._unsynced |= bool(told)
+        encoded, self._records = self._records, []
+        self._unsynced |= bool(encoded)
         dirty = self._dirty.copy()
         self._dirty.clear()
         self._hints.take()
@@ -339,18 +339,18 @@ class CursorStore:
                 changed.append(records.counts(number, changes.counts))
             if changes.ranges:
                 changed.append(records.acked(number, changes.ranges))
-            told += changed
+            encoded += changed
             if self._unencoded is not None and cursor not in self._unencoded:
-                self._ahead += changed
-        if self._in_vain:
-            told.clear()
+                self._snapshot_records += changed
+        if self._superseded:
+            encoded.clear()
         acks, self._together = self._together, []
         together = b"".join(each for cursor, each in acks if cursor in self._facts)
         creates, self._creates = self._creates, False
         needs_sync = sync_now or bool(acks) or (self._unsynced and bool(waiters))
         if needs_sync:
             self.sync_due_ns = None
-        return [CursorJob(self, b"".join(told), together, creates, waiters, needs_sync)]
+        return [CursorJob(self, b"".join(encoded), together, creates, waiters, needs_sync)]
 
     def written(self, job: CursorJob, now_ns: MonoNs) -> None:
         """A job came back."""
@@ -378,7 +378,7 @@ class CursorStore:
         """Something that was told is not stored: the next snapshot has to make up for it."""
         self.failed = self.failed or error
         self._failures += 1
-        self._in_vain = True
+        self._superseded = True
         self.sync_due_ns = None
 
     # --- the snapshot -------------------------------------------------------------------------------------------------
@@ -388,10 +388,10 @@ class CursorStore:
         ``take`` has told."""
         if not self._encode_slice():
             return None
-        told, self._ahead, self._unencoded = self._ahead, [], None
-        self._in_vain = False
-        self._generation = self._hints.counted.generation = self._generation + 1
-        return EncodedCursors(self._generation, self._next_number - 1, told, self._failures)
+        encoded, self._snapshot_records, self._unencoded = self._snapshot_records, [], None
+        self._superseded = False
+        self._generation = self._hints.counts.generation = self._generation + 1
+        return EncodedCursors(self._generation, self._next_number - 1, encoded, self._failures)
 
     def _encode_slice(self) -> bool:
         """Encode some more cursors for the snapshot, which begins with the first call.
@@ -401,7 +401,7 @@ class CursorStore:
         """
         if self._unencoded is None:
             self._unencoded = dict.fromkeys(self._facts)
-        told, size = [], 0
+        encoded, size = [], 0
         while self._unencoded and size < SLICE_BYTES:
             cursor, _ = self._unencoded.popitem()
             number, slot, name, partition = self._facts[cursor]
@@ -410,9 +410,9 @@ class CursorStore:
                 record += records.acked(number, cursor.intervals)
             if cursor.counts:
                 record += records.counts(number, cursor.counts)
-            told.append(record)
+            encoded.append(record)
             size += len(record)
-        self._ahead.append(b"".join(told))
+        self._snapshot_records.append(b"".join(encoded))
         return not self._unencoded
 
     def saved(self, snapshot: EncodedCursors) -> None:

@@ -139,7 +139,7 @@ class Generation:
         self.receive_ns.extend(repeat(receive_ns, len(ids)))
 
     @property
-    def behind(self) -> bool:
+    def is_indexing(self) -> bool:
         """True while there are entries that the index does not have."""
         return bool(self._runs)
 
@@ -225,7 +225,7 @@ class Generation:
             self.first[entry] = self.second[entry] = 0  # no hash is all zeros
 
 
-class UnderWay:
+class InFlightBatch:
     """A batch with ids that is not yet committed. ``synced``: it will be synced when it is."""
 
     __slots__ = ("base_offset", "place", "synced")
@@ -249,7 +249,7 @@ class Dedup:
         self.current = Generation(salt)
         self.previous = Generation(salt)
         self._salt = salt
-        self._in_flight: deque[UnderWay] = deque()
+        self._in_flight: deque[InFlightBatch] = deque()
 
     def __len__(self) -> int:
         """Ids in memory, some of them maybe too old to count."""
@@ -292,7 +292,7 @@ class Dedup:
     def index(self, entries: int) -> bool:
         """Go on with what ``extend`` has left to do: so many entries. False if there is nothing left."""
         for generation in (self.current, self.previous):
-            if generation.behind:
+            if generation.is_indexing:
                 generation.move(entries)
                 return True
         return False
@@ -345,7 +345,7 @@ class Dedup:
             return
         while in_flight and in_flight[0].base_offset < high_watermark:
             in_flight.popleft()
-        in_flight.append(UnderWay(base_offset, place))
+        in_flight.append(InFlightBatch(base_offset, place))
 
     def to_be_synced(self, place: Place) -> None:
         """The batch that is stored there will be synced before it is committed."""
@@ -354,7 +354,7 @@ class Dedup:
                 batch.synced = True
                 return
 
-    def in_flight_at(self, offset: int) -> UnderWay | None:
+    def in_flight_at(self, offset: int) -> InFlightBatch | None:
         """The batch under way that holds ``offset``."""
         for batch in reversed(self._in_flight):
             if batch.base_offset <= offset:

@@ -122,8 +122,8 @@ class DedupFile:
         "covered",
         "entries",
         "exists",
-        "held",
-        "kept",
+        "blocks_retention",
+        "synced_to",
         "log_bytes",
         "position",
         "restored",
@@ -140,8 +140,8 @@ class DedupFile:
         self.wanted = False  # a block is wanted now, and synced
         self.under_way = False
         self.covered = 0
-        self.kept = 0  # as far as a power cut leaves it
-        self.held = False  # something of the log waits to be removed until the file has its ids
+        self.synced_to = 0  # as far as a power cut leaves it
+        self.blocks_retention = False  # something of the log waits to be removed until the file has its ids
         self.position = 0
         self.entries = 0
         self.seen = 0  # ids that had come when the last block was made
@@ -152,7 +152,7 @@ class DedupFile:
         )
 
     @classmethod
-    def found(cls, exists: bool, restored: Columns, covered: int, position: int, entries: int) -> DedupFile:
+    def recovered(cls, exists: bool, restored: Columns, covered: int, position: int, entries: int) -> DedupFile:
         """Return the file that a start has found.
 
         Args:
@@ -170,7 +170,7 @@ class DedupFile:
     def replaced(self, end: int, position: int, entries: int) -> None:
         """Note that a start has written and synced the whole file: it has everything below offset ``end``."""
         self.exists, self.stale = True, False
-        self.covered = self.kept = end
+        self.covered = self.synced_to = end
         self.position, self.entries = position, entries
 
     def not_replaced(self) -> None:
@@ -183,14 +183,14 @@ class DedupFile:
         self.log_bytes += size
         self.unsynced_bytes += size
 
-    def want(self) -> None:
+    def request_block(self) -> None:
         """Have a block written soon, and synced."""
         self.wanted = True
 
-    def hold(self) -> bool:
+    def request_before_removal(self) -> bool:
         """Note that a segment waits to be deleted until the file has its ids. Return whether a block has to be written
         for that."""
-        self.held = True
+        self.blocks_retention = True
         self.wanted |= not self.under_way
         return not self.under_way
 
@@ -231,7 +231,7 @@ class DedupFile:
         self.exists, self.stale = True, False
         self.covered = job.covered
         if whole or job.needs_sync or job.partition.settings.sync.never:
-            self.kept = job.covered
+            self.synced_to = job.covered
         self.position = (job.position or 0) + HEADER.size + ENTRY_BYTES * count
         self.entries = count if whole else self.entries + count
 
@@ -266,9 +266,9 @@ class DedupJob(Job):
         try:
             if self.position is None:
                 log.make_directory()
-                log.open_logs.again(self._replace)
+                log.open_logs.with_descriptors(self._replace)
             elif not self.needs_sync:
-                log.open_logs.again(self._add)
+                log.open_logs.with_descriptors(self._add)
         except OSError as error:
             self.error = storage_error(layout.dedup_path(log.directory), "write", error)
             if self.required:
@@ -278,7 +278,7 @@ class DedupJob(Job):
         """Written here as well: a group may have many of these, and each would keep a descriptor in between."""
         log = self.partition.log
         try:
-            log.open_logs.again(self._add)
+            log.open_logs.with_descriptors(self._add)
         except OSError as error:
             self.error = storage_error(layout.dedup_path(log.directory), "write or sync", error)
 
@@ -299,8 +299,8 @@ class DedupJob(Job):
 
     def done(self, now: Now) -> None:
         self.file.written(self)
-        if self.file.held and self.error is None:
-            self.file.held = False
+        if self.file.blocks_retention and self.error is None:
+            self.file.blocks_retention = False
             self.partition.want_retention()
 
 

@@ -55,7 +55,7 @@ def recover_all(
                     notes.append(RecoveryNote(layout.dedup_path(partition.directory), found.note, "ids"))
 
 
-class Found(NamedTuple):
+class RecoveredIds(NamedTuple):
     """What a start knows of a partition's ids. ``note``: what is not known any more, in words."""
 
     file: DedupFile
@@ -70,7 +70,7 @@ def recover(
     lost: Iterable[tuple[int, int]],
     identify: Identify,
     postponed: Sequence[RecordBatch] = (),
-) -> Found | None:
+) -> RecoveredIds | None:
     """The ids of a partition whose log ends at ``end``; None if it has no such file. ``lost``: (first, last) of offsets
     that are gone: whoever sends those messages again must not be told that they are there. What stands from ``own_end``
     on was appended by this start (a transaction), maybe before there was a file; ``postponed``: or will be. Raises
@@ -95,7 +95,7 @@ def recover(
     _scan(fs, directory, segments, end, from_offset, identify, kept)
     for batch in postponed:
         _add(batch, batch.base_offset, identify, kept)
-    file = DedupFile.found(exists, kept, covered, found.end, len(columns[2]))
+    file = DedupFile.recovered(exists, kept, covered, found.end, len(columns[2]))
     damaged = found.covered is None or found.end < len(data)
     if damaged or covered > end or own_end < end or file.entries > len(kept[2]):
         rows = rows_of(_without(kept, [(end, OFFSET_MAX)]))
@@ -107,8 +107,8 @@ def recover(
                 raise
             file.not_replaced()
     if from_offset <= min(covered, own_end):
-        return Found(file, "")
-    return Found(
+        return RecoveredIds(file, "")
+    return RecoveredIds(
         file,
         f"has the ids of messages below offset {covered}, and those from {from_offset} on were found in the log; what "
         "stands between, sent again, is stored again",

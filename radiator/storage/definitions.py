@@ -74,12 +74,12 @@ class DefinitionsJob(Job):
     __slots__ = ("_keeper", "changes", "puts")
     what = "subscription"
 
-    def __init__(self, keeper: Definitions, changes: dict[str, Entry | None], puts: int, waiters: list[Any]) -> None:
+    def __init__(self, component: Definitions, changes: dict[str, Entry | None], puts: int, waiters: list[Any]) -> None:
         super().__init__(needs_sync=True)
         self.waiters = waiters
         self.changes = changes
         self.puts = puts  # it has what was put until then
-        self._keeper = keeper
+        self._keeper = component
 
     @property
     def data(self) -> bytes:
@@ -87,11 +87,11 @@ class DefinitionsJob(Job):
         return json.dumps(self.changes, ensure_ascii=False).encode()
 
     @property
-    def keeper(self) -> Definitions:
+    def component(self) -> Definitions:
         return self._keeper
 
     @property
-    def refusals(self) -> int:
+    def refused_count(self) -> int:
         return len(self.waiters)
 
     def done(self, now: Now) -> None:
@@ -114,12 +114,12 @@ class Definitions:
         self._dirty = False
         self._puts = 0
         self._unwritten: dict[str, int] = {}  # the number of the last put of what is not stored yet
-        self._noted: set[str] = set()  # keys of what need not be stored before something else is
+        self._updated: set[str] = set()  # keys of what need not be stored before something else is
         self._changes = 0  # made to ``entries`` so far
         self._saved = 0  # of these the file has so many
         self._retry_due_ns: MonoNs | None = None
 
-    def load(self, told: Iterable[bytes] = ()) -> list[str]:
+    def load(self, changes: Iterable[bytes] = ()) -> list[str]:
         """Read the file, and what the journal's entries have ``told`` since, before any other thread runs.
 
         Returns:
@@ -143,7 +143,7 @@ class Definitions:
                 notes.append(
                     f"{kept}: could not be read ({error}); its subscriptions are unknown until they are made again"
                 )
-        for each in told:
+        for each in changes:
             if each:
                 self._changes += 1
                 try:
@@ -164,14 +164,14 @@ class Definitions:
         self._changes += 1
         self._dirty = True
 
-    def note(self, key: str, entry: Entry, soon: bool = False) -> None:
+    def update(self, key: str, entry: Entry, soon: bool = False) -> None:
         """The same, but nobody has to wait for it; and it need not be stored before something else is, or ``soon``."""
         self.entries[key] = entry
-        self._noted.add(key)
+        self._updated.add(key)
         self._changes += 1
         self._dirty |= soon
 
-    def written_down(self, key: str) -> bool:
+    def is_stored(self, key: str) -> bool:
         """Whether what was put for this key is stored."""
         return key not in self._unwritten
 
@@ -185,16 +185,16 @@ class Definitions:
         retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
         if not (self._dirty or self.waiters or retry) or (self._retry_due_ns is not None and not retry):
             return []
-        changes = {key: self.entries.get(key) for key in (*self._unwritten, *self._noted)}
+        changes = {key: self.entries.get(key) for key in (*self._unwritten, *self._updated)}
         job = DefinitionsJob(self, changes, self._puts, self.waiters)
-        self._noted, self._dirty, self.waiters, self._retry_due_ns = set(), False, [], None
+        self._updated, self._dirty, self.waiters, self._retry_due_ns = set(), False, [], None
         return [job]
 
     def written(self, job: DefinitionsJob, now_ns: MonoNs) -> None:
         """A job came back. One that failed is made up for by the next, tried now and then."""
         self.failed = job.error
         if job.error is not None:
-            self._noted |= job.changes.keys()
+            self._updated |= job.changes.keys()
             self._dirty = True
             self._retry_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
             return

@@ -20,7 +20,7 @@ from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage import archived, layout
 from radiator.storage.batch import RecordBatch
-from radiator.storage.cold import Cold
+from radiator.storage.cold_reads import ColdReads
 from radiator.storage.dedup_file import DedupFile, ForgetJob
 from radiator.storage.files import storage_error
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job, waiting
@@ -40,7 +40,7 @@ SHORT_RECORDS_MAX = 4  # what a producer that waits for each receipt has under w
 RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes messages again when the disk lets it
 
 
-class ToSync:
+class PendingSync:
     """Receipts that wait for a sync of what is written, or under way. ``offset``: the highest that they wait for."""
 
     __slots__ = ("offset", "turn", "waiters")
@@ -68,7 +68,7 @@ class FilePartition(Partition):
         "_retry_wanted",
         "_rolled_ns",
         "_size_due_bytes",
-        "_to_sync",
+        "_pending_sync",
         "age_due_ns",
         "archived_to",
         "cold",
@@ -104,7 +104,7 @@ class FilePartition(Partition):
         self.settlements = 0  # how often cursors have moved
         super().__init__(name, settings, log.fs, log.directory, tail, agenda)
         self.synced_to = 0  # messages with an id below are known to be synced
-        self._to_sync = ToSync()  # the next sync is for these
+        self._pending_sync = PendingSync()  # the next sync is for these
         self.log = log
         self.rewriting: int | None = None  # base offset of the segment that the caretaker has
         self.archived_to = 0  # as of the last look
@@ -126,14 +126,14 @@ class FilePartition(Partition):
         self._cut_due_ns: MonoNs | None = None
         self.dedup_file: DedupFile | None = None  # once there was an id
         self.undeleted: list[int] = []  # segments that could not be removed: they go first, or there would be holes
-        self.cold = Cold(cold_cache)
+        self.cold = ColdReads(cold_cache)
 
     def configure(self, settings: Settings) -> None:
         """The rule's settings, when it is known which rule owns a recovered partition, or when it has changed."""
         self.settings = self.log.settings = settings  # immutable, so the disk thread sees the old ones or the new
         self.set_deadlines()
         self._adopt_ids()
-        self._agenda.moved[self] = None
+        self._agenda.sweep_candidates[self] = None
         if len(self.segments) > 1:
             self.want_retention()
 
@@ -145,7 +145,7 @@ class FilePartition(Partition):
     def retain_from(self, offset: int | None) -> None:
         self._retain_from = offset
         self.settlements += 1
-        self._agenda.moved[self] = None
+        self._agenda.sweep_candidates[self] = None
         if offset is not None and offset >= self._reclaim_at:
             self._reclaim_at = NOWHERE  # asked once; should it be held back, the sweep asks again
             self.want_retention()
@@ -157,13 +157,13 @@ class FilePartition(Partition):
     def sweep(self) -> None:
         super().sweep()
         if self.undeleted or self._may_be_held_back():
-            self._agenda.moved[self] = None  # time, or others, let it go: they do not tell
+            self._agenda.sweep_candidates[self] = None  # time, or others, let it go: they do not tell
         if not self.roll_wanted and self.failed is None and self._is_settled_and_large():
             self.roll_wanted = True
             self.queue()
 
     @property
-    def at_ease(self) -> bool:
+    def is_healthy(self) -> bool:
         """Nothing is wrong with its files, and nothing is being put right."""
         return self.failed is None and not (self._cuts or self._cutting) and self.rewriting is None
 
@@ -186,7 +186,7 @@ class FilePartition(Partition):
             return Turn()  # it may have to wait until it may begin a file
         return self._agenda.turn_synced if self.settings.sync.always else self._agenda.turn_unsynced
 
-    def want_file(self) -> None:
+    def request_file(self) -> None:
         """The first file is to be begun ahead of what will be in it."""
         self.begun = self.roll_wanted = True
         self.queue()
@@ -265,7 +265,7 @@ class FilePartition(Partition):
         if job.error is not None:
             job.postponed = True
             self.unwritten.append(batch)
-            self._agenda.postponing[self] = None
+            self._agenda.postponed_partitions[self] = None
         if job.again:
             return
         assert batch.base_offset >= self.high_watermark
@@ -296,13 +296,13 @@ class FilePartition(Partition):
             self.want_retention()
         self.tail.add(batch)
         if job.again and not self.postponed:
-            self._agenda.postponing.pop(self, None)
+            self._agenda.postponed_partitions.pop(self, None)
 
     def was_decided(self, batch: RecordBatch) -> None:
         """The journal has this batch."""
         self.decided_to = batch.next_offset
 
-    def redone(self, batch: RecordBatch) -> None:
+    def adopt_batch(self, batch: RecordBatch) -> None:
         """Take over a batch that has its offsets already: it is in the journal, or comes from another store."""
         self.next_offset = batch.next_offset
         self.last_receive_ns = WallNs(max(self.last_receive_ns, batch.receive_ns[-1]))
@@ -311,9 +311,9 @@ class FilePartition(Partition):
         """All below ``end_offset`` is safe."""
         self.synced_to = max(self.synced_to, end_offset)
 
-    def waiting_for(self, offset: int, synced: bool) -> Place | None:
+    def wait_point(self, offset: int, synced: bool) -> Place | None:
         if not (synced or self.settings.sync.always):
-            return super().waiting_for(offset, synced)
+            return super().wait_point(offset, synced)
         if offset >= self.high_watermark:
             under_way = None if self.dedup is None else self.dedup.in_flight_at(offset)
             if under_way is None:
@@ -325,17 +325,17 @@ class FilePartition(Partition):
                 return under_way.place
         elif offset < self.synced_to:
             return None
-        self._to_sync.offset = max(self._to_sync.offset, offset)
+        self._pending_sync.offset = max(self._pending_sync.offset, offset)
         self.sync_wanted = True
         self.queue()
-        return self._to_sync
+        return self._pending_sync
 
     def _take_sync(self) -> list[Job]:
         """The sync that is due, for an interval or for those who wait for it."""
-        waiting, self._to_sync, self.sync_wanted = self._to_sync, ToSync(), False
+        waiting, self._pending_sync, self.sync_wanted = self._pending_sync, PendingSync(), False
         jobs: list[Job] = [SyncJob(self)]
         if waiting.offset >= self.high_watermark:  # what was under way could not be written
-            jobs.append(VainJob(self))
+            jobs.append(UnstoredJob(self))
             jobs[-1].error = StorageError(f"partition {self.name}: a repeated message was not stored the first time")
         jobs[-1].waiters, jobs[-1].place = waiting.waiters, waiting
         return jobs
@@ -351,7 +351,7 @@ class FilePartition(Partition):
         return min((batch.base_offset for batch in self.postponed), default=self.high_watermark)
 
     @property
-    def kept_to(self) -> int:
+    def rollback_to(self) -> int:
         return max(self.decided_to, self.high_watermark)
 
     def _decided_again(self, batch: RecordBatch) -> AppendJob:
@@ -365,7 +365,7 @@ class FilePartition(Partition):
         if not self.segments or self.segments[-1].base_offset != base_offset:
             self.segments.append(SegmentInfo(base_offset, first_receive_ns, first_receive_ns, 0))
         self.set_deadlines()
-        self._agenda.moved[self] = None
+        self._agenda.sweep_candidates[self] = None
         if len(self.segments) > 1:
             self._write_ids()
             self.want_retention()
@@ -405,17 +405,17 @@ class FilePartition(Partition):
             return
         self.failed = None
         self._agenda.failed.pop(self, None)
-        self._agenda.moved[self] = None
+        self._agenda.sweep_candidates[self] = None
         self.roll_wanted |= self.begun and not self.segments  # what was to be begun still is
         if self.unwritten or self.roll_wanted:
             self.queue()
         self._retry_due_ns = None  # set again if an append of the same group came back with the old error
         self._retry_wanted = False
         if job.reopened is not None:
-            self._goes_on_in(job.reopened, now_ns)
+            self._continue_in(job.reopened, now_ns)
         self.set_deadlines()
 
-    def _goes_on_in(self, found: Reopened, now_ns: MonoNs) -> None:
+    def _continue_in(self, found: Reopened, now_ns: MonoNs) -> None:
         """The active segment has failed, and another has taken its place or follows it."""
         first_receive_ns = self.last_receive_ns if found.first_receive_ns is None else found.first_receive_ns
         self.cold.hints.clear()
@@ -545,7 +545,7 @@ class FilePartition(Partition):
     def _write_ids(self) -> None:
         """A new segment begins: the ids of the one before it must outlive it."""
         if self.dedup_file is not None:
-            self.dedup_file.want()
+            self.dedup_file.request_block()
             self.queue()
 
     def ids_removable_to(self, now_ns: WallNs) -> int:
@@ -556,8 +556,8 @@ class FilePartition(Partition):
         if file is None or self.dedup is None or window_ns is None:
             return self.high_watermark
         for segment, following in pairwise(self.segments):
-            if following.base_offset > file.kept and now_ns - segment.last_receive_ns < window_ns:
-                if file.hold():
+            if following.base_offset > file.synced_to and now_ns - segment.last_receive_ns < window_ns:
+                if file.request_before_removal():
                     self.queue()
                 return segment.base_offset
         return self.high_watermark
@@ -594,7 +594,7 @@ class FilePartition(Partition):
         file, dedup = self.dedup_file, self.dedup
         if file is None or dedup is None or file.covered == self.high_watermark:
             return
-        file.want()
+        file.request_block()
         job = file.block(self, dedup)
         job.write()
         if job.needs_sync and job.error is None:
@@ -658,7 +658,7 @@ class AppendJob(Job):
         "atomic",
         "covers",
         "decided",
-        "direct",
+        "bypasses_journal",
         "pieces",
         "position",
         "postponed",
@@ -674,7 +674,7 @@ class AppendJob(Job):
         self.atomic = False  # part of a transaction over several logs
         self.decided = False  # in the journal: whatever happens to this partition's files, this batch will be there
         self.covers = False  # when it is synced, so is everything before it
-        self.direct = False  # it is large, so it passes the journal by, and is synced where it is written
+        self.bypasses_journal = False  # it is large, so it passes the journal by, and is synced where it is written
         self.postponed = False  # decided, but could not be written yet
         self.again = False  # it was postponed before
         self.refused = False  # the journal did not take it: nothing is wrong with this partition
@@ -703,11 +703,11 @@ class AppendJob(Job):
         self.error, self.refused = error, True
         self.partition.log.refuse(error)
 
-    def pass_by(self) -> None:
+    def bypass_journal(self) -> None:
         """The batch is large: it is synced in its segment, and not in the journal."""
-        self.direct = True
+        self.bypasses_journal = True
 
-    def encoded_as(self, pieces: list[bytes]) -> None:
+    def set_encoded(self, pieces: list[bytes]) -> None:
         """Note that the batch is encoded already."""
         self.pieces = pieces
 
@@ -725,7 +725,7 @@ class AppendJob(Job):
         partition = self.partition
         log = partition.log
         try:
-            stored = (self.needs_sync and not self.direct) or partition.settings.sync.never
+            stored = (self.needs_sync and not self.bypasses_journal) or partition.settings.sync.never
             self.rolled = log.append(self.batch, stored, self.roll, self.pieces)
             self.position = log.position
         except StorageError as error:
@@ -734,14 +734,16 @@ class AppendJob(Job):
                 partition.dirty.not_written(log, self.batch)
         else:
             partition.dirty.written(log, self.batch if self.again else None)
-        if self.needs_sync and not log.owes_sync:
-            log.owes()
-        self.covers = self.direct or not (log.left_out or log.inherited or partition.dirty.journal.doubtful)
-        if self.direct:
-            log.leave_out()
+        if self.needs_sync and not log.sync_required:
+            log.require_sync()
+        self.covers = self.bypasses_journal or not (
+            log.unjournaled or log.inherited or partition.dirty.journal.doubtful
+        )
+        if self.bypasses_journal:
+            log.mark_unjournaled()
 
     def sync(self) -> None:
-        if self.direct and self.error is None:
+        if self.bypasses_journal and self.error is None:
             try:
                 self.partition.log.sync()
             except StorageError as error:
@@ -764,13 +766,13 @@ class SyncJob(Job):
         self._end_offset = partition.high_watermark
 
     @property
-    def refusals(self) -> int:
+    def refused_count(self) -> int:
         return waiting(self)
 
     def sync(self) -> None:
         log, journal = self.partition.log, self._journal
         try:
-            if journal.doubtful or log.left_out or log.inherited:
+            if journal.doubtful or log.unjournaled or log.inherited:
                 self._sync_segment()
                 return
             try:
@@ -778,8 +780,8 @@ class SyncJob(Job):
             except StorageError:
                 self._sync_segment()  # it has everything as well
             else:
-                log.owes()
-                log.cover()
+                log.require_sync()
+                log.publish_head()
         except StorageError as error:
             self.error = error
 
@@ -796,14 +798,14 @@ class SyncJob(Job):
             self.partition.was_synced(self._end_offset)
 
 
-class VainJob(Job):
+class UnstoredJob(Job):
     """What receipts wait for will not come."""
 
     __slots__ = ()
     what = "message"
 
     @property
-    def refusals(self) -> int:
+    def refused_count(self) -> int:
         return waiting(self)
 
 

@@ -52,7 +52,7 @@ LOCK_TRIES = 3
 LOCK_AGAIN_SECONDS = 0.01  # ``held`` has a lock for a much shorter time
 
 
-class Facts(NamedTuple):
+class FileStat(NamedTuple):
     """What a directory says of a name in it."""
 
     size: int
@@ -293,7 +293,7 @@ class FileSystem:
         except OSError:
             return False
 
-    def held(self, directory: str) -> bool:
+    def is_locked(self, directory: str) -> bool:
         """Whether a process has locked that directory. The locks are shared for a moment to see; nothing is written."""
         for path in (directory, layout.lock_path(directory)):
             try:
@@ -308,7 +308,7 @@ class FileSystem:
                 os.close(fd)
         return False
 
-    def facts(self, path: str) -> Facts | None:
+    def stat(self, path: str) -> FileStat | None:
         """None if there is nothing of that name. A symbolic link is neither a file nor a directory."""
         try:
             name, at = self._at(path)
@@ -316,7 +316,7 @@ class FileSystem:
         except FileNotFoundError:
             return None
         mode = found.st_mode
-        return Facts(found.st_size, stat.S_IMODE(mode), stat.S_ISDIR(mode), stat.S_ISREG(mode))
+        return FileStat(found.st_size, stat.S_IMODE(mode), stat.S_ISDIR(mode), stat.S_ISREG(mode))
 
     def chmod(self, path: str, mode: int) -> None:
         name, at = self._at(path)

@@ -93,14 +93,14 @@ __all__ = [
     "StoredBatch",
     "UnknownVersion",
     "check",
+    "clamp_times",
     "decode",
     "decode_columns",
     "decode_header",
+    "decode_single_records",
     "encode_batch",
     "find_magic",
-    "lower_times",
     "next_offset",
-    "ones",
     "split_names",
 ]
 
@@ -332,7 +332,9 @@ def _decode_one(data: bytes, at: int, header: BatchHeader) -> Columns | None:
     """Return the columns of a good, small batch of one record; None for any other. This checks the crc."""
     if header.records > 1 or header.total_len > COPIED_BYTES_MAX:
         return None
-    for _, offset, receive_ns, event_ns, transmit_ns, name, block, body in ones(data, at, header.flags):
+    for _, offset, receive_ns, event_ns, transmit_ns, name, block, body in decode_single_records(
+        data, at, header.flags
+    ):
         return Columns(
             range(offset, offset + 1),
             (receive_ns,),
@@ -495,10 +497,10 @@ def split_names(dictionary: bytes, count: int | None = None, errors: str = "repl
     return names
 
 
-One: TypeAlias = tuple[int, int, int, int | None, int | None, bytes, bytes, bytes]
+SingleRecord: TypeAlias = tuple[int, int, int, int | None, int | None, bytes, bytes, bytes]
 
 
-def ones(data: bytes, at: int, flags: int = EVENT_ABSENT | TRANSMIT_ABSENT) -> Iterator[One]:
+def decode_single_records(data: bytes, at: int, flags: int = EVENT_ABSENT | TRANSMIT_ABSENT) -> Iterator[SingleRecord]:
     """Decode plain batches of one record that follow one another, in a quarter of the time that ``decode`` takes.
 
     The iterator ends at the first batch that is not of this kind, or not good. ``decode_header`` and ``check`` say what
@@ -561,7 +563,7 @@ def ones(data: bytes, at: int, flags: int = EVENT_ABSENT | TRANSMIT_ABSENT) -> I
             return
 
 
-def lower_times(data: bytes, header: BatchHeader, latest_ns: int) -> tuple[bytes, int]:
+def clamp_times(data: bytes, header: BatchHeader, latest_ns: int) -> tuple[bytes, int]:
     """Lower the receive times of a whole batch that are later than a moment.
 
     Args:

@@ -48,12 +48,12 @@ class Job:
         return False
 
     @property
-    def keeper(self) -> Any:
+    def component(self) -> Any:
         """Who takes nothing more while its ``failed`` is set, if it was this job that failed; None: nobody."""
         return self.partition
 
     @property
-    def refusals(self) -> int:
+    def refused_count(self) -> int:
         """How many messages or acknowledgements are refused if it fails."""
         return 0 if self.batch is None or self.postponed else len(self.batch)
 

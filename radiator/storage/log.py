@@ -29,7 +29,7 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs
 
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
-ASKED = bytes(64 * 1024)  # what a full disk must take before messages are
+PROBE = bytes(64 * 1024)  # what a full disk must take before messages are
 
 
 class Log:
@@ -48,14 +48,14 @@ class Log:
         "index_count",
         "indexed_position",
         "inherited",
-        "left_out",
+        "unjournaled",
         "name",
         "names",
         "names_made",
         "names_synced",
         "next_offset",
         "open_logs",
-        "owes_sync",
+        "sync_required",
         "settings",
         "position",
         "remembers",
@@ -85,10 +85,10 @@ class Log:
         self.synced_offset = 0  # the offset that follows there
         self.inherited = False  # an earlier run wrote the start of the active segment, and may not have synced it
         self.remembers = False  # ids of messages: what they say is here must outlive a power cut
-        self.owes_sync = False  # something was written that is to be synced, whatever the rule says
+        self.sync_required = False  # something was written that is to be synced, whatever the rule says
         self.names_made = 1  # so far, in its directory, and the directory's own
         self.names_synced = 0  # so many of them are on the disk
-        self.left_out = False  # of a checkpoint: the journal has not all that is not synced
+        self.unjournaled = False  # of a checkpoint: the journal has not all that is not synced
         self.suspect = False  # a sync of this file has failed
         self.unreadable = 0  # attempts to read a failed file that failed as well
         self.fd = -1
@@ -135,9 +135,11 @@ class Log:
                 self._roll(batch.base_offset)
                 position = 0
             if not self.names.known.issuperset(batch.names):
-                self.open_logs.again(lambda: self._add_names(set(batch.names) - self.names.known))
-            if self.fd < 0 and position and stored and self.open_logs.passes():
-                self.open_logs.again(lambda: self._write_in_passing(pieces, position + size, batch.next_offset))
+                self.open_logs.with_descriptors(lambda: self._add_names(set(batch.names) - self.names.known))
+            if self.fd < 0 and position and stored and self.open_logs.skips_opening():
+                self.open_logs.with_descriptors(
+                    lambda: self._write_unopened(pieces, position + size, batch.next_offset)
+                )
                 stored = False  # the head says so already
             else:
                 if self.fd < 0:
@@ -153,7 +155,7 @@ class Log:
         self.next_offset = batch.next_offset
         self.used = True
         if stored:
-            self.cover()
+            self.publish_head()
         return position == 0  # whatever failed between the first attempt and this one
 
     def sync(self) -> None:
@@ -167,18 +169,18 @@ class Log:
                     self._open(self.base_offset)
                 self._sync(self.fd)
             self.sync_names()
-            self.cover()
+            self.publish_head()
         except OSError as error:
             self._give_up_file()
             raise self.fail("sync", error) from error
 
-    def owes(self) -> None:
+    def require_sync(self) -> None:
         """Note that what was appended is to be synced, whatever the rule says."""
-        self.owes_sync = True
+        self.sync_required = True
 
-    def leave_out(self) -> None:
+    def mark_unjournaled(self) -> None:
         """Note that the journal lacks something that is not synced here: its sync says nothing about this log."""
-        self.left_out = True
+        self.unjournaled = True
 
     def remember_ids(self, remembers: bool) -> None:
         """Note whether ids of its messages are remembered: then what they speak of must outlive a power cut."""
@@ -188,11 +190,11 @@ class Log:
         """Note that a checkpoint has synced that many names of files."""
         self.names_synced = max(self.names_synced, names)
 
-    def made_name(self) -> None:
+    def count_new_name(self) -> None:
         """Note that a file was made, or may have been, whose name is not synced."""
         self.names_made += 1
 
-    def found(self, remembers: bool, end: int) -> None:
+    def set_recovered(self, remembers: bool, end: int) -> None:
         """Note what a start has found: the directory, and where the log ends if it has no segment.
 
         Args:
@@ -202,7 +204,7 @@ class Log:
         self.exists, self.remembers = True, remembers
         self.next_offset = self.synced_offset = end
 
-    def found_segment(
+    def set_active_segment(
         self,
         base_offset: int,
         position: int,
@@ -236,7 +238,7 @@ class Log:
         if self.base_offset != base_offset or self.file_failed or position < self.synced:
             return  # it was sealed since, or synced further
         self.synced, self.synced_offset, self.inherited = position, next_offset, False
-        self.owes_sync = self.owes_sync and position < self.position
+        self.sync_required = self.sync_required and position < self.position
         if len(self.entries) >= INDEX_ENTRIES_BUFFERED:
             self.write_index()
 
@@ -274,7 +276,7 @@ class Log:
         """Opens the active segment, a new one if nothing is in it yet."""
         if not self.position:
             self.base_offset = base_offset
-        self.open_logs.again(self._open_files)
+        self.open_logs.with_descriptors(self._open_files)
 
     def _open_files(self) -> None:
         fs, new = self.fs, not self.position
@@ -310,7 +312,7 @@ class Log:
             self.fs.close(fd)
         self.open_logs.opened(self)
 
-    def _write_in_passing(self, pieces: list[bytes], end: int, next_offset: int) -> None:
+    def _write_unopened(self, pieces: list[bytes], end: int, next_offset: int) -> None:
         """Write a batch up to ``end``, and the head, through files that are opened for this alone. Raises OSError."""
         fs, segment, head = self.fs, -1, -1
         try:
@@ -333,7 +335,7 @@ class Log:
     def close(self) -> None:
         """The clean end: synced, its names too, and the index complete. Raises StorageError."""
         try:
-            unsynced = self.synced != self.position or (self.inherited and self.owes_sync)
+            unsynced = self.synced != self.position or (self.inherited and self.sync_required)
             if not self.file_failed and (self.fd >= 0 or unsynced):
                 if self.fd < 0:
                     self._open(self.base_offset)
@@ -366,7 +368,7 @@ class Log:
     def _begin(self, base_offset: int) -> None:
         self.base_offset = self.next_offset = self.synced_offset = base_offset
         self.position = self.synced = self.index_count = self.unreadable = 0
-        self.inherited = self.left_out = self.suspect = False
+        self.inherited = self.unjournaled = self.suspect = False
         self.entries = []
         self.indexed_position = -limits.INDEX_INTERVAL_BYTES
 
@@ -375,13 +377,13 @@ class Log:
             self.fs.truncate(self.fd, self.position)
         if self.syncs or self.remembers:  # a sealed segment is not read by a start: it would not see what is missing
             self._sync(self.fd)
-        self.cover()
+        self.publish_head()
         self.write_index()
 
     @property
     def syncs(self) -> bool:
         """Whether anything here is to be synced at all."""
-        return self.owes_sync or not self.settings.sync.never
+        return self.sync_required or not self.settings.sync.never
 
     def _sync(self, fd: int) -> None:
         self.open_logs.synced()
@@ -393,7 +395,7 @@ class Log:
             self._give_up_file()
             raise
         self.synced, self.synced_offset = self.position, self.next_offset
-        self.owes_sync = self.inherited = self.left_out = False
+        self.sync_required = self.inherited = self.unjournaled = False
 
     def _give_up_file(self) -> None:
         self.file_failed = True
@@ -435,7 +437,7 @@ class Log:
         try:
             if self.fd >= 0:
                 self.fs.truncate(self.fd, self.position)
-                write_all(self.fs, self.fd, [ASKED], self.position)
+                write_all(self.fs, self.fd, [PROBE], self.position)
                 self.fs.truncate(self.fd, self.position)
         except OSError as error:
             raise self.fail("write", error) from error
@@ -448,7 +450,9 @@ class Log:
         told (it ends at ``next_offset``)."""
         return self.failed is not None and (self.file_failed or self.next_offset != next_offset)
 
-    def goes_on_in(self, fd: int, base_offset: int, position: int, next_offset: int, entries: list[IndexEntry]) -> None:
+    def continue_in_file(
+        self, fd: int, base_offset: int, position: int, next_offset: int, entries: list[IndexEntry]
+    ) -> None:
         """The active segment is another file, all of it synced, its name too (``reopen``)."""
         close_quietly(self.fs, self.fd)
         self._begin(base_offset)
@@ -460,7 +464,7 @@ class Log:
             self.indexed_position = entries[-1].position
         self.failed = None
         self.file_failed = self.suspect = False
-        self.cover()
+        self.publish_head()
 
     def fail(self, doing: str, error: OSError) -> StorageError:
         """Nothing more is appended until ``retry`` or ``reopen``; returns what is to be raised."""
@@ -477,7 +481,7 @@ class Log:
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def cover(self) -> None:
+    def publish_head(self) -> None:
         """What has been appended is as safe as the rule makes it: readers of the files may have it."""
         if self.head is not None:
             data = self._head(self.position, self.next_offset)

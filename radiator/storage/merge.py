@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Sequence
 
 from radiator.storage.batch import RecordBatch
-from radiator.storage.format import MISSING, ones
+from radiator.storage.format import MISSING, decode_single_records
 
 
 class Merger:
@@ -120,7 +120,7 @@ def merge(batches: Sequence[RecordBatch]) -> RecordBatch:
     return merger.finish()
 
 
-def merge_ones(merger: Merger, data: bytes, at: int, end_offset: int) -> int:
+def merge_single_records(merger: Merger, data: bytes, at: int, end_offset: int) -> int:
     """Add the batches of one record in ``data`` that continue ``merger`` without a gap.
 
     Args:
@@ -137,7 +137,7 @@ def merge_ones(merger: Merger, data: bytes, at: int, end_offset: int) -> int:
     add_time, add_id = merger.receive_ns.append, merger.destination_ids.append
     add_block, add_body = merger.blocks.append, merger.bodies.append
     events, transmits, known, number = merger.event_ns, merger.transmit_ns, None, -1
-    for end, offset, receive_ns, event_ns, transmit_ns, name, block, body in ones(data, at):
+    for end, offset, receive_ns, event_ns, transmit_ns, name, block, body in decode_single_records(data, at):
         if offset != expected or offset >= end_offset:
             break
         if name is not known:

@@ -76,7 +76,7 @@ class NameList:
         self.whole = True  # no batch is in the log with a name that is not known
         self.vouched = encode_listed(NOT_LISTED)  # what the head says of the list
 
-    def found(self, known: set[str], listed: Listed) -> None:
+    def set_stored(self, known: set[str], listed: Listed) -> None:
         """Note what a start has found in the file."""
         self.known, self.listed = known, listed
 

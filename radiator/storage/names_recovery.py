@@ -21,7 +21,7 @@ from radiator.storage import layout, names
 from radiator.storage.files import FileSystem, read_file, suppress_no_room
 from radiator.storage.format import HEADER_BYTES, BatchHeader, DamagedBatch, StoredBatch, split_names
 from radiator.storage.log import Log
-from radiator.storage.segment import SegmentInfo, Window, last_offset, skim, whole_batches
+from radiator.storage.segment import SegmentInfo, Window, last_offset, scan_plain_batches, whole_batches
 
 SCAN_BYTES = 1024 * 1024
 
@@ -33,27 +33,27 @@ class Allowance:
         self.bytes_left = limits.NAMES_SCAN_BYTES_MAX if bytes_left is None else bytes_left
 
 
-class Found(NamedTuple):
+class StoredNames(NamedTuple):
     """The list as it was found."""
 
     names: set[str]
-    there: bool  # the file is, with anything in it
+    exists: bool  # the file is, with anything in it
     intact: bool  # nothing in it is nonsense
     vouched: bool  # the head says that it is whole, up to where the head says that the log ends
 
 
-def load(log: Log, head: bytes, there: bool) -> Found:
+def load(log: Log, head: bytes, exists: bool) -> StoredNames:
     """Read the list of a log that has such a ``head``, and a file for the list if it is ``there``. Raises OSError."""
-    raw = (read_file(log.fs, layout.names_path(log.directory)) or b"") if there else b""
+    raw = (read_file(log.fs, layout.names_path(log.directory)) or b"") if exists else b""
     found, position = names.decode(raw)
     intact = names.torn(raw[position:])
     if intact and position:
-        log.names.found(set(found), layout.Listed(position, crc32(raw[:position])))
+        log.names.set_stored(set(found), layout.Listed(position, crc32(raw[:position])))
     log.names.vouch()
-    return Found(set(found), bool(raw), intact, names.vouched(raw, layout.decode_listed(head)))
+    return StoredNames(set(found), bool(raw), intact, names.vouched(raw, layout.decode_listed(head)))
 
 
-def unread(found: Found, segments: list[SegmentInfo], head: layout.Head, start: int) -> list[SegmentInfo]:
+def to_scan(found: StoredNames, segments: list[SegmentInfo], head: layout.Head, start: int) -> list[SegmentInfo]:
     """The segments whose names neither the list nor the walk of the last one, which began at ``start``, knows for
     certain."""
     *sealed, active = segments
@@ -69,16 +69,18 @@ def unread(found: Found, segments: list[SegmentInfo], head: layout.Head, start: 
     return [*wanted, active] if start else wanted
 
 
-def settle(log: Log, found: Found, unread: list[SegmentInfo], destinations: set[str], allowance: Allowance) -> str:
+def complete(
+    log: Log, found: StoredNames, to_scan: list[SegmentInfo], destinations: set[str], allowance: Allowance
+) -> str:
     """Completes ``destinations``, and the list, if that can be done; else says why not."""
-    size = sum(segment.size_bytes for segment in unread)
+    size = sum(segment.size_bytes for segment in to_scan)
     reason = ""
     if size > allowance.bytes_left:
         reason = f"would take reading {size} bytes of the log, which is too much for a start"
     else:
         allowance.bytes_left -= size
         try:
-            for segment in unread:
+            for segment in to_scan:
                 _read(
                     log.fs, layout.segment_path(log.directory, segment.base_offset), segment.base_offset, destinations
                 )
@@ -93,7 +95,9 @@ def settle(log: Log, found: Found, unread: list[SegmentInfo], destinations: set[
             "not known to be whole: others may have stored here, so nothing is reclaimed, rewritten without what is "
             f"settled, or compacted; finding out {reason}; `radiator fsck --repair` does it"
         )
-    if (found.there or destinations != {log.names.own_name}) and not (found.intact and destinations <= log.names.known):
+    if (found.exists or destinations != {log.names.own_name}) and not (
+        found.intact and destinations <= log.names.known
+    ):
         _write(log, destinations)
     log.names.complete(destinations)
     return ""
@@ -112,8 +116,8 @@ def _read(fs: FileSystem, path: str, base: int, destinations: set[str]) -> None:
         window, size, position, dictionaries = Window(fs, fd, SCAN_BYTES, path), fs.size(fd), 0, set[bytes]()
         while position < size:
             place = window.at(position, HEADER_BYTES)
-            skimmed, base, _ = skim(window.data, place, len(window.data), base, dictionaries)
-            position += skimmed - place
+            scanned, base, _ = scan_plain_batches(window.data, place, len(window.data), base, dictionaries)
+            position += scanned - place
             found = next(whole_batches(window, position, size, base), None)  # what skim stopped at, or cannot see
             if found is None:
                 break

@@ -19,10 +19,10 @@ from radiator.storage.files import NO_DESCRIPTORS
 
 PLACE_EVERY = 16
 SPARED_LOGS = 4  # closed at once when descriptors run out: opening one log takes three for a moment
-Again = Callable[[Callable[[], None]], None]  # ``OpenLogs.again``, or ``once``
+Runner = Callable[[Callable[[], None]], None]  # ``OpenLogs.again``, or ``once``
 
 
-def once(work: Callable[[], None]) -> None:
+def run_once(work: Callable[[], None]) -> None:
     """Where there are no logs to be closed."""
     work()
 
@@ -48,7 +48,7 @@ class OpenLogs:
         self.queue: deque[OpenLog] = deque()
         self._passed = 0  # logs that were not opened, though they were written
 
-    def passes(self) -> bool:
+    def skips_opening(self) -> bool:
         """Return whether a log that is not open, and has something to write, is better not kept open.
 
         To keep it open takes another one's place. If more logs are written than may be open, each would be closed
@@ -68,7 +68,7 @@ class OpenLogs:
         while len(self.queue) > self.limit:
             self._release_oldest(log)
 
-    def again(self, work: Callable[[], None]) -> None:
+    def with_descriptors(self, work: Callable[[], None]) -> None:
         """Does what opens files, and once more if there was no descriptor: then with fewer logs open, now and later.
         ``work`` may be begun anew. Raises OSError."""
         try:

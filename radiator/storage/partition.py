@@ -189,22 +189,22 @@ class Agenda:
         "_wall",
         "dirty",
         "failed",
-        "moments",
-        "moved",
-        "postponing",
+        "end_offsets",
+        "sweep_candidates",
+        "postponed_partitions",
         "removals",
         "turn_synced",
         "turn_unsynced",
     )
 
     def __init__(self) -> None:
-        self.postponing: dict[Partition, None] = {}  # those that hold decided batches back
+        self.postponed_partitions: dict[Partition, None] = {}  # those that hold decided batches back
         self.failed: dict[Partition, None] = {}  # those that refuse messages
-        self.moved: dict[
+        self.sweep_candidates: dict[
             Partition, None
         ] = {}  # those of which something may go that could not when they were last swept
         self.dirty: list[Partition] = []
-        self.moments: dict[Moment, None] = {}  # somebody asks where logs ended then
+        self.end_offsets: dict[EndOffsets, None] = {}  # somebody asks where logs ended then
         self.removals: list[Job] = []  # which come after everything else of a turn, and after its syncs
         self.turn_synced = Turn()
         self.turn_unsynced = Turn()  # of batches whose rules need no sync: they are told before it
@@ -218,9 +218,9 @@ class Agenda:
         if self.turn_unsynced.begun:
             self.turn_unsynced = Turn()
 
-    def take_moved(self) -> dict[Partition, None]:
+    def take_sweep_candidates(self) -> dict[Partition, None]:
         """Return the partitions that were noted in ``moved``, once."""
-        moved, self.moved = self.moved, {}
+        moved, self.sweep_candidates = self.sweep_candidates, {}
         return moved
 
     def wake(self, partition: Partition, deadline_ns: MonoNs) -> None:
@@ -244,7 +244,7 @@ class Agenda:
         self._mono.forget(partition)
         self._wall.forget(partition)
         self.failed.pop(partition, None)
-        self.moved.pop(partition, None)
+        self.sweep_candidates.pop(partition, None)
 
 
 class Partition(ABC):
@@ -458,7 +458,7 @@ class Partition(ABC):
         self.check()
         if self.open_batch is not IDLE:
             self._closed.append(self.open_batch)
-        for moment in self._agenda.moments:
+        for moment in self._agenda.end_offsets:
             moment.begins(self)
         self.open_batch = BatchBuilder(self.next_offset, self._turn())
         self.queue()
@@ -484,16 +484,16 @@ class Partition(ABC):
             self._closed.append(self.open_batch)
             self.open_batch = IDLE
             self.queue()
-        self.next_offset = self.kept_to
+        self.next_offset = self.rollback_to
         if self.dedup is not None:
             self.dedup.forget(self.next_offset)
 
-    def first_of(self, identity: bytes, now_ns: WallNs) -> int | None:
+    def find_duplicate(self, identity: bytes, now_ns: WallNs) -> int | None:
         """The offset of a message of that identity, if one came within the window."""
         dedup = self.dedup
         return None if dedup is None else dedup.find(identity, max(now_ns, self.last_receive_ns))
 
-    def waiting_for(self, offset: int, synced: bool) -> Place | None:
+    def wait_point(self, offset: int, synced: bool) -> Place | None:
         """Return where a receipt for a message that ``first_of`` has found waits, None if it need not wait.
 
         Args:
@@ -506,8 +506,8 @@ class Partition(ABC):
         """
         if offset < self.high_watermark or self.dedup is None:
             return None
-        under_way = self.dedup.in_flight_at(offset)
-        return None if under_way is None else under_way.place
+        batch_in_flight = self.dedup.in_flight_at(offset)
+        return None if batch_in_flight is None else batch_in_flight.place
 
     def new_dedup(self) -> Dedup:
         settings, salt = self.settings, int.from_bytes(self.fs.entropy(8), "little") | 1
@@ -530,7 +530,7 @@ class Partition(ABC):
         return sum(len(each.blocks) for each in (*self._closed, self.open_batch))
 
     @property
-    def kept_to(self) -> int:
+    def rollback_to(self) -> int:
         """Offsets from here on are taken back if a write fails."""
         return self.high_watermark
 
@@ -612,7 +612,7 @@ class Partition(ABC):
         """A cold read came back."""
 
 
-class Moment:
+class EndOffsets:
     """One moment of a store: where each log ended, noted without a look at each log. It lasts until ``close``.
 
     Only logs that had an open batch at the moment, or begin one later, have to be remembered: all others end where they
@@ -626,7 +626,7 @@ class Moment:
 
     __slots__ = ("_ends", "_kept")
 
-    def __init__(self, kept: dict[Moment, None], active: Iterable[Partition]) -> None:
+    def __init__(self, kept: dict[EndOffsets, None], active: Iterable[Partition]) -> None:
         self._kept = kept
         self._ends = {partition: partition.next_offset for partition in active}
         kept[self] = None

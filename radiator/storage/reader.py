@@ -32,7 +32,7 @@ from radiator.storage.segment import (
     load_index,
     locate,
     read_run,
-    start_of,
+    start_from_index,
     whole_batches,
 )
 
@@ -345,7 +345,7 @@ def _headers(fs: FileSystem, segment: StoredSegment, indexed: bool) -> Iterator[
         return
     try:
         window, size, end = Window(fs, fd, 4096, segment.path), fs.size(fd), segment.end_offset
-        position, expected = start_of(window, [entry for entry in entries if entry.base_offset < end])
+        position, expected = start_from_index(window, [entry for entry in entries if entry.base_offset < end])
         while position < size and expected < end:
             try:
                 header = header_at(window, position)

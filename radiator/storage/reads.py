@@ -23,10 +23,10 @@ from radiator.storage.damage import Damage
 from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.format import StoredBatch
 from radiator.storage.segment import (
-    Place,
+    Location,
     SegmentInfo,
     Window,
-    confirms,
+    entry_matches,
     find_place,
     header_at,
     last_offset,
@@ -164,7 +164,7 @@ class ReadJob:
         self.result = batch
         self.next_hint = (batch.next_offset, Hint(self.base_offset, after, salt_at(window, position)))
 
-    def _lost(self, window: Window, place: Place, batch: RecordBatch | None, end: int, size: int) -> None:
+    def _lost(self, window: Window, place: Location, batch: RecordBatch | None, end: int, size: int) -> None:
         """No batch holds the offset: where the log goes on, and what stands in between."""
         position, first_byte, first = place
         if position is None:
@@ -279,7 +279,7 @@ class PositionJob:
                 window = Window(self.fs, fd, SCAN_BYTES, path)
                 stop = self.fs.size(fd)
                 for entry in reversed(load_index(self.fs, self.directory, base_offset)):
-                    if 0 < entry.position < stop and confirms(window, entry):
+                    if 0 < entry.position < stop and entry_matches(window, entry):
                         self._count_stretch(window, entry.position, stop, entry.base_offset)
                         stop = entry.position
                     if not self.count:

@@ -43,12 +43,12 @@ from radiator.storage.segment import (
     SegmentInfo,
     Window,
     batch_at,
-    confirms,
+    entry_matches,
     find_batch,
     header_at,
     last_offset,
     load_index,
-    skim,
+    scan_plain_batches,
     whole_batches,
 )
 
@@ -142,22 +142,22 @@ def _recover(
     destinations = set(listed.names)
     if not bases:
         end = 0 if journal.has(log.names.own_name, 0, head.next_offset) else head.next_offset
-        log.found(remembers, end)
+        log.set_recovered(remembers, end)
         if end:
-            notes.append(_gone(directory, 0, end))
+            notes.append(_lost_note(directory, 0, end))
         return Recovered([], end, 0, destinations)
-    log.found(remembers, 0)
+    log.set_recovered(remembers, 0)
     segments = _sealed_segments(fs, directory, bases)
     active, last_receive_ns, start = _walk_active(fs, log, bases[-1], head, destinations, notes, journal)
     if not active.size_bytes and segments:
         last_receive_ns = _last_receive_ns(fs, directory, segments[-1])
         active.begin(last_receive_ns, last_receive_ns)
-    _straighten(fs, directory, segments, active)
+    _fix_receive_times(fs, directory, segments, active)
     segments.append(active)
-    unread = names_recovery.unread(listed, segments, head, start)
-    if reason := names_recovery.settle(log, listed, unread, destinations, allowance):
+    scan_segments = names_recovery.to_scan(listed, segments, head, start)
+    if reason := names_recovery.complete(log, listed, scan_segments, destinations, allowance):
         notes.append(RecoveryNote(layout.names_path(directory), reason, "names"))
-    _confirm(fs, log, layout.segment_path(directory, bases[-1]), head, raw)
+    _sync_and_write_head(fs, log, layout.segment_path(directory, bases[-1]), head, raw)
     return Recovered(segments, log.next_offset, last_receive_ns, destinations, log.names.whole)
 
 
@@ -196,7 +196,7 @@ def _first_whole(window: Window, size: int, base: int) -> BatchHeader | None:
     return next((header for _, header in whole_batches(window, 0, size, base)), None)
 
 
-def _straighten(fs: FileSystem, directory: str, segments: list[SegmentInfo], active: SegmentInfo) -> None:
+def _fix_receive_times(fs: FileSystem, directory: str, segments: list[SegmentInfo], active: SegmentInfo) -> None:
     """Sets when each segment's day ended. Receive times never fall; if they seem to, one of the first headers is
     damaged, and only what a crc covers is believed."""
     every = [*segments, active]
@@ -222,7 +222,7 @@ def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> in
     fd = fs.open_read(path)
     try:
         window = Window(fs, fd, SCAN_BYTES, path)
-        entries = _trusted(window, load_index(fs, directory, segment.base_offset), segment.size_bytes)
+        entries = _valid_entries(window, load_index(fs, directory, segment.base_offset), segment.size_bytes)
         start = entries[-1] if entries else IndexEntry(segment.base_offset, 0, 0)
         found = whole_batches(window, start.position, segment.size_bytes, start.base_offset)
         return max([segment.first_receive_ns, *[header.max_receive_ns for _, header in found]])
@@ -248,7 +248,7 @@ def _walk_active(
         size = fs.size(fd)
         window = Window(fs, fd, SCAN_BYTES, path)
         entries = load_index(fs, directory, base)
-        entries = _trusted(window, entries, size)
+        entries = _valid_entries(window, entries, size)
         position, expected, latest = 0, base, 0
         if entries:
             position, expected = entries[-1].position, entries[-1].base_offset
@@ -259,8 +259,8 @@ def _walk_active(
         while position < size:
             place = window.at(position, HEADER_BYTES)
             stop = place + indexed + limits.INDEX_INTERVAL_BYTES - position
-            skimmed, expected, high = skim(window.data, place, stop, expected, dictionaries)
-            position += skimmed - place
+            scanned, expected, high = scan_plain_batches(window.data, place, stop, expected, dictionaries)
+            position += scanned - place
             latest = max(latest, high)
             if position >= size:
                 break
@@ -281,19 +281,19 @@ def _walk_active(
                     window.forget()
                     continue
                 if found is None and head.segment_base == base and position < head.position <= size:
-                    notes.append(_middle(path, position, head.position, expected, head.next_offset))
+                    notes.append(_damage_note(path, position, head.position, expected, head.next_offset))
                     position, expected = head.position, max(expected, head.next_offset)
                     continue
                 kept = _end_of_others(window, search, size, base) if found is None else 0
                 if kept:
-                    notes.append(_middle(path, position, kept, expected, expected))
+                    notes.append(_damage_note(path, position, kept, expected, expected))
                     position = kept
                     continue
                 if found is None:
-                    _cut(fs, fd, path, position, size, reason, notes)
+                    _truncate_tail(fs, fd, path, position, size, reason, notes)
                     break
                 if found[0] > position or found[1].base_offset > expected:
-                    notes.append(_middle(path, position, found[0], expected, found[1].base_offset))
+                    notes.append(_damage_note(path, position, found[0], expected, found[1].base_offset))
                 position = found[0]
                 header = batch_at(window, position)
             destinations.update(names_of(window, position, header))
@@ -310,12 +310,12 @@ def _walk_active(
     finally:
         fs.close(fd)
     if head.next_offset > expected and not journal.has(log.names.own_name, expected, head.next_offset):
-        notes.append(_gone(path, expected, head.next_offset))
+        notes.append(_lost_note(path, expected, head.next_offset))
         expected = head.next_offset
     own_salt = log.salt
     if position:  # as it was begun, should the key have been lost since
         own_salt = salt.first_of(fs, path) or log.salt
-    log.found_segment(base, position, expected, own_salt, more, len(entries), indexed)
+    log.set_active_segment(base, position, expected, own_salt, more, len(entries), indexed)
     _cut_index(fs, directory, base, len(entries))
     return SegmentInfo(base, first, latest, position, sparse), latest, begun_at
 
@@ -326,16 +326,18 @@ def _end_of_others(window: Window, position: int, size: int, base: int) -> int:
     return max([place + header.total_len for place, header in whole_batches(window, position, size, base)], default=0)
 
 
-def _trusted(window: Window, entries: list[IndexEntry], size: int) -> list[IndexEntry]:
+def _valid_entries(window: Window, entries: list[IndexEntry], size: int) -> list[IndexEntry]:
     """The entries up to the last one whose batch is whole and is the one it names."""
     while entries:
-        if entries[-1].position < size and confirms(window, entries[-1]):
+        if entries[-1].position < size and entry_matches(window, entries[-1]):
             return entries
         entries = entries[:-1]
     return []
 
 
-def _cut(fs: FileSystem, fd: int, path: str, position: int, size: int, damage: str, notes: list[RecoveryNote]) -> None:
+def _truncate_tail(
+    fs: FileSystem, fd: int, path: str, position: int, size: int, damage: str, notes: list[RecoveryNote]
+) -> None:
     """Nothing whole follows: zeros ahead are a clean end, anything else is a torn tail."""
     at = position
     while at < size:
@@ -350,14 +352,14 @@ def _cut(fs: FileSystem, fd: int, path: str, position: int, size: int, damage: s
     fs.truncate(fd, position)
 
 
-def _middle(path: str, position: int, end: int, expected: int, found: int) -> RecoveryNote:
+def _damage_note(path: str, position: int, end: int, expected: int, found: int) -> RecoveryNote:
     where = f"bytes {position} to {end - 1}" if end > position else f"before byte {position}"
     lost = f"offsets {expected} to {found - 1} are lost" if found > expected else "no offset is missing"
     text = f"damage in the middle, {where}: {lost}; everything behind is kept"
     return RecoveryNote(path, text, "damage", expected, found - 1)
 
 
-def _gone(path: str, expected: int, end: int) -> RecoveryNote:
+def _lost_note(path: str, expected: int, end: int) -> RecoveryNote:
     text = f"offsets {expected} to {end - 1} were stored and are gone; they are not given again"
     return RecoveryNote(path, text, "damage", expected, end - 1)
 
@@ -365,7 +367,7 @@ def _gone(path: str, expected: int, end: int) -> RecoveryNote:
 def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
     """Leaves the trusted entries; the others are written anew."""
     path = layout.index_path(directory, base)
-    facts, size = fs.facts(path), ENTRY_BYTES * (1 + count) if count else 0
+    facts, size = fs.stat(path), ENTRY_BYTES * (1 + count) if count else 0
     if facts is None or facts.size == size:
         return
     fd = fs.open(path)
@@ -375,7 +377,7 @@ def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
         fs.close(fd)
 
 
-def _confirm(fs: FileSystem, log: Log, path: str, head: layout.Head, raw: bytes) -> None:
+def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head, raw: bytes) -> None:
     """What is found is what readers will get, and the head says where it ends.
 
     Bytes behind the old head were never covered by a sync that succeeded. If one failed, the kernel may hold them as
@@ -418,7 +420,7 @@ def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Ite
     for encoded in fs.listdir(directory):
         try:
             name = layout.decode_name(encoded)
-            facts = fs.facts(f"{directory}/{encoded}")
+            facts = fs.stat(f"{directory}/{encoded}")
             if facts is not None and not facts.is_dir:
                 fs.listdir(f"{directory}/{encoded}")  # a link to one is as good
             yield name

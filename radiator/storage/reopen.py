@@ -32,7 +32,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.files import close_quietly, storage_error, write_all
 from radiator.storage.format import DamagedBatch, UnknownVersion, decode, encode_batch
 from radiator.storage.index import IndexEntry
-from radiator.storage.log import ASKED, Log
+from radiator.storage.log import PROBE, Log
 from radiator.storage.segment import Window, batch_at, find_batch, last_offset
 
 COPY_BYTES = 1024 * 1024
@@ -64,10 +64,10 @@ class Reopened:
     unreadable: OSError | None = None  # the failed file or the journal could not be read: maybe they can the next time
 
 
-Stored = Callable[[str, int, int], Iterator[bytes]]  # partition, first offset, end; raises OSError
+JournalBatches = Callable[[str, int, int], Iterator[bytes]]  # partition, first offset, end; raises OSError
 
 
-def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Stored) -> Reopened:
+def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: JournalBatches) -> Reopened:
     """The log goes on in a new segment with everything below ``end_offset`` that can still be had.
 
     Args:
@@ -93,7 +93,7 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Sto
             log.unreadable += 1
             if log.unreadable < READ_ATTEMPTS_MAX:
                 raise found.unreadable
-        write_all(fs, fd, [ASKED], position)  # the disk is asked, in any case
+        write_all(fs, fd, [PROBE], position)  # the disk is asked, in any case
         fs.truncate(fd, position)
         fs.fdatasync(fd)
         log.open_logs.synced()
@@ -102,7 +102,7 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Sto
         with contextlib.suppress(FileNotFoundError):
             fs.remove(layout.index_path(log.directory, found.base_offset))
         fs.rename(path, layout.segment_path(log.directory, found.base_offset))
-        log.made_name()
+        log.count_new_name()
         log.sync_names()
     except OSError as error:
         close_quietly(fs, fd)
@@ -110,7 +110,7 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Sto
             fs.remove(path)
         raise log.fail("go on in a new segment after a failure", error) from error
     found.size_bytes = position
-    log.goes_on_in(fd, found.base_offset, position, end_offset, entries)
+    log.continue_in_file(fd, found.base_offset, position, end_offset, entries)
     return found
 
 
@@ -132,7 +132,7 @@ def cut(log: Log, base_offset: int, size_bytes: int) -> None:
 
 
 def _write(
-    log: Log, fd: int, end_offset: int, recent: Sequence[RecordBatch], stored: Stored, found: Reopened
+    log: Log, fd: int, end_offset: int, recent: Sequence[RecordBatch], stored: JournalBatches, found: Reopened
 ) -> tuple[list[IndexEntry], int]:
     """Copies what can be had; returns index entries and the end."""
     entries: list[IndexEntry] = []
@@ -161,7 +161,7 @@ def _write(
 
 
 def _pieces(
-    log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Stored, found: Reopened
+    log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: JournalBatches, found: Reopened
 ) -> Iterator[Piece]:
     """The doubtful records in order: from the failed file, else from memory, else from the journal."""
     if log.synced_offset == end_offset:

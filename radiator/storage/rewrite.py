@@ -73,10 +73,10 @@ def split(batch: RecordBatch) -> Iterator[RecordBatch]:
         base = few.next_offset
 
 
-Eight = tuple[Any, Any, Any, Any, Any, list[str], list[bytes], list[bytes]]
+BatchColumns = tuple[Any, Any, Any, Any, Any, list[str], list[bytes], list[bytes]]
 
 
-def _columns(batch: RecordBatch, places: Sequence[int] | None = None) -> Eight:
+def _columns(batch: RecordBatch, places: Sequence[int] | None = None) -> BatchColumns:
     """The records at these places (None: all), with no more names than they use."""
 
     def column(values: Sequence[Any]) -> Any:
@@ -271,7 +271,7 @@ class Rewrite:
             self.fs.remove(self.new_path)
 
 
-def outside(intervals: Sequence[tuple[int, int]]) -> Keep:
+def keep_outside(intervals: Sequence[tuple[int, int]]) -> Keep:
     """Keeps what is in none of the intervals, which are sorted and disjoint."""
     starts, stops = [start for start, _ in intervals], [stop for _, stop in intervals]
     assert all(one < two for one, two in pairwise(starts))

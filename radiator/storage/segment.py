@@ -45,9 +45,9 @@ from radiator.storage.format import (
 )
 from radiator.storage.header import newer_len, places_of
 from radiator.storage.index import IndexEntry
-from radiator.storage.merge import Merger, merge_ones
+from radiator.storage.merge import Merger, merge_single_records
 
-_SKIMMED = Struct("<8sIIQ16xIH2xI12x")  # of a header: magic, total_len, crc, base offset, count, flags, names_len
+_PLAIN_HEADER = Struct("<8sIIQ16xIH2xI12x")  # of a header: magic, total_len, crc, base offset, count, flags, names_len
 SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
 SEARCH_BYTES_MAX = 1024 * 1024
 MISPLACED_BYTES_MAX = 128 * 1024  # as much as this is looked at to tell a gap from pages of another place
@@ -170,13 +170,13 @@ def whole_batches(window: Window, position: int, end: int, expected: int) -> Ite
         position += header.total_len
 
 
-def skim(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> tuple[int, int, int]:
+def scan_plain_batches(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> tuple[int, int, int]:
     """Over whole batches that follow one another without a gap from ``at`` on, up to the one that ends behind ``stop``.
 
     The quick way of recovery; it stops at everything that is not plain, and ``batch_at`` judges that. Returns the place
     and the offset behind, and the last receive time; adds their dictionaries of names, as they lie, to ``names``.
     """
-    unpack, size, view, last, known, known_len = _SKIMMED.unpack_from, len(data), memoryview(data), -1, b"", -1
+    unpack, size, view, last, known, known_len = _PLAIN_HEADER.unpack_from, len(data), memoryview(data), -1, b"", -1
     while at < stop and at + HEADER_BYTES <= size:
         magic, total, crc, base, count, flags, names_len = unpack(data, at)
         end = at + total
@@ -217,12 +217,12 @@ def find_batch(window: Window, position: int, end: int, min_offset: int) -> tupl
         if found[1].base_offset >= min_offset:
             rows.append(found)
         at = found[0] + found[1].total_len
-    chosen = _heaviest([(header.base_offset, header.total_len) for _, header in rows])
+    chosen = _largest_run([(header.base_offset, header.total_len) for _, header in rows])
     window.vetted = frozenset([rows[place][0] for place in chosen])  # so that each stretch is looked at once
     return rows[chosen[0]]
 
 
-def _heaviest(rows: list[tuple[int, int]]) -> list[int]:
+def _largest_run(rows: list[tuple[int, int]]) -> list[int]:
     """The places in ``rows``, of (offset, bytes), of the row of rising offsets with the most bytes: all, as a rule."""
     if all(one[0] < other[0] for one, other in pairwise(rows)):
         return list(range(len(rows)))
@@ -247,7 +247,7 @@ def _search(window: Window, position: int, end: int, min_offset: int) -> tuple[i
         at = find_magic(data, 0)
         while at >= 0:
             try:
-                if ours(window, position + at):
+                if has_own_salt(window, position + at):
                     header = header_at(window, position + at)
                     if header.base_offset >= min_offset:
                         return position + at, batch_at(window, position + at)
@@ -264,7 +264,7 @@ def _search(window: Window, position: int, end: int, min_offset: int) -> tuple[i
     return None
 
 
-def ours(window: Window, position: int) -> bool:
+def has_own_salt(window: Window, position: int) -> bool:
     """Whether what stands there has the partition's salt. At the start of a segment there is no doubt."""
     return not position or not window.salts or salt_at(window, position) in window.salts
 
@@ -279,7 +279,7 @@ def load_index(fs: FileSystem, directory: str, base_offset: int) -> list[IndexEn
     return index.decode(read_file(fs, layout.index_path(directory, base_offset)), base_offset)
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where an offset was looked for."""
 
     position: int | None  # of the batch that holds it, or of the first behind it; None if there is neither
@@ -292,20 +292,20 @@ def locate(window: Window, entries: list[IndexEntry], offset: int, size: int) ->
     return find_place(window, entries, offset, size).position
 
 
-def find_place(window: Window, entries: list[IndexEntry], offset: int, size: int) -> Place:
-    start, expected = start_of(window, index.up_to_offset(entries, offset))
+def find_place(window: Window, entries: list[IndexEntry], offset: int, size: int) -> Location:
+    start, expected = start_from_index(window, index.up_to_offset(entries, offset))
     before = start
     for position, header in whole_batches(window, start, size, expected):
         last = last_offset(window, position, header)
         if last >= offset:
-            return Place(position, before, expected)
+            return Location(position, before, expected)
         before, expected = position + header.total_len, last + 1
-    return Place(None, before, expected)
+    return Location(None, before, expected)
 
 
 def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_offset: int) -> int | None:
     """The offset of the first record below ``end_offset`` received at ``receive_ns`` or later; None if none is."""
-    start, expected = start_of(window, index.up_to_time(entries, receive_ns))
+    start, expected = start_from_index(window, index.up_to_time(entries, receive_ns))
     for position, header in whole_batches(window, start, window.fs.size(window.fd), expected):
         if header.base_offset >= end_offset:
             return None
@@ -315,19 +315,21 @@ def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_
     return None
 
 
-def start_of(window: Window, entries: list[IndexEntry]) -> tuple[int, int]:
+def start_from_index(window: Window, entries: list[IndexEntry]) -> tuple[int, int]:
     """Position and offset of the last entry that keeps what it promises, or of the segment's beginning; an index that
     lies costs time, nothing else."""
     for entry in reversed(entries):
-        if confirms(window, entry):
+        if entry_matches(window, entry):
             return entry.position, entry.base_offset
     return 0, base_of(window.path)
 
 
-def confirms(window: Window, entry: IndexEntry) -> bool:
+def entry_matches(window: Window, entry: IndexEntry) -> bool:
     """Whether the batch that ``entry`` names stands where it says, whole: the index may be older than the file."""
     try:
-        return batch_at(window, entry.position).base_offset == entry.base_offset and ours(window, entry.position)
+        return batch_at(window, entry.position).base_offset == entry.base_offset and has_own_salt(
+            window, entry.position
+        )
     except DamagedBatch:
         return False
 
@@ -371,7 +373,7 @@ def merge_run(data: bytes, at: int, header: BatchHeader, end_offset: int, bytes_
             header = decode_header(data, at)
             if header.base_offset != merger.next_offset or header.base_offset >= end_offset:
                 break
-            after = merge_ones(merger, data, at, end_offset) if header.records == 1 else at
+            after = merge_single_records(merger, data, at, end_offset) if header.records == 1 else at
             if after == at:
                 check(data, at, header)
                 merger.add(*decode_columns(data, at, header))

@@ -23,8 +23,6 @@ from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.memory import MESSAGES, MemoryAccount
 from radiator.storage import cursor_files, dedup_recovery, layout, missing, salt, transaction_log
-from radiator.storage.care import Caretaker
-from radiator.storage.care_jobs import SettledJob
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
@@ -42,10 +40,12 @@ from radiator.storage.journal.reading import JournalFiles
 from radiator.storage.journal.redo import Redo
 from radiator.storage.journal.snapshots import Snapshots
 from radiator.storage.log import Log
+from radiator.storage.maintenance import Maintenance
+from radiator.storage.maintenance_jobs import SettledJob
 from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.names_recovery import Allowance
 from radiator.storage.open_logs import OpenLogs
-from radiator.storage.partition import Agenda, Moment, Partition
+from radiator.storage.partition import Agenda, EndOffsets, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
 from radiator.storage.sweep import Sweep
 from radiator.storage.tail import Budget, ColdCache, Tail
@@ -77,13 +77,13 @@ class Store:
         self._open_logs = OpenLogs(open_logs_max)
         self.definitions = Definitions(files, layout.subscriptions_path(root))
         self._agenda = Agenda()
-        self.journal = Journal(files, root, self._open_logs.again, journal_file_bytes)
+        self.journal = Journal(files, root, self._open_logs.with_descriptors, journal_file_bytes)
         self.cursors = CursorStore(files, layout.cursors_path(root), self.journal)
         self._snapshots = Snapshots(files, root, self.cursors, self.definitions)
         self._dirty = DirtyLogs(files, root, self.journal)
         self.checkpoints = Checkpoints(files, root, self._dirty, self._snapshots, self._fail)
-        self._makers: dict[Partition, None] = {}  # they wait for their turn to begin a file, in order
-        self.care = Caretaker(self._agenda.removals)
+        self._file_creators: dict[Partition, None] = {}  # they wait for their turn to begin a file, in order
+        self.maintenance = Maintenance(self._agenda.removals)
         self._sweep = Sweep(self.partitions, self._agenda)
         self._budget = Budget(tail_bytes_max)
         self.memory = memory or MemoryAccount(limits.MEMORY_BYTES_MAX)
@@ -121,7 +121,7 @@ class Store:
             redo = Redo(self._recovered_partition, decided, files.entries())
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
             files.sync()  # before a snapshot has a part of what they say
-            notes += self._load_told(redo, ends | redo.ends, decided)
+            notes += self._load_metadata(redo, ends | redo.ends, decided)
             redo.append(notes, now)
             self.restored = redo.appended
             notes += files.notes()
@@ -129,7 +129,7 @@ class Store:
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
             files.hand_over(self.journal, self.cursors.entries_to)
-            if decided and not self._agenda.postponing and self.cursors.failed is None:
+            if decided and not self._agenda.postponed_partitions and self.cursors.failed is None:
                 for partition in redo.partitions.values():
                     partition.log.sync()
                 transaction_log.remove(self.fs, self.root)
@@ -145,7 +145,7 @@ class Store:
             raise
         return notes
 
-    def _load_told(self, redo: Redo, ends: dict[str, int], decided: list[Entry]) -> list[RecoveryNote]:
+    def _load_metadata(self, redo: Redo, ends: dict[str, int], decided: list[Entry]) -> list[RecoveryNote]:
         """Read cursors and names. Raises OSError."""
         cursors, definitions, directory = self.cursors, self.definitions, self.cursors.directory
         self.fs.mkdir(directory)
@@ -214,7 +214,7 @@ class Store:
                 if job.error is not None:
                     errors.append(job.error)
         files = [partition for partition in self.partitions.values() if isinstance(partition, FilePartition)]
-        in_segments = not self._agenda.postponing
+        in_segments = not self._agenda.postponed_partitions
         for partition in files:
             try:
                 for job in partition.take_cuts():
@@ -229,7 +229,7 @@ class Store:
                 errors.append(error)
             in_segments &= not partition.log.file_failed
         try:
-            if in_segments and not errors and self._save_told():
+            if in_segments and not errors and self._save_metadata():
                 self.journal.clear()
             else:
                 self.journal.sync()  # the next start takes from it what is in no synced segment
@@ -242,9 +242,9 @@ class Store:
         self._unlock()
         if errors:
             raise errors[0]
-        return sum(each.untaken for each in self._makers)
+        return sum(each.untaken for each in self._file_creators)
 
-    def _save_told(self) -> bool:
+    def _save_metadata(self) -> bool:
         """Return whether the snapshot has all that the journal's entries say of cursors and names."""
         try:
             if self.journal.next_entry > self._snapshots.first_entry or self.cursors.failed is not None:
@@ -296,11 +296,11 @@ class Store:
         ``makes_files``; then ``dirty`` stays, and the next call goes on."""
         self._now = now
         jobs: list[Job] = []
-        waiting, together = self._makers, self._together
+        waiting, together = self._file_creators, self._together
         files_max = NEW_FILES_MAX if makes_files else 0
-        makers = [partition for partition in waiting if partition in together]
-        makers += [each for each in waiting if each not in together][: max(files_max - len(makers), 0)]
-        for partition in makers:
+        creators = [partition for partition in waiting if partition in together]
+        creators += [each for each in waiting if each not in together][: max(files_max - len(creators), 0)]
+        for partition in creators:
             del waiting[partition]
         self._agenda.begin_turn()
         dirty = self._agenda.dirty
@@ -309,18 +309,18 @@ class Store:
         for partition in visit:
             if not partition.makes_files:
                 jobs += partition.take(now)
-            elif len(makers) < files_max or partition in together:
-                makers.append(partition)
+            elif len(creators) < files_max or partition in together:
+                creators.append(partition)
             else:
                 waiting[partition] = None
                 if partition.segments:  # it only rolls: messages need not wait for that
                     jobs += partition.take(now, may_roll=False)
-        for partition in makers:
+        for partition in creators:
             jobs += partition.take(now)
         names = self.definitions.take(now.mono)
         told = self.cursors.take(now.mono)
         # First: the acks of transactions in this group are in no snapshot yet, so its entry is for the next checkpoint.
-        jobs = self.checkpoints.jobs(now) + self._grouped(jobs, told, names)
+        jobs = self.checkpoints.jobs(now) + self._group_commit(jobs, told, names)
         removals = self._agenda.removals
         if removals:  # behind the acks that let them go
             for job in removals:
@@ -349,15 +349,15 @@ class Store:
     def store_cursors(self, now: Now) -> None:
         """Write and sync the changes of cursors, while no other thread runs. Raises StorageError, also if an earlier
         change is not stored."""
-        self.cursors.hurry()
-        jobs = run(self._grouped([], self.cursors.take(now.mono), []))
+        self.cursors.sync_soon()
+        jobs = run(self._group_commit([], self.cursors.take(now.mono), []))
         for job in jobs:
             job.done(now)
         for error in (*(job.error for job in jobs), self.cursors.failed):
             if error is not None:
                 raise StorageError(str(error))
 
-    def _grouped(self, jobs: list[Job], told: list[CursorJob], named: list[DefinitionsJob]) -> list[Job]:
+    def _group_commit(self, jobs: list[Job], told: list[CursorJob], named: list[DefinitionsJob]) -> list[Job]:
         """The jobs, behind those that decide them. What need not be synced is first, and has an entry of its own."""
         appends: list[AppendJob] = []
         early: list[Job] = []
@@ -379,8 +379,8 @@ class Store:
             return [*early, GroupJob(self.journal, appends, True, cursors, names, waiters, outcomes), *jobs]
         syncing = {job.partition for job in appends if job.needs_sync}
         if size_bytes >= limits.JOURNAL_PASSED_BYTES_MIN:
-            _pass_by(appends)
-            appends = [job for job in appends if not job.direct]
+            _bypass_journal(appends)
+            appends = [job for job in appends if not job.bypasses_journal]
         if not (appends or told or named):
             return early + jobs
         strict = names is not None or (
@@ -421,14 +421,14 @@ class Store:
         dirty[:] = [partition for partition in dirty if not isinstance(partition, MemoryPartition)]
         return [job for partition in memory for job in partition.take(now)]
 
-    def moment(self) -> Moment:
+    def end_offsets(self) -> EndOffsets:
         """The present one, for somebody who goes through many partitions in several turns."""
-        return Moment(self._agenda.moments, (*self._agenda.dirty, *self._makers))
+        return EndOffsets(self._agenda.end_offsets, (*self._agenda.dirty, *self._file_creators))
 
     @property
     def dirty(self) -> bool:
         """Whether there is something to do for a partition."""
-        return bool(self._agenda.dirty or self._makers)
+        return bool(self._agenda.dirty or self._file_creators)
 
     def tick(self, now: Now) -> None:
         """Marks what is due."""
@@ -438,7 +438,7 @@ class Store:
         swept = self._sweep.take(now.mono)
         for partition in swept:
             partition.sweep()
-        self.care.sweep(now, swept)
+        self.maintenance.sweep(now, swept)
 
     def next_deadline_ns(self, now: Now) -> MonoNs:
         """When tick() has something to do; NEVER_NS if nothing is planned."""
@@ -486,15 +486,15 @@ class Store:
             "syncs": self._open_logs.syncs + self.journal.syncs,
             "journal_bytes": self.journal.bytes,
             "checkpoints": self.checkpoints.made,
-            **{f"care_{name}": count for name, count in self.care.counts.items()},
+            **{f"care_{name}": count for name, count in self.maintenance.counts.items()},
         }
 
 
-def _pass_by(appends: list[AppendJob]) -> None:
+def _bypass_journal(appends: list[AppendJob]) -> None:
     """What is large is synced where it is written: to write it twice would take longer than another sync."""
     sizes: dict[Partition, int] = {}
     for job in appends:
         sizes[job.partition] = sizes.get(job.partition, 0) + job.batch.size_bytes
     for job in appends:
         if sizes[job.partition] >= limits.JOURNAL_PASSED_BYTES_MIN:
-            job.pass_by()
+            job.bypass_journal()

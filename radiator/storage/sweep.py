@@ -38,7 +38,7 @@ class Sweep:
         return [each for each in found if self._partitions.get(each.name) is each]
 
     def _begin(self) -> None:
-        wanted = self._agenda.take_moved()
+        wanted = self._agenda.take_sweep_candidates()
         if not self._others:
             self._others.extend(self._partitions.values())
         for _ in range(min(len(self._others), OTHERS_MAX)):

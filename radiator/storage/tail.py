@@ -84,7 +84,7 @@ class Tail:
             return batch
         parts = [each for each in batches[place:stop] if each is not None]
         merged = merge(parts)
-        self._more(merged.cost_bytes - sum(each.cost_bytes for each in parts))
+        self._resize(merged.cost_bytes - sum(each.cost_bytes for each in parts))
         batches[place:stop] = [merged]
         del self.bases[place + 1 : stop]
         return merged
@@ -106,7 +106,7 @@ class Tail:
             start = 0
         self.start = start
         if freed:
-            self._more(-freed)
+            self._resize(-freed)
 
     def cut_below(self, offset: int) -> None:
         """Forgets what is below ``offset``: of a batch that reaches over it, too."""
@@ -116,9 +116,9 @@ class Tail:
             return
         part = batch.part(batch.index_at(offset), len(batch), offset)
         self.batches[self.start], self.bases[self.start] = part, offset
-        self._more(part.cost_bytes - batch.cost_bytes)
+        self._resize(part.cost_bytes - batch.cost_bytes)
 
-    def _more(self, cost: int) -> None:
+    def _resize(self, cost: int) -> None:
         self.bytes += cost
         self.budget.resize(cost)
 
@@ -171,27 +171,27 @@ class ColdCache:
         self.bytes = 0
         self.order: deque[tuple[list[RecordBatch], RecordBatch]] = deque()
 
-    def add(self, shelf: list[RecordBatch], batch: RecordBatch) -> None:
+    def add(self, cached: list[RecordBatch], batch: RecordBatch) -> None:
         """``shelf``: the partition's own list, newest last."""
-        shelf.append(batch)
-        self.order.append((shelf, batch))
+        cached.append(batch)
+        self.order.append((cached, batch))
         self.bytes += batch.cost_bytes
         while self.bytes > self.bytes_max and len(self.order) > 1:
-            old_shelf, old = self.order.popleft()
-            old_shelf.remove(old)  # the oldest, so it is found at once
+            old_cached, old = self.order.popleft()
+            old_cached.remove(old)  # the oldest, so it is found at once
             self.bytes -= old.cost_bytes
 
-    def drop(self, shelf: list[RecordBatch], start: int, stop: int) -> None:
+    def drop(self, cached: list[RecordBatch], start: int, stop: int) -> None:
         """Forgets the batches of a shelf that cover something from ``start`` up to, not including, ``stop``."""
-        gone = {each for each in shelf if each.base_offset < stop and start < each.next_offset}
+        gone = {each for each in cached if each.base_offset < stop and start < each.next_offset}
         if gone:
-            self.order = deque(entry for entry in self.order if entry[0] is not shelf or entry[1] not in gone)
-            shelf[:] = [each for each in shelf if each not in gone]
+            self.order = deque(entry for entry in self.order if entry[0] is not cached or entry[1] not in gone)
+            cached[:] = [each for each in cached if each not in gone]
             self.bytes -= sum(each.cost_bytes for each in gone)
 
 
-def find_cold(shelf: list[RecordBatch], offset: int) -> RecordBatch | None:
-    for batch in reversed(shelf):
+def find_cold(cached: list[RecordBatch], offset: int) -> RecordBatch | None:
+    for batch in reversed(cached):
         if batch.base_offset <= offset < batch.next_offset:
             return batch
     return None

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 
 from radiator import limits
 from radiator.storage import cursor_files, cursor_records, layout
-from radiator.storage.counted import HINTS_BYTES
 from radiator.storage.cursor_files import DELIVERED
 from radiator.storage.cursor_records import CursorState
 from radiator.storage.cursor_snapshot import COPY, SNAPSHOT
+from radiator.storage.delivered_ranges import U64_BYTES
+from radiator.storage.delivery_counts import HINTS_BYTES
 from radiator.storage.files import FileSystem, read_file
-from radiator.storage.handed import U64_BYTES
 from radiator.upkeep.cursor_copy import cursor_of
 from radiator.upkeep.findings import Finding, span
 
@@ -26,7 +26,7 @@ KEPT = SNAPSHOT + ".damaged"
 def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -> Iterator[Finding]:
     """``logs``: the first and the next offset of each partition; None if a broker is at work."""
     directory = layout.cursors_path(root)
-    if fs.facts(directory) is None:
+    if fs.stat(directory) is None:
         return
     path = f"{directory}/{SNAPSHOT}"
     found = cursor_files.read_live(fs, root)
@@ -62,7 +62,7 @@ def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -
 def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int, live: bool) -> Iterator[Finding]:
     for name in listed:
         path = f"{directory}/{name}"
-        facts = fs.facts(path)
+        facts = fs.stat(path)
         if facts is None:
             continue
         if facts.is_file and facts.mode & 0o077:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from radiator import limits
 from radiator.storage.files import FileSystem, read_fully
-from radiator.storage.format import StoredBatch, ones
+from radiator.storage.format import StoredBatch, decode_single_records
 from radiator.storage.header import HEADER_BYTES, PREFIX, TIMES_AND_SALT, BatchHeader, DamagedBatch, UnknownVersion
 from radiator.storage.index import IndexEntry
 from radiator.storage.segment import Window, batch_at, find_batch, last_offset, whole_batches
@@ -214,7 +214,7 @@ class Walk:
             stop = min(stop, self.committed.position - base)
         last = expected + limits.BATCH_BYTES_MAX if self.following is None else self.following
         known: bytes | None = None
-        for end, offset, receive_ns, _, _, name, _, _ in ones(data, at):
+        for end, offset, receive_ns, _, _, name, _, _ in decode_single_records(data, at):
             low, high, salt = TIMES_AND_SALT.unpack_from(data, at)
             if at >= limit or end > stop or offset != expected or offset >= last or salt not in salts:
                 break

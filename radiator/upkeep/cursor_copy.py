@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from radiator.errors import StorageError
 from radiator.storage import cursor_files, definitions, layout
 from radiator.storage import cursor_records as records
-from radiator.storage.counted import counts_in
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_files import DELIVERED, StoredCursors
 from radiator.storage.cursor_records import CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.definitions import Entry
+from radiator.storage.delivered_ranges import MARKS_BYTES, U64_BYTES, range_of
+from radiator.storage.delivery_counts import counts_in
 from radiator.storage.files import FileSystem, read_file
-from radiator.storage.handed import MARKS_BYTES, U64_BYTES, range_of
 from radiator.upkeep.manifest import CopiedCursor
 
 
@@ -29,7 +29,7 @@ def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> Cur
     OSError, StorageError."""
     directory = layout.cursors_path(root)
     delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
-    found = cursor_files.read_told(fs, root, redone)
+    found = cursor_files.read_metadata(fs, root, redone)
     if found.cursors.snapshot.damaged:
         raise StorageError(
             f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "
@@ -97,7 +97,7 @@ class CursorCopy:
                 told.append(records.acked(state.number, cursor.intervals))
             if cursor.counts:
                 told.append(records.counts(state.number, cursor.counts))
-        told.append(records.covers(self._stored.known_to, 1))  # what is to be added has a journal of its own
+        told.append(records.covers(self._stored.highest_number, 1))  # what is to be added has a journal of its own
         yield SNAPSHOT, records.snapshot(self._stored.generation, told)
         used = (len(self._delivered.rstrip(b"\0")) + U64_BYTES - 1) & -U64_BYTES  # the store makes it whole again
         if used:

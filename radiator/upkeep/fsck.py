@@ -79,7 +79,7 @@ class Fsck:
         self.latest_ns = latest_ns
         self.fs = fs or FileSystem()
         self.counts = Counts()
-        self.live = self.fs.held(root) if live is None else live
+        self.live = self.fs.is_locked(root) if live is None else live
         self.checked: list[PartitionCheck] = []
         self._on_bytes = on_bytes or (lambda count: None)
 
@@ -88,7 +88,7 @@ class Fsck:
         total = 0
         for _, directory in self._partitions(only):
             for file in self.fs.listdir(directory):
-                facts = self.fs.facts(f"{directory}/{file}") if layout.segment_base(file) is not None else None
+                facts = self.fs.stat(f"{directory}/{file}") if layout.segment_base(file) is not None else None
                 total += facts.size if facts is not None else 0
         return total
 
@@ -125,7 +125,7 @@ class Fsck:
         """(name, directory) of all, or of those that are asked for."""
         root, found = layout.partitions_path(self.root), []
         for encoded in self.fs.listdir(root):
-            facts = self.fs.facts(f"{root}/{encoded}")
+            facts = self.fs.stat(f"{root}/{encoded}")
             if facts is None or not facts.is_dir:
                 continue
             try:
@@ -154,7 +154,7 @@ class Fsck:
         yield from self._listed(journal, names, {n for n in names if layout.journal_file_number(n) is not None}, set())
         root = layout.partitions_path(self.root)
         for encoded in self.fs.listdir(root):
-            facts = self.fs.facts(f"{root}/{encoded}")
+            facts = self.fs.stat(f"{root}/{encoded}")
             try:
                 if facts is not None and facts.is_dir and layout.decode_name(encoded):
                     continue
@@ -167,7 +167,7 @@ class Fsck:
         """The modes of what belongs here, and what does not belong here."""
         for name in listed:
             path = f"{directory}/{name}"
-            facts = self.fs.facts(path)
+            facts = self.fs.stat(path)
             if facts is None:
                 continue
             if (facts.is_file and name in files) or (facts.is_dir and name in directories):
@@ -179,7 +179,7 @@ class Fsck:
                 yield Finding("foreign", path, "not of this store; left alone")
 
     def _mode(self, path: str) -> Iterator[Finding]:
-        facts = self.fs.facts(path)
+        facts = self.fs.stat(path)
         if facts is not None and facts.mode & 0o077:
             wanted = layout.DIRECTORY_MODE if facts.is_dir else layout.FILE_MODE
             yield Finding("mode", path, f"mode {facts.mode:04o}, expected no more than {wanted:04o}")
@@ -272,7 +272,7 @@ class Fsck:
             found.findings.append(Finding("head", path, f"{text}; the batches themselves tell where the log ends"))
 
     def _size(self, directory: str, base: int) -> int:
-        facts = self.fs.facts(layout.segment_path(directory, base))
+        facts = self.fs.stat(layout.segment_path(directory, base))
         return facts.size if facts is not None else 0
 
     def _strays(self, directory: str, listed: list[str], bases: list[int]) -> Iterator[Finding]:
@@ -388,7 +388,7 @@ def quarantine_of(root: str, finding: Finding) -> str | None:
 def known(fs: FileSystem, root: str, finding: Finding) -> Finding:
     """Damage that has been put aside, byte for byte, is told as such."""
     path = quarantine_of(root, finding)
-    if path is None or finding.start is None or finding.end is None or fs.facts(path) is None:
+    if path is None or finding.start is None or finding.end is None or fs.stat(path) is None:
         return finding
     damaged, kept = fs.open_read(finding.path), -1
     try:

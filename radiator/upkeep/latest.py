@@ -33,7 +33,7 @@ from radiator.storage.files import (
     storage_error,
     write_all,
 )
-from radiator.storage.format import lower_times
+from radiator.storage.format import clamp_times
 from radiator.storage.segment import Window, whole_batches
 from radiator.storage.store import Store
 from radiator.upkeep import check_files
@@ -143,7 +143,7 @@ class Lowering:
                 continue  # copied with what is before the next one that changes
             self._verbatim(window.fd, target, done, position)
             place = window.at(position, header.total_len)
-            data, lowered = lower_times(window.data[place : place + header.total_len], header, self._latest_ns)
+            data, lowered = clamp_times(window.data[place : place + header.total_len], header, self._latest_ns)
             write_all(fs, target, [data], position)
             records += lowered
             done = position + header.total_len

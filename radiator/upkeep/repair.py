@@ -102,7 +102,7 @@ class Repair:
                 self._do(finding.path, "remove", self.fs.remove, finding.path)
                 yield f"{finding.path}: removed"
             elif finding.kind == "mode":
-                facts = self.fs.facts(finding.path)
+                facts = self.fs.stat(finding.path)
                 mode = layout.DIRECTORY_MODE if facts is not None and facts.is_dir else layout.FILE_MODE
                 self._do(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
                 yield f"{finding.path}: mode {mode:04o}"

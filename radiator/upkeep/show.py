@@ -27,8 +27,8 @@ from radiator.storage import (
     salt,
     transaction_log,
 )
-from radiator.storage.counted import WORDS, counts_in
-from radiator.storage.handed import MARKS_BYTES, PAIRS_END_BYTES, U64_BYTES, range_of
+from radiator.storage.delivered_ranges import MARKS_BYTES, PAIRS_END_BYTES, U64_BYTES, range_of
+from radiator.storage.delivery_counts import WORDS, counts_in
 from radiator.storage.header import HEADER_BYTES, DamagedBatch, decode_header
 from radiator.storage.journal import format as journal_format
 from radiator.storage.journal.format import Entry

@@ -358,7 +358,7 @@ class World:
         """Time passes, and the background work that it brings is done; how many jobs."""
         self.tick(seconds)
         jobs = 0
-        while (job := self.store.care.take()) is not None:
+        while (job := self.store.maintenance.take()) is not None:
             job.run(lambda: True)
             self.broker.care_done(job, self.time)
             self.settle()

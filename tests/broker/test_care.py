@@ -149,7 +149,7 @@ def test_a_replay_goes_on_through_segments_that_are_rewritten_under_it(rule: str
         world.settle()
     assert [message.body.split()[0] for message in found] == [b"v%d" % number for number in range(600)]
     assert not any("gap" in message.headers for message in found)
-    assert world.store.care.counts["rewritten"] == len(world.store.partitions[T].segments) - 1 > 3
+    assert world.store.maintenance.counts["rewritten"] == len(world.store.partitions[T].segments) - 1 > 3
 
 
 def batches_of(world: World, name: str) -> list[int]:
@@ -193,7 +193,7 @@ destinations:
     world.care()
     world.restart()
     world.care()
-    assert world.store.care.counts["rewritten"] == 0, "known by their first headers"
+    assert world.store.maintenance.counts["rewritten"] == 0, "known by their first headers"
 
 
 def test_two_queues_in_one_log_give_back_what_both_are_done_with(tmp_path: Path) -> None:

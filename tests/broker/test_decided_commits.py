@@ -80,7 +80,7 @@ def test_one_half_waits_while_the_other_is_removed_or_rewritten(how: str, monkey
         world.care(20)
         world.care(20)
     segments = world.store.partitions[A].segments
-    assert len(segments) == 1 if how == "retention" else world.store.care.counts["rewritten"]
+    assert len(segments) == 1 if how == "retention" else world.store.maintenance.counts["rewritten"]
     world.kill()
     assert bodies(world, B) == [b"0", b"two"]
 

@@ -109,7 +109,7 @@ def test_holes_wait_for_the_file_of_the_ids(monkeypatch: pytest.MonkeyPatch) -> 
             assert world.care() == 0
     for _ in range(2):
         world.care()
-    assert world.store.care.counts["removed_records"] >= 9
+    assert world.store.maintenance.counts["removed_records"] >= 9
     world.power_cut()
     assert again(world, *range(10)) == {str(number): number for number in range(10)}
 
@@ -129,7 +129,7 @@ def test_compaction_waits_for_the_file_of_the_ids(monkeypatch: pytest.MonkeyPatc
         assert len(read_all(world.store.partitions[topic])) == 6
     for _ in range(3):
         world.care()
-    assert world.store.care.counts["removed_records"] >= 2
+    assert world.store.maintenance.counts["removed_records"] >= 2
     world.power_cut()
     client = world.connect()
     for number in range(6):

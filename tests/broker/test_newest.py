@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radiator.storage import last, layout
+from radiator.storage import last_messages, layout
 from tests.broker.harness import Client, World
 from tests.storage.rewriting import swap
 
@@ -167,7 +167,7 @@ def test_a_name_begins_there_after_a_restart_too_and_goes_on() -> None:
 
 
 def test_it_is_done_in_goes_that_let_others_read_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last, "RUN_BATCHES", 4)
+    monkeypatch.setattr(last_messages, "RUN_BATCHES", 4)
     world = filled(ALONE, 5, 90, cold=True)
     every = looked(world, "/topic/a", start_position="first", stop_position="end")
     client = world.connect()
@@ -186,7 +186,7 @@ def test_it_is_done_in_goes_that_let_others_read_in_between(monkeypatch: pytest.
 
 
 def test_who_leaves_in_between_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last, "RUN_BATCHES", 2)
+    monkeypatch.setattr(last_messages, "RUN_BATCHES", 2)
     world = filled(ALONE, 5, 90, cold=True)
     client = world.connect()
     opened = len(world.fs.descriptors)

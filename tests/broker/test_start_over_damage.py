@@ -136,9 +136,9 @@ def consumed_by_a(world: World) -> None:
     for _ in range(8):
         world.settle()
         world.tick(12)
-        while job := world.store.care.take():
+        while job := world.store.maintenance.take():
             job.run(lambda: True)
-            world.store.care.done(job, world.time)
+            world.store.maintenance.done(job, world.time)
     assert len(client.bodies()) == 21
 
 

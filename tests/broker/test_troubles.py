@@ -107,14 +107,14 @@ def test_errors_without_a_state_are_told_once_while_they_come_often(caplog: pyte
 
 
 def test_another_error_of_the_same_partition_is_told_but_not_any_number(caplog: pytest.LogCaptureFixture) -> None:
-    class Keeper:
+    class Component:
         name = "p"
         failed: StorageError | None = StorageError("0")
 
-    troubles, keeper = Troubles(), Keeper()
+    troubles, component = Troubles(), Component()
     for number in range(100):
-        troubles.failed(Failed(str(number), keeper), 0)
+        troubles.failed(Failed(str(number), component), 0)
     assert told(caplog) == [f"storage: {number}" for number in range(TEXTS_MAX)]
-    keeper.failed = None
+    component.failed = None
     troubles.tick(1)
     assert told(caplog) == ["storage: p: well again; 0 were refused in the meantime"]

@@ -132,7 +132,7 @@ def an_entry_is_applied_twice(right: Any) -> Any:
     return append
 
 
-@bug(Redo, "_look", "plain")
+@bug(Redo, "_check_part", "plain")
 def half_of_an_entry_is_applied(right: Any) -> Any:
     def look(self: Any, part: Any, partition_of: Any) -> None:
         if part.header.base_offset % 2:
@@ -164,9 +164,9 @@ def what_is_written_counts_as_synced(right: Any) -> Any:
     return committed
 
 
-@bug(FilePartition, "waiting_for", "repeating")
+@bug(FilePartition, "wait_point", "repeating")
 def a_repeat_is_receipted_when_it_is_written(right: Any) -> Any:
-    return Partition.waiting_for
+    return Partition.wait_point
 
 
 @bug(waits, "repeats", "repeating")

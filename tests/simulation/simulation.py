@@ -209,7 +209,7 @@ class Simulation:
 
     def _care(self) -> None:
         """A segment is rewritten, while the broker goes on; or only until it dies."""
-        job = self.world.store.care.take()
+        job = self.world.store.maintenance.take()
         if job is None:
             return
         self.counts["cared"] += 1

@@ -17,7 +17,7 @@ from radiator.spark.schema import SCHEMA
 from radiator.spark.stream import StreamReader
 from radiator.spark.stream_losses import Losses
 from radiator.storage import layout
-from radiator.storage.files import Facts, FileSystem
+from radiator.storage.files import FileStat, FileSystem
 from tests.spark.archives import archive
 from tests.spark.stores import START_NS, Message, Writer, numbered
 from tests.spark.streams import Query, joined
@@ -70,14 +70,14 @@ def test_a_segment_that_goes_between_the_listing_and_the_look_at_it_is_told(
     assert query.plan()
     query = query.again()
     first, second = segments(rolling.root, "a")[:2]
-    before = FileSystem.facts
+    before = FileSystem.stat
 
-    def facts(fs: FileSystem, path: str) -> Facts | None:
+    def stat(fs: FileSystem, path: str) -> FileStat | None:
         if path == str(first):
             first.unlink(missing_ok=True)
         return before(fs, path)
 
-    monkeypatch.setattr(FileSystem, "facts", facts)
+    monkeypatch.setattr(FileSystem, "stat", stat)
     told = f"offsets 0 to {int(second.stem) - 1} .*does not exist"
     if fails == "true":
         with pytest.raises(LostRecords, match=told):

@@ -10,7 +10,7 @@ from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem
-from radiator.storage.last import LastJob, Wanted
+from radiator.storage.last_messages import LastJob, Wanted
 from radiator.storage.partition import Partition
 from radiator.storage.reads import PositionJob
 from radiator.storage.store import RecoveryNote, Store

@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 from radiator.storage import layout
-from radiator.storage.files import DirectoryLock, Facts
+from radiator.storage.files import DirectoryLock, FileStat
 
 
 class Crash(BaseException):
@@ -368,14 +368,14 @@ class FaultyFileSystem:
     def in_place(self, lock: DirectoryLock) -> bool:
         return lock.path in self.locked and lock.path in self.dirs
 
-    def held(self, directory: str) -> bool:
+    def is_locked(self, directory: str) -> bool:
         return directory in self.locked
 
-    def facts(self, path: str) -> Facts | None:
+    def stat(self, path: str) -> FileStat | None:
         if path in self.dirs:
-            return Facts(0, layout.DIRECTORY_MODE, True, False)
+            return FileStat(0, layout.DIRECTORY_MODE, True, False)
         node = self.nodes.get(path)
-        return Facts(len(node.cache), layout.FILE_MODE, False, True) if node is not None else None
+        return FileStat(len(node.cache), layout.FILE_MODE, False, True) if node is not None else None
 
     def chmod(self, path: str, mode: int) -> None:
         self._call("chmod", path)

@@ -130,7 +130,7 @@ def test_a_retry_that_comes_due_while_a_checkpoint_is_under_way_wakes_nobody_bef
     assert begun is not None and store.checkpoints.deadline_ns == NEVER_NS
     cursor.ack([0])
     fs.fail("fdatasync", 1, under="/journal/")
-    store.cursors.hurry()
+    store.cursors.sync_soon()
     commit(store)
     assert store.cursors.failed is not None
     for number in range(3):

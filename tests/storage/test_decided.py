@@ -205,7 +205,7 @@ def test_what_was_settled_before_its_log_was_synced_stays_settled() -> None:
         for log in logs:
             cursor = store.cursors.open("queue:q", log.name, 0)
             cursor.ack([0, 1])
-        store.cursors.hurry()
+        store.cursors.sync_soon()
         assert error_of(commit(store)) is None
         fs.power_cut()
         store, _ = opened(fs)

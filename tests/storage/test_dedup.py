@@ -90,8 +90,8 @@ def test_it_knows_what_a_dict_with_times_knows(steps: list[tuple[str, int]], cou
             if now - when >= WINDOW_NS:
                 assert found is None
                 continue
-            behind = sum(1 for _, other, _ in added if other > at)
-            crowd[number, at, when] = max(behind, crowd.get((number, at, when), 0))
+            is_indexing = sum(1 for _, other, _ in added if other > at)
+            crowd[number, at, when] = max(is_indexing, crowd.get((number, at, when), 0))
             assert found in (at, None)
             assert found == at or crowd[number, at, when] >= count
         assert len(table) <= 2 * (count + 9)  # the last run of a generation may be longer than what it has room for
@@ -134,7 +134,7 @@ def test_a_run_is_found_at_once_and_its_index_is_made_a_few_entries_at_a_time() 
             steps += 1
             assert table.find(ident(steps * 7), 0) == steps * 7
         assert 300 <= steps <= (before + 20_100) // 64 * 2
-        assert not table.current.behind
+        assert not table.current.is_indexing
         assert all(table.find(ident(number), 0) == number for number in range(before + 20_100))
         assert table.find(ident(before + 20_100), 0) is None
 

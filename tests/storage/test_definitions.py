@@ -87,9 +87,9 @@ def test_what_the_journal_does_not_take_is_told_and_stored_later(verb: str, erro
     store.definitions.waiters.append("receipt")
     (job,) = [job for job in commit(store) if isinstance(job, DefinitionsJob)]
     assert job.error is not None and job.waiters == ["receipt"] and store.definitions.stored == {}
-    assert not store.definitions.written_down("sub:a")
+    assert not store.definitions.is_stored("sub:a")
     commit(store, NOW + 3 * SECOND)
-    assert store.definitions.failed is None and store.definitions.written_down("sub:a")
+    assert store.definitions.failed is None and store.definitions.is_stored("sub:a")
     fs.power_cut()
     store, _ = opened(fs)
     assert store.definitions.entries == {"sub:a": A}

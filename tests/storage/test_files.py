@@ -86,9 +86,9 @@ def test_what_is_below_a_locked_directory_is_found_and_made_in_it_wherever_it_is
     fs, old, new = FileSystem(), str(tmp_path / "old"), str(tmp_path / "new")
     fs.mkdir(old)
     lock = fs.lock(old)
-    assert fs.in_place(lock) and FileSystem().held(old)
+    assert fs.in_place(lock) and FileSystem().is_locked(old)
     os.rename(old, new)
-    assert not fs.in_place(lock) and FileSystem().held(new) and not FileSystem().held(old)
+    assert not fs.in_place(lock) and FileSystem().is_locked(new) and not FileSystem().is_locked(old)
     replace_file(fs, f"{old}/file", b"body")
     fs.mkdir(f"{old}/deep/er")
     fs.rename(f"{old}/file", f"{old}/deep/file")
@@ -96,11 +96,11 @@ def test_what_is_below_a_locked_directory_is_found_and_made_in_it_wherever_it_is
     fs.chmod(f"{old}/twin", 0o640)
     assert read_file(fs, f"{old}/twin") == b"body" and fs.listdir(old) == ["LOCK", "deep", "twin"]
     assert Path(new, "deep", "file").read_bytes() == b"body" and not os.path.exists(old)
-    assert (fs.facts(old), fs.facts(f"{old}/twin")) == (FileSystem().facts(new), FileSystem().facts(f"{new}/twin"))
+    assert (fs.stat(old), fs.stat(f"{old}/twin")) == (FileSystem().stat(new), FileSystem().stat(f"{new}/twin"))
     fs.remove(f"{old}/twin")
     fs.rmdir(f"{old}/deep/er")
     fs.unlock(lock)
-    assert read_file(fs, f"{old}/deep/file") is None and not FileSystem().held(new)
+    assert read_file(fs, f"{old}/deep/file") is None and not FileSystem().is_locked(new)
 
 
 def test_a_lock_outlives_its_file_and_the_file_alone_keeps_others_out_too(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_lock_outlives_its_file_and_the_file_alone_keeps_others_out_too(tmp_pa
     fcntl.flock(lock.fd, fcntl.LOCK_UN)  # as seen from another machine on NFS
     with pytest.raises(BlockingIOError):
         FileSystem().lock(root)
-    assert FileSystem().held(root)
+    assert FileSystem().is_locked(root)
     fs.unlock(lock)
 
 

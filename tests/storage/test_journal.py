@@ -14,7 +14,7 @@ from radiator.storage import layout
 from radiator.storage.format import encode_batch
 from radiator.storage.journal import format as journal_format
 from radiator.storage.journal.format import CURSORS, FILE_HEADER_BYTES, Entry, EntryBuilder, FileHeader, decode_entry
-from radiator.storage.journal.journal import AHEAD_BYTES_MIN, ASKED, Journal
+from radiator.storage.journal.journal import AHEAD_BYTES_MIN, PROBE, Journal
 from radiator.storage.journal.reading import JournalFiles, end_of
 from tests.storage.driving import NOW
 from tests.storage.faults import FaultyFileSystem
@@ -292,7 +292,7 @@ def test_nothing_grows_without_bound(seed: int) -> None:
             assert len(fs.descriptors) == 1
         assert journal.bytes >= FILE_HEADER_BYTES
         largest = max(largest, *(len(node.cache) for node in fs.nodes.values()))
-    assert largest <= 2 * FILE_BYTES + len(ASKED)
+    assert largest <= 2 * FILE_BYTES + len(PROBE)
     journal.clear()
     assert not fs.listdir(DIRECTORY) and not fs.descriptors
 
@@ -463,13 +463,13 @@ def test_wherever_the_disk_is_full_the_journal_goes_on_when_there_is_room(room: 
         journal.sync()
         expected[1] = b"before"
     fs.fill(room)
-    refusals = 0
+    refused_count = 0
     for number in range(30):
         body = b"%d" % number * (1 + number % 5)
         try:
             journal.write(builder(body))
         except StorageError as error:
-            refusals += 1
+            refused_count += 1
             assert "No space left" in str(error) and journal.failed is error
         else:
             expected[journal.next_entry - 1] = body
@@ -480,7 +480,7 @@ def test_wherever_the_disk_is_full_the_journal_goes_on_when_there_is_room(room: 
     journal.write(builder(b"after"))
     expected[journal.next_entry - 1] = b"after"
     journal.sync()
-    assert refusals or room >= AHEAD_BYTES_MIN or room % 3
+    assert refused_count or room >= AHEAD_BYTES_MIN or room % 3
     fs.power_cut()
     found, files = read(fs)
     assert found == expected and not files.notes()

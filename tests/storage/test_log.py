@@ -221,7 +221,7 @@ def test_a_group_of_many_files_of_ids_holds_one_descriptor_at_a_time() -> None:
     before = fs.descriptors_max = len(fs.descriptors) + 1
     store._open_logs.queue.clear()  # none to be closed instead
     commit(store)
-    assert all(partition.dedup_file.kept == 1 for partition in partitions)  # type: ignore[attr-defined]
+    assert all(partition.dedup_file.synced_to == 1 for partition in partitions)  # type: ignore[attr-defined]
     assert len(fs.descriptors) < before
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from radiator.storage.batch import RecordBatch
 from radiator.storage.format import MISSING, DamagedBatch, decode, encode_batch
-from radiator.storage.merge import Merger, merge, merge_ones
+from radiator.storage.merge import Merger, merge, merge_single_records
 from radiator.storage.partition import BatchBuilder
 
 RECORD = st.tuples(
@@ -82,7 +82,7 @@ def test_the_short_cut_takes_single_records_and_stops_at_everything_else(batches
     merger = Merger()
     header, columns = decode(data)
     merger.add(*columns)
-    at = merge_ones(merger, data, header.total_len, end)
+    at = merge_single_records(merger, data, header.total_len, end)
     taken = 1
     while taken < len(parts) and len(parts[taken]) == 1 and parts[taken].base_offset < end:
         taken += 1
@@ -98,7 +98,7 @@ def test_the_short_cut_stops_before_a_flipped_bit(place: int, bit: int) -> None:
     damaged[place % len(second)] ^= 1 << bit
     merger = Merger()
     merger.add(*decode(first)[1])
-    assert merge_ones(merger, first + bytes(damaged), len(first), 99) == len(first)
+    assert merge_single_records(merger, first + bytes(damaged), len(first), 99) == len(first)
     assert len(merger.finish()) == 1
 
 
@@ -110,7 +110,7 @@ def test_the_short_cut_leaves_batches_that_contradict_themselves_to_the_general_
     contradicting[12:16] = crc32(contradicting[16:]).to_bytes(4, "little")
     merger = Merger()
     merger.add(*decode(first)[1])
-    assert merge_ones(merger, first + bytes(contradicting), len(first), 99) == len(first)
+    assert merge_single_records(merger, first + bytes(contradicting), len(first), 99) == len(first)
     with pytest.raises(DamagedBatch):
         decode(bytes(contradicting))
 
@@ -141,7 +141,7 @@ def test_the_short_cut_leaves_sparse_neighbours_to_the_general_decoder() -> None
     merger.add(*decode(on_disk(one))[1])
     hole = b"".join(encode_batch(6, [6], None, None, [0], ["/q"], [b"h"], [b"8"], 0, [2]))
     packed = b"".join(encode_batch(6, [6], None, None, [0], ["/q"], [b"h"], [b"6" * 99], level=3))
-    assert merge_ones(merger, hole, 0, 99) == 0 and merge_ones(merger, packed, 0, 99) == 0
+    assert merge_single_records(merger, hole, 0, 99) == 0 and merge_single_records(merger, packed, 0, 99) == 0
     merger.add(*decode(hole)[1])
-    assert merge_ones(merger, on_disk(two), 0, 99) == 0, "a list of offsets is not what it fills"
+    assert merge_single_records(merger, on_disk(two), 0, 99) == 0, "a list of offsets is not what it fills"
     assert list(merger.finish().offsets) == [5, 8]

@@ -38,7 +38,7 @@ def floor(fs: FaultyFileSystem, end: str) -> int | None:
 def again(store: Store, start: int) -> None:
     store.cursors.delete(NAME)
     store.cursors.open(NAME, "a", start)
-    store.cursors.hurry()
+    store.cursors.sync_soon()
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -58,7 +58,7 @@ def test_one_that_was_deleted_since_does_not_come_back(end: str) -> None:
     store = acked_together(fs)
     commit(store)
     store.cursors.delete(NAME)
-    store.cursors.hurry()
+    store.cursors.sync_soon()
     commit(store)
     assert floor(fs, end) is None
 
@@ -98,7 +98,7 @@ def test_a_number_that_the_journal_knows_as_deleted_is_given_to_nobody() -> None
     deleted = store.cursors._facts[store.cursors.open(NAME, "a", 0)][0]
     commit(store)
     store.cursors.delete(NAME)
-    store.cursors.hurry()
+    store.cursors.sync_soon()
     commit(store)
     fs.kill()
     fs.capacity = sum(len(node.cache) for node in fs.nodes.values())

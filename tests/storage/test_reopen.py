@@ -316,7 +316,7 @@ def test_a_write_that_fails_for_another_reason_than_room_takes_the_same_way(erro
     put(log, b"in the journal", destination="q")
     fs.fail("pwritev", 1, error, under=Q)
     (job,) = [job for job in commit(store) if job.error is not None]
-    assert job.postponed and not job.refusals and log.failed is not None
+    assert job.postponed and not job.refused_count and log.failed is not None
     assert read_all(log) == {0: b"kept", 1: b"in the journal"}
     assert outside(fs) == {0: b"kept"}, "not yet"
     now, _ = later(store, NOW)
@@ -410,19 +410,19 @@ def test_until_it_is_cut_nobody_else_may_write_a_failed_segment_anew() -> None:
     """The cut knows a position in the file as it was."""
     fs = FaultyFileSystem()
     store, log = doubtful(fs)
-    assert not log.at_ease
+    assert not log.is_healthy
     now, _ = later(store, NOW)
-    assert not log.at_ease
+    assert not log.is_healthy
     now += 3 * SECOND
     store.tick(both(now))
     jobs = store.take(both(now))
     for job in jobs:
-        assert not log.at_ease, "the disk thread has not come to it yet"
+        assert not log.is_healthy, "the disk thread has not come to it yet"
         job.write()
-    assert not log.at_ease
+    assert not log.is_healthy
     for job in jobs:
         job.done(both(now))
-    assert log.at_ease and len(fs.nodes[layout.segment_path(Q, 0)].cache) == log.segments[0].size_bytes
+    assert log.is_healthy and len(fs.nodes[layout.segment_path(Q, 0)].cache) == log.segments[0].size_bytes
 
 
 def test_a_clean_stop_cuts_at_once() -> None:

@@ -45,7 +45,7 @@ def test_when_there_is_room_again_messages_are_taken_again() -> None:
     fs.fill(100)
     put(partition, b"x" * 500)
     (job,) = [job for job in commit(store) if job.error is not None]
-    assert job.postponed and not job.refusals, "the journal had room for it, in its zeros"
+    assert job.postponed and not job.refused_count, "the journal had room for it, in its zeros"
     now = NOW
     for _ in range(3):
         now = deadline(store, now) or 0
@@ -77,7 +77,7 @@ def test_when_the_journal_has_room_again_messages_are_taken_again() -> None:
     for log in logs:
         put(log, refused)
     jobs = [job for job in commit(store) if job.batch is not None]
-    assert [job.refusals for job in jobs] == [1, 1] and all(log.failed is not None for log in logs)
+    assert [job.refused_count for job in jobs] == [1, 1] and all(log.failed is not None for log in logs)
     assert [log.next_offset for log in logs] == [1, 1]
     now = NOW
     for _ in range(3):

@@ -14,7 +14,7 @@ from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.compaction import Keys, hash_of
 from radiator.storage.format import SPARSE, TRANSACTION, decode, decode_header, encode_batch
-from radiator.storage.rewrite import Rewrite, outside, runs, split
+from radiator.storage.rewrite import Rewrite, keep_outside, runs, split
 from tests.storage.driving import NOW, commit, opened
 from tests.storage.faults import FaultyFileSystem
 
@@ -61,7 +61,7 @@ def written(seed: int, batches: int = 30) -> tuple[FaultyFileSystem, int]:
 
 
 def rewritten(fs: FaultyFileSystem, end: int, settled: list[tuple[int, int]] | None, level: int) -> Rewrite:
-    rewrite = Rewrite(fs, DIRECTORY, 0, end, None if settled is None else outside(settled), level)  # type: ignore[arg-type]
+    rewrite = Rewrite(fs, DIRECTORY, 0, end, None if settled is None else keep_outside(settled), level)  # type: ignore[arg-type]
     for _ in rewrite.steps():
         pass
     rewrite.swap()
@@ -174,13 +174,13 @@ def test_the_table_of_keys_says_what_a_dictionary_says(keys_max: int) -> None:
     model: dict[tuple[int, int], int] = {}
     for offset in range(8_000):
         high, low = hash_of(b"/topic/a", b"%d" % random.randrange(3_000))
-        if not keys.judges(low):
+        if not keys.includes(low):
             continue
         for _ in keys.grow():
             pass
-        assert keys.put(high, low, offset) == model.get((high, low)) or not keys.judges(low)
+        assert keys.put(high, low, offset) == model.get((high, low)) or not keys.includes(low)
         model[high, low] = offset
-    judged = {each: offset for each, offset in model.items() if keys.judges(each[1])}
+    judged = {each: offset for each, offset in model.items() if keys.includes(each[1])}
     assert len(judged) >= 100
     assert all(keys.get(*each) == offset for each, offset in judged.items())
     assert keys.get(*hash_of(b"/topic/b", b"1")) is None

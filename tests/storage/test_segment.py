@@ -14,8 +14,8 @@ from radiator.storage.segment import (
     locate,
     locate_time,
     read_run,
-    skim,
-    start_of,
+    scan_plain_batches,
+    start_from_index,
     whole_batches,
 )
 from tests.storage.faults import FaultyFileSystem
@@ -121,7 +121,7 @@ def test_an_index_that_is_older_than_the_file_is_not_believed() -> None:
     window, positions, size = segment(*BATCHES)
     stale = [IndexEntry(10, 0, 1_100), IndexEntry(16, positions[2], 1_160), IndexEntry(66, positions[4] + 8, 1_660)]
     assert [confirms(window, entry) for entry in stale] == [True, False, False]
-    assert start_of(window, stale) == (0, 10)
+    assert start_from_index(window, stale) == (0, 10)
     assert locate(window, stale, 66, size) == positions[5]
 
 
@@ -191,4 +191,4 @@ class NoNames(set[bytes]):
 def test_a_torn_batch_of_which_the_prefix_is_there_is_not_whole(length: int) -> None:
     """Behind its magic are zeros, or its length and zeros: of no bytes the crc is 0."""
     torn = (MAGIC + length.to_bytes(4, "little")).ljust(2 * HEADER_BYTES, b"\0")
-    assert skim(torn, 0, len(torn), 0, NoNames()) == (0, 0, 0)
+    assert scan_plain_batches(torn, 0, len(torn), 0, NoNames()) == (0, 0, 0)

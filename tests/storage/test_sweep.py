@@ -28,7 +28,7 @@ def made(count: int) -> tuple[Sweep, Any, list[Any]]:
 
 def test_a_tick_looks_at_so_many_partitions_and_no_more() -> None:
     sweep, agenda, every = made(COUNT)
-    agenda.moved.update(dict.fromkeys(every))
+    agenda.sweep_candidates.update(dict.fromkeys(every))
     looked = [sweep.take(NOW + tick) for tick in range(COUNT // TICK_PARTITIONS_MAX + 5)]
     assert max(map(len, looked)) == TICK_PARTITIONS_MAX
     assert [each for few in looked for each in few] == every, "all of them, once"
@@ -38,7 +38,7 @@ def test_what_has_moved_comes_first_and_the_others_have_their_turn_in_the_end() 
     sweep, agenda, every = made(COUNT)
     moved, seen = every[-1], dict[Any, int]()
     for number in range(COUNT // OTHERS_MAX):
-        agenda.moved[moved] = None
+        agenda.sweep_candidates[moved] = None
         looked = [each for tick in range(3) for each in sweep.take(NOW + number * EVERY_NS + tick)]
         assert looked[0] is moved and len(looked) <= OTHERS_MAX + 1
         for each in looked:

@@ -51,7 +51,7 @@ def test_it_has_all_of_it_and_what_was_settled_there_stays_settled(steps: int, k
     checkpoint(store, steps)
     for log in logs:
         store.cursors.open(NAME, log.name, 0).ack([0, 1])
-    store.cursors.hurry()
+    store.cursors.sync_soon()
     commit(store)
     if killed:
         fs.kill()
@@ -137,7 +137,7 @@ def test_what_was_refused_while_the_cursors_were_read_is_not_in_it_and_what_foll
     fs = FaultyFileSystem()
     store, logs = begun(fs)
     cursors = [store.cursors.open(NAME, log.name, 0) for log in logs[:2]]
-    store.cursors.hurry()
+    store.cursors.sync_soon()
     commit(store)
     read, fdatasync = cut.read_cursors, fs.fdatasync
     found: list[Any] = []
@@ -160,7 +160,7 @@ def test_what_was_refused_while_the_cursors_were_read_is_not_in_it_and_what_foll
         assert told == [False]
         if goes_on:
             cursors[1].ack([0])
-            store.cursors.hurry()
+            store.cursors.sync_soon()
             commit(store)
         return found[0]
 

@@ -13,7 +13,7 @@ from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, index, layout
 from radiator.storage.files import FileSystem
-from radiator.storage.format import decode, encode_batch, lower_times
+from radiator.storage.format import clamp_times, decode, encode_batch
 from radiator.storage.reader import batches, list_partitions
 from radiator.upkeep.findings import Finding
 from radiator.upkeep.fsck import Fsck
@@ -345,8 +345,8 @@ def test_a_batch_of_any_kind_is_as_if_it_had_been_written_with_the_lower_times(
         return b"".join(pieces)
 
     data = encoded([10, 20, 30])
-    lowered, count = lower_times(data, decode(data)[0], 15)
+    lowered, count = clamp_times(data, decode(data)[0], 15)
     assert lowered == encoded([10, 15, 15]) and count == 2
     one = b"".join(encode_batch(7, [20], None, None, [0], ["a"], [b""], [b"x" * size], salt=9))
     other = b"".join(encode_batch(7, [15], None, None, [0], ["a"], [b""], [b"x" * size], salt=9))
-    assert lower_times(one, decode(one)[0], 15) == (other, 1)
+    assert clamp_times(one, decode(one)[0], 15) == (other, 1)

@@ -181,7 +181,7 @@ def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: 
         sync = registry.cursors.sync_of(old.cursor)
         registry.cursors.delete(key, feed.partition.name)
         cursor = registry.cursors.open(key, feed.partition.name, start, sync)
-        registry.cursors.hurry()
+        registry.cursors.sync_soon()
     registry.dirty_sources.pop(old, None)
     handed = old.unsettled_deliveries()
     old.close()

@@ -98,7 +98,7 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
         require_subscriber(destination)
     places: dict[Place, None] = {}
     for partition, offset in prepared.repeated.items():
-        place = partition.waiting_for(offset, synced=True)
+        place = partition.wait_point(offset, synced=True)
         if place is not None:
             places[place] = None
     if waits.repeats(transaction, places) or waits.files(transaction, prepared.messages):

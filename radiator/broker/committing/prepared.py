@@ -204,7 +204,7 @@ class Prepared:
             self._ids[partition] = (0, 0) if dedup is None else (dedup.added, dedup.taken_back)
         if identity in messages.run.ids:
             return True
-        first = partition.first_of(identity, self._broker.timing.now.wall)
+        first = partition.find_duplicate(identity, self._broker.timing.now.wall)
         if first is None:
             return False
         self.repeated[partition] = max(first, self.repeated.get(partition, 0))

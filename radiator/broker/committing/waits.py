@@ -67,7 +67,7 @@ def files(transaction: Transaction, partitions: Iterable[Partition]) -> bool:
     unmade = [each for each in partitions if isinstance(each, FilePartition) and _unmade(each)]
     if len(unmade) > limits.NEW_FILES_TOGETHER_MAX:
         for partition in unmade:
-            partition.want_file()
+            partition.request_file()
         transaction.wait_for_files(unmade)
     return bool(transaction.waited)
 

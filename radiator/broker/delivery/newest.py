@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from radiator.storage.last import LastJob, Wanted
+from radiator.storage.last_messages import LastJob, Wanted
 
 if TYPE_CHECKING:
     from radiator.broker.budget import Budget, Steps

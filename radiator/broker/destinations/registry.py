@@ -314,7 +314,7 @@ class Registry:
             for source in child.queue.sources:  # in logs of its own too there may be messages of the parent
                 source.feed.claims_changed()
                 source.feed.pin()
-        self.cursors.hurry()
+        self.cursors.sync_soon()
 
     def _cursors_of_children(self, opening: Opening, parent: Destination, children: list[Destination]) -> Fed:
         """The cursors of the children over the logs of a parent that is about to be. Raises StorageError."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from radiator.memory import MemoryShare
     from radiator.routing.pattern import PatternSet
     from radiator.routing.policy import Policy
-    from radiator.storage.partition import Moment
+    from radiator.storage.partition import EndOffsets
 
 Starts = dict[str, dict[str, int]]  # an offset by partition and destination
 ENTER_UNITS = 2  # of a topic that is taken in, looked at or let go
@@ -54,7 +54,7 @@ class Means(NamedTuple):
 
     registry: Registry
     budget: Budget
-    moment: Callable[[], Moment]
+    moment: Callable[[], EndOffsets]
     joined: JoinedOfAll
     joined_each: int  # limits.joined
     memory: MemoryShare  # of subscriptions
@@ -183,7 +183,7 @@ class Named:
         """Let go of everything, for good. Returns what it was about, once all steps are done."""
         left = yield from self.leave(list(self.destinations))
         self._means.registry.cursors.delete(self.key)
-        self._means.registry.cursors.hurry()
+        self._means.registry.cursors.sync_soon()
         self.seeking.tell(None)
         return left
 
@@ -271,7 +271,7 @@ class Named:
             cursor = Cursor(start)
         else:
             cursor = registry.cursors.open(self.key, partition.name, start, destination.policy.settings.sync)
-            registry.cursors.hurry()
+            registry.cursors.sync_soon()
         policy = self._policy(destination.policy)
         if len(partition.destinations) > 1:  # no topic's messages may be judged by another's settings
             others = (registry.rules.policy_for(each) for each in partition.destinations if self.claim.wants(each))

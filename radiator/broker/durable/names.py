@@ -241,8 +241,8 @@ class Names:
         if old is None or entry != old | {"used_ns": named.used_ns}:
             self._definitions.put(named.key, entry)
         else:
-            self._definitions.note(named.key, entry)
-        if not self._definitions.written_down(named.key):
+            self._definitions.update(named.key, entry)
+        if not self._definitions.is_stored(named.key):
             waiting = list(waiters)
             made = named.key not in self._definitions.stored
             self._definitions.waiters += [Making(self, named, waiting)] if made and waiting else waiting
@@ -363,7 +363,7 @@ class Names:
         means = Means(
             core.registry,
             core.budget,
-            core.store.moment,
+            core.store.end_offsets,
             core.joined,
             core.config.limits.joined,
             core.memory.shares[SUBSCRIPTIONS],
@@ -410,7 +410,7 @@ class Names:
             if used:
                 entry = self._definitions.entries.get(named.key)
                 if entry is not None:
-                    self._definitions.note(named.key, entry | {"used_ns": now.wall}, soon=True)
+                    self._definitions.update(named.key, entry | {"used_ns": now.wall}, soon=True)
                 continue
             unused_ns, up_ns = now.wall - named.used_ns, now.mono - self._started_ns
             if unused_ns > expiry_ns and up_ns > min(expiry_ns, GRACE_NS):

@@ -271,11 +271,11 @@ def _is_repeat(broker: Services, session: Session, plan: Plan, frame: Frame, now
     feed, identity = plan.feed, plan.identity
     assert feed is not None and identity is not None
     partition = feed.partition
-    first = partition.first_of(identity, now_ns)
+    first = partition.find_duplicate(identity, now_ns)
     if first is None:
         return False
     broker.stats.count(duplicates=1)
-    place = partition.waiting_for(first, synced=plan.sync)
+    place = partition.wait_point(first, synced=plan.sync)
     if frame.receipt is not None:
         if place is None:
             name = escape(partition.name, session.version).encode()

@@ -2,9 +2,9 @@
 
 A SUBSCRIBE may match a hundred thousand destinations, and each is a reader that is begun, or a queue that has one more
 consumer. So it joins as many in each turn as the budget lets it (``broker.budget``); one that is small is done in one
-turn. What it reads is the same: where the logs ended when it began is known (``partition.Moment``), so it reads from
-one moment on, whenever a destination is joined, and of a transaction all or nothing. Nothing is delivered before all
-have joined, and the RECEIPT comes first. Destinations that are created meanwhile join at their creation.
+turn. What it reads is the same: where the logs ended when it began is known (``partition.EndOffsets``), so it reads
+from one moment on, whenever a destination is joined, and of a transaction all or nothing. Nothing is delivered before
+all have joined, and the RECEIPT comes first. Destinations that are created meanwhile join at their creation.
 
 Knows: readers, positions. Must not know: headers, receipts.
 Invariants: a turn joins no more than its budget lets it, and one destination; no destination is joined twice; while
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.logs.feed import Feed
     from radiator.broker.services import Services
-    from radiator.storage.partition import Moment
+    from radiator.storage.partition import EndOffsets
 
 JOIN_UNITS = 5  # of a destination, and of each of its logs
 LOOK_UP_UNITS = 15  # more, of a log in which a position has to be looked up
@@ -69,7 +69,7 @@ class Joining:
         self.stop = stop
         self._now_ns = now_ns
         self._joined: list[Destination] = []
-        self._moment: Moment
+        self._moment: EndOffsets
 
     def steps(self, broker: Services) -> Steps:
         """Join everything that matches. Raises ProtocolError where one of the destinations refuses it."""
@@ -108,7 +108,7 @@ class Joining:
 
     @contextmanager
     def _begun(self, broker: Services) -> Iterator[None]:
-        self._moment = broker.store.moment()
+        self._moment = broker.store.end_offsets()
         try:
             yield
         finally:

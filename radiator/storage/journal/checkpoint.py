@@ -59,17 +59,19 @@ class Checkpoint:
         first_entry: int,
         targets: list[Target],
         first_needed: int,
-        holds: bool,
+        incomplete: bool,
         one_by_one: bool,
         dirty: DirtyLogs,
     ) -> None:
         self.snapshot = snapshot
         self.first_entry = first_entry  # of the journal that is not in the snapshot
         self.targets = targets
-        self.distrusts = False  # syncfs has told an error, and does so once: the next checkpoint must not rely on it
+        self.syncfs_failed = (
+            False  # syncfs has told an error, and does so once: the next checkpoint must not rely on it
+        )
         self._one_by_one = one_by_one  # the segments are synced, without syncfs
         self._dirty = dirty
-        self.holds = holds  # a log has failed, and not gone on yet: the journal has what it lacks
+        self.incomplete = incomplete  # a log has failed, and not gone on yet: the journal has what it lacks
         self.first_needed = first_needed  # file of the journal: those before it are released
         self.errors: dict[Target, OSError] = {}
         self.error: StorageError | None = None  # of the directory of all logs
@@ -112,8 +114,8 @@ class Checkpoint:
             if not fs.sync_all(self._root):
                 return targets
         except OSError:
-            self.distrusts = True
-            for log in self._dirty.noted():  # the error may be about one of these, and is reported only once
+            self.syncfs_failed = True
+            for log in self._dirty.written_logs():  # the error may be about one of these, and is reported only once
                 log.suspect_file(log.base_offset)
             return targets  # the sync of the segment in question fails as well
         return [target for target in targets if not self._is_covered(target, device)]
@@ -219,12 +221,12 @@ class Checkpoints:
         """It is to be run."""
         self._begun = checkpoint
 
-    def ended(self, checkpoint: Checkpoint | None, well: bool, now: Now) -> list[Any]:
+    def ended(self, checkpoint: Checkpoint | None, released: bool, now: Now) -> list[Any]:
         """Note that a checkpoint has ended, or with None that it could not begin, for a reason that the journal has.
         Return who has waited in vain for its snapshot."""
         self._under_way = False
-        self.made += well
-        if not well:
+        self.made += released
+        if not released:
             self._retry_due_ns = MonoNs(now.mono + RETRY_EVERY_NS)
         if checkpoint is None or checkpoint.snapshot_error is not None:
             return self.snapshots.not_written()
@@ -240,28 +242,36 @@ class Checkpoints:
         first_entry = self._journal.next_entry
         self._dirty.copy_unwritten(first_needed)
         targets = []
-        holds = False
+        incomplete = False
         for log in self._dirty.take():
             if log.file_failed:
-                holds = True
+                incomplete = True
                 self._dirty.written(log)
             elif log.syncs:
                 names = log.names_made if log.names_synced < log.names_made else 0
                 targets.append(Target(log, log.base_offset, log.position, log.next_offset, names))
             else:
-                log.leave_out()
+                log.mark_unjournaled()
         return Checkpoint(
-            self._fs, self._root, snapshot, first_entry, targets, first_needed, holds, self._one_by_one, self._dirty
+            self._fs,
+            self._root,
+            snapshot,
+            first_entry,
+            targets,
+            first_needed,
+            incomplete,
+            self._one_by_one,
+            self._dirty,
         )
 
     def end(self, checkpoint: Checkpoint) -> dict[Log, StorageError]:
         """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
         failed: dict[Log, StorageError] = {}
-        self._one_by_one = checkpoint.distrusts
+        self._one_by_one = checkpoint.syncfs_failed
         for target in checkpoint.targets:
             log, error = target.log, checkpoint.errors.get(target)
             if error is None and log.file_failed:
-                checkpoint.holds = True
+                checkpoint.incomplete = True
                 self._dirty.written(log)
             elif error is not None:
                 if log.base_offset == target.base_offset and not log.file_failed:
@@ -272,14 +282,14 @@ class Checkpoints:
                 if checkpoint.error is None:
                     log.names_are_synced(target.names)
         failure = checkpoint.error or checkpoint.snapshot_error
-        if failure is None and not (checkpoint.errors or checkpoint.holds):
+        if failure is None and not (checkpoint.errors or checkpoint.incomplete):
             try:
                 self._journal.release(checkpoint.first_needed)
                 self._again = False
                 return failed
             except OSError as error:
                 failure = storage_error(self._journal.directory, "release files", error)
-        self._journal.keeps_files()
+        self._journal.request_checkpoint()
         if failure is not None:
             for target in checkpoint.targets:
                 if target.names:
@@ -298,11 +308,11 @@ class CheckpointJob(Job):
         self._checkpoints = checkpoints
 
     @property
-    def keeper(self) -> CursorStore | None:
+    def component(self) -> CursorStore | None:
         return self._checkpoints.snapshots.cursors if self.waiters else None
 
     @property
-    def refusals(self) -> int:
+    def refused_count(self) -> int:
         return len(self.waiters)
 
 
@@ -350,5 +360,5 @@ class EndJob(CheckpointJob):
         for log, error in self._failed.items():
             self._checkpoints.fail(log, error, now)
             self.error = error
-        well = self.error is None and not self._checkpoint.holds
-        self.waiters = self._checkpoints.ended(self._checkpoint, well, now)
+        released = self.error is None and not self._checkpoint.incomplete
+        self.waiters = self._checkpoints.ended(self._checkpoint, released, now)

@@ -62,7 +62,7 @@ class DirtyLogs:
         written, self._written = self._written, {}
         return written
 
-    def noted(self) -> list[Log]:
+    def written_logs(self) -> list[Log]:
         """Return the logs that were noted since ``take``. Any thread."""
         return list(self._written)
 

@@ -36,7 +36,7 @@ _SALT = Struct("<Q")
 SYNC_FAILED_AT = _FILE.size + _CRC.size
 _NUMBERS = Struct("<QQ")
 _BATCH = Struct("<BHI")
-_TOLD = Struct("<BI")
+_METADATA = Struct("<BI")
 SALT_BYTES = _SALT.size
 ENTRY_HEADER_BYTES = _ENTRY.size + _NUMBERS.size
 PREFIX_BYTES = PREFIX.size
@@ -124,10 +124,10 @@ class EntryBuilder:
 
     def add(self, kind: int, data: bytes) -> None:
         """Add what has changed: CURSORS, ``data`` of ``cursor_records``; or NAMES, ``data`` of ``definitions``."""
-        head = _TOLD.pack(kind, len(data))
+        head = _METADATA.pack(kind, len(data))
         self._sealed += (head, data)
         self._pieces += (head, data)
-        self.length += _TOLD.size + len(data)
+        self.length += _METADATA.size + len(data)
 
     @property
     def size_bytes(self) -> int:
@@ -200,7 +200,7 @@ def decode_parts(body: memoryview, position: int) -> Parts | None:
 
 def _decode_parts(body: memoryview, position: int) -> Parts:
     parts: list[Part] = []
-    told = {CURSORS: b"", NAMES: b""}
+    metadata = {CURSORS: b"", NAMES: b""}
     sealed: list[memoryview] = []
     at = 0
     while at < len(body):
@@ -215,15 +215,15 @@ def _decode_parts(body: memoryview, position: int) -> Parts:
             parts.append(Part(name, header, body[start:end], position + start))
             sealed.append(body[at : start + PREFIX_BYTES])
             at = end
-        elif body[at] in told:
-            kind, length = _TOLD.unpack_from(body, at)
-            end = at + _TOLD.size + length
-            told[kind] += bytes(body[at + _TOLD.size : end])
+        elif body[at] in metadata:
+            kind, length = _METADATA.unpack_from(body, at)
+            end = at + _METADATA.size + length
+            metadata[kind] += bytes(body[at + _METADATA.size : end])
             sealed.append(body[at:end])
             at = end
         else:
             raise StructError("a part of a newer version")
-    return Parts(parts, told[CURSORS], told[NAMES], sealed)
+    return Parts(parts, metadata[CURSORS], metadata[NAMES], sealed)
 
 
 def find_entry(data: memoryview, at: int, number: int, salt: int) -> Entry | None:

@@ -84,7 +84,7 @@ class GroupJob(Job):
             appends.append(job)
         if self._cursors is not None and self._cursors.together:
             entry.add(CURSORS, self._cursors.together)
-        self._tell(entry)
+        self._add_metadata(entry)
         error = self._store(entry)
         if error is not None:
             self._refuse(error)
@@ -92,7 +92,7 @@ class GroupJob(Job):
         for job in appends:
             job.decide()
 
-    def _tell(self, entry: EntryBuilder) -> None:
+    def _add_metadata(self, entry: EntryBuilder) -> None:
         """Add what holds whatever becomes of messages and transactions."""
         if self._cursors is not None and self._cursors.records:
             entry.add(CURSORS, self._cursors.records)
@@ -122,13 +122,13 @@ class GroupJob(Job):
             job.refuse(error)
         if self.appends or self.is_transaction:
             entry = EntryBuilder()
-            self._tell(entry)
-            error_of_told = self._store(entry)
+            self._add_metadata(entry)
+            metadata_error = self._store(entry)
         else:
-            error_of_told = error
-        for told in (self._cursors, self._names):
-            if told is not None:
-                told.error = error_of_told
+            metadata_error = error
+        for metadata_job in (self._cursors, self._names):
+            if metadata_job is not None:
+                metadata_job.error = metadata_error
 
     def done(self, now: Now) -> None:
         for job in self.appends:

@@ -37,7 +37,7 @@ from radiator.storage.journal.format import (
     EntryBuilder,
     FileHeader,
 )
-from radiator.storage.open_logs import Again, once
+from radiator.storage.open_logs import Runner, run_once
 
 AHEAD_BYTES_MIN = 64 * limits.KIB
 ROOM_BYTES = 128 * limits.KIB  # for entries without messages, on a full disk: thousands of groups of ACKs
@@ -45,7 +45,7 @@ ROOM_ENTRIES = 4_000  # more than fit into that
 AHEAD_BYTES_MAX = 4 * limits.MIB
 ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
 VOID = bytes(8)  # in place of an entry's magic
-ASKED = ZEROS[:AHEAD_BYTES_MIN]  # what a full disk must take before messages are
+PROBE = ZEROS[:AHEAD_BYTES_MIN]  # what a full disk must take before messages are
 
 
 class Extent(NamedTuple):
@@ -59,7 +59,7 @@ class Journal:
     """See the top of the file."""
 
     def __init__(
-        self, fs: FileSystem, root: str, again: Again = once, file_bytes: int = limits.JOURNAL_FILE_BYTES
+        self, fs: FileSystem, root: str, again: Runner = run_once, file_bytes: int = limits.JOURNAL_FILE_BYTES
     ) -> None:
         self.fs = fs
         self.directory = layout.journal_path(root)
@@ -71,7 +71,7 @@ class Journal:
         self.epoch = 1
         self.file_number = 0  # of the file that is written
         self.position = 0
-        self._again = again
+        self._run = again
         self._file_bytes = file_bytes
         self._room_bytes = min(ROOM_BYTES, file_bytes // 4)
         self._first_bytes = FILE_HEADER_BYTES + min(ROOM_BYTES + AHEAD_BYTES_MIN, file_bytes)
@@ -86,14 +86,14 @@ class Journal:
         self._salt = 0  # of the last file
         self._ahead = 0  # up to where there is room in the file already
         self._named = False  # this file's name is on the disk
-        self._bad = False  # this file is not written again
+        self._abandoned = False  # this file is not written again
 
-    def goes_on(self, files: dict[int, int], next_entry: int, epoch: int) -> None:
+    def continue_after(self, files: dict[int, int], next_entry: int, epoch: int) -> None:
         """An earlier run left these files, with so many bytes each; what is written from now on stands in a new one."""
         self._before = {number: Extent(size, 0) for number, size in files.items()}
         self.file_number = max(files, default=0)
         self.next_entry, self.epoch = next_entry, epoch
-        self._bad = self.wants_checkpoint = bool(files)
+        self._abandoned = self.wants_checkpoint = bool(files)
         self._doubtful = self.file_number  # it may never have been synced
 
     @property
@@ -115,7 +115,7 @@ class Journal:
             room, more = (self._room_bytes, 0) if entry.batches else (0, ROOM_ENTRIES)
             too_much = self.position + size + room > self._file_bytes
             too_much |= self._batches >= limits.JOURNAL_FILE_BATCHES + more
-            if self._fd < 0 or self._bad or (too_much and self.position > FILE_HEADER_BYTES):
+            if self._fd < 0 or self._abandoned or (too_much and self.position > FILE_HEADER_BYTES):
                 self._begin_file()
             if not self.fs.has_name(self._path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -127,7 +127,7 @@ class Journal:
             if self.fs.pwritev(self._fd, [data], position) != len(data):
                 write_all(self.fs, self._fd, [data], position)
         except OSError as error:
-            self._bad = self._bad or error.errno not in NO_ROOM
+            self._abandoned = self._abandoned or error.errno not in NO_ROOM
             raise self._fail("write", error) from error
         self.position, self._ahead = position + len(data), ahead
         self._batches += entry.batches or 1
@@ -148,7 +148,7 @@ class Journal:
             self._close_unsynced(self.file_number)
             self._sync_file()
         except OSError as error:
-            self._bad = self.wants_checkpoint = True
+            self._abandoned = self.wants_checkpoint = True
             self._doubtful = self.file_number
             for fd in (*(fd for _, fd in self._unsynced), self._fd):
                 with contextlib.suppress(OSError):  # for the next start, which must not believe what the kernel has
@@ -176,7 +176,7 @@ class Journal:
         They are void once another file has begun on the disk, with the number that they had; if the process is killed
         before, because they are written over.
         """
-        assert self._bad
+        assert self._abandoned
         self.next_entry = next_entry
         with contextlib.suppress(OSError):
             self.fs.pwritev(self._fd, [VOID], position)
@@ -200,23 +200,23 @@ class Journal:
         """
         try:
             used = self.position > FILE_HEADER_BYTES and not (again and self._before)
-            if self._fd < 0 or self._bad or used:
+            if self._fd < 0 or self._abandoned or used:
                 self._begin_file()
             elif self.failed is not None:
-                self._ahead = max(self._ahead, self.position + write_all(self.fs, self._fd, [ASKED], self.position))
+                self._ahead = max(self._ahead, self.position + write_all(self.fs, self._fd, [PROBE], self.position))
         except OSError as error:
-            self._bad = self._bad or error.errno not in NO_ROOM
+            self._abandoned = self._abandoned or error.errno not in NO_ROOM
             raise self._fail("begin", error) from error
         self.failed = None
         self.wants_checkpoint = False
         return self.file_number
 
-    def keeps_files(self) -> None:
+    def request_checkpoint(self) -> None:
         """Note that a checkpoint could not release the files before the present one: another one is needed."""
         self.wants_checkpoint = True
 
     def _begin_file(self) -> None:
-        self._again(self._open_file)
+        self._run(self._open_file)
         self.wants_checkpoint |= bool(self._before)
 
     def _open_file(self) -> None:
@@ -236,7 +236,7 @@ class Journal:
             if ahead < self._first_bytes:
                 ahead = write_all(fs, fd, [ZEROS[: self._first_bytes]], 0)
             write_all(fs, fd, [journal_format.encode_file_header(header)], 0)  # last: it ends the file before
-            if self._bad:  # what was refused must not come back
+            if self._abandoned:  # what was refused must not come back
                 fs.fdatasync(fd)
                 fs.sync_dir(self.directory)
         except OSError:
@@ -251,7 +251,7 @@ class Journal:
         self._fd, self._path, self.file_number, self._salt = fd, path, number, salt
         self.position = self._synced = FILE_HEADER_BYTES
         self._ahead, self._batches = ahead, 0
-        self._bad = self._named = False
+        self._abandoned = self._named = False
 
     def release(self, first_needed: int) -> None:
         """Let go of files with lower numbers: what is in them is in synced segments, or in the snapshot. Raises

@@ -198,7 +198,7 @@ class JournalFiles:
 
     def hand_over(self, journal: Journal, next_entry: int) -> None:
         """Let the journal go on behind what ``entries`` has found, with ``next_entry`` or a higher number."""
-        journal.goes_on(self._sizes, max(self.next_entry, next_entry), self._last.epoch)
+        journal.continue_after(self._sizes, max(self.next_entry, next_entry), self._last.epoch)
 
 
 def end_of(part: Part) -> int:

@@ -61,14 +61,14 @@ class Redo:
         self._missing: dict[FilePartition, list[_Missing]] = {}
         for entry in decided:
             for part in entry.parts:
-                self._look(part, partition_of)
+                self._check_part(part, partition_of)
         for entry in entries:
             for part in entry.parts:
-                self._look(part, partition_of)
+                self._check_part(part, partition_of)
             self.cursors.append((entry.number, entry.cursors))
             self.names.append((entry.number, entry.names))
 
-    def _look(self, part: Part, partition_of: PartitionOf) -> None:
+    def _check_part(self, part: Part, partition_of: PartitionOf) -> None:
         name, end = part.partition, end_of(part)
         known = self.ends.get(name)
         if known is None:
@@ -99,8 +99,8 @@ class Redo:
                 )
                 notes.append(RecoveryNote(partition.directory, text, "journal"))
         for partition in self.partitions.values():
-            partition.log.owes()
-            partition.log.made_name()
+            partition.log.require_sync()
+            partition.log.count_new_name()
             partition.dirty.written(partition.log)
 
     def _append_run(self, partition: FilePartition, batches: list[_Missing], now: Now) -> bool:
@@ -110,7 +110,7 @@ class Redo:
         if end < len(data) or len(merger.ids) > limits.BATCH_NAMES_MAX:
             return False
         job = AppendJob(partition, merger.finish(), None, True, roll=False)
-        job.encoded_as([data])
+        job.set_encoded([data])
         job.write()
         if job.error is not None:
             return False
@@ -153,6 +153,6 @@ def _append(partition: FilePartition, data: bytes, notes: list[RecoveryNote], no
 def _done(job: AppendJob, now: Now) -> int:
     """Tell the partition that it has the batch, in its segment or postponed. Return how many messages."""
     partition, batch = job.partition, job.batch
-    partition.redone(batch)
+    partition.adopt_batch(batch)
     job.done(now)
     return len(batch)

@@ -24,20 +24,20 @@ from itertools import pairwise
 
 from radiator import limits
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
-from radiator.storage.care_jobs import CareJob, Round, ScanJob, SegmentJob, SettledJob
 from radiator.storage.compaction import KeyOf
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.holes import LOOK_COST_MAX, Look
 from radiator.storage.jobs import Job
+from radiator.storage.maintenance_jobs import Compaction, MaintenanceJob, ScanJob, SegmentJob, SettledJob
 from radiator.storage.partition import Partition
 from radiator.storage.segment import SegmentInfo
+from radiator.storage.settled_scan import SCAN_COST_MAX, SettledScan
 
-HOLES_AT_ONCE_MAX = 16  # segments whose intervals are held in memory
+RECLAIMS_AT_ONCE_MAX = 16  # segments whose intervals are held in memory
 NEW_PART = 8  # a log is compacted when one part in so many is new
 REST_NS_MIN, REST_NS_MAX = 10 * NS_PER_SECOND, 600 * NS_PER_SECOND
 
 
-class State:
+class PartitionState:
     """What is remembered of one partition, and of the segments that it still has."""
 
     __slots__ = (
@@ -46,13 +46,13 @@ class State:
         "compressed",
         "damaged",
         "failures",
-        "left",
-        "look",
+        "remaining",
+        "scan",
         "merged",
         "oldest",
         "rest_until_ns",
-        "round",
-        "seen",
+        "compaction",
+        "fingerprint",
     )
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class State:
         self.compressed: set[int] = set()  # base offsets; also of those that would not get smaller
         self.damaged: set[int] = set()
         self.merged: set[int] = set()  # base offsets; also of those whose commits were large
-        self.left: dict[int, int] = {}  # by base offset: records that a rewritten segment still had, about
-        self.look: Look | None = None  # under way
-        self.seen: tuple[int, ...] = ()  # what a look saw that found nothing to do
-        self.round: Round | None = None
+        self.remaining: dict[int, int] = {}  # by base offset: records that a rewritten segment still had, about
+        self.scan: SettledScan | None = None  # under way
+        self.fingerprint: tuple[int, ...] = ()  # what a look saw that found nothing to do
+        self.compaction: Compaction | None = None
         self.failures = 0
         self.rest_until_ns = MonoNs(0)
         self.oldest = 0
@@ -76,11 +76,11 @@ class State:
             self.compressed = {base for base in self.compressed if base >= oldest}
             self.merged = {base for base in self.merged if base >= oldest}
             self.damaged = {base for base in self.damaged if base >= oldest}
-            self.left = {base: left for base, left in self.left.items() if base >= oldest}
-            self.look = None  # it reads ``left``
+            self.remaining = {base: remaining for base, remaining in self.remaining.items() if base >= oldest}
+            self.scan = None  # it reads ``left``
 
 
-class Caretaker:
+class Maintenance:
     """Hub only. ``removals`` is where jobs for the disk thread go that come behind the acks of a turn."""
 
     def __init__(self, removals: list[Job]) -> None:
@@ -89,25 +89,25 @@ class Caretaker:
         self.keys_max = limits.COMPACT_KEYS_MAX
         self.counts = dict.fromkeys(("rewritten", "removed_records", "saved_bytes", "failed", "damaged"), 0)
         self._removals = removals
-        self._states: dict[FilePartition, State] = {}
-        self._again: dict[FilePartition, None] = {}  # to be looked at in the next turn, told or not
-        self._cost = LOOK_COST_MAX  # that looks may still have in this turn
-        self._ready: deque[CareJob] = deque()
-        self._running: CareJob | None = None
+        self._states: dict[FilePartition, PartitionState] = {}
+        self._revisit: dict[FilePartition, None] = {}  # to be looked at in the next turn, told or not
+        self._cost = SCAN_COST_MAX  # that looks may still have in this turn
+        self._ready: deque[MaintenanceJob] = deque()
+        self._running: MaintenanceJob | None = None
 
     # --- what the shell asks ------------------------------------------------------------------------------------------
 
-    def take(self) -> CareJob | None:
+    def take(self) -> MaintenanceJob | None:
         """The next job, if none is being done."""
         while self._ready and self._running is None:
             job = self._ready.popleft()
             if job.begin():
                 self._running = job
                 return job
-            self._ended(job)
+            self._finish(job)
         return None
 
-    def done(self, job: CareJob, now: Now) -> str:
+    def done(self, job: MaintenanceJob, now: Now) -> str:
         """A job came back. Returns what an operator should know, or nothing."""
         self._running = None
         partition, state = job.partition, self._states[job.partition]
@@ -120,7 +120,7 @@ class Caretaker:
             state.failures += 1
             rest_ns = min(REST_NS_MIN << min(state.failures - 1, 10), REST_NS_MAX)
             state.rest_until_ns = MonoNs(now.mono + rest_ns)
-            self._give_up(partition, state)
+            self._postpone(partition, state)
             note = f"{job.error} (background work; tried again in {rest_ns // NS_PER_SECOND} s)"
         elif not job.stopped:
             state.failures = 0
@@ -130,38 +130,38 @@ class Caretaker:
                 state.damaged.add(job.info.base_offset)
                 self.counts["damaged"] += 1
                 note = f"{job.path}: damaged, so it is not rewritten but left as it is: {job.damage}"
-        self._ended(job)
+        self._finish(job)
         if not state.busy:
-            self._cost = LOOK_COST_MAX
-            self._consider(partition, now)
+            self._cost = SCAN_COST_MAX
+            self._plan(partition, now)
         return note
 
     def sweep(self, now: Now, partitions: Iterable[Partition]) -> None:
         """Looks for what there is to do in these, and in those that are not done with. (A log that has had a second
         segment is not forgotten by its store, so no state is left over.)"""
-        self._cost = LOOK_COST_MAX
-        again, self._again = self._again, {}
+        self._cost = SCAN_COST_MAX
+        again, self._revisit = self._revisit, {}
         for partition in dict.fromkeys([*again, *partitions]):
             if isinstance(partition, FilePartition) and (len(partition.segments) > 1 or partition in self._states):
-                self._consider(partition, now)
+                self._plan(partition, now)
 
     # --- what is to be done -------------------------------------------------------------------------------------------
 
-    def _consider(self, partition: FilePartition, now: Now) -> None:
+    def _plan(self, partition: FilePartition, now: Now) -> None:
         state = self._states.get(partition)
         if state is None:
-            state = self._states[partition] = State()
+            state = self._states[partition] = PartitionState()
         state.prune(partition.segments[0].base_offset if partition.segments else state.oldest)
         resting = state.rest_until_ns > now.mono
-        if resting or state.round is not None:
-            self._again[partition] = None
-        if state.busy or resting or not partition.at_ease or len(partition.segments) < 2:
+        if resting or state.compaction is not None:
+            self._revisit[partition] = None
+        if state.busy or resting or not partition.is_healthy or len(partition.segments) < 2:
             return
-        if not (self._compact(partition, state, now.wall) or self._holes(partition, state, now.wall)):
+        if not (self._compact(partition, state, now.wall) or self._reclaim(partition, state, now.wall)):
             self._compress_or_merge(partition, state)
 
     def _sealed(
-        self, partition: FilePartition, state: State, removing_at_ns: WallNs | None
+        self, partition: FilePartition, state: PartitionState, removing_at_ns: WallNs | None
     ) -> list[tuple[SegmentInfo, int]]:
         """(segment, where the next begins) of those that may be rewritten; so that something goes, if it does now."""
         end = partition.high_watermark
@@ -175,11 +175,11 @@ class Caretaker:
             if following.base_offset <= end and segment.base_offset not in state.damaged
         ]
 
-    def _add(self, job: CareJob, state: State) -> None:
+    def _add(self, job: MaintenanceJob, state: PartitionState) -> None:
         state.busy += 1
         self._ready.append(job)
 
-    def _compress_or_merge(self, partition: FilePartition, state: State) -> None:
+    def _compress_or_merge(self, partition: FilePartition, state: PartitionState) -> None:
         if partition.settings.compress is not None:
             done, bytes_min = state.compressed, 0
         elif partition.settings.merge_commits and partition.is_read_again:
@@ -190,42 +190,42 @@ class Caretaker:
             if segment.base_offset not in done and segment.size_bytes >= bytes_min:
                 self._add(SegmentJob(partition, segment, end), state)
 
-    def _holes(self, partition: FilePartition, state: State, now_ns: WallNs) -> bool:
+    def _reclaim(self, partition: FilePartition, state: PartitionState, now_ns: WallNs) -> bool:
         settings, settled_in, needed = partition.settings, partition.settled_in, partition.retain_from
         if not settings.reclaim_acked or partition.history or needed is None or settled_in is None:
-            state.look = None
+            state.scan = None
             return False
-        look = state.look
-        if look is None or needed < look.needed:  # somebody new needs what others have settled
+        scan = state.scan
+        if scan is None or needed < scan.needed:  # somebody new needs what others have settled
             sealed = self._sealed(partition, state, now_ns)
-            seen = (partition.settlements, len(sealed), sealed[-1][1] if sealed else 0)
-            if seen == state.seen:
+            fingerprint = (partition.settlements, len(sealed), sealed[-1][1] if sealed else 0)
+            if fingerprint == state.fingerprint:
                 return False
-            look = state.look = Look(sealed, state.left, HOLES_AT_ONCE_MAX, needed, seen)
-        self._cost = look.go_on(settled_in, self._cost, partition.pins)
-        if not look.done:
-            self._again[partition] = None
+            scan = state.scan = SettledScan(sealed, state.remaining, RECLAIMS_AT_ONCE_MAX, needed, fingerprint)
+        self._cost = scan.advance(settled_in, self._cost, partition.pins)
+        if not scan.done:
+            self._revisit[partition] = None
             return True
-        state.look, state.seen = None, () if look.found else look.seen
+        state.scan, state.fingerprint = None, () if scan.found else scan.fingerprint
         jobs: list[SegmentJob] = []
-        for segment, end, settled, left in look.found:
-            state.left[segment.base_offset] = left + 1
+        for segment, end, settled, remaining in scan.found:
+            state.remaining[segment.base_offset] = remaining + 1
             jobs.append(SegmentJob(partition, segment, end, settled))
         if jobs:
             state.busy += 1
             self._removals.append(SettledJob(partition, lambda done: self._settled(done, jobs, state)))
         return bool(jobs)
 
-    def _settled(self, done: SettledJob, jobs: list[SegmentJob], state: State) -> None:
+    def _settled(self, done: SettledJob, jobs: list[SegmentJob], state: PartitionState) -> None:
         """The acks are on disk, so what they settled may go; or they are not."""
         state.busy -= 1
         for job in jobs:
             if done.error is None:
                 self._add(job, state)
             else:
-                state.left.pop(job.info.base_offset, None)
+                state.remaining.pop(job.info.base_offset, None)
 
-    def _compact(self, partition: FilePartition, state: State, now_ns: WallNs) -> bool:
+    def _compact(self, partition: FilePartition, state: PartitionState, now_ns: WallNs) -> bool:
         settings = partition.settings
         if settings.compact_by is None or self.key_of is None or partition.retain_from is not None:
             return False
@@ -236,22 +236,22 @@ class Caretaker:
         new = sum(segment.size_bytes for segment, end in sealed if end > state.compacted_to)
         if not sealed or not new or new * NEW_PART < size:
             return False
-        if state.round is None:
-            state.round = Round(self.key_of(settings.compact_by), self.keys_max)
-        state.round.begin(now_ns - self.tombstone_ns)
-        self._add(ScanJob(partition, state.round, sealed, tombstones_go=not state.damaged), state)
+        if state.compaction is None:
+            state.compaction = Compaction(self.key_of(settings.compact_by), self.keys_max)
+        state.compaction.begin(now_ns - self.tombstone_ns)
+        self._add(ScanJob(partition, state.compaction, sealed, tombstones_go=not state.damaged), state)
         return True
 
-    def _scanned(self, job: ScanJob, state: State) -> None:
+    def _scanned(self, job: ScanJob, state: PartitionState) -> None:
         if job.damaged:
-            job.round.keep_tombstones()
-        for segment, end in job.worth_it():
-            self._add(SegmentJob(job.partition, segment, end, compaction=job.round), state)
-        job.round.scanned(job.sealed[-1][1])
+            job.compaction.keep_tombstones()
+        for segment, end in job.affected():
+            self._add(SegmentJob(job.partition, segment, end, compaction=job.compaction), state)
+        job.compaction.scanned(job.sealed[-1][1])
 
     # --- what came of it ----------------------------------------------------------------------------------------------
 
-    def _count(self, job: SegmentJob, state: State) -> None:
+    def _count(self, job: SegmentJob, state: PartitionState) -> None:
         base = job.info.base_offset
         if job.swapped:
             self.counts["rewritten"] += 1
@@ -260,25 +260,25 @@ class Caretaker:
         if (job.level or job.merges) and not job.stopped and job.error is None:
             (state.merged if job.merges else state.compressed).add(base)
         if job.stopped or job.error is not None:
-            state.left.pop(base, None)
+            state.remaining.pop(base, None)
         if job.compaction is not None and (job.damage or job.error is not None):
             job.compaction.keep_tombstones()
 
-    def _ended(self, job: CareJob) -> None:
+    def _finish(self, job: MaintenanceJob) -> None:
         state = self._states[job.partition]
         state.busy -= 1
-        if state.busy or state.round is None:
+        if state.busy or state.compaction is None:
             return
-        if state.round.next_class():
+        if state.compaction.next_class():
             return  # the other keys have their turn in the next sweep
-        state.compacted_to = state.round.end_offset
-        state.round = None
+        state.compacted_to = state.compaction.end_offset
+        state.compaction = None
 
-    def _give_up(self, partition: FilePartition, state: State) -> None:
+    def _postpone(self, partition: FilePartition, state: PartitionState) -> None:
         """What else was planned for it: later."""
         for job in [each for each in self._ready if each.partition is partition]:
             self._ready.remove(job)
             state.busy -= 1
-        state.left.clear()
-        state.seen = ()
-        state.round = None
+        state.remaining.clear()
+        state.fingerprint = ()
+        state.compaction = None

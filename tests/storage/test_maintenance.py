@@ -57,7 +57,7 @@ class Log:
         assert isinstance(partition, FilePartition)
         self.partition = partition
         partition.history = self.history
-        self.store.care.key_of = key_of
+        self.store.maintenance.key_of = key_of
         if self.queue:
             self.pin()
 
@@ -91,11 +91,11 @@ class Log:
         jobs = 0
         while True:
             commit(self.store, self.now)
-            job = self.store.care.take()
+            job = self.store.maintenance.take()
             if job is None:
                 return jobs
             job.run(breathe)
-            if note := self.store.care.done(job, both(self.now)):
+            if note := self.store.maintenance.done(job, both(self.now)):
                 self.notes.append(note)
             jobs += 1
 
@@ -255,7 +255,7 @@ def test_sealed_segments_are_compressed_once_and_read_as_before() -> None:
     smaller = log.sizes()
     log.care()
     assert log.sizes() == smaller and log.all() == before
-    assert log.store.care.counts["rewritten"] == 0, "a look at the first header was enough"
+    assert log.store.maintenance.counts["rewritten"] == 0, "a look at the first header was enough"
 
 
 def test_what_does_not_get_smaller_stays_as_it_was() -> None:
@@ -326,7 +326,7 @@ def test_small_commits_of_sealed_segments_become_one_batch_of_the_same_records()
         assert log.sizes()[base] < sizes[base] * 0.7
     assert log.sizes()[bases[-1]] == sizes[bases[-1]], "the active one is left alone"
     assert records(log) == before and len(log.all()) == 400
-    counts = log.store.care.counts
+    counts = log.store.maintenance.counts
     assert counts["rewritten"] == len(bases) - 1 and counts["removed_records"] == 0
     assert counts["saved_bytes"] == sum(sizes.values()) - log.size
     assert {info.base_offset: info.size_bytes for info in log.partition.segments[:-1]} == log.sealed()
@@ -343,7 +343,7 @@ def test_what_was_merged_is_not_merged_again() -> None:
     calls = log.fs.calls["pwritev"]
     assert log.care() == len(sizes), "looked at"
     assert log.fs.calls["pwritev"] == calls and log.leftovers() == [], "and left alone"
-    assert log.sealed() == sizes and log.all() == before and log.store.care.counts["rewritten"] == 0
+    assert log.sealed() == sizes and log.all() == before and log.store.maintenance.counts["rewritten"] == 0
 
 
 @pytest.mark.parametrize("per_commit", [1, 7, 100])
@@ -360,10 +360,10 @@ def test_merged_are_commits_of_less_than_16_kib(size: int, per_commit: int) -> N
     assert records(log) == before
     merged = len(log.batches(0))
     assert merged < len(batches) / 2 if small else merged == len(batches) and log.sizes() == sizes
-    assert log.store.care.counts["rewritten"] == small
+    assert log.store.maintenance.counts["rewritten"] == small
     log.restart()
     log.care()
-    assert log.store.care.counts["rewritten"] == 0
+    assert log.store.maintenance.counts["rewritten"] == 0
 
 
 def test_one_commit_that_is_a_whole_segment_is_no_small_commit() -> None:
@@ -375,7 +375,7 @@ def test_one_commit_that_is_a_whole_segment_is_no_small_commit() -> None:
     sizes = log.sizes()
     assert len(sizes) == 4
     log.care()
-    assert log.sizes() == sizes and log.store.care.counts["rewritten"] == 0
+    assert log.sizes() == sizes and log.store.maintenance.counts["rewritten"] == 0
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ def test_small_commits_of_queues_are_merged_where_they_are_kept(options: dict[st
     log.fill(300)
     log.settle(1)
     before = records(log)
-    assert log.care() == len(log.partition.segments) - 1 == log.store.care.counts["rewritten"]
+    assert log.care() == len(log.partition.segments) - 1 == log.store.maintenance.counts["rewritten"]
     assert records(log) == before
 
 
@@ -459,7 +459,7 @@ def test_a_rule_that_changes_is_obeyed() -> None:
     log.fill(800)
     assert log.care() == 0
     log.partition.configure(replace(log.options, merge_commits=True))
-    assert log.care() == len(log.partition.segments) - 1 == log.store.care.counts["rewritten"]
+    assert log.care() == len(log.partition.segments) - 1 == log.store.maintenance.counts["rewritten"]
     log.partition.configure(replace(log.options, compress="zstd"))
     assert log.care() == len(log.partition.segments) - 1
     sizes = log.sealed()
@@ -508,8 +508,8 @@ def test_a_damaged_segment_is_left_alone_and_told_once(how: str, at: int) -> Non
     (note,) = log.notes
     assert path in note and "left as it is" in note
     assert bytes(log.fs.nodes[path].cache) == damaged and log.leftovers() == []
-    assert log.store.care.counts["damaged"] == 1
-    assert log.store.care.counts["rewritten"] == len(log.partition.segments) - 2
+    assert log.store.maintenance.counts["damaged"] == 1
+    assert log.store.maintenance.counts["rewritten"] == len(log.partition.segments) - 2
 
 
 @pytest.mark.parametrize(
@@ -525,12 +525,12 @@ def test_an_error_leaves_the_old_segment_or_the_new_one_and_is_tried_again(
     before, whole = log.all(), sum(log.sealed().values())
     log.store.tick(both(log.now + 20 * SECOND))
     commit(log.store)
-    job = log.store.care.take()
+    job = log.store.maintenance.take()
     assert job is not None
     log.fs.fail(verb, nth, errno.ENOSPC)
     job.run(lambda: True)
     log.fs.heal()
-    note = log.store.care.done(job, both(log.now))
+    note = log.store.maintenance.done(job, both(log.now))
     assert (note != "") == (job.error is not None)
     if crash != "none":
         getattr(log.fs, {"kill": "kill", "power": "power_cut"}[crash])()
@@ -569,9 +569,9 @@ def test_a_crash_between_any_two_calls_leaves_every_segment_whole(power: bool, m
         log.fs._call = call  # type: ignore[method-assign]
         finished = False
         try:
-            while (job := log.store.care.take()) is not None:
+            while (job := log.store.maintenance.take()) is not None:
                 job.run(lambda: True)
-                log.store.care.done(job, both(log.now))
+                log.store.maintenance.done(job, both(log.now))
             finished = True
         except Crash:
             pass
@@ -600,10 +600,10 @@ def test_a_stop_leaves_nothing_behind(how: str) -> None:
             return left[0] >= 0
 
         log.store.tick(both(log.now + 20 * SECOND))
-        job = log.store.care.take()
+        job = log.store.maintenance.take()
         assert job is not None
         job.run(breathe)
-        log.store.care.done(job, both(log.now))
+        log.store.maintenance.done(job, both(log.now))
         if not job.stopped:
             assert steps > 2
             break
@@ -614,13 +614,13 @@ def test_a_stop_leaves_nothing_behind(how: str) -> None:
 def test_retention_waits_for_a_segment_that_is_being_rewritten(how: str) -> None:
     log = to_do(how)
     log.store.tick(both(log.now + 20 * SECOND))
-    job = log.store.care.take()
+    job = log.store.maintenance.take()
     assert job is not None
     log.partition.configure(replace(log.options, retention_count=1))
     commit(log.store)
     assert 0 in log.sizes()
     job.run(lambda: True)
-    log.store.care.done(job, both(log.now))
+    log.store.maintenance.done(job, both(log.now))
     commit(log.store)
     assert list(log.sizes()) == [log.partition.segments[-1].base_offset]
 
@@ -755,7 +755,7 @@ def test_what_is_not_safe_yet_replaces_nothing(policy: int | None) -> None:
 
 def test_more_keys_than_memory_take_several_turns() -> None:
     log = Log(compact_by="key", segment_bytes=30_000)
-    log.store.care.keys_max = 256
+    log.store.maintenance.keys_max = 256
     random = Random(2)
     expected = {}
     for number in range(6_000):
@@ -803,23 +803,23 @@ def test_nothing_is_remembered_of_segments_that_are_gone() -> None:
     log.fill(60)
     log.settle(*[offset for offset in range(60) if offset % 8])
     log.care()
-    state = log.store.care._states[log.partition]
-    before = len(state.left), len(state.compressed)
+    state = log.store.maintenance._states[log.partition]
+    before = len(state.remaining), len(state.compressed)
     assert min(before) > 3
     log.settle(*range(50))
     log.care()
     log.care()
     oldest = log.partition.segments[0].base_offset
     assert oldest > 30
-    assert min([*state.left, *state.compressed, oldest]) >= oldest
-    assert len(state.left) < before[0] and len(state.compressed) < before[1]
+    assert min([*state.remaining, *state.compressed, oldest]) >= oldest
+    assert len(state.remaining) < before[0] and len(state.compressed) < before[1]
 
 
 def test_nothing_is_remembered_of_merged_segments_that_are_gone() -> None:
     log = topic()
     log.fill(500)
     log.care()
-    state = log.store.care._states[log.partition]
+    state = log.store.maintenance._states[log.partition]
     assert state.merged == set(log.sealed()) and len(state.merged) > 3
     log.partition.configure(replace(log.options, retention_count=100))
     log.care()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from radiator.storage.handed import PAIRS_END_BYTES, U64_BYTES
+from radiator.storage.delivered_ranges import PAIRS_END_BYTES, U64_BYTES
 
 COUNTS = 16_384  # more than consumers that die together mostly hold; beyond, a count is as safe as the journal
 WORDS = 3  # slot + 1 and count, u32 each; offset; generation
@@ -24,21 +24,21 @@ _FIRST = PAIRS_END_BYTES // U64_BYTES
 Key = tuple[int, int]  # slot, offset
 
 
-class Counted:
+class DeliveryCounts:
     """The table of all cursors. ``words`` is the whole mapping, as u64."""
 
-    __slots__ = ("_free", "_next", "_noted", "_places", "_taken", "_words", "generation")
+    __slots__ = ("_free", "_next", "_recorded", "_places", "_taken", "_words", "generation")
 
     def __init__(self, words: memoryview) -> None:
         self.generation = 0  # of the journal that will have what is noted now
         self._words = words
         self._places: dict[Key, int] = {}
-        self._noted: set[Key] = set()  # since the last entry of the journal was made
+        self._recorded: set[Key] = set()  # since the last entry of the journal was made
         self._taken: set[Key] = set()  # what entries say that may not be written yet
         self._free: list[int] = []
         self._next = _FIRST
 
-    def note(self, slot: int, offset: int, count: int) -> None:
+    def record(self, slot: int, offset: int, count: int) -> None:
         """Before the bytes of the message leave."""
         key = slot, offset
         place = self._places.get(key)
@@ -50,28 +50,28 @@ class Counted:
             else:
                 place, self._next = self._next, self._next + WORDS
             self._places[key] = place
-        self._noted.add(key)
+        self._recorded.add(key)
         words = self._words
         words[place + 1], words[place + 2] = offset, self.generation
         words[place] = (slot + 1) << 32 | count  # last: without it there is no entry
 
     def take(self) -> None:
         """An entry is made of all that has changed until now."""
-        self._taken |= self._noted
-        self._noted.clear()
+        self._taken |= self._recorded
+        self._recorded.clear()
 
     def written(self) -> None:
         """All entries that were made are written."""
-        for key in self._taken - self._noted:
+        for key in self._taken - self._recorded:
             self._drop(key)
         self._taken.clear()
 
-    def revive(self, generation: int) -> dict[int, dict[int, int]]:
+    def restore(self, generation: int) -> dict[int, dict[int, int]]:
         """What an earlier run left behind: by slot and offset, the count. It stays until that is written."""
         found: dict[int, dict[int, int]] = {}
         self.generation = generation
-        for place, slot, offset, count, noted in _entries(self._words):
-            if noted < generation or (slot, offset) in self._places:
+        for place, slot, offset, count, generation_at in _entries(self._words):
+            if generation_at < generation or (slot, offset) in self._places:
                 self._words[place] = 0
                 continue
             self._places[slot, offset] = place
@@ -86,7 +86,7 @@ class Counted:
         """It is another cursor's from now on."""
         for key in [key for key in self._places if key[0] == slot]:
             self._drop(key)
-            self._noted.discard(key)
+            self._recorded.discard(key)
             self._taken.discard(key)
 
     def _drop(self, key: Key) -> None:
@@ -99,8 +99,8 @@ def counts_in(hints: bytes, generation: int) -> Iterator[tuple[int, int, int, in
     """(slot, offset, count, position in bytes) of the entries of such a generation or a later one."""
     usable = len(hints) - len(hints) % (WORDS * U64_BYTES)
     words = memoryview(hints)[: max(usable, 0)].cast("Q")
-    for place, slot, offset, count, noted in _entries(words):
-        if noted >= generation:
+    for place, slot, offset, count, generation_at in _entries(words):
+        if generation_at >= generation:
             yield slot, offset, count, place * U64_BYTES
 
 

@@ -7,20 +7,20 @@ one of them.
 
 from __future__ import annotations
 
-from radiator.storage.counted import Counted
-from radiator.storage.handed import Handed
+from radiator.storage.delivered_ranges import DeliveredRanges
+from radiator.storage.delivery_counts import DeliveryCounts
 
 
-class Hints:
+class DeliveryHints:
     """Both tables of all cursors. ``words`` is the whole mapping, as u64."""
 
-    __slots__ = ("counted", "handed")
+    __slots__ = ("counts", "ranges")
 
     def __init__(self, words: memoryview) -> None:
-        self.handed = Handed(words)
-        self.counted = Counted(words)
+        self.ranges = DeliveredRanges(words)
+        self.counts = DeliveryCounts(words)
 
-    def note(self, slot: int, offset: int, before: int | None, count: int, ahead: bool) -> None:
+    def record(self, slot: int, offset: int, before: int | None, count: int, ahead: bool) -> None:
         """Note a delivery before the bytes of the message leave.
 
         Args:
@@ -31,21 +31,21 @@ class Hints:
             ahead: True if ``delivered`` of the cursor does not cover the message, so that only the count tells.
         """
         if before == 0 and not ahead:
-            self.handed.note(slot, offset)
+            self.ranges.record(slot, offset)
         if count > 1 or ahead:
-            self.counted.note(slot, offset, count)
+            self.counts.record(slot, offset, count)
 
     def take(self) -> None:
         """An entry of the journal is made of all that has changed until now."""
-        self.handed.take()
-        self.counted.take()
+        self.ranges.take()
+        self.counts.take()
 
     def written(self) -> None:
         """All entries that were made are written."""
-        self.handed.written()
-        self.counted.written()
+        self.ranges.written()
+        self.counts.written()
 
     def forget(self, slot: int) -> None:
         """It is another cursor's from now on."""
-        self.handed.forget(slot)
-        self.counted.forget(slot)
+        self.ranges.forget(slot)
+        self.counts.forget(slot)

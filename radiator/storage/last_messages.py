@@ -24,7 +24,7 @@ from radiator.storage import layout
 from radiator.storage.files import storage_error
 from radiator.storage.format import StoredBatch
 from radiator.storage.reads import SCAN_BYTES
-from radiator.storage.segment import SegmentInfo, Window, confirms, load_index, whole_batches
+from radiator.storage.segment import SegmentInfo, Window, entry_matches, load_index, whole_batches
 
 if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
@@ -130,7 +130,7 @@ def _backwards(
         try:
             window, stop = Window(fs, fd, SCAN_BYTES, path), fs.size(fd)
             for entry in reversed(load_index(fs, directory, segment.base_offset)):
-                if 0 < entry.position < stop and confirms(window, entry):
+                if 0 < entry.position < stop and entry_matches(window, entry):
                     yield from reversed(_stretch(window, entry.position, stop, entry.base_offset, below))
                     stop = entry.position
             yield from reversed(_stretch(window, 0, stop, segment.base_offset, below))

@@ -18,20 +18,20 @@ MARKS_BYTES = limits.CURSORS_MAX * U64_BYTES  # ``delivered`` of all cursors
 PAIRS_END_BYTES = MARKS_BYTES + 2 * limits.CURSORS_MAX * U64_BYTES  # then (start, stop) of all
 
 
-class Handed:
+class DeliveredRanges:
     """The ranges of all cursors. ``slots`` is the whole mapping, as u64."""
 
-    __slots__ = ("_noted", "_slots", "_taken")
+    __slots__ = ("_recorded", "_slots", "_taken")
 
     def __init__(self, slots: memoryview) -> None:
         self._slots = slots
-        self._noted: dict[int, tuple[int, int]] = {}  # by slot: since the last entry of the journal was made
+        self._recorded: dict[int, tuple[int, int]] = {}  # by slot: since the last entry of the journal was made
         self._taken: dict[int, tuple[int, int]] = {}  # what entries say that may not be written yet
 
-    def note(self, slot: int, offset: int) -> None:
+    def record(self, slot: int, offset: int) -> None:
         """Before the bytes of the message leave."""
-        start, stop = self._noted.get(slot, (offset, offset + 1))
-        self._noted[slot] = min(start, offset), max(stop, offset + 1)
+        start, stop = self._recorded.get(slot, (offset, offset + 1))
+        self._recorded[slot] = min(start, offset), max(stop, offset + 1)
         at = _place(slot)
         start, stop = self._slots[at], self._slots[at + 1]
         self._slots[at] = min(start, offset) if stop else offset
@@ -39,21 +39,21 @@ class Handed:
 
     def take(self) -> None:
         """An entry is made of all that has changed until now."""
-        for slot, (start, stop) in self._noted.items():
+        for slot, (start, stop) in self._recorded.items():
             before = self._taken.get(slot, (start, stop))
             self._taken[slot] = min(start, before[0]), max(stop, before[1])
-        self._noted.clear()
+        self._recorded.clear()
 
     def written(self) -> None:
         """All entries that were made are written."""
         for slot in self._taken:
-            start, stop = self._noted.get(slot, (0, 0))
+            start, stop = self._recorded.get(slot, (0, 0))
             at = _place(slot)
             self._slots[at] = start
             self._slots[at + 1] = stop
         self._taken.clear()
 
-    def revive(self, slot: int) -> tuple[int, int]:
+    def restore(self, slot: int) -> tuple[int, int]:
         """What an earlier run left behind; it stays until what is made of it is written."""
         at = _place(slot)
         start, stop = self._slots[at], self._slots[at + 1]
@@ -63,7 +63,7 @@ class Handed:
 
     def forget(self, slot: int) -> None:
         """It is another cursor's from now on."""
-        self._noted.pop(slot, None)
+        self._recorded.pop(slot, None)
         self._taken.pop(slot, None)
         self._slots[_place(slot) + 1] = 0
 

@@ -41,10 +41,10 @@ while True:
     now += 20_000_000_000
     store.tick(both(now))
     commit(store, now)
-    while (job := store.care.take()) is not None:
+    while (job := store.maintenance.take()) is not None:
         job.run(lambda: True)
-        assert not store.care.done(job, both(now))
-    print(store.care.counts["rewritten"], flush=True)
+        assert not store.maintenance.done(job, both(now))
+    print(store.maintenance.counts["rewritten"], flush=True)
 """
 
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from radiator.storage.cursor import Cursor
-from radiator.storage.holes import LOOK_COST_MAX, STEP_OFFSETS_MAX, Look
 from radiator.storage.segment import SegmentInfo
+from radiator.storage.settled_scan import SCAN_COST_MAX, STEP_OFFSETS_MAX, Look
 
 
 def sealed(*bases: int) -> list[tuple[SegmentInfo, int]]:
@@ -68,10 +68,10 @@ def test_a_turn_is_given_so_many_intervals_and_hardly_more() -> None:
     found, turns = look(sealed(0, size)), []
     while not found.done:
         given = 0
-        found.go_on(settled_in, LOOK_COST_MAX, 1)
+        found.go_on(settled_in, SCAN_COST_MAX, 1)
         turns.append(given)
     assert len(found.found) == 1 and found.found[0][3] == size // 4
-    assert sum(turns) >= size // 4 and max(turns) <= LOOK_COST_MAX + STEP_OFFSETS_MAX // 2
+    assert sum(turns) >= size // 4 and max(turns) <= SCAN_COST_MAX + STEP_OFFSETS_MAX // 2
 
 
 def test_a_segment_of_which_too_much_is_left_is_given_up_at_once() -> None:
@@ -82,7 +82,7 @@ def test_a_segment_of_which_too_much_is_left_is_given_up_at_once() -> None:
         return []
 
     found = look(sealed(0, 10_000_000, 20_000_000), left={0: 100, 10_000_000: 100})
-    found.go_on(settled_in, LOOK_COST_MAX, 1)
+    found.go_on(settled_in, SCAN_COST_MAX, 1)
     assert found.done and asked == [0, 10_000_000]
 
 
@@ -94,11 +94,11 @@ def test_many_cursors_cost_more_and_so_fewer_questions_are_asked_in_a_turn() -> 
             asked[number] += 1
             return [(start, stop)]
 
-        look(sealed(*range(0, 100_000_000, 1_000_000)), 99).go_on(settled_in, LOOK_COST_MAX, pins)
+        look(sealed(*range(0, 100_000_000, 1_000_000)), 99).go_on(settled_in, SCAN_COST_MAX, pins)
     assert asked[1] <= 3 < asked[0]
 
 
 def test_no_more_are_found_than_are_asked_for() -> None:
     found = look(sealed(*range(0, 1_000, 100)), most=2)
-    assert found.go_on(lambda start, stop: [(start, stop)], LOOK_COST_MAX, 1) > 0
+    assert found.go_on(lambda start, stop: [(start, stop)], SCAN_COST_MAX, 1) > 0
     assert found.done and len(found.found) == 2

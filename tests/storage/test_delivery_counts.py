@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.storage.counted import COUNTS, HINTS_BYTES, Counted, counts_in
 from radiator.storage.cursor import Cursor
+from radiator.storage.delivery_counts import COUNTS, HINTS_BYTES, DeliveryCounts, counts_in
 from radiator.storage.store import Store
 from tests.storage.driving import ALWAYS, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
@@ -109,13 +109,13 @@ def test_a_file_of_any_length_is_read(size: int) -> None:
 
 def test_beyond_its_places_it_notes_no_more_and_goes_on() -> None:
     words = memoryview(bytearray(HINTS_BYTES)).cast("Q")
-    counted = Counted(words)
+    counted = DeliveryCounts(words)
     for offset in range(COUNTS + 5):
-        counted.note(3, offset, 2)
-    assert len(Counted(words).revive(0)[3]) == COUNTS
+        counted.record(3, offset, 2)
+    assert len(DeliveryCounts(words).restore(0)[3]) == COUNTS
     counted.take()
-    counted.note(3, 0, 3)  # its entry is not written yet
+    counted.record(3, 0, 3)  # its entry is not written yet
     counted.written()
-    assert Counted(words).revive(0) == {3: {0: 3}}
-    counted.note(4, 9, 2)
-    assert Counted(words).revive(0) == {3: {0: 3}, 4: {9: 2}}
+    assert DeliveryCounts(words).restore(0) == {3: {0: 3}}
+    counted.record(4, 9, 2)
+    assert DeliveryCounts(words).restore(0) == {3: {0: 3}, 4: {9: 2}}

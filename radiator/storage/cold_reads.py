@@ -15,19 +15,19 @@ from radiator.storage.tail import ColdCache, find_cold
 HINTS_MAX = 1_024  # remembered file positions of readers that go on
 
 
-class Cold:
+class ColdReads:
     """See the top of the file."""
 
-    __slots__ = ("_cache", "_shelf", "hints", "pending")
+    __slots__ = ("_cache", "_cached", "hints", "pending")
 
     def __init__(self, cache: ColdCache) -> None:
         self._cache = cache
-        self._shelf: list[RecordBatch] = []
+        self._cached: list[RecordBatch] = []
         self.hints: dict[int, Hint] = {}
         self.pending: dict[int, ReadJob] = {}
 
     def find(self, offset: int) -> RecordBatch | None:
-        return find_cold(self._shelf, offset) if self._shelf else None
+        return find_cold(self._cached, offset) if self._cached else None
 
     def fetch(self, partition: ReadableLog, offset: int, bytes_max: int) -> ReadJob:
         """Whoever finds the job ``submitted`` only adds itself to its ``waiters``."""
@@ -42,7 +42,7 @@ class Cold:
         """A cold read came back."""
         self.pending.pop(job.offset, None)
         if job.result is not None and not job.outdated and job.result.base_offset >= log_start_offset:
-            self._cache.add(self._shelf, job.result)
+            self._cache.add(self._cached, job.result)
         if job.next_hint is not None:
             if len(self.hints) >= HINTS_MAX:
                 self.hints.clear()
@@ -51,6 +51,6 @@ class Cold:
 
     def removed(self, base_offset: int, end_offset: int) -> None:
         """Records are gone from this segment's file: what was read of it before is not what is there."""
-        self._cache.drop(self._shelf, base_offset, end_offset)
+        self._cache.drop(self._cached, base_offset, end_offset)
         for job in self.pending.values():
             job.was_rewritten(base_offset)

@@ -18,29 +18,29 @@ STEP_OFFSETS = 8_192  # at first: half as many intervals at most
 STEP_OFFSETS_MAX = 65_536
 FEW = 256  # intervals in a step: the next one is twice as long
 STEP_COST, PIN_COST = 16, 4  # of a question, and for each cursor that is asked, in intervals
-LOOK_COST_MAX = 8_192  # in one turn: some milliseconds
+SCAN_COST_MAX = 8_192  # in one turn: some milliseconds
 
 Intervals = list[tuple[int, int]]
 
 
-class Look:
+class SettledScan:
     """``left``: of segments that were rewritten before, how much was left then. ``needed``: the lowest offset that some
     cursor needs. ``seen``: what tells this look from others."""
 
     def __init__(
         self,
         sealed: list[tuple[SegmentInfo, int]],
-        left: Mapping[int, int],
-        most: int,
+        remaining: Mapping[int, int],
+        found_max: int,
         needed: int,
-        seen: tuple[int, ...],
+        fingerprint: tuple[int, ...],
     ) -> None:
         self.needed = needed
-        self.seen = seen
+        self.fingerprint = fingerprint
         self.found: list[tuple[SegmentInfo, int, Intervals, int]] = []  # segment, its end, what is settled, what is not
         self._todo = deque(sealed)
-        self._left = left
-        self._most = most
+        self._remaining = remaining
+        self._found_max = found_max
         self._at = -1  # in the segment that comes next
         self._step = STEP_OFFSETS
         self._settled: Intervals = []
@@ -48,9 +48,9 @@ class Look:
 
     @property
     def done(self) -> bool:
-        return not self._todo or len(self.found) == self._most
+        return not self._todo or len(self.found) == self._found_max
 
-    def go_on(self, settled_in: Callable[[int, int], Intervals], cost: int, pins: int) -> int:
+    def advance(self, settled_in: Callable[[int, int], Intervals], cost: int, pins: int) -> int:
         """As far as ``cost`` allows; returns what is left of it. ``pins``: how many are asked."""
         while cost > 0 and not self.done:
             segment, end = self._todo[0]
@@ -58,11 +58,11 @@ class Look:
             stop = min(start + self._step, end)
             settled = settled_in(start, stop)
             cost -= STEP_COST + PIN_COST * pins + len(settled)
-            few = len(settled) < FEW
-            self._step = min(2 * self._step, STEP_OFFSETS_MAX) if few else STEP_OFFSETS
+            more = len(settled) < FEW
+            self._step = min(2 * self._step, STEP_OFFSETS_MAX) if more else STEP_OFFSETS
             self._settled += settled
             self._unsettled += stop - start - sum(stop - start for start, stop in settled)
-            before = self._left.get(segment.base_offset, end - segment.base_offset)
+            before = self._remaining.get(segment.base_offset, end - segment.base_offset)
             enough = 2 * (self._unsettled + 1) <= before
             self._at = stop
             if enough and stop == end:

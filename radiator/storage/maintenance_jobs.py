@@ -21,24 +21,24 @@ from radiator.storage.compaction import KeyOf, Keys, Replaced
 from radiator.storage.files import FileSystem, read_file, storage_error
 from radiator.storage.format import DamagedBatch
 from radiator.storage.jobs import Job
-from radiator.storage.rewrite import Rewrite, compressed, outside, runs, small_commits, split, worth_rewriting
+from radiator.storage.rewrite import Rewrite, compressed, keep_outside, runs, small_commits, split, worth_rewriting
 from radiator.storage.segment import SegmentInfo
 
 if TYPE_CHECKING:
     from radiator.storage.file_partition import FilePartition
 
-Breathe = Callable[[], bool]
+MayContinue = Callable[[], bool]
 
 
 class SettledJob(Job):
     """For the disk thread, behind the acks of a turn: makes sure that they are on disk before anything relies on it."""
 
-    __slots__ = ("sync_acks", "then")
+    __slots__ = ("sync_acks", "on_done")
 
-    def __init__(self, partition: FilePartition, then: Callable[[SettledJob], None]) -> None:
+    def __init__(self, partition: FilePartition, on_done: Callable[[SettledJob], None]) -> None:
         super().__init__(partition, needs_sync=True)
         self.sync_acks: Callable[[], None] | None = None
-        self.then = then
+        self.on_done = on_done
 
     def sync_first(self, sync_acks: Callable[[], None]) -> None:
         """Have the acks synced before; ``sync_acks`` raises StorageError."""
@@ -52,10 +52,10 @@ class SettledJob(Job):
             self.error = error
 
     def done(self, now: Now) -> None:
-        self.then(self)
+        self.on_done(self)
 
 
-class CareJob(ABC):
+class MaintenanceJob(ABC):
     """Base."""
 
     def __init__(self, partition: FilePartition) -> None:
@@ -69,12 +69,12 @@ class CareJob(ABC):
         """Hub: whether there is still something to do."""
         return True
 
-    def run(self, breathe: Breathe) -> None:
+    def run(self, may_continue: MayContinue) -> None:
         """The caretaker's thread."""
         steps = self.steps()
         try:
             for _ in steps:
-                if not breathe():
+                if not may_continue():
                     self.stopped = True
                     break
         except DamagedBatch as damage:
@@ -94,7 +94,7 @@ class CareJob(ABC):
         """Hub."""
 
 
-class Round:
+class Compaction:
     """One compaction of a log, from the search to the last segment that it changes; over several, with many keys."""
 
     def __init__(self, key_of: KeyOf, keys_max: int) -> None:
@@ -123,15 +123,19 @@ class Round:
         return self.keys.next_class()
 
 
-class ScanJob(CareJob):
+class ScanJob(MaintenanceJob):
     """Looks for the records of a log that a later one has replaced, which must be on disk to count."""
 
     def __init__(
-        self, partition: FilePartition, round: Round, sealed: list[tuple[SegmentInfo, int]], tombstones_go: bool
+        self,
+        partition: FilePartition,
+        compaction: Compaction,
+        sealed: list[tuple[SegmentInfo, int]],
+        tombstones_go: bool,
     ) -> None:
         super().__init__(partition)
-        self.round = round
-        self.round.tombstones_go = tombstones_go
+        self.compaction = compaction
+        self.compaction.tombstones_go = tombstones_go
         self.sealed = sealed
         self.damaged = False
         last = sealed[-1][1]
@@ -140,8 +144,10 @@ class ScanJob(CareJob):
     def steps(self) -> Iterator[None]:
         never = self.partition.settings.sync.never
         spans = [(segment.base_offset, end) for segment, end in self.sealed]
-        round = self.round
-        round.replaced = replaced = Replaced(spans, round.key_of, round.keys, round.tombstones_before_ns)
+        compaction = self.compaction
+        compaction.replaced = replaced = Replaced(
+            spans, compaction.key_of, compaction.keys, compaction.tombstones_before_ns
+        )
         for base, end in spans:
             if never:
                 self._sync(base)
@@ -184,15 +190,15 @@ class ScanJob(CareJob):
             return  # taken by retention
         self.damaged |= expected < end
 
-    def worth_it(self) -> list[tuple[SegmentInfo, int]]:
+    def affected(self) -> list[tuple[SegmentInfo, int]]:
         """The segments that have something to lose."""
-        replaced = self.round.replaced
+        replaced = self.compaction.replaced
         assert replaced is not None
-        old = replaced.old_tombstones if self.round.tombstones_go else [0] * len(self.sealed)
+        old = replaced.old_tombstones if self.compaction.tombstones_go else [0] * len(self.sealed)
         return [each for each, *counts in zip(self.sealed, replaced.counts, old, strict=True) if any(counts)]
 
 
-class SegmentJob(CareJob):
+class SegmentJob(MaintenanceJob):
     """One segment is written anew: without what is ``settled``, or what ``compaction`` found, or with all that it has,
     compressed or merged."""
 
@@ -202,7 +208,7 @@ class SegmentJob(CareJob):
         info: SegmentInfo,
         end_offset: int,
         settled: list[tuple[int, int]] | None = None,
-        compaction: Round | None = None,
+        compaction: Compaction | None = None,
     ) -> None:
         super().__init__(partition)
         self.info = info
@@ -218,7 +224,7 @@ class SegmentJob(CareJob):
 
     def begin(self) -> bool:
         partition = self.partition
-        if self.info not in partition.segments[:-1] or not partition.at_ease:
+        if self.info not in partition.segments[:-1] or not partition.is_healthy:
             return False
         partition.begin_rewriting(self.info.base_offset)
         return True
@@ -227,7 +233,7 @@ class SegmentJob(CareJob):
         fs, directory, base = self.fs, self.partition.directory, self.info.base_offset
         keep = None
         if self.settled is not None:
-            keep = outside(self.settled)
+            keep = keep_outside(self.settled)
             if not (yield from worth_rewriting(fs, directory, base, self.end_offset, keep)):
                 return
         elif self.compaction is not None:
