@@ -21,11 +21,11 @@ from radiator.errors import ProtocolError
 from radiator.memory import MemoryAccount
 from radiator.routing.rules import Rules
 from radiator.server import descriptors, logs
+from radiator.server.acceptor import Acceptor
 from radiator.server.addresses import is_public
 from radiator.server.admin import Admin, Answer
-from radiator.server.auth import Entrance, Submit
+from radiator.server.auth import Authenticator, Submit
 from radiator.server.certificates import LOOK_SECONDS, Certificates
-from radiator.server.door import Door
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
@@ -43,10 +43,10 @@ SWITCH_SECONDS = 0.001  # after so long the loop lets the disk thread have Pytho
 # Python's collector looks for cycles, of which a broker makes few: so it looks less often, and not at what was made at
 # the start. Measured under load: the longest pause 4 ms instead of 14 ms, draining a tenth faster.
 GC_THRESHOLDS = (10_000, 20, 50)
-BEAT_SECONDS = 0.02  # how finely heart-beats are looked at: half of the shortest interval is 50 ms
+HEARTBEAT_CHECK_SECONDS = 0.02  # how finely heart-beats are looked at: half of the shortest interval is 50 ms
 # A stop: who runs us may kill after 10 s (docker does). What takes longer is given up, with a word in the log.
 STOP_SECONDS_MAX = 6.0  # to store what is open
-WORD_SECONDS_MAX = 3.0  # of these until clients are told
+NOTICE_SECONDS_MAX = 3.0  # of these until clients are told
 AUTH_STOP_SECONDS_MAX = 1.0  # for logins under way, all threads together: a plug-in may hang
 GOODBYE_SECONDS_MAX = 3.0  # for last frames to go out to those who are behind with reading
 
@@ -58,13 +58,13 @@ class App:
         self.config = config
         self.rules = Rules(config)
         hooks = load_hooks(config.rules, config.source)
-        room = descriptors.provide(config.limits.connections)
+        available = descriptors.raise_limit(config.limits.connections)
         self.store = Store(
             config.data_dir,
             FileSystem(),
             tail_bytes_max=config.limits.tail,
             memory=MemoryAccount(config.limits.memory),
-            open_logs_max=room.logs,
+            open_logs_max=available.logs,
             identify=identify,
         )
         self.notes = self.store.open(clock.now())
@@ -88,29 +88,29 @@ class App:
             raise
         self.broker.hooks = hooks
         self.driver.attach(self.broker, TICK_SECONDS)
-        self.broker.late = self.driver.visits.over
+        self.broker.late = self.driver.scheduler.slice_over
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None
         self.certificates = Certificates()
-        self.entrance: Entrance | None = None
+        self.authenticator: Authenticator | None = None
         self._auth_threads: list[Worker] = []
         self._next_look_ns = 0
-        self._trimming = Trimming(self.store.memory, self.driver.aside)
-        self._door = Door(config, self.broker, self.driver, room.connections)
+        self._trimming = Trimming(self.store.memory, self.driver.run_in_background)
+        self._acceptor = Acceptor(config, self.broker, self.driver, available.connections)
         loop = gevent.get_hub().loop
         self._timer = loop.timer(TICK_SECONDS, TICK_SECONDS)
-        self._beat_timer = loop.timer(BEAT_SECONDS, BEAT_SECONDS)
+        self._heartbeat_timer = loop.timer(HEARTBEAT_CHECK_SECONDS, HEARTBEAT_CHECK_SECONDS)
 
     def start(self) -> list[str]:
         """Listen; returns the addresses, with the real port where 0 was asked for. Raises ConfigError."""
         try:
-            self._guard()
+            self._start_authentication()
             for listen in self.config.listen:
                 certificate = self.certificates.of(listen, self.config.tls)
-                self.listeners.append(Listener(listen, self._door.accept, certificate))
+                self.listeners.append(Listener(listen, self._acceptor.accept, certificate))
             if self.config.admin is not None:
-                questions = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
-                self.admin = Admin(self.config.admin, self.config.admin_hosts, questions)
+                endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
+                self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints)
         except BaseException:
             self.stop()
             raise
@@ -120,10 +120,10 @@ class App:
             self.admin.start()
             log.info("admin: %s", self.admin.url)
         self._timer.start(self._tick)
-        self._beat_timer.start(self.driver.beat)
+        self._heartbeat_timer.start(self.driver.check_heartbeats)
         return [listener.url for listener in self.listeners]
 
-    def _guard(self) -> None:
+    def _start_authentication(self) -> None:
         """Let nobody in but by the users, the plug-in and the keys of ``auth:``. Raises ConfigError."""
         auth = self.config.auth
 
@@ -136,8 +136,10 @@ class App:
         plugin = threads("plugin", 0 if auth.plugin is None else limits.PLUGIN_CALLS_MAX)
         look = threads("users", 1)[0] if auth.users_file is not None else None  # not behind logins
         changed, peer_log = self._users_changed, self.broker.peer_log
-        entrance = Entrance(auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log)
-        self.entrance = self.broker.access.entrance = entrance
+        authenticator = Authenticator(
+            auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
+        )
+        self.authenticator = self.broker.access.entrance = authenticator
         public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
         if public and auth.anonymous == "always":
             log.warning(
@@ -153,8 +155,8 @@ class App:
             )
 
     def _users_changed(self) -> None:
-        assert self.entrance is not None
-        self.broker.access.changed(self.entrance.identity)
+        assert self.authenticator is not None
+        self.broker.access.changed(self.authenticator.identity)
         gevent.spawn(self._release_refused)
 
     def _release_refused(self) -> None:
@@ -181,32 +183,32 @@ class App:
 
     def reload(self) -> None:
         """SIGHUP: certificates and users are read again; the rest of the configuration stays as it was."""
-        if self.entrance is not None:
-            self.entrance.reload()
+        if self.authenticator is not None:
+            self.authenticator.reload()
         log.warning(
             "SIGHUP: %d certificates, and the users, are read again; everything else of the configuration is read at a "
             "start only, and the running one stays in force",
             len(self.certificates),
         )
-        self.driver.aside(self.certificates.reload)
+        self.driver.run_in_background(self.certificates.reload)
 
     def _tick(self) -> None:
         with self.driver.measured():
             with self.broker.bugs:
                 self.broker.tick(clock.now())
-            self.driver.look_at_paused()
-        self._trimming.look(clock.monotonic_ns())
-        self._look_at_the_disk()
+            self.driver.check_paused()
+        self._trimming.check(clock.monotonic_ns())
+        self._check_disk()
         self.broker.stats.log_lines_dropped = logs.lines_dropped()
         self.broker.peer_log.tick(clock.monotonic_ns())
-        if self.entrance is not None:
-            self.entrance.tick()
+        if self.authenticator is not None:
+            self.authenticator.tick()
         if len(self.certificates) and clock.monotonic_ns() >= self._next_look_ns:
             self._next_look_ns = clock.monotonic_ns() + LOOK_NS
-            self.driver.aside(self.certificates.look)
+            self.driver.run_in_background(self.certificates.look)
         self.driver.wake()
 
-    def _look_at_the_disk(self) -> None:
+    def _check_disk(self) -> None:
         """Refuse SENDs to files while the disk is too full, and everything while the data directory is another."""
         broker = self.broker
         before, now = (broker.displaced, broker.files_refused), (self._misplaced(), self._too_full())
@@ -253,23 +255,23 @@ class App:
         """Accept no more, sync what is open, send what is due, close. Bounded in time: what waits for a file of its own
         may be given up, and its receipt is not sent."""
         start_ns = clock.monotonic_ns()
-        word_ns = clock.MonoNs(start_ns + int(WORD_SECONDS_MAX * clock.NS_PER_SECOND))
+        notice_ns = clock.MonoNs(start_ns + int(NOTICE_SECONDS_MAX * clock.NS_PER_SECOND))
         end_ns = clock.MonoNs(start_ns + int(STOP_SECONDS_MAX * clock.NS_PER_SECOND))
         self._timer.stop()
-        self._beat_timer.stop()
+        self._heartbeat_timer.stop()
         for listener in self.listeners:
             listener.stop()
         self.driver.stopping = self.broker.stopping = True
         for transport in list(self.driver.transports.values()):
             transport.pause()
-        self._drain(word_ns)
+        self._drain(notice_ns)
         goodbye = ProtocolError("shutting-down", "the broker is being stopped", "Connect again in a moment.")
         for transport in list(self.driver.transports.values()):
             transport.refuse(goodbye)
         self._drain(end_ns)
         with gevent.Timeout(GOODBYE_SECONDS_MAX, False):  # type: ignore[arg-type]
             while any(transport.unsent for transport in self.driver.transports.values()):
-                gevent.sleep(BEAT_SECONDS)
+                gevent.sleep(HEARTBEAT_CHECK_SECONDS)
         for transport in list(self.driver.transports.values()):
             transport.close()
         self._drain(end_ns)
@@ -280,7 +282,7 @@ class App:
             thread.end()
         for thread in self._auth_threads:
             thread.stop(max(auth_end_ns - clock.monotonic_ns(), 0) / clock.NS_PER_SECOND)
-        self._door.stop()
+        self._acceptor.stop()
         self.driver.stop()
         self.broker.peer_log.summarise()
         given_up = self.store.close(lambda: clock.monotonic_ns() >= end_ns)
@@ -294,7 +296,7 @@ class App:
     def _drain(self, end_ns: clock.MonoNs) -> None:
         """Wait until everything appended is committed and every ack is in the journal, but not beyond that moment."""
         seconds = max(end_ns - clock.monotonic_ns(), 0) / clock.NS_PER_SECOND
-        with gevent.Timeout(seconds + BEAT_SECONDS, False):  # type: ignore[arg-type]
+        with gevent.Timeout(seconds + HEARTBEAT_CHECK_SECONDS, False):  # type: ignore[arg-type]
             while True:
                 self.driver.idle.clear()
                 self.driver.wake()

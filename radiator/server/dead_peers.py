@@ -30,7 +30,7 @@ from radiator.broker.session import Session
 log = logging.getLogger("radiator.server")
 
 
-class Unread(Protocol):
+class PausedConnection(Protocol):
     """A connection that is not read."""
 
     sock: socket.socket
@@ -40,11 +40,11 @@ class Unread(Protocol):
     def close(self) -> None:
         """End the connection."""
 
-    def departs(self) -> None:
+    def note_peer_ended(self) -> None:
         """Note that the peer has ended its side."""
 
 
-def look(broker: Broker, paused: Iterable[Unread]) -> None:
+def close_dead(broker: Broker, paused: Iterable[PausedConnection]) -> None:
     """Close those that are gone."""
     transports = {transport.sock.fileno(): transport for transport in paused}
     if not transports:
@@ -70,4 +70,4 @@ def look(broker: Broker, paused: Iterable[Unread]) -> None:
             )
             transport.close()
         else:
-            transport.departs()
+            transport.note_peer_ended()
