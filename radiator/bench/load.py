@@ -116,7 +116,7 @@ class Result:
 class Peer:
     """One connection: a non-blocking socket, and the bytes that it did not take yet."""
 
-    def __init__(self, loop: Loop, sock: socket.socket) -> None:
+    def __init__(self, loop: EventLoop, sock: socket.socket) -> None:
         self.loop = loop
         self.sock = sock
         self.pending: bytearray | None = None
@@ -148,7 +148,7 @@ class Peer:
             self.loop.watch(self, writing=False)
 
 
-class Loop:
+class EventLoop:
     """All peers of the process and the selector that says which of them can go on."""
 
     def __init__(self, spec: Spec) -> None:
@@ -184,7 +184,7 @@ class Loop:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
         self._selector.modify(peer.sock, events, peer)
 
-    def turn(self, timeout_seconds: float | None = None) -> bool:
+    def poll(self, timeout_seconds: float | None = None) -> bool:
         """Wait, then serve every socket that is ready; False if nothing happened in the time given."""
         ready = self._selector.select(self.spec.stall_seconds if timeout_seconds is None else timeout_seconds)
         buffer = self.buffer

@@ -19,7 +19,7 @@ from dataclasses import asdict
 
 from radiator.bench import frames, process
 from radiator.bench.latency import Latencies
-from radiator.bench.load import Clock, LoadFailed, Loop, Peer, Result, Spec
+from radiator.bench.load import Clock, EventLoop, LoadFailed, Peer, Result, Spec
 
 ACK_ID = re.compile(rb"\nack:([^\n]+)")
 STAMP = re.compile(rb"T(\d{20})x*\0")
@@ -69,7 +69,7 @@ class _Producer:
         self.send(fresh)
 
 
-def produce(loop: Loop, spec: Spec) -> Result:
+def produce(loop: EventLoop, spec: Spec) -> Result:
     """Sends with receipts, a closed loop of ``window`` per connection."""
     ring = frames.Ring(spec.destination, spec.size, spec.window, spec.send_headers)
     latencies = Latencies()
@@ -86,12 +86,12 @@ def produce(loop: Loop, spec: Spec) -> Result:
         if not spec.count and time.monotonic_ns() >= end:
             for producer in producers:
                 producer.quota = 0
-        loop.turn()
+        loop.poll()
     clock.stop()
     return Result.of(clock, sum(producer.received for producer in producers), latencies)
 
 
-def fanout(loop: Loop, spec: Spec) -> Result:
+def fanout(loop: EventLoop, spec: Spec) -> Result:
     """One publisher without receipts, many subscribers; counts deliveries."""
     setup = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
     subscribers = [loop.open(setup) for _ in range(spec.connections)]
@@ -117,14 +117,14 @@ def fanout(loop: Loop, spec: Spec) -> Result:
                 sent += room
         elif delivered >= sent * fan:
             break
-        loop.turn()
+        loop.poll()
     clock.stop()
     if delivered != sent * fan:
         raise LoadFailed(f"{sent * fan} deliveries expected, {delivered} came")
     return Result.of(clock, delivered)
 
 
-def drain(loop: Loop, spec: Spec) -> Result:
+def drain(loop: EventLoop, spec: Spec) -> Result:
     """Consumers share a queue and acknowledge every message by itself."""
     consumers = [_Consumer(loop.open()) for _ in range(spec.connections)]
     clock = Clock(spec.pids)
@@ -132,8 +132,8 @@ def drain(loop: Loop, spec: Spec) -> Result:
     for consumer in consumers:
         consumer.peer.write(frames.subscribe(spec.destination, "client-individual", spec.subscribe_headers))
     while sum(consumer.received for consumer in consumers) < spec.count:
-        loop.turn()
-    _part(loop, [consumer.peer for consumer in consumers])
+        loop.poll()
+    _disconnect(loop, [consumer.peer for consumer in consumers])
     clock.stop()
     return Result.of(clock, sum(consumer.received for consumer in consumers))
 
@@ -157,11 +157,11 @@ class _Consumer:
             self.peer.write(frames.acks(ids))
 
 
-def _part(loop: Loop, peers: list[Peer]) -> None:
+def _disconnect(loop: EventLoop, peers: list[Peer]) -> None:
     """DISCONNECT and wait for the receipts: the acknowledgements before them have then been taken."""
     waiting = len(peers)
 
-    def farewell(peer: Peer) -> Callable[[bytearray, int], None]:
+    def on_receipt(peer: Peer) -> Callable[[bytearray, int], None]:
         def data(buffer: bytearray, size: int) -> None:
             nonlocal waiting
             if buffer.find(b"bye", 0, size) >= 0:
@@ -171,13 +171,13 @@ def _part(loop: Loop, peers: list[Peer]) -> None:
         return data
 
     for peer in peers:
-        peer.on_data = farewell(peer)
+        peer.on_data = on_receipt(peer)
         peer.write(frames.disconnect())
     while waiting:
-        loop.turn()
+        loop.poll()
 
 
-def replay(loop: Loop, spec: Spec) -> Result:
+def replay(loop: EventLoop, spec: Spec) -> Result:
     """Everything from the start of the log, once per connection."""
     peers = [loop.open() for _ in range(spec.connections)]
     received = [0] * len(peers)
@@ -194,14 +194,14 @@ def replay(loop: Loop, spec: Spec) -> Result:
         peer.on_data = counter(index)
         peer.write(frames.subscribe(spec.destination, "auto", spec.subscribe_headers))
     while min(received) < spec.count:
-        loop.turn()
+        loop.poll()
     clock.stop()
     if max(received) > spec.count:
         raise LoadFailed(f"{spec.count} messages expected, {max(received)} came")
     return Result.of(clock, sum(received))
 
 
-def latency(loop: Loop, spec: Spec) -> Result:
+def latency(loop: EventLoop, spec: Spec) -> Result:
     """Open loop: sends happen when they are due, whether or not the broker keeps up."""
     subscribed = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
     consumer, producer = loop.open(subscribed), loop.open()
@@ -242,14 +242,14 @@ def latency(loop: Loop, spec: Spec) -> Result:
         if burst:
             producer.write(b"".join(burst))
         wait = None if number >= total else max(0.0, (start + int(number * period_ns) - time.monotonic_ns()) / 1e9)
-        loop.turn(wait)
+        loop.poll(wait)
     clock.stop()
     result = Result.of(clock, total, ends)
     result.receipt_p50_ms, result.receipt_p99_ms = receipts.quantiles_ms(0.5, 0.99)
     return result
 
 
-def idle(loop: Loop, spec: Spec) -> Result:
+def idle(loop: EventLoop, spec: Spec) -> Result:
     """The broker's memory before and after many subscribers that do nothing."""
     setup = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
     loop.open(setup)  # what the broker loads with its first client is not the price of a connection
@@ -266,7 +266,7 @@ def idle(loop: Loop, spec: Spec) -> Result:
     return result
 
 
-MODES: dict[str, Callable[[Loop, Spec], Result]] = {
+MODES: dict[str, Callable[[EventLoop, Spec], Result]] = {
     "produce": produce,
     "fanout": fanout,
     "drain": drain,
@@ -282,7 +282,7 @@ def main() -> None:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     spec = Spec(**json.load(sys.stdin))
-    loop = Loop(spec)
+    loop = EventLoop(spec)
     try:
         answer = asdict(MODES[spec.mode](loop, spec))
     except (LoadFailed, OSError) as error:

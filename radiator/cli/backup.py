@@ -13,9 +13,9 @@ from radiator.cli.common import (
     NOT_FOUND,
     OK,
     CommandFailed,
+    check_readable,
     counted,
     json_option,
-    may_read,
     progress,
     put_json,
     say,
@@ -72,7 +72,7 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
     from radiator.upkeep.manifest import DamagedBackup
 
     root, whole = os.path.realpath(data), os.path.realpath(target)
-    may_read(data)
+    check_readable(data)
     if not os.path.isdir(os.path.join(root, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
     if not os.path.isdir(os.path.dirname(whole)):

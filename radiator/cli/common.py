@@ -101,7 +101,7 @@ def put_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def out() -> Console:
+def stdout_console() -> Console:
     """The console of results."""
     from rich.console import Console
 
@@ -118,7 +118,7 @@ def progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
-def may_read(path: str) -> None:
+def check_readable(path: str) -> None:
     """What may not be looked into must not look as if it were not there. Raises CommandFailed."""
     try:
         os.listdir(path)

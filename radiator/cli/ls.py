@@ -21,9 +21,9 @@ from radiator.cli.common import (
     OK,
     USAGE,
     CommandFailed,
+    check_readable,
     json_option,
     login_options,
-    may_read,
     progress,
     put_json,
 )
@@ -91,7 +91,7 @@ def ls(
         return list_destinations(url, login, passcode, timeout, as_json, pattern)
     from radiator.storage.reader import list_cursors, list_partitions
 
-    may_read(data)
+    check_readable(data)
     if not os.path.isdir(data):
         raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
     if not os.path.isdir(os.path.join(data, "partitions")) and not os.path.exists(os.path.join(data, "LOCK")):

@@ -11,7 +11,7 @@ import secrets
 import threading
 from typing import TYPE_CHECKING
 
-from radiator.client.errors import TimedOut, again
+from radiator.client.errors import TimedOut, copy_error
 from radiator.client.message import Message
 from radiator.client.sending import Body, Headers
 from radiator.client.subscription import Subscription
@@ -79,7 +79,7 @@ class Requests(Subscription):
                 self._arrival.wait_for(lambda: self._replies[key] is not None or link.error is not None, timeout)
                 frame = self._replies[key]
                 if frame is None and link.error is not None:
-                    raise again(link.error)
+                    raise copy_error(link.error)
         finally:
             with link.lock:
                 del self._replies[key]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from radiator.client.errors import ClientError, Disconnected, again
+from radiator.client.errors import ClientError, Disconnected, copy_error
 from radiator.client.message import Message
 from radiator.stomp.frames import Frame
 
@@ -109,7 +109,7 @@ class Subscription:
             if stop is not None and stop.asked:
                 return None
             if link.error is not None and not (self.ack == "auto" and self._frames) and not self.ended:
-                raise again(link.error)
+                raise copy_error(link.error)
             if not self._frames:
                 return None
             frame = self._frames.popleft()
