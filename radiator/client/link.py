@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from radiator.client.errors import ClientError, Disconnected, ServerError, TimedOut, copy_error
-from radiator.client.message import Receipt, receipt_of
+from radiator.client.receipts import Receipt, receipt_of
 from radiator.client.sockets import Socket
 from radiator.clock import monotonic_ns
 from radiator.stomp.connection import ClientConnection

@@ -22,7 +22,7 @@ from typing import TypeVar
 from radiator.client.connection import Connection
 from radiator.client.errors import BadTls, ConnectFailed, Disconnected, ServerError
 from radiator.client.link import Pending
-from radiator.client.message import Receipt
+from radiator.client.receipts import Receipt
 from radiator.client.sending import Outgoing, body_bytes
 from radiator.errors import ClientError
 from radiator.limits import MIB

@@ -19,7 +19,7 @@ from radiator.clock import NS_PER_MS, NS_PER_SECOND, now_ns
 from radiator.stomp.frames import Frame
 
 if TYPE_CHECKING:
-    from radiator.client.connection import Connection
+    from radiator.client.core import BaseConnection
 
 
 class Requests(Subscription):
@@ -32,7 +32,7 @@ class Requests(Subscription):
         dropped: The number of replies for which no call waited.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BaseConnection) -> None:
         name = f"/temp-queue/{secrets.token_hex(12)}"
         super().__init__(connection, name, name, "auto")
         self.dropped = 0
@@ -99,7 +99,7 @@ class LazyRequests:
         connection: The connection that sends the requests.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BaseConnection) -> None:
         self._connection = connection
         self._making = threading.Lock()
         self._requests: Requests | None = None
