@@ -23,6 +23,7 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    size,
 )
 from radiator.cli.signals import stop_on_signals
 from radiator.stopping import Stopping
@@ -202,7 +203,6 @@ def _next(at: int) -> float:
 
 
 def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
-    from radiator.cli.ls import size
 
     for text in found.problems.values():
         say(text)
@@ -249,7 +249,6 @@ def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
 
 def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
     from radiator.archive.run import preview
-    from radiator.cli.ls import size
 
     with reporting_errors(files.uri):
         plan = preview(data, files, options)

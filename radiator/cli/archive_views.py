@@ -20,6 +20,7 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    size,
 )
 from radiator.cli.selection import warn_unknown
 
@@ -88,7 +89,6 @@ def ls(uri: str, as_json: bool) -> int:
     """What the archive at URI has, by day and destination."""
     _, state = _load(uri)
     from radiator.archive.paths import MANY
-    from radiator.cli.ls import size
 
     days: dict[tuple[str, str], tuple[int, int, int]] = {}
     for each in state.files.values():
@@ -174,7 +174,6 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
     files, state = _load(uri)
     from radiator.archive.orphans import unnamed
     from radiator.archive.verify import verify as look
-    from radiator.cli.ls import size
     from radiator.columns.files import shown
 
     faults: list[str] = []

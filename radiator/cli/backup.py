@@ -19,6 +19,7 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    size,
 )
 
 PAUSE_SECONDS = 0.005  # a group commit, about
@@ -65,7 +66,6 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
     The broker may be running: the copy is an exact prefix of each of its logs. `radiator restore` reads it back.
     """
     from radiator import __version__
-    from radiator.cli.ls import size
     from radiator.clock import now_ns
     from radiator.storage.files import FileSystem
     from radiator.upkeep.backup import back_up

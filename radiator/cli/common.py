@@ -96,6 +96,16 @@ def are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
+def size(count: int) -> str:
+    """Return a number of bytes as text with a binary unit: ``512 B``, ``3.4 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
 def put_json(value: Any) -> None:
     """A result as one line of JSON, on stdout."""
     click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -19,6 +19,7 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    size,
 )
 from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_bounds, warn_unknown
 
@@ -165,7 +166,6 @@ def _mark(partitions: list[StoredPartition], before: dict[str, int]) -> None:
 
 
 def _tell(work: Export, target: str, as_json: bool, marked: bool) -> None:
-    from radiator.cli.ls import size
 
     found = work.result
     if as_json and target != "-":

@@ -26,6 +26,7 @@ from radiator.cli.common import (
     login_options,
     progress,
     put_json,
+    size,
 )
 
 if TYPE_CHECKING:
@@ -247,13 +248,3 @@ def _when(ns: int | None) -> str:
     from radiator.cli.formats import rfc3339
 
     return rfc3339(ns)[:19].replace("T", " ")
-
-
-def size(count: int) -> str:
-    """Bytes for people."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

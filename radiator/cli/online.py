@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from radiator.cli.common import OK, open_connection, put_json, stdout_console
+from radiator.cli.common import OK, open_connection, put_json, size, stdout_console
 
 COUNTED = ("ready", "in_flight", "delayed")  # of queues: always shown
 SELDOM = ("burying", "unlooked")  # only where there are some
@@ -32,7 +32,6 @@ def list_destinations(
     if as_json:
         put_json({"destinations": found})
         return OK
-    from radiator.cli.ls import size
     from radiator.cli.tables import Column, print_table
 
     fields = [*COUNTED, *(name for name in SELDOM if any(each.get(name) for each in found)), "total"]

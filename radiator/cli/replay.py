@@ -26,6 +26,7 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    size,
 )
 from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_bounds, warn_unknown
 from radiator.cli.signals import stop_on_signals
@@ -306,7 +307,6 @@ def _summary(result: Result) -> dict[str, Any]:
 
 
 def _describe(result: Result) -> str:
-    from radiator.cli.ls import size
 
     if result.first_ns is None or result.last_ns is None:
         return "nothing: no record is chosen"
