@@ -100,8 +100,10 @@ class Result:
     bytes_per_connection: float | None = None
 
     @classmethod
-    def of(cls, clock: Clock, messages: int, latencies: Latencies | None = None) -> Result:
-        """A result from the clock, the messages counted, and their latencies."""
+    def of(
+        cls, clock: Clock, messages: int, latencies: Latencies | None = None, receipts: Latencies | None = None
+    ) -> Result:
+        """Return a result from the clock, the number of messages, and the latencies of messages and of receipts."""
         result = cls(messages=messages, seconds=clock.wall_seconds)
         result.per_second = messages / clock.wall_seconds if clock.wall_seconds else 0.0
         if messages:
@@ -110,6 +112,8 @@ class Result:
                 result.broker_cpu_us = clock.broker_cpu_seconds / messages * 1e6
         if latencies is not None:
             result.p50_ms, result.p99_ms = latencies.quantiles_ms(0.5, 0.99)
+        if receipts is not None:
+            result.receipt_p50_ms, result.receipt_p99_ms = receipts.quantiles_ms(0.5, 0.99)
         return result
 
 
@@ -120,7 +124,15 @@ class Peer:
         self.loop = loop
         self.sock = sock
         self.pending: bytearray | None = None
-        self.on_data: Callable[[bytearray, int], None] = lambda data, size: None
+        self._on_data: Callable[[bytearray, int], None] = lambda data, size: None
+
+    def on_data(self, callback: Callable[[bytearray, int], None]) -> None:
+        """Call ``callback(buffer, size)`` with the bytes that arrive from now on, instead of the callback before."""
+        self._on_data = callback
+
+    def received(self, buffer: bytearray, size: int) -> None:
+        """Pass the first ``size`` bytes of ``buffer`` to the callback."""
+        self._on_data(buffer, size)
 
     def write(self, data: bytes | memoryview) -> None:
         """Send now what the socket takes, the rest when it is ready."""
@@ -205,7 +217,7 @@ class EventLoop:
                     at = data.find(b"ERROR\n")
                     if at >= 0:
                         raise LoadFailed(f"the broker answered {data[at : at + SHOWN_BYTES]!r}")
-                peer.on_data(buffer, size)
+                peer.received(buffer, size)
         if not ready and timeout_seconds is None:
             raise LoadFailed(f"nothing came for {self.spec.stall_seconds:g} s; the last bytes were {self._last!r}")
         return bool(ready)

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from radiator.bench import frames, process
 from radiator.bench.latency import Latencies
@@ -38,7 +38,7 @@ class _Producer:
         self.received = 0
         self._latencies = latencies
         self._times: deque[list[int]] = deque()  # [when, how many are still without receipt]
-        peer.on_data = self.data
+        peer.on_data(self.data)
 
     def send(self, count: int) -> None:
         if self.quota >= 0:
@@ -104,7 +104,7 @@ def fanout(loop: EventLoop, spec: Spec) -> Result:
         delivered += buffer.count(0, 0, size)
 
     for subscriber in subscribers:
-        subscriber.on_data = data
+        subscriber.on_data(data)
     fan = len(subscribers)
     sent = 0
     clock = Clock(spec.pids)
@@ -145,7 +145,7 @@ class _Consumer:
         self.peer = peer
         self.received = 0
         self._rest = b""
-        peer.on_data = self.data
+        peer.on_data(self.data)
 
     def data(self, buffer: bytearray, size: int) -> None:
         data = self._rest + bytes(memoryview(buffer)[:size])
@@ -171,7 +171,7 @@ def _disconnect(loop: EventLoop, peers: list[Peer]) -> None:
         return data
 
     for peer in peers:
-        peer.on_data = on_receipt(peer)
+        peer.on_data(on_receipt(peer))
         peer.write(frames.disconnect())
     while waiting:
         loop.poll()
@@ -191,7 +191,7 @@ def replay(loop: EventLoop, spec: Spec) -> Result:
     clock = Clock(spec.pids)
     clock.start()
     for index, peer in enumerate(peers):
-        peer.on_data = counter(index)
+        peer.on_data(counter(index))
         peer.write(frames.subscribe(spec.destination, "auto", spec.subscribe_headers))
     while min(received) < spec.count:
         loop.poll()
@@ -228,7 +228,8 @@ def latency(loop: EventLoop, spec: Spec) -> Result:
         for stamp in STAMP.findall(data, 0, end):
             ends.add(now - int(stamp))
 
-    producer.on_data, consumer.on_data = receipt, message
+    producer.on_data(receipt)
+    consumer.on_data(message)
     clock = Clock(spec.pids)
     start = clock.start()
     number = 0
@@ -244,9 +245,7 @@ def latency(loop: EventLoop, spec: Spec) -> Result:
         wait = None if number >= total else max(0.0, (start + int(number * period_ns) - time.monotonic_ns()) / 1e9)
         loop.poll(wait)
     clock.stop()
-    result = Result.of(clock, total, ends)
-    result.receipt_p50_ms, result.receipt_p99_ms = receipts.quantiles_ms(0.5, 0.99)
-    return result
+    return Result.of(clock, total, ends, receipts)
 
 
 def idle(loop: EventLoop, spec: Spec) -> Result:
@@ -260,10 +259,8 @@ def idle(loop: EventLoop, spec: Spec) -> Result:
         loop.open(setup)
     clock.stop()
     after = process.resident_bytes(spec.pids)
-    result = Result.of(clock, spec.connections)
-    if before is not None and after is not None:
-        result.bytes_per_connection = (after - before) / spec.connections
-    return result
+    grown = None if before is None or after is None else (after - before) / spec.connections
+    return replace(Result.of(clock, spec.connections), bytes_per_connection=grown)
 
 
 MODES: dict[str, Callable[[EventLoop, Spec], Result]] = {

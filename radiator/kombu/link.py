@@ -86,6 +86,10 @@ class QueueConsumer:
                     return message
         return None
 
+    def settled(self) -> None:
+        """Count a message as acknowledged or returned."""
+        self.unacknowledged -= 1
+
     def full(self) -> bool:
         """True if the broker gives no more before something is acknowledged, and more could be subscribed to."""
         return self._ack != "auto" and self._window_total <= self.unacknowledged < WINDOW_MAX

@@ -60,9 +60,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self._queue_consumers: dict[str, QueueConsumer] = {}
-        self._unacknowledged: dict[
-            str, tuple[QueueConsumer, Message, str]
-        ] = {}  # by delivery tag; the queue whose consumer is for this one
+        # by delivery tag: the consumer, the message, and the queue if the consumer exists for this message only
+        self._unacknowledged: dict[str, tuple[QueueConsumer, Message, str]] = {}
         self._fanout: dict[str, str] = {}  # queue -> exchange
         self._no_ack: set[str] = set()
         self._cancelled: set[QueueConsumer] = set()  # nothing is taken from these any more
@@ -225,7 +224,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         held = self._unacknowledged.pop(delivery_tag, None)
         if held is not None:
             consumer, message, only = held
-            consumer.unacknowledged -= 1
+            consumer.settled()
             try:
                 how(message)
             finally:
