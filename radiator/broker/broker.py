@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from radiator import __version__
@@ -73,9 +74,27 @@ SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gat
 
 
 class Broker:
-    """One broker over one store. ``wake`` is called with a session when it has bytes to send."""
+    """One broker over one store.
 
-    def __init__(self, config: Config, rules: Rules, store: Store, wake: Callable[[Session], None]) -> None:
+    Args:
+        config: The configuration.
+        rules: The rules of the configuration.
+        store: The open store.
+        wake: Called with a session when it has bytes to send.
+        hooks: The middleware and schemas of rules, by the index of the rule.
+        late: Returns True when the frames that are left should wait, since other connections are to be served.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rules: Rules,
+        store: Store,
+        wake: Callable[[Session], None],
+        *,
+        hooks: Mapping[int, RuleHooks] = MappingProxyType({}),
+        late: Callable[[], bool] = bool,
+    ) -> None:
         self.config = config
         self.rules = rules
         self.store = store
@@ -95,11 +114,11 @@ class Broker:
         self.budget = Budget()
         self.joined = JoinedOfAll(config.limits.joined_total, config.limits.subscriptions)
         self.background = Background(self.budget, lambda: self.bugs)
-        self.stopping = False  # set by the shell
-        self.late: Callable[[], bool] = bool  # whether others should have their turn; set by the shell
-        self.hooks: Mapping[int, RuleHooks] = {}  # by index of the rule; set by the shell
-        self.files_refused: ProtocolError | None = None  # set by the shell: why nothing is stored in files now
-        self.displaced: ProtocolError | None = None  # set by the shell: why nothing at all is done
+        self.stopping = False
+        self.late = late
+        self.hooks = hooks
+        self.files_refused: ProtocolError | None = None  # why nothing is stored in files now
+        self.displaced: ProtocolError | None = None  # why nothing at all is done
         self._wake = wake
         self._settled_ns = self._advanced_ns = MonoNs(0)
         self.births = Births(self)
@@ -121,6 +140,19 @@ class Broker:
         self.registry.revive()
         self.names.loaded()
         self.former = FormerLogs(self)
+
+    def begin_stop(self) -> None:
+        """Stop giving messages back to queues: after the next start they are delivered again anyway."""
+        self.stopping = True
+
+    def set_disk_faults(self, displaced: ProtocolError | None, files_refused: ProtocolError | None) -> None:
+        """Refuse commands while the disk has a fault.
+
+        Args:
+            displaced: The ERROR for all frames, or None: the data directory was moved or replaced.
+            files_refused: The ERROR for messages that are stored in files, or None: the disk is too full.
+        """
+        self.displaced, self.files_refused = displaced, files_refused
 
     def destination(self, name: str) -> Destination:
         """The destination of that name, created if its rule allows it. Raises ProtocolError."""

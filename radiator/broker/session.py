@@ -212,6 +212,23 @@ class Session:
         self.outbox.clear()
         self.receipts.close()
 
+    def open(self, version: str, heart_beat: tuple[int, int]) -> None:
+        """Set what the CONNECT frame has settled.
+
+        Args:
+            version: The STOMP version.
+            heart_beat: The intervals that the broker offers in CONNECTED: (send_ms, expect_ms).
+        """
+        self.version, self.heart_beat = version, heart_beat
+
+    def begin_closing(self) -> None:
+        """Act on no further frame; bytes in the outbox are still sent."""
+        self.closing = True
+
+    def set_certificate_name(self, name: str) -> None:
+        """Set the name in the verified certificate of the client."""
+        self.certificate_name = name
+
     def reach(self, log: bytes, offset: int) -> None:
         """A message of this log was delivered, the highest so far. ``log``: the prefix of its message ids."""
         if self.reached is not None:

@@ -56,6 +56,26 @@ class Stats:
     log_lines_dropped: int = 0  # lines for stdout or stderr that could not be written; set by the shell
     read_errors: int = 0
 
+    def connection_turned_away(self) -> None:
+        """Count a connection that was refused since there are too many."""
+        self.turned_away += 1
+
+    def connection_not_stomp(self) -> None:
+        """Count a connection that spoke another protocol, or whose TLS or WebSocket handshake failed."""
+        self.not_stomp += 1
+
+    def connection_silent(self) -> None:
+        """Count a connection that was closed since no heart-beat came in time."""
+        self.silent += 1
+
+    def connection_dead(self) -> None:
+        """Count a connection that was found closed while it was not read."""
+        self.gone_unread += 1
+
+    def set_log_lines_dropped(self, count: int) -> None:
+        """Set the number of lines for stdout and stderr that could not be written since the start."""
+        self.log_lines_dropped = count
+
     def as_dict(self) -> dict[str, int]:
         """All counters by name."""
         return asdict(self)

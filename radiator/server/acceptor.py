@@ -69,7 +69,7 @@ class Acceptor:
             TunnelledTransport(sock, session, connection, self._driver, seconds, tunnel)
 
     def _reject(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
-        self._broker.stats.turned_away += 1
+        self._broker.stats.connection_turned_away()
         configured, most = self._config.limits.connections, self._connections_max
         why = (
             f", but only {most} fit into the open files that the system allows (ulimit -Hn)"

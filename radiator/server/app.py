@@ -81,14 +81,14 @@ class App:
             raise
         self.driver = Driver()
         try:
-            self.broker = Broker(config, self.rules, self.store, self.driver.outgoing)
+            self.broker = Broker(
+                config, self.rules, self.store, self.driver.outgoing, hooks=hooks, late=self.driver.scheduler.slice_over
+            )
         except BaseException:
             self.driver.stop()
             self.store.close()
             raise
-        self.broker.hooks = hooks
         self.driver.attach(self.broker, TICK_SECONDS)
-        self.broker.late = self.driver.scheduler.slice_over
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None
         self.certificates = Certificates()
@@ -139,7 +139,8 @@ class App:
         authenticator = Authenticator(
             auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
         )
-        self.authenticator = self.broker.access.entrance = authenticator
+        self.authenticator = authenticator
+        self.broker.access.use(authenticator)
         public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
         if public and auth.anonymous == "always":
             log.warning(
@@ -199,7 +200,7 @@ class App:
             self.driver.check_paused()
         self._trimming.check(clock.monotonic_ns())
         self._check_disk()
-        self.broker.stats.log_lines_dropped = logs.lines_dropped()
+        self.broker.stats.set_log_lines_dropped(logs.lines_dropped())
         self.broker.peer_log.tick(clock.monotonic_ns())
         if self.authenticator is not None:
             self.authenticator.tick()
@@ -212,7 +213,7 @@ class App:
         """Refuse SENDs to files while the disk is too full, and everything while the data directory is another."""
         broker = self.broker
         before, now = (broker.displaced, broker.files_refused), (self._misplaced(), self._too_full())
-        broker.displaced, broker.files_refused = now
+        broker.set_disk_faults(*now)
         for was, is_now, what in zip(before, now, ("everything is", "messages are"), strict=True):
             if is_now is not None and was is None:
                 log.error("disk: %s; %s refused. %s", is_now.message, what, is_now.detail)
@@ -261,9 +262,8 @@ class App:
         self._heartbeat_timer.stop()
         for listener in self.listeners:
             listener.stop()
-        self.driver.stopping = self.broker.stopping = True
-        for transport in list(self.driver.transports.values()):
-            transport.pause()
+        self.broker.begin_stop()
+        self.driver.begin_stop()
         self._drain(notice_ns)
         goodbye = ProtocolError("shutting-down", "the broker is being stopped", "Connect again in a moment.")
         for transport in list(self.driver.transports.values()):

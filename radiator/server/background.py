@@ -31,6 +31,10 @@ class BackgroundThrottle:
         self._sleep = sleep
         self._since_ns = 0
 
+    def stop(self) -> None:
+        """Ask the job under way to end at its next step."""
+        self.stopping = True
+
     def __call__(self) -> bool:
         worked_ns = self._now_ns() - self._since_ns
         if worked_ns >= SLICE_NS and not self.stopping:

@@ -58,7 +58,7 @@ def close_dead(broker: Broker, paused: Iterable[PausedConnection]) -> None:
         if session.closing or transport.closed:
             continue  # that has timers of its own
         if events & select.POLLERR or (events & select.POLLHUP and session.subscriptions):
-            broker.stats.gone_unread += 1
+            broker.stats.connection_dead()
             broker.peer_log.line(
                 logging.INFO,
                 "connections gone while they were not read",

@@ -97,6 +97,12 @@ class Driver:
         if not (self.scheduled or self._turning):  # a turn sends what it brings
             self.wake()
 
+    def begin_stop(self) -> None:
+        """Read from no connection any more."""
+        self.stopping = True
+        for transport in list(self.transports.values()):
+            transport.pause()
+
     def watch_closing(self, transport: Any) -> None:
         """Look after each turn whether this transport's last frames are out."""
         self._closing[transport] = None
@@ -334,7 +340,7 @@ class Driver:
         self._stop_deadline_timer()
         self._disk.stop()
         self._reads.stop()
-        self._throttle.stopping = True
+        self._throttle.stop()
         self._maintenance.stop()
         self._checkpoints.stop()
 

@@ -287,10 +287,10 @@ class Transport:
     def _reject_bytes(self, error: ProtocolError) -> None:
         """The bytes are no frame: answer in the peer's language if it is another one, and close."""
         if error.code == "not-stomp":
-            self._driver.broker.stats.not_stomp += 1
+            self._driver.broker.stats.connection_not_stomp()
             self._log("connections that do not speak STOMP", error.message)
             self.session.send(self._connection.refusal())
-            self.session.closing = True
+            self.session.begin_closing()
         else:
             self._driver.broker.refuse(self.session, error, self._connection.failed_receipt)
 
@@ -304,9 +304,8 @@ class Transport:
         connection, session = self._connection, self.session
         if connection.version is None:
             return
-        session.version = connection.version
         offered = self._driver.broker.config.heart_beat
-        session.heart_beat = (offered.send_ms, offered.expect_ms)
+        session.open(connection.version, (offered.send_ms, offered.expect_ms))
         send_ms, expect_ms = connection.heart_beat
         if send_ms or expect_ms:
             grace = self._driver.broker.config.heart_beat.grace
@@ -426,7 +425,7 @@ class Transport:
 
     def _close_silent(self, heart_beat: HeartBeat) -> None:
         """Tell a peer that was silent for too long, if it takes what it is sent, and close."""
-        self._driver.broker.stats.silent += 1
+        self._driver.broker.stats.connection_silent()
         if self._backlog:
             self._log("silent connections", "silent for too long; closed")
             self.close()
@@ -460,7 +459,7 @@ class Transport:
         self._ended = True
         self._reader.stop()
         if not session.closing:
-            session.closing = True
+            session.begin_closing()
             self._driver.broker.release(session)
             self._start_closing()
 

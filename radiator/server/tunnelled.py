@@ -85,7 +85,7 @@ class TunnelledTransport(Transport):
         inner = tunnel.receive(data)
         if inner:
             if not session.connected:
-                session.certificate_name = tunnel.certificate_name
+                session.set_certificate_name(tunnel.certificate_name)
             super()._received(inner)
             if self.closed:
                 return
@@ -151,7 +151,7 @@ class TunnelledTransport(Transport):
             self.close()
             return
         words = f"{refusal.message}: {refusal.detail}"
-        self._driver.broker.stats.not_stomp += 1
+        self._driver.broker.stats.connection_not_stomp()
         self._log("handshakes that failed", printable(words))
         answer = refusal.reply
         if refusal.protocol == "stomp":
@@ -163,7 +163,7 @@ class TunnelledTransport(Transport):
         if self._tunnel.ready:
             super().refuse(error)
         elif not self.session.closing:
-            self._driver.broker.stats.not_stomp += 1
+            self._driver.broker.stats.connection_not_stomp()
             self._log(f"refused ({error.code})", error.message)
             status = HTTP_TIMEOUT if error.code == "timeout" else HTTP_UNAVAILABLE
             self._end_with(self._tunnel.decline(status, f"{error.message}. {error.detail}"))
@@ -171,7 +171,7 @@ class TunnelledTransport(Transport):
     def _end_with(self, data: bytes) -> None:
         """These are the last bytes: nothing that still waits can follow them."""
         session = self.session
-        session.closing = True
+        session.begin_closing()
         self._driver.broker.release(session)
         session.take_outbox()
         self._backlog.clear()
