@@ -74,7 +74,7 @@ FORBIDDEN = {
 
 # Each package that is not ours, and the only parts that may import it.
 THIRD_PARTY = {
-    "gevent": {"server", "local"},
+    "gevent": {"server"},
     "yaml": {"config"},
     "msgspec": {"config", "routing", "server", "local", "cli", "export"},
     "click": {"cli"},

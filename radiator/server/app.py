@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 
 import gevent
-from gevent.event import Event
 
 from radiator import __version__, clock, limits, speed
 from radiator.broker.admin import readiness
@@ -29,6 +28,7 @@ from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
+from radiator.server.stop_signal import StopSignal
 from radiator.server.trimming import Trimming
 from radiator.server.worker import Worker
 from radiator.storage.copies import end_mirror
@@ -100,6 +100,15 @@ class App:
         loop = gevent.get_hub().loop
         self._timer = loop.timer(TICK_SECONDS, TICK_SECONDS)
         self._heartbeat_timer = loop.timer(HEARTBEAT_CHECK_SECONDS, HEARTBEAT_CHECK_SECONDS)
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self.driver.transports)
+
+    def serve(self, seconds: float) -> None:
+        """Let the event loop run for ``seconds``; with 0, for one round."""
+        gevent.sleep(seconds)
 
     def start(self) -> list[str]:
         """Listen; returns the addresses, with the real port where 0 was asked for. Raises ConfigError."""
@@ -320,34 +329,25 @@ def run(
     logs.install(log_level, as_json=log_json)
     gc.set_threshold(*GC_THRESHOLDS)
     app = App(config)
-    stopping = Event()
-
-    def on_signal() -> None:
-        # A second one must work even while the loop waits for something: so not through the loop.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: os._exit(1))
-        stopping.set()
-
-    handlers = [gevent.signal_handler(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)]
-    handlers.append(gevent.signal_handler(signal.SIGHUP, app.reload))
-    try:
-        addresses = app.start()
-        where = ", ".join(addresses)
-        log.info("radiator %s (%s) listens on %s, data in %s", __version__, speed.IN_USE, where, config.data_dir)
-        gc.freeze()  # collecting first would cost 11 ms, 50 ms with 2,000 partitions: a start leaves no cycles behind
-        sys.setswitchinterval(SWITCH_SECONDS)
-        if on_ready is not None:
-            on_ready(addresses)
-        logs.flush()  # the addresses are out before the first client is answered, unless nobody reads them
-        stopping.wait()
-        log.info("stopping")
-        app.stop()
-        counters = {name: count for name, count in app.broker.stats.as_dict().items() if count}
-        log.info("stopped%s", f": {counters}" if counters else "", extra={"counters": counters})
-        gc.freeze()  # or the exit searches everything for cycles: seconds, with 30,000 destinations
-    finally:
-        for handler in handlers:
-            handler.cancel()
+    with StopSignal() as stop:
+        reload = gevent.signal_handler(signal.SIGHUP, app.reload)
+        try:
+            addresses = app.start()
+            where = ", ".join(addresses)
+            log.info("radiator %s (%s) listens on %s, data in %s", __version__, speed.IN_USE, where, config.data_dir)
+            gc.freeze()  # a start leaves no cycles; collecting first would take 11 ms, 50 ms with 2,000 partitions
+            sys.setswitchinterval(SWITCH_SECONDS)
+            if on_ready is not None:
+                on_ready(addresses)
+            logs.flush()  # write the addresses before the first client is answered
+            stop.wait()
+            log.info("stopping")
+            app.stop()
+            counters = {name: count for name, count in app.broker.stats.as_dict().items() if count}
+            log.info("stopped%s", f": {counters}" if counters else "", extra={"counters": counters})
+            gc.freeze()  # at exit Python would search all objects for cycles: seconds with 30,000 destinations
+        finally:
+            reload.cancel()
     return 0
 
 
