@@ -1,7 +1,7 @@
-"""``python -m radiator`` is the command ``radiator``.
+"""Run the command ``radiator``: ``python -m radiator`` and the console script enter here.
 
-SIGINT before the command line is loaded ends the process at once: Python's own handler would print a traceback from the
-middle of an import.
+Until the command line is loaded, SIGINT ends the process without Python's traceback from the middle of an import. The
+handler is set when this module is imported, before anything else of radiator is.
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from __future__ import annotations
 import signal
 import sys
 
+_handler = signal.getsignal(signal.SIGINT)
+_is_python_handler = _handler is signal.default_int_handler  # not if the parent process ignores SIGINT (nohup)
+if _is_python_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 
 def main() -> None:
-    """Run the command line and exit with its code: the entry point of ``radiator``."""
-    python_handler = signal.getsignal(signal.SIGINT)  # not Python's where the parent had SIGINT ignored (nohup)
-    if python_handler is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Run the command line and exit with its code."""
     from radiator.cli.common import INTERRUPTED
     from radiator.cli.main import run
 
     try:
-        signal.signal(signal.SIGINT, python_handler)
+        if _is_python_handler:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = run()
     except KeyboardInterrupt:
         code = INTERRUPTED
+    if _is_python_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback from Python's own shutdown either
     sys.exit(code)
 
 

@@ -100,8 +100,10 @@ class Result:
     bytes_per_connection: float | None = None
 
     @classmethod
-    def of(cls, clock: Clock, messages: int, latencies: Latencies | None = None) -> Result:
-        """A result from the clock, the messages counted, and their latencies."""
+    def of(
+        cls, clock: Clock, messages: int, latencies: Latencies | None = None, receipts: Latencies | None = None
+    ) -> Result:
+        """Return a result from the clock, the number of messages, and the latencies of messages and of receipts."""
         result = cls(messages=messages, seconds=clock.wall_seconds)
         result.per_second = messages / clock.wall_seconds if clock.wall_seconds else 0.0
         if messages:
@@ -110,17 +112,27 @@ class Result:
                 result.broker_cpu_us = clock.broker_cpu_seconds / messages * 1e6
         if latencies is not None:
             result.p50_ms, result.p99_ms = latencies.quantiles_ms(0.5, 0.99)
+        if receipts is not None:
+            result.receipt_p50_ms, result.receipt_p99_ms = receipts.quantiles_ms(0.5, 0.99)
         return result
 
 
 class Peer:
     """One connection: a non-blocking socket, and the bytes that it did not take yet."""
 
-    def __init__(self, loop: Loop, sock: socket.socket) -> None:
+    def __init__(self, loop: EventLoop, sock: socket.socket) -> None:
         self.loop = loop
         self.sock = sock
         self.pending: bytearray | None = None
-        self.on_data: Callable[[bytearray, int], None] = lambda data, size: None
+        self._on_data: Callable[[bytearray, int], None] = lambda data, size: None
+
+    def on_data(self, callback: Callable[[bytearray, int], None]) -> None:
+        """Call ``callback(buffer, size)`` with the bytes that arrive from now on, instead of the callback before."""
+        self._on_data = callback
+
+    def received(self, buffer: bytearray, size: int) -> None:
+        """Pass the first ``size`` bytes of ``buffer`` to the callback."""
+        self._on_data(buffer, size)
 
     def write(self, data: bytes | memoryview) -> None:
         """Send now what the socket takes, the rest when it is ready."""
@@ -148,7 +160,7 @@ class Peer:
             self.loop.watch(self, writing=False)
 
 
-class Loop:
+class EventLoop:
     """All peers of the process and the selector that says which of them can go on."""
 
     def __init__(self, spec: Spec) -> None:
@@ -184,7 +196,7 @@ class Loop:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
         self._selector.modify(peer.sock, events, peer)
 
-    def turn(self, timeout_seconds: float | None = None) -> bool:
+    def poll(self, timeout_seconds: float | None = None) -> bool:
         """Wait, then serve every socket that is ready; False if nothing happened in the time given."""
         ready = self._selector.select(self.spec.stall_seconds if timeout_seconds is None else timeout_seconds)
         buffer = self.buffer
@@ -205,7 +217,7 @@ class Loop:
                     at = data.find(b"ERROR\n")
                     if at >= 0:
                         raise LoadFailed(f"the broker answered {data[at : at + SHOWN_BYTES]!r}")
-                peer.on_data(buffer, size)
+                peer.received(buffer, size)
         if not ready and timeout_seconds is None:
             raise LoadFailed(f"nothing came for {self.spec.stall_seconds:g} s; the last bytes were {self._last!r}")
         return bool(ready)

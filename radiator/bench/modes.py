@@ -15,11 +15,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from radiator.bench import frames, process
 from radiator.bench.latency import Latencies
-from radiator.bench.load import Clock, LoadFailed, Loop, Peer, Result, Spec
+from radiator.bench.load import Clock, EventLoop, LoadFailed, Peer, Result, Spec
 
 ACK_ID = re.compile(rb"\nack:([^\n]+)")
 STAMP = re.compile(rb"T(\d{20})x*\0")
@@ -38,7 +38,7 @@ class _Producer:
         self.received = 0
         self._latencies = latencies
         self._times: deque[list[int]] = deque()  # [when, how many are still without receipt]
-        peer.on_data = self.data
+        peer.on_data(self.data)
 
     def send(self, count: int) -> None:
         if self.quota >= 0:
@@ -69,7 +69,7 @@ class _Producer:
         self.send(fresh)
 
 
-def produce(loop: Loop, spec: Spec) -> Result:
+def produce(loop: EventLoop, spec: Spec) -> Result:
     """Sends with receipts, a closed loop of ``window`` per connection."""
     ring = frames.Ring(spec.destination, spec.size, spec.window, spec.send_headers)
     latencies = Latencies()
@@ -86,12 +86,12 @@ def produce(loop: Loop, spec: Spec) -> Result:
         if not spec.count and time.monotonic_ns() >= end:
             for producer in producers:
                 producer.quota = 0
-        loop.turn()
+        loop.poll()
     clock.stop()
     return Result.of(clock, sum(producer.received for producer in producers), latencies)
 
 
-def fanout(loop: Loop, spec: Spec) -> Result:
+def fanout(loop: EventLoop, spec: Spec) -> Result:
     """One publisher without receipts, many subscribers; counts deliveries."""
     setup = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
     subscribers = [loop.open(setup) for _ in range(spec.connections)]
@@ -104,7 +104,7 @@ def fanout(loop: Loop, spec: Spec) -> Result:
         delivered += buffer.count(0, 0, size)
 
     for subscriber in subscribers:
-        subscriber.on_data = data
+        subscriber.on_data(data)
     fan = len(subscribers)
     sent = 0
     clock = Clock(spec.pids)
@@ -117,14 +117,14 @@ def fanout(loop: Loop, spec: Spec) -> Result:
                 sent += room
         elif delivered >= sent * fan:
             break
-        loop.turn()
+        loop.poll()
     clock.stop()
     if delivered != sent * fan:
         raise LoadFailed(f"{sent * fan} deliveries expected, {delivered} came")
     return Result.of(clock, delivered)
 
 
-def drain(loop: Loop, spec: Spec) -> Result:
+def drain(loop: EventLoop, spec: Spec) -> Result:
     """Consumers share a queue and acknowledge every message by itself."""
     consumers = [_Consumer(loop.open()) for _ in range(spec.connections)]
     clock = Clock(spec.pids)
@@ -132,8 +132,8 @@ def drain(loop: Loop, spec: Spec) -> Result:
     for consumer in consumers:
         consumer.peer.write(frames.subscribe(spec.destination, "client-individual", spec.subscribe_headers))
     while sum(consumer.received for consumer in consumers) < spec.count:
-        loop.turn()
-    _part(loop, [consumer.peer for consumer in consumers])
+        loop.poll()
+    _disconnect(loop, [consumer.peer for consumer in consumers])
     clock.stop()
     return Result.of(clock, sum(consumer.received for consumer in consumers))
 
@@ -145,7 +145,7 @@ class _Consumer:
         self.peer = peer
         self.received = 0
         self._rest = b""
-        peer.on_data = self.data
+        peer.on_data(self.data)
 
     def data(self, buffer: bytearray, size: int) -> None:
         data = self._rest + bytes(memoryview(buffer)[:size])
@@ -157,11 +157,11 @@ class _Consumer:
             self.peer.write(frames.acks(ids))
 
 
-def _part(loop: Loop, peers: list[Peer]) -> None:
+def _disconnect(loop: EventLoop, peers: list[Peer]) -> None:
     """DISCONNECT and wait for the receipts: the acknowledgements before them have then been taken."""
     waiting = len(peers)
 
-    def farewell(peer: Peer) -> Callable[[bytearray, int], None]:
+    def on_receipt(peer: Peer) -> Callable[[bytearray, int], None]:
         def data(buffer: bytearray, size: int) -> None:
             nonlocal waiting
             if buffer.find(b"bye", 0, size) >= 0:
@@ -171,13 +171,13 @@ def _part(loop: Loop, peers: list[Peer]) -> None:
         return data
 
     for peer in peers:
-        peer.on_data = farewell(peer)
+        peer.on_data(on_receipt(peer))
         peer.write(frames.disconnect())
     while waiting:
-        loop.turn()
+        loop.poll()
 
 
-def replay(loop: Loop, spec: Spec) -> Result:
+def replay(loop: EventLoop, spec: Spec) -> Result:
     """Everything from the start of the log, once per connection."""
     peers = [loop.open() for _ in range(spec.connections)]
     received = [0] * len(peers)
@@ -191,17 +191,17 @@ def replay(loop: Loop, spec: Spec) -> Result:
     clock = Clock(spec.pids)
     clock.start()
     for index, peer in enumerate(peers):
-        peer.on_data = counter(index)
+        peer.on_data(counter(index))
         peer.write(frames.subscribe(spec.destination, "auto", spec.subscribe_headers))
     while min(received) < spec.count:
-        loop.turn()
+        loop.poll()
     clock.stop()
     if max(received) > spec.count:
         raise LoadFailed(f"{spec.count} messages expected, {max(received)} came")
     return Result.of(clock, sum(received))
 
 
-def latency(loop: Loop, spec: Spec) -> Result:
+def latency(loop: EventLoop, spec: Spec) -> Result:
     """Open loop: sends happen when they are due, whether or not the broker keeps up."""
     subscribed = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
     consumer, producer = loop.open(subscribed), loop.open()
@@ -228,7 +228,8 @@ def latency(loop: Loop, spec: Spec) -> Result:
         for stamp in STAMP.findall(data, 0, end):
             ends.add(now - int(stamp))
 
-    producer.on_data, consumer.on_data = receipt, message
+    producer.on_data(receipt)
+    consumer.on_data(message)
     clock = Clock(spec.pids)
     start = clock.start()
     number = 0
@@ -242,14 +243,12 @@ def latency(loop: Loop, spec: Spec) -> Result:
         if burst:
             producer.write(b"".join(burst))
         wait = None if number >= total else max(0.0, (start + int(number * period_ns) - time.monotonic_ns()) / 1e9)
-        loop.turn(wait)
+        loop.poll(wait)
     clock.stop()
-    result = Result.of(clock, total, ends)
-    result.receipt_p50_ms, result.receipt_p99_ms = receipts.quantiles_ms(0.5, 0.99)
-    return result
+    return Result.of(clock, total, ends, receipts)
 
 
-def idle(loop: Loop, spec: Spec) -> Result:
+def idle(loop: EventLoop, spec: Spec) -> Result:
     """The broker's memory before and after many subscribers that do nothing."""
     setup = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
     loop.open(setup)  # what the broker loads with its first client is not the price of a connection
@@ -260,13 +259,11 @@ def idle(loop: Loop, spec: Spec) -> Result:
         loop.open(setup)
     clock.stop()
     after = process.resident_bytes(spec.pids)
-    result = Result.of(clock, spec.connections)
-    if before is not None and after is not None:
-        result.bytes_per_connection = (after - before) / spec.connections
-    return result
+    grown = None if before is None or after is None else (after - before) / spec.connections
+    return replace(Result.of(clock, spec.connections), bytes_per_connection=grown)
 
 
-MODES: dict[str, Callable[[Loop, Spec], Result]] = {
+MODES: dict[str, Callable[[EventLoop, Spec], Result]] = {
     "produce": produce,
     "fanout": fanout,
     "drain": drain,
@@ -282,7 +279,7 @@ def main() -> None:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     spec = Spec(**json.load(sys.stdin))
-    loop = Loop(spec)
+    loop = EventLoop(spec)
     try:
         answer = asdict(MODES[spec.mode](loop, spec))
     except (LoadFailed, OSError) as error:

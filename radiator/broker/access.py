@@ -86,6 +86,10 @@ class Access:
         self._ended: deque[Session] = deque()  # that ``changed`` has ended, and that still hold what they held
         self.entrance: Entrance = open_to_all
 
+    def use(self, entrance: Entrance) -> None:
+        """Have ``entrance`` decide on logins from now on."""
+        self.entrance = entrance
+
     def log_in(
         self, session: Session, login: str, passcode: str, welcome: Callable[[], None], receipt: bytes | None = None
     ) -> None:

@@ -18,8 +18,8 @@ Invariants: nothing is shown to a reader above the high watermark; a receipt lea
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.budget import Unfinished
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from radiator.broker.clients.session import Reader, Subscription
     from radiator.broker.logs.feed import Read
     from radiator.broker.queues.queue import QueueSource
+    from radiator.broker.rule_hooks import RuleHooks
     from radiator.config import Config
     from radiator.routing.rules import Rules
     from radiator.stomp.frames import Frame
@@ -50,10 +51,28 @@ SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gat
 
 
 class Broker(Services):
-    """One broker over one store. ``wake`` is called with a session when it has bytes to send."""
+    """One broker over one store.
 
-    def __init__(self, config: Config, rules: Rules, store: Store, wake: Callable[[Session], None]) -> None:
-        super().__init__(config, rules, store, wake, partial(leaving.release, self), self._reader_done)
+    Args:
+        config: The configuration.
+        rules: The rules of the configuration.
+        store: The open store.
+        wake: Called with a session when it has bytes to send.
+        hooks: The middleware and schemas of rules, by the index of the rule.
+        late: Returns True when the frames that are left should wait, since other connections are to be served.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rules: Rules,
+        store: Store,
+        wake: Callable[[Session], None],
+        *,
+        hooks: Mapping[int, RuleHooks] = MappingProxyType({}),
+        late: Callable[[], bool] = bool,
+    ) -> None:
+        super().__init__(config, rules, store, wake, self.release, self._reader_done, hooks, late)
         self._settled_ns = self._advanced_ns = MonoNs(0)
 
     # --- sessions ---------------------------------------------------------------------------------------------------

@@ -60,6 +60,8 @@ class Core:
         wake: Called with a session when it has bytes to send.
         release: Called with a session that was refused, to give back what it holds.
         reader_done: Called with a reader that has reached its stop position.
+        hooks: The middleware and schemas of rules, by the index of the rule.
+        late: Returns True when the frames that are left should wait, since other connections are to be served.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class Core:
         wake: Callable[[Session], None],
         release: Callable[[Session], None],
         reader_done: Callable[[Reader], None],
+        hooks: Mapping[int, RuleHooks],
+        late: Callable[[], bool],
     ) -> None:
         self.config = config
         self.rules = rules
@@ -89,11 +93,11 @@ class Core:
         self.budget = Budget()
         self.joined = JoinedOfAll(config.limits.joined_total, config.limits.subscriptions)
         self.background = Background(self.budget, self.bugs)
-        self.stopping = False  # set by the shell
-        self.late: Callable[[], bool] = bool  # whether others should have their turn; set by the shell
-        self.hooks: Mapping[int, RuleHooks] = {}  # by index of the rule; set by the shell
-        self.files_refused: ProtocolError | None = None  # set by the shell: why nothing is stored in files now
-        self.displaced: ProtocolError | None = None  # set by the shell: why nothing at all is done
+        self.stopping = False
+        self.late = late
+        self.hooks = hooks
+        self.files_refused: ProtocolError | None = None  # why nothing is stored in files now
+        self.displaced: ProtocolError | None = None  # why nothing at all is done
         self.troubles = Troubles()
         self.ready = Ready(reader_done, self.bugs.found, self.budget)
         self.timing = Timing(self.ready.queue, self.bugs.found, SkippedTotals(self.stats))
@@ -106,6 +110,19 @@ class Core:
         self._wake = wake
         self._release = release
         store.maintenance.key_of = header_value
+
+    def begin_stop(self) -> None:
+        """Stop giving messages back to queues: after the next start they are delivered again anyway."""
+        self.stopping = True
+
+    def set_disk_faults(self, displaced: ProtocolError | None, files_refused: ProtocolError | None) -> None:
+        """Refuse commands while the disk has a fault.
+
+        Args:
+            displaced: The ERROR for all frames, or None: the data directory was moved or replaced.
+            files_refused: The ERROR for messages that are stored in files, or None: the disk is too full.
+        """
+        self.displaced, self.files_refused = displaced, files_refused
 
     # --- destinations -----------------------------------------------------------------------------------------------
 

@@ -17,9 +17,10 @@ from radiator.broker.outcomes.dropped import DroppedLog
 from radiator.broker.outcomes.returning import Returns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from radiator.broker.clients.session import Reader, Session
+    from radiator.broker.rule_hooks import RuleHooks
     from radiator.config import Config
     from radiator.routing.rules import Rules
     from radiator.storage.store import Store
@@ -36,8 +37,10 @@ class Services(Core):
         wake: Callable[[Session], None],
         release: Callable[[Session], None],
         reader_done: Callable[[Reader], None],
+        hooks: Mapping[int, RuleHooks],
+        late: Callable[[], bool],
     ) -> None:
-        super().__init__(config, rules, store, wake, release, reader_done)
+        super().__init__(config, rules, store, wake, release, reader_done, hooks, late)
         self.names = Names(self)
         self.births = Births(self, self.names)
         dropped = DroppedLog(self.peer_log, self.timing)

@@ -74,6 +74,10 @@ class Stats:
         for name, number in numbers.items():
             setattr(self, name, getattr(self, name) + number)
 
+    def set_log_lines_dropped(self, count: int) -> None:
+        """Set the number of lines for stdout and stderr that could not be written since the start."""
+        self.log_lines_dropped = count
+
     def as_dict(self) -> dict[str, int]:
         """All counters by name."""
         return asdict(self)

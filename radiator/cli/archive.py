@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.archive_looks import check_packages, files, ls, told_errors, verify
+from radiator.cli.archive_views import check_packages, files, ls, reporting_errors, verify
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
@@ -17,14 +17,15 @@ from radiator.cli.common import (
     NOT_FOUND,
     OK,
     CommandFailed,
+    check_readable,
     counted,
     json_option,
-    may_read,
     progress,
     put_json,
     say,
+    size,
 )
-from radiator.cli.signals import stopped_by_signals
+from radiator.cli.signals import stop_on_signals
 from radiator.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -105,29 +106,29 @@ def archive(
         archive=not compact_only, merge=True if compact_only else merge,
     )  # fmt: skip
     files = open_files(target)
-    _known(data, partitions)
-    if files.local is not None and _lies_in(files.local, data):
+    _check_partitions(data, partitions)
+    if files.local is not None and _is_inside(files.local, data):
         raise click.UsageError(f"--to {target} is in the data directory {data}: give the archive a place of its own")
     if dry_run:
         return _dry_run(data, files, options, as_json)
     stop = Stopping()
-    with stopped_by_signals(stop, breakable=False):
+    with stop_on_signals(stop, breakable=False):
         if every is None and at is None:
-            code = _told(_run(data, files, options, stop), shown(target), as_json)
+            code = _report_outcome(_run(data, files, options, stop), shown(target), as_json)
             return INTERRUPTED if code == OK and stop.is_set() else code
         return _scheduled(data, files, options, stop, shown(target), as_json, every, at)
 
 
-def _lies_in(path: str, directory: str) -> bool:
+def _is_inside(path: str, directory: str) -> bool:
     whole = os.path.realpath(directory)
     return os.path.commonpath([whole, os.path.realpath(path)]) == whole
 
 
-def _known(data: str, names: tuple[str, ...]) -> None:
+def _check_partitions(data: str, names: tuple[str, ...]) -> None:
     from radiator.columns.files import open_store
     from radiator.columns.log import NoStore, partitions
 
-    may_read(data)
+    check_readable(data)
     try:
         found = {each.name for each in partitions(open_store(data))}
     except NoStore as error:
@@ -172,7 +173,7 @@ def _scheduled(
     while _waited(stop, wait_seconds, at):
         began = time.monotonic()
         try:
-            code = _told(_run(data, files, options, stop), target, as_json)
+            code = _report_outcome(_run(data, files, options, stop), target, as_json)
         except RadiatorError as error:
             say(str(error))
             code = FAILED
@@ -201,8 +202,7 @@ def _next(at: int) -> float:
     return (time.time() - at) // DAY_SECONDS * DAY_SECONDS + at + DAY_SECONDS
 
 
-def _told(found: Outcome, target: str, as_json: bool) -> int:
-    from radiator.cli.ls import size
+def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
 
     for text in found.problems.values():
         say(text)
@@ -249,9 +249,8 @@ def _told(found: Outcome, target: str, as_json: bool) -> int:
 
 def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
     from radiator.archive.run import preview
-    from radiator.cli.ls import size
 
-    with told_errors(files.uri):
+    with reporting_errors(files.uri):
         plan = preview(data, files, options)
     ranges: dict[str, list[int]] = {}
     for unit in plan.units:

@@ -13,12 +13,13 @@ from radiator.cli.common import (
     NOT_FOUND,
     OK,
     CommandFailed,
+    check_readable,
     counted,
     json_option,
-    may_read,
     progress,
     put_json,
     say,
+    size,
 )
 
 PAUSE_SECONDS = 0.005  # a group commit, about
@@ -65,14 +66,13 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
     The broker may be running: the copy is an exact prefix of each of its logs. `radiator restore` reads it back.
     """
     from radiator import __version__
-    from radiator.cli.ls import size
     from radiator.clock import now_ns
     from radiator.storage.files import FileSystem
     from radiator.upkeep.backup import back_up
     from radiator.upkeep.manifest import DamagedBackup
 
     root, whole = os.path.realpath(data), os.path.realpath(target)
-    may_read(data)
+    check_readable(data)
     if not os.path.isdir(os.path.join(root, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
     if not os.path.isdir(os.path.dirname(whole)):

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from radiator.cli.common import FAILED, NOT_FOUND, OK, CommandFailed, json_option, out, progress, put_json, say
+from radiator.cli.common import (
+    FAILED,
+    NOT_FOUND,
+    OK,
+    CommandFailed,
+    json_option,
+    progress,
+    put_json,
+    say,
+    stdout_console,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -151,7 +161,7 @@ def _print(rows: Iterable[Row], about: dict[str, Any]) -> None:
         cells = [row.cell, *([row.target] if several else [])]
         cells += [_shown(row.figures.get(figure), form) for figure, (_, form) in COLUMNS.items()]
         table.add_row(*cells, _remark(row))
-    console = out()
+    console = stdout_console()
     console.print(table)
     line = f"{about['cpus']} CPUs {about['cpu']}, {about['python']}, {about['system']}"
     console.print(f"{line}, data on {about['filesystem'] or 'an unknown file system'}", style="dim")

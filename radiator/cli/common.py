@@ -96,12 +96,22 @@ def are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
+def size(count: int) -> str:
+    """Return a number of bytes as text with a binary unit: ``512 B``, ``3.4 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
 def put_json(value: Any) -> None:
     """A result as one line of JSON, on stdout."""
     click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def out() -> Console:
+def stdout_console() -> Console:
     """The console of results."""
     from rich.console import Console
 
@@ -118,7 +128,7 @@ def progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
-def may_read(path: str) -> None:
+def check_readable(path: str) -> None:
     """What may not be looked into must not look as if it were not there. Raises CommandFailed."""
     try:
         os.listdir(path)

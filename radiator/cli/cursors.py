@@ -121,7 +121,7 @@ def sample(
 
 
 def _ask(url: str, login: str | None, passcode: str | None, timeout: float, verb: str, **args: Any) -> dict[str, Any]:
-    from radiator.client.asking import ask
+    from radiator.client.admin import ask
 
     with open_connection(url, login, passcode, timeout) as connection:
         return ask(connection, verb, **args)

@@ -64,7 +64,7 @@ def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
     """Every dead-letter queue, or those that match."""
     from radiator.cli.formats import rfc3339
     from radiator.cli.tables import Cell, Column, print_table
-    from radiator.client.asking import ask_all
+    from radiator.client.admin import ask_all
 
     wanted = {"match": pattern} if pattern is not None else {}
     pages = ask_all(connection, "destinations.ls", "destinations", dead_letters=True, **wanted)

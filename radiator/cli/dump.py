@@ -21,8 +21,8 @@ from radiator.cli.common import (
     OK,
     USAGE,
     CommandFailed,
+    check_readable,
     json_option,
-    may_read,
     progress,
     say,
 )
@@ -101,8 +101,8 @@ def _pieces(path: str) -> Iterator[Piece]:
     from radiator.upkeep.show import reader_of
 
     whole = os.path.abspath(path)
-    may_read(whole)
-    may_read(os.path.dirname(whole))
+    check_readable(whole)
+    check_readable(os.path.dirname(whole))
     if os.path.isdir(whole):
         known = _committed(whole)
         bases = sorted(base for base in map(layout.segment_base, os.listdir(whole)) if base is not None)

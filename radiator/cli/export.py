@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.choosing import POSITIONS, check_store, destinations_of, read_bounds, tell_unknown
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
@@ -20,7 +19,9 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    size,
 )
+from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_bounds, warn_unknown
 
 if TYPE_CHECKING:
     from radiator.export.files import Export
@@ -86,7 +87,7 @@ def export(
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
     if destinations is not None:
-        tell_unknown(destinations, destinations_of(data), data)
+        warn_unknown(destinations, destinations_of(data), data)
     with progress() as bar:
         bar.disable = bar.disable or (target == "-" and sys.stdout.isatty())
         task = bar.add_task("exporting", total=sum(each.size_bytes for each in chosen), note="")
@@ -165,7 +166,6 @@ def _mark(partitions: list[StoredPartition], before: dict[str, int]) -> None:
 
 
 def _tell(work: Export, target: str, as_json: bool, marked: bool) -> None:
-    from radiator.cli.ls import size
 
     found = work.result
     if as_json and target != "-":

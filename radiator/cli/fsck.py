@@ -17,11 +17,11 @@ from radiator.cli.common import (
     NOT_FOUND,
     OK,
     CommandFailed,
+    check_readable,
     json_option,
-    may_read,
-    out,
     progress,
     put_json,
+    stdout_console,
     unreadable,
 )
 
@@ -50,7 +50,7 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, latest: str | Non
 
     Needs no broker, and does not mind one: beside one, it looks at what is committed.
     """
-    may_read(data)
+    check_readable(data)
     if not os.path.isdir(data):
         raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
     if repair and partitions:
@@ -78,12 +78,12 @@ def _moment(latest: str | None) -> int:
     """Return the latest receive time that is no finding: as the option says, else now, and a bit for small steps."""
     from radiator import limits
     from radiator.broker.headers.positions import parse_time
-    from radiator.cli.choosing import whole
+    from radiator.cli.selection import complete_time
     from radiator.clock import NS_PER_SECOND, now_ns
 
     if latest is None:
         return now_ns() + int(limits.LOG_AHEAD_SECONDS * NS_PER_SECOND)
-    moment = now_ns() if latest == "now" else parse_time(whole(latest))
+    moment = now_ns() if latest == "now" else parse_time(complete_time(latest))
     if moment is None:
         raise click.BadParameter(
             f"expected now, a time such as 2026-01-31T12:00:00Z, or nanoseconds since 1970, got {latest!r}",
@@ -124,7 +124,7 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
         if as_json:
             put_json({"repaired": done})
         else:
-            out().print(f"repaired  {visible(done)}", markup=False, soft_wrap=True)
+            stdout_console().print(f"repaired  {visible(done)}", markup=False, soft_wrap=True)
 
     with Repair(data, now(), on_bytes=look.advance, identify=identify, latest_ns=latest_ns) as mending:
         run, findings = mending.check()
@@ -164,7 +164,7 @@ def _report(run: Fsck, findings: list[Finding], seconds: float, as_json: bool) -
     else:
         _print(run.root, findings)
         beside = ", beside a running broker" if run.live else ""
-        out().print(
+        stdout_console().print(
             f"{counts.partitions:,} partitions, {counts.segments:,} segments, {counts.batches:,} batches, "
             f"{counts.records:,} records, {counts.bytes:,} bytes, {rate:,.0f} MB/s{beside}: "
             + (", ".join(f"{number:,} {severity}" for severity, number in numbers.items() if number) or "all is well"),
@@ -210,7 +210,7 @@ def _print(root: str, findings: list[Finding]) -> None:
                 offsets,
                 Text(visible(str(finding).removeprefix(f"{root}/"))),
             )
-    console = out()
+    console = stdout_console()
     console.print(table)
     for kind, number in shown.items():
         if number > SHOWN_OF_A_KIND:

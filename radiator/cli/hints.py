@@ -11,14 +11,14 @@ KINDS = ("queue", "topic")
 ALIKE = 0.85  # of difflib: `topics`, `queues`, `queu`
 
 
-def hint_at(names: Iterable[str]) -> None:
+def warn_of_slips(names: Iterable[str]) -> None:
     """Report on stderr what each name probably should have been."""
     for name in names:
-        if meant := probably(name):
+        if meant := suggestion(name):
             say(f"hint: {meant}")
 
 
-def probably(name: str) -> str | None:
+def suggestion(name: str) -> str | None:
     """A sentence about a name whose first part looks like ``/queue/`` or ``/topic/`` and is not, or that ends there."""
     first, _, rest = name.lstrip("/").partition("/")
     close = difflib.get_close_matches(first.lower(), KINDS, n=1, cutoff=ALIKE)

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from radiator.cli.choosing import check_store
 from radiator.cli.common import (
     FAILED,
     OK,
@@ -24,7 +23,8 @@ from radiator.cli.common import (
     progress,
     put_json,
 )
-from radiator.cli.signals import stopped_by_signals
+from radiator.cli.selection import check_store
+from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.stopping import Stopping
 
@@ -87,7 +87,7 @@ def live(
         bar = stack.enter_context(progress())
         task = bar.add_task("start Spark", total=None, note="")
         spark = get_session("radiator report live", log_level="OFF")
-        stack.enter_context(stopped_by_signals(stopping))
+        stack.enter_context(stop_on_signals(stopping))
         query = publish_windows(
             spark, data, url, to,
             checkpoint=os.path.abspath(checkpoint), destination=destination, every=every, time=f"{clock}_time",

@@ -21,11 +21,12 @@ from radiator.cli.common import (
     OK,
     USAGE,
     CommandFailed,
+    check_readable,
     json_option,
     login_options,
-    may_read,
     progress,
     put_json,
+    size,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def ls(
         return list_destinations(url, login, passcode, timeout, as_json, pattern)
     from radiator.storage.reader import list_cursors, list_partitions
 
-    may_read(data)
+    check_readable(data)
     if not os.path.isdir(data):
         raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
     if not os.path.isdir(os.path.join(data, "partitions")) and not os.path.exists(os.path.join(data, "LOCK")):
@@ -247,13 +248,3 @@ def _when(ns: int | None) -> str:
     from radiator.cli.formats import rfc3339
 
     return rfc3339(ns)[:19].replace("T", " ")
-
-
-def size(count: int) -> str:
-    """Bytes for people."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

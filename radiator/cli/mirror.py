@@ -17,7 +17,7 @@ from radiator.cli.common import (
     put_json,
     say,
 )
-from radiator.cli.signals import stopped_by_signals
+from radiator.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from radiator.mirror.follow import Progress
@@ -69,7 +69,7 @@ def mirror(
         tell=teller.tell,
     )
     try:
-        with stopped_by_signals(follower.stopping, breakable=False):
+        with stop_on_signals(follower.stopping, breakable=False):
             follower.run()
     except Diverged as error:
         raise CommandFailed(FAILED, str(error)) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from radiator.cli.common import OK, open_connection, out, put_json
+from radiator.cli.common import OK, open_connection, put_json, size, stdout_console
 
 COUNTED = ("ready", "in_flight", "delayed")  # of queues: always shown
 SELDOM = ("burying", "unlooked")  # only where there are some
@@ -18,7 +18,7 @@ def ask_all(
     url: str, login: str | None, passcode: str | None, timeout: float, verb: str, field: str, **args: Any
 ) -> list[dict[str, Any]]:
     """All entries of a list."""
-    from radiator.client.asking import ask_all as pages
+    from radiator.client.admin import ask_all as pages
 
     with open_connection(url, login, passcode, timeout) as connection:
         return list(pages(connection, verb, field, **args))
@@ -32,7 +32,6 @@ def list_destinations(
     if as_json:
         put_json({"destinations": found})
         return OK
-    from radiator.cli.ls import size
     from radiator.cli.tables import Column, print_table
 
     fields = [*COUNTED, *(name for name in SELDOM if any(each.get(name) for each in found)), "total"]
@@ -61,7 +60,7 @@ def _destinations(
 ) -> list[dict[str, Any]]:
     """All that match. Each question makes the broker look through some of what an earlier run has left: so it is asked
     again, for a moment, while that goes on."""
-    from radiator.client.asking import ask_all as pages
+    from radiator.client.admin import ask_all as pages
 
     end = time.monotonic() + LOOKING_SECONDS
     with open_connection(url, login, passcode, timeout) as connection:
@@ -124,7 +123,7 @@ def _offsets(destination: dict[str, Any]) -> list[str]:
 def show_clock(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, accept: bool) -> int:
     """``radiator clock``: show the state of the broker's clock, after confirming a step if ``accept``."""
     from radiator.cli.formats import rfc3339
-    from radiator.client.asking import ask
+    from radiator.client.admin import ask
     from radiator.clock import NS_PER_SECOND
 
     with open_connection(url, login, passcode, timeout) as connection:
@@ -134,12 +133,16 @@ def show_clock(url: str, login: str | None, passcode: str | None, timeout: float
         return OK
     names = ("ahead_ns", "confirmed_in_ns")
     ahead, left = (round(facts[name] / NS_PER_SECOND) for name in names)
-    out().print(f"wall clock  {rfc3339(facts['wall_ns'])}", highlight=False)
+    stdout_console().print(f"wall clock  {rfc3339(facts['wall_ns'])}", highlight=False)
     if accept and facts["accepted_ns"]:
-        out().print(f"a step forward of {round(facts['accepted_ns'] / NS_PER_SECOND)} s is confirmed", highlight=False)
+        stdout_console().print(
+            f"a step forward of {round(facts['accepted_ns'] / NS_PER_SECOND)} s is confirmed", highlight=False
+        )
     elif facts["ahead_ns"]:
-        out().print(f"trusted     {rfc3339(facts['trusted_ns'])}", highlight=False)
-        out().print(f"it stepped forward by {ahead} s, which is confirmed in {left} s, or by --accept", highlight=False)
+        stdout_console().print(f"trusted     {rfc3339(facts['trusted_ns'])}", highlight=False)
+        stdout_console().print(
+            f"it stepped forward by {ahead} s, which is confirmed in {left} s, or by --accept", highlight=False
+        )
     else:
-        out().print("it is trusted", highlight=False)
+        stdout_console().print("it is trusted", highlight=False)
     return OK

@@ -22,10 +22,10 @@ from radiator.cli.common import (
     USAGE,
     CommandFailed,
     are,
+    check_readable,
     connection_options,
     counted,
     json_option,
-    may_read,
     open_connection,
     progress,
     put_json,
@@ -69,7 +69,7 @@ def purge(
         raise CommandFailed(USAGE, f"{destination} is a pattern: purge takes one name, without wildcards and commas")
     queue = kind_of(destination) == "queue"
     if data is not None:
-        may_read(data)
+        check_readable(data)
     if data is not None and not os.path.isdir(os.path.join(data, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
     if data is None and not queue:
@@ -81,7 +81,7 @@ def purge(
     _ask(f"{destination} in {data}" if data is not None else f"{destination} at {url}", queue, yes)
     if data is not None:
         return _offline(data, destination, queue, as_json)
-    from radiator.client.asking import ask
+    from radiator.client.admin import ask
     from radiator.client.errors import ServerError
 
     with open_connection(url, login, passcode, timeout) as connection:

@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from radiator.cli.choosing import POSITIONS, check_store, destinations_of, read_bounds, tell_unknown
 from radiator.cli.common import (
     DAMAGED,
     INTERRUPTED,
@@ -27,14 +26,16 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    size,
 )
-from radiator.cli.signals import stopped_by_signals
+from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_bounds, warn_unknown
+from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ClientError, ProtocolError
 from radiator.stopping import Stopping
 
 if TYPE_CHECKING:
-    from radiator.client.sure import OnReceipts, SureSender
+    from radiator.client.reliable import OnReceipts, ReliableSender
     from radiator.export.rows import Row
     from radiator.replay.choice import Choice
     from radiator.replay.messages import Targets
@@ -113,21 +114,21 @@ def replay(
     logged = set() if data is None else destinations_of(data)
     known = None if logged is None or sources.archived_names is None else logged | sources.archived_names
     if destinations is not None:
-        tell_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
+        warn_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
     if dry_run:
         return _rehearse(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
 
     if not (destinations or partitions or selector or starts or yes or "{" in template):
         _confirm_all(template, known)
 
-    def make_sender(on_receipts: OnReceipts) -> SureSender:
-        from radiator.client.sure import SureSender
+    def make_sender(on_receipts: OnReceipts) -> ReliableSender:
+        from radiator.client.reliable import ReliableSender
 
         def connecting() -> Any:
             return open_connection(url, login, passcode, timeout, transmit_time=False)
 
         again = name is not None  # then people want to know what was there before
-        return SureSender(connecting, patience_seconds=timeout, receipt_each=again, on_receipts=on_receipts)
+        return ReliableSender(connecting, patience_seconds=timeout, receipt_each=again, on_receipts=on_receipts)
 
     work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], noted)
     return work.run(sources, limit, losses, as_json)
@@ -223,7 +224,7 @@ def _rehearse(
     if as_json:
         put_json({"dry_run": True, **_summary(result), "seconds": round(seconds, 6), "lost": losses.found})
     else:
-        click.echo(f"would send {_told(result)}{f', in {_duration(seconds)} at least' if result.sent else ''}")
+        click.echo(f"would send {_describe(result)}{f', in {_duration(seconds)} at least' if result.sent else ''}")
     return DAMAGED if losses.found else OK
 
 
@@ -258,7 +259,7 @@ class Work:
         started = time.monotonic()
         result = self._replay.result
         try:
-            with progress() as bar, stopped_by_signals(self._stopping):
+            with progress() as bar, stop_on_signals(self._stopping):
                 task = bar.add_task("replaying", total=None, note="")
                 self._show = lambda note: bar.update(task, note=note)
                 self._replay.run(_limited(sources.rows(), limit))
@@ -277,7 +278,7 @@ class Work:
         else:
             before = f", {result.repeats:,} of them were there before" if result.repeats else ""
             begun = self._noted is not None and self._noted.next_offsets and not stopped
-            told = _told(result) if result.sent or not begun else "nothing: all that is chosen was sent before"
+            told = _describe(result) if result.sent or not begun else "nothing: all that is chosen was sent before"
             click.echo(f"sent {told}{before}")
         return INTERRUPTED if stopped else DAMAGED if losses.found else OK
 
@@ -305,8 +306,7 @@ def _summary(result: Result) -> dict[str, Any]:
     }
 
 
-def _told(result: Result) -> str:
-    from radiator.cli.ls import size
+def _describe(result: Result) -> str:
 
     if result.first_ns is None or result.last_ns is None:
         return "nothing: no record is chosen"

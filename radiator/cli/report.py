@@ -19,12 +19,12 @@ from radiator.cli.common import (
     OK,
     USAGE,
     CommandFailed,
+    check_readable,
     json_option,
-    may_read,
-    out,
     progress,
     put_json,
     say,
+    stdout_console,
 )
 from radiator.spark.sheets import ALL, COMMON, SHEETS, chosen
 from radiator.spark.sheets.options import FLAGS, LIMIT, SAMPLES
@@ -101,7 +101,7 @@ def report(
         data = None
     _check(names, options)
     if data is not None:
-        may_read(data)
+        check_readable(data)
     try:
         from radiator.spark.report import LostRecords, NoStore, make_report
     except ImportError as error:
@@ -155,7 +155,7 @@ def _print(found: Report) -> None:
 
     from radiator.cli.formats import visible  # what clients have written must not play with the terminal
 
-    console = out()
+    console = stdout_console()
     for section in found.page.sections:
         console.print()
         console.rule(f"[bold]{section.title}", align="left")

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json
+from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, size
 
 
 @click.command(short_help="Verify a backup, and make a data directory of it.")
@@ -21,7 +21,6 @@ def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -
     is then 6.
     """
     from radiator.cli.formats import rfc3339
-    from radiator.cli.ls import size
     from radiator.storage.files import FileSystem
     from radiator.upkeep.copying import Copier
     from radiator.upkeep.manifest import MANIFEST, DamagedBackup

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from radiator.client.asking import ask_all
+from radiator.client.admin import ask_all
 from radiator.clock import NS_PER_SECOND
 
 if TYPE_CHECKING:

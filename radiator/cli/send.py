@@ -25,7 +25,7 @@ from radiator.cli.common import (
     put_json,
     say,
 )
-from radiator.cli.hints import hint_at
+from radiator.cli.hints import warn_of_slips
 from radiator.errors import ClientError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def send(
     if destination is None and kind != "records":
         raise click.UsageError("Missing argument 'DESTINATION'.")
     if destination is not None:
-        hint_at([destination])
+        warn_of_slips([destination])
     chunks = (
         _texts(texts, destination or "", headers) if texts else _read(files or ("-",), kind, destination or "", headers)
     )

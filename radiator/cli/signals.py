@@ -12,7 +12,7 @@ from radiator.stopping import Stopping
 
 
 @contextmanager
-def stopped_by_signals(stopping: Stopping, *, breakable: bool = True) -> Iterator[None]:
+def stop_on_signals(stopping: Stopping, *, breakable: bool = True) -> Iterator[None]:
     """The first SIGINT or SIGTERM asks for an end behind the message in hand; the second one is Ctrl-C as ever, if that
     may come anywhere (``breakable``)."""
 

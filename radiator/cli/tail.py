@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from radiator.cli.common import OK, connection_options, header_option, json_option, open_connection, say
-from radiator.cli.hints import hint_at
+from radiator.cli.hints import warn_of_slips
 from radiator.errors import ClientError
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def position(text: str) -> str:
     What ``export`` and ``replay`` take is taken here too, and so are the words of ``start-position``.
     """
     from radiator.broker.headers.positions import parse_duration, parse_time
-    from radiator.cli.choosing import whole
+    from radiator.cli.selection import complete_time
 
     kind, _, rest = text.partition(":")
-    moment = whole(text.removeprefix("@").removeprefix("time:"))
+    moment = complete_time(text.removeprefix("@").removeprefix("time:"))
     if text in WORDS:
         return WORDS[text]
     if re.fullmatch(r"\d+", text):
@@ -112,7 +112,7 @@ def tail(
         raise click.UsageError("--consume takes what the queue has to give: it knows no --offset, --until or --exit")
     if prefetch and not consume:
         raise click.UsageError("--prefetch belongs to --consume")
-    hint_at(destinations)
+    warn_of_slips(destinations)
     with open_connection(url, login, passcode, timeout) as connection:
         subscription = connection.subscribe(
             destinations,

@@ -10,14 +10,16 @@ Example:
             with connection.subscribe("/queue/orders").receive(timeout=5) as message:
                 print(message.text)
 
-``docs/client.md`` is the guide. The modules: ``connection`` (the public entry), ``link`` (the socket, its reader
-thread, heart-beats and the waiting callers), ``subscription``, ``message``, ``transaction``, ``requests``, ``sending``,
-``address``, ``typed`` and ``errors``. The protocol itself is ``radiator.stomp``, which does no I/O.
+``docs/client.md`` is the guide. The modules, from the public entry down: ``connection``, ``requests``, ``transaction``,
+``subscription``, ``message``, ``core`` (sends and receipts on a connection), ``link`` (the socket, its reader thread,
+heart-beats and the waiting callers), ``sending``, ``receipts``, ``address``, ``typed`` and ``errors``. The protocol
+itself is ``radiator.stomp``, which does no I/O.
 """
 
 from radiator.client.connection import Connection, connect
 from radiator.client.errors import BadAddress, ClientError, ConnectFailed, Disconnected, ServerError, TimedOut
-from radiator.client.message import Message, Receipt
+from radiator.client.message import Message
+from radiator.client.receipts import Receipt
 from radiator.client.sending import Outgoing
 from radiator.client.subscription import Subscription
 from radiator.client.transaction import Transaction

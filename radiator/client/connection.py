@@ -2,7 +2,7 @@
 
 ``connect`` opens the socket, sends CONNECT and waits for CONNECTED. Then a Link owns the socket, and a Connection adds
 the STOMP operations: sends, subscriptions, transactions and requests. A Connection stores no messages and starts no
-threads.
+threads. The operations that do not create other objects are in ``core``.
 
 Operations that the broker can refuse ask for a receipt and wait for it by default. ``send`` returns when the broker
 has stored the message, ``subscribe`` when the subscription is in effect.
@@ -10,29 +10,28 @@ has stored the message, ``subscribe`` when the subscription is in effect.
 
 from __future__ import annotations
 
-import itertools
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from radiator.client import address as addresses
+from radiator.client.core import CHUNK_MESSAGES, BaseConnection
 from radiator.client.errors import ConnectFailed, ServerError
 from radiator.client.link import RECV_BYTES, Link, Pending, server_error
-from radiator.client.message import Message, Receipt
+from radiator.client.message import Message
+from radiator.client.receipts import Receipt
 from radiator.client.requests import LazyRequests
-from radiator.client.sending import Body, Encoder, Headers, Sendable, checked
+from radiator.client.sending import Body, Headers, Sendable, checked
 from radiator.client.sockets import Socket, open_socket
 from radiator.client.subscription import ACK_MODES, Subscription
 from radiator.client.transaction import Transaction
-from radiator.clock import now_ns
 from radiator.limits import MIB
 from radiator.stomp.connection import ClientConnection
 from radiator.stomp.frames import Frame
 from radiator.stomp.parser import ParserLimits
 from radiator.stomp.spec import VERSIONS
 
-CHUNK_MESSAGES = 500  # per write of send_many: enough to be cheap, few enough that the first leave early
 WINDOW_MESSAGES = 20_000  # sends without receipt yet in send_many
 REPLY_BODY_BYTES_MAX = 256 * MIB  # the broker has its own, smaller limits; this one bounds a broken peer
 QUEUE_PREFIX = "/queue/"
@@ -146,7 +145,7 @@ def _shake_hands(
     return frames[0], frames[1:]
 
 
-class Connection:
+class Connection(BaseConnection):
     """An open connection. As a context manager it closes at the end of the block.
 
     ``connect`` creates it.
@@ -156,77 +155,15 @@ class Connection:
         address: The address of the broker.
         connected: The headers of the CONNECTED frame.
         transmit_time: Add the ``transmit-time`` header to every message.
-
-    Attributes:
-        link: The link that owns the socket.
-        address: The address of the broker.
-        version: The STOMP version of the connection.
-        session: The ``session`` header of CONNECTED, or empty.
-        server: The ``server`` header of CONNECTED, or empty.
     """
 
     def __init__(
         self, link: Link, address: addresses.Address, connected: Mapping[str, str], transmit_time: bool
     ) -> None:
-        self.link = link
-        self.address = address
-        self.version = link.protocol.version or "1.0"
-        self.session = connected.get("session", "")
-        self.server = connected.get("server", "")
-        self._encoder = Encoder(self.version, transmit_time)
-        self._names = itertools.count(1)
+        super().__init__(link, address, connected, transmit_time)
         self._requests = LazyRequests(self)
 
-    def __repr__(self) -> str:
-        return f"<Connection to {self.address}, STOMP {self.version}>"
-
-    @property
-    def closed(self) -> bool:
-        """True after the connection has ended, for any reason."""
-        return self.link.error is not None
-
     # --- sending ------------------------------------------------------------------------------------------------------
-
-    def send(
-        self,
-        destination: str,
-        body: Body = b"",
-        headers: Headers | None = None,
-        *,
-        dedup_id: str | None = None,
-        receipt: bool = True,
-        timeout: float | None = None,
-    ) -> Receipt | None:
-        """Send one message, and return when the broker has stored it as the rule of its destination says.
-
-        Args:
-            destination: The destination, such as ``/queue/orders``.
-            body: Bytes, or text that is sent as UTF-8.
-            headers: More headers; integers are sent as decimal text.
-            dedup_id: An id of the message. A message with the same id is stored once, also when it is sent again on
-                another connection; ``duplicate`` of its receipt is then True.
-            receipt: Wait for the receipt. With False the call returns at once, and a later call raises the refusal.
-            timeout: The time limit for the receipt, in seconds. None uses the time limit of the connection.
-
-        Returns:
-            The receipt: partition, offset, and the number of matching subscriptions. None with ``receipt=False``.
-
-        Raises:
-            ServerError: The broker refused the message, or an earlier frame.
-            TimedOut: The receipt did not come in time. The message may be stored.
-            Disconnected: The connection has ended. The message may be stored.
-            ValueError: A header belongs to the frame, or contains NUL.
-            TypeError: The body is neither bytes nor text.
-
-        Source: STOMP 1.2, "SEND"; ``docs/reliability.md`` for what the receipt promises.
-        """
-        if dedup_id is not None:
-            headers = {**(headers or {}), "dedup-id": dedup_id}
-        message: Sendable = (destination, body, headers)
-        if not receipt:
-            self.write_sends([message], None)
-            return None
-        return self.send_nowait([message]).wait(timeout)[0]
 
     def send_many(
         self,
@@ -274,49 +211,9 @@ class Connection:
             receipts += pending.wait(timeout)
         return receipts
 
-    def send_nowait(self, messages: Sequence[Sendable]) -> Pending:
-        """Send messages with receipts, and return without a wait.
-
-        Args:
-            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``; at least one.
-
-        Returns:
-            An object whose ``wait()`` returns the receipts.
-
-        Raises:
-            ServerError: The broker refused an earlier frame.
-            Disconnected: The connection has ended.
-            ValueError: There are no messages, or a header is not allowed.
-            TypeError: A body is neither bytes nor text.
-        """
-        if not messages:
-            raise ValueError("send_nowait: expected at least one message, got none")
-
-        def encode(receipts: range) -> bytes:
-            return b"".join(self._encoder.encode(messages, receipts, None, now_ns()))
-
-        return self.link.ask_many(len(messages), encode)
-
-    def write_sends(self, messages: Iterable[Sendable], transaction: str | None) -> None:
-        """Send messages without receipts.
-
-        Args:
-            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``.
-            transaction: The id of an open transaction that the messages belong to, or None.
-
-        Raises:
-            ServerError: The broker refused an earlier frame.
-            Disconnected: The connection has ended.
-            ValueError: A header is not allowed.
-            TypeError: A body is neither bytes nor text.
-        """
-        source = iter(messages)
-        while chunk := list(islice(source, CHUNK_MESSAGES)):
-            self.link.write(b"".join(self._encoder.encode(chunk, None, transaction, now_ns())))
-
     def transaction(self) -> Transaction:
         """Return a new transaction for a ``with`` block, whose end commits it."""
-        return Transaction(self, f"t{next(self._names)}")
+        return Transaction(self, self.new_name("t"))
 
     def request(
         self, destination: str, body: Body = b"", headers: Headers | None = None, *, timeout: float | None = None
@@ -393,38 +290,9 @@ class Connection:
             "browser": "true" if browser else None,
         }
         extra.update((name, value) for name, value in options.items() if value is not None)
-        subscription = Subscription(self, f"s{next(self._names)}", names, ack)
+        subscription = Subscription(self, self.new_name("s"), names, ack)
         self.open_subscription(subscription, extra)
         return subscription
-
-    def open_subscription(self, subscription: Subscription, headers: Headers) -> None:
-        """Send SUBSCRIBE for an inbox that can receive messages, and wait for the receipt.
-
-        Args:
-            subscription: The inbox; its id must be new in this connection.
-            headers: More headers of the SUBSCRIBE frame.
-
-        Raises:
-            ServerError: The broker refused the subscription.
-            TimedOut: The receipt did not come in time.
-            Disconnected: The connection has ended.
-            ValueError: A header contains NUL.
-        """
-        link = self.link
-        lines = checked([(name, str(value)) for name, value in headers.items()])
-        checked([("destination", subscription.destination)])
-        with link.lock:
-            link.inboxes[subscription.id] = subscription
-        try:
-            link.ask(
-                lambda receipt: link.protocol.subscribe(
-                    subscription.destination, subscription.id, subscription.ack, lines, receipt=receipt
-                )
-            ).wait()
-        except BaseException:
-            with link.lock:
-                link.inboxes.pop(subscription.id, None)
-            raise
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -9,15 +9,15 @@ Every class is a ``ClientError``. The class says what the caller can do:
     Disconnected    the connection has ended; unacknowledged messages return to their queues
     ServerError     the broker answered ERROR and closed the connection
 
-Every thread that waits on a connection gets an exception object of its own (``again``), because a traceback belongs to
-one thread.
+Every thread that waits on a connection gets an exception object of its own (``copy_error``), because a traceback
+belongs to one thread.
 """
 
 from __future__ import annotations
 
 from radiator.errors import ClientError
 
-__all__ = ["BadAddress", "ClientError", "ConnectFailed", "Disconnected", "ServerError", "TimedOut", "again"]
+__all__ = ["BadAddress", "ClientError", "ConnectFailed", "Disconnected", "ServerError", "TimedOut", "copy_error"]
 
 
 class BadAddress(ClientError, ValueError):
@@ -65,7 +65,7 @@ class ServerError(ClientError):
         return f"{head}: {detail}" if detail and detail != self.message else head
 
 
-def again(error: ClientError) -> ClientError:
+def copy_error(error: ClientError) -> ClientError:
     """Return a new exception with the same class and arguments, to be raised in another thread.
 
     Args:

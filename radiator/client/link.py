@@ -25,8 +25,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from radiator.client.errors import ClientError, Disconnected, ServerError, TimedOut, again
-from radiator.client.message import Receipt, receipt_of
+from radiator.client.errors import ClientError, Disconnected, ServerError, TimedOut, copy_error
+from radiator.client.receipts import Receipt, receipt_of
 from radiator.client.sockets import Socket
 from radiator.clock import monotonic_ns
 from radiator.stomp.connection import ClientConnection
@@ -37,7 +37,7 @@ INBOX_BYTES_MAX = 16 * 1024 * 1024
 FRAME_OVERHEAD_BYTES = 512  # memory of a buffered frame beside its body
 GRACE = 2.0  # times the promised heart-beat interval before the broker counts as dead
 TICK_SECONDS_MAX = 30.0
-FAREWELL_SECONDS = 1.0  # time for the reader to find the ERROR that explains a failed write
+ERROR_WAIT_SECONDS = 1.0  # time for the reader to find the ERROR that explains a failed write
 
 
 class Inbox(Protocol):
@@ -114,7 +114,7 @@ class Pending:
             if self._left:
                 link.forget_pending(self._first, len(self._receipts))
                 if link.error is not None:
-                    raise again(link.error)
+                    raise copy_error(link.error)
             if not complete:
                 raise TimedOut(
                     f"{self._left} of {self.count} receipts did not come within {limit:g} s; "
@@ -236,7 +236,7 @@ class Link:
             Disconnected: The connection has ended.
         """
         if self.error is not None:
-            raise again(self.error)
+            raise copy_error(self.error)
 
     def _send_all(self, data: bytes) -> None:
         view = memoryview(data)
@@ -251,7 +251,7 @@ class Link:
                 self.fail(Disconnected(f"the broker received no bytes for {self.timeout:g} s"))
                 self.check()
             except OSError as error:
-                self._ended.wait(FAREWELL_SECONDS)
+                self._ended.wait(ERROR_WAIT_SECONDS)
                 self.fail(Disconnected(f"the connection broke while sending: {error}"))
                 self.check()
             except BaseException:  # Ctrl-C, or a killed greenlet
@@ -421,14 +421,14 @@ class Link:
             self.timeout = min(self.timeout, timeout)
         if self.error is None and self._writing.acquire(timeout=timeout):  # False if another thread is stuck in a send
             try:
-                farewell = self.ask(lambda receipt: self.protocol.disconnect(receipt=receipt))
+                disconnecting = self.ask(lambda receipt: self.protocol.disconnect(receipt=receipt))
             except ClientError:
-                farewell = None
+                disconnecting = None
             finally:
                 self._writing.release()
             try:
-                if farewell is not None:
-                    farewell.wait(timeout)
+                if disconnecting is not None:
+                    disconnecting.wait(timeout)
             except ClientError:
                 pass  # the socket is closed anyway
         self.fail(Disconnected("this connection was closed"))

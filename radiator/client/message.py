@@ -1,4 +1,4 @@
-"""Represent a received message, and the receipt of a sent one.
+"""Represent a received message.
 
 A Message is a view of the parsed frame: a header is converted when its property is read. A message refers to its
 subscription, so it can be acknowledged. The subscription does not refer to the message.
@@ -8,53 +8,62 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
 
+from radiator.client.receipts import number
 from radiator.client.typed import Value, untyped
 
 if TYPE_CHECKING:
+    from radiator.client.core import BaseConnection
     from radiator.client.sending import Body, Headers
-    from radiator.client.subscription import Subscription
 
 TAG_PREFIX = "tag-"
 
 
-class Receipt(NamedTuple):
-    """The RECEIPT for one SEND: the broker has stored the message as the rule of its destination says.
-
-    Receipts of other frames, and of other brokers, have no headers for these fields.
+class Receiver(Protocol):
+    """The subscription that received a message, as far as the message uses it.
 
     Attributes:
-        offset: The offset of the message in its partition, or None.
-        partition: The name of the partition that stores the message, or None.
-        delivered_to: The number of subscriptions that matched, or None.
-        duplicate: True if the message was stored before, by an earlier SEND with the same id.
-
-    Source: ``docs/protocol.md``; STOMP 1.2, "RECEIPT".
+        connection: The connection.
+        id: The subscription id.
+        destination: The destination, or a comma-separated list of destinations and patterns.
+        ack: ``auto``, ``client`` or ``client-individual``.
     """
 
-    offset: int | None = None
-    partition: str | None = None
-    delivered_to: int | None = None
-    duplicate: bool = False
+    connection: BaseConnection
+    id: str
+    destination: str
+    ack: str
 
+    def settle(
+        self,
+        message: Message,
+        command: str,
+        *,
+        transaction: str | None = None,
+        receipt: bool = False,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Send ACK or NACK for a message. See ``Subscription.settle``.
 
-def receipt_of(headers: Mapping[str, str]) -> Receipt:
-    """Return the Receipt for the headers of a RECEIPT frame.
+        Args:
+            message: A message of this subscription.
+            command: ``ACK`` or ``NACK``.
+            transaction: The id of an open transaction, or None.
+            receipt: Wait for the receipt.
+            headers: More headers of the frame.
+        """
 
-    Args:
-        headers: The headers of the frame, decoded.
-    """
-    return Receipt(
-        _number(headers.get("offset")),
-        headers.get("partition"),
-        _number(headers.get("delivered-to")),
-        headers.get("duplicate") == "true",
-    )
+    def touch(self, message: Message) -> None:
+        """Restart the acknowledgement time-out of a message. See ``Subscription.touch``.
 
+        Args:
+            message: A message of this subscription.
+        """
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    def close(self) -> None:
+        """End the subscription. See ``Subscription.close``."""
 
 
 class Message:
@@ -72,7 +81,7 @@ class Message:
 
     __slots__ = ("body", "headers", "raw", "settled", "subscription")
 
-    def __init__(self, headers: Mapping[str, str], body: bytes, subscription: Subscription, raw: bytes = b"") -> None:
+    def __init__(self, headers: Mapping[str, str], body: bytes, subscription: Receiver, raw: bytes = b"") -> None:
         self.headers = headers
         self.raw = raw
         self.body = body
@@ -119,12 +128,12 @@ class Message:
     @property
     def offset(self) -> int | None:
         """The offset of the message in its partition, or None."""
-        return _number(self.headers.get("offset"))
+        return number(self.headers.get("offset"))
 
     @property
     def receive_time(self) -> int | None:
         """The time at which the broker received the message, in nanoseconds since the epoch, or None."""
-        return _number(self.headers.get("receive-time"))
+        return number(self.headers.get("receive-time"))
 
     @property
     def event_time(self) -> int | None:
@@ -132,12 +141,12 @@ class Message:
 
         None if the header is missing, or is an RFC 3339 text.
         """
-        return _number(self.headers.get("event-time"))
+        return number(self.headers.get("event-time"))
 
     @property
     def transmit_time(self) -> int | None:
         """The time at which the publisher sent the message, in nanoseconds since the epoch, or None."""
-        return _number(self.headers.get("transmit-time"))
+        return number(self.headers.get("transmit-time"))
 
     @property
     def tags(self) -> dict[str, str]:
@@ -158,7 +167,7 @@ class Message:
     @property
     def delivery_count(self) -> int:
         """The number of deliveries of this message so far, this one included; 1 if the broker does not say."""
-        return _number(self.headers.get("delivery-count")) or 1
+        return number(self.headers.get("delivery-count")) or 1
 
     @property
     def replayed(self) -> bool:
@@ -168,12 +177,12 @@ class Message:
     @property
     def gap(self) -> int:
         """The number of records directly before this one that were removed by retention or lost to damage."""
-        return _number(self.headers.get("gap")) or 0
+        return number(self.headers.get("gap")) or 0
 
     @property
     def gap_removed(self) -> int:
         """The part of ``gap`` that the broker removed on purpose: by retention, or because the records were settled."""
-        return _number(self.headers.get("gap-removed")) or 0
+        return number(self.headers.get("gap-removed")) or 0
 
     @property
     def reply_to(self) -> str | None:
@@ -184,6 +193,14 @@ class Message:
     def correlation_id(self) -> str | None:
         """The id that a reply must repeat, or None."""
         return self.headers.get("correlation-id")
+
+    def mark_settled(self, settled: bool) -> None:
+        """Note that an ACK or a NACK was sent, or that its transaction was aborted.
+
+        Args:
+            settled: The new value of ``settled``.
+        """
+        self.settled = settled
 
     # --- acknowledging and replying -------------------------------------------------------------------------------
 

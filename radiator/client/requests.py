@@ -11,7 +11,7 @@ import secrets
 import threading
 from typing import TYPE_CHECKING
 
-from radiator.client.errors import TimedOut, again
+from radiator.client.errors import TimedOut, copy_error
 from radiator.client.message import Message
 from radiator.client.sending import Body, Headers
 from radiator.client.subscription import Subscription
@@ -19,7 +19,7 @@ from radiator.clock import NS_PER_MS, NS_PER_SECOND, now_ns
 from radiator.stomp.frames import Frame
 
 if TYPE_CHECKING:
-    from radiator.client.connection import Connection
+    from radiator.client.core import BaseConnection
 
 
 class Requests(Subscription):
@@ -32,7 +32,7 @@ class Requests(Subscription):
         dropped: The number of replies for which no call waited.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BaseConnection) -> None:
         name = f"/temp-queue/{secrets.token_hex(12)}"
         super().__init__(connection, name, name, "auto")
         self.dropped = 0
@@ -79,7 +79,7 @@ class Requests(Subscription):
                 self._arrival.wait_for(lambda: self._replies[key] is not None or link.error is not None, timeout)
                 frame = self._replies[key]
                 if frame is None and link.error is not None:
-                    raise again(link.error)
+                    raise copy_error(link.error)
         finally:
             with link.lock:
                 del self._replies[key]
@@ -99,7 +99,7 @@ class LazyRequests:
         connection: The connection that sends the requests.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BaseConnection) -> None:
         self._connection = connection
         self._making = threading.Lock()
         self._requests: Requests | None = None

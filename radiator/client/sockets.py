@@ -138,9 +138,9 @@ def _tunnel(place: Address, ca: str | None, cert: str | None, key: str | None) -
 
         web = ClientSocket(place.place, place.path)
     if tls is not None and web is not None:
-        from radiator.tunnels.both import Both
+        from radiator.tunnels.nested import NestedTunnel
 
-        return Both(tls, web)
+        return NestedTunnel(tls, web)
     return tls or web
 
 

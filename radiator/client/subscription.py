@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from radiator.client.errors import ClientError, Disconnected, again
+from radiator.client.errors import ClientError, Disconnected, copy_error
 from radiator.client.message import Message
 from radiator.stomp.frames import Frame
 
 if TYPE_CHECKING:
-    from radiator.client.connection import Connection
+    from radiator.client.core import BaseConnection
 
 ACK_MODES = ("auto", "client", "client-individual")
 LATEST_SECONDS = 1.0  # how long ``receive_latest`` waits for a message that the broker has
@@ -47,7 +47,7 @@ class Subscription:
         ended: True when no more messages will come: the replay has ended, or the subscription was closed.
     """
 
-    def __init__(self, connection: Connection, name: str, destination: str, ack: str) -> None:
+    def __init__(self, connection: BaseConnection, name: str, destination: str, ack: str) -> None:
         self.connection = connection
         self.id = name
         self.destination = destination
@@ -109,7 +109,7 @@ class Subscription:
             if stop is not None and stop.asked:
                 return None
             if link.error is not None and not (self.ack == "auto" and self._frames) and not self.ended:
-                raise again(link.error)
+                raise copy_error(link.error)
             if not self._frames:
                 return None
             frame = self._frames.popleft()
@@ -136,7 +136,8 @@ class Subscription:
         message = self.fetch(timeout)
         if message is None:
             return None
-        last = self.connection.subscribe(self.destination, ack="auto", start_position="last", stop_position="end")
+        last = Subscription(self.connection, self.connection.new_name("s"), self.destination, "auto")
+        self.connection.open_subscription(last, {"start-position": "last", "stop-position": "end"})
         newest = max(last, key=_received_at, default=message)
         while message is not None and message.id != newest.id and _received_at(message) <= _received_at(newest):
             message.ack()
@@ -227,11 +228,11 @@ class Subscription:
             pending = self._link.ask(
                 lambda number: make(message.headers, headers, receipt=number, transaction=transaction)
             )
-            message.settled = True
+            message.mark_settled(True)
             pending.wait()
         else:
             self._link.write(make(message.headers, headers, transaction=transaction))
-            message.settled = True
+            message.mark_settled(True)
 
     def touch(self, message: Message) -> None:
         """Restart the acknowledgement time-out of a message.

@@ -13,7 +13,7 @@ from radiator.client.sending import Body, Headers, Sendable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from radiator.client.connection import Connection
+    from radiator.client.core import BaseConnection
     from radiator.client.message import Message
 
 
@@ -39,7 +39,7 @@ class Transaction:
     Source: STOMP 1.2, "BEGIN", "COMMIT" and "ABORT".
     """
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: BaseConnection, name: str) -> None:
         self.id = name
         self._connection = connection
         self._link = connection.link
@@ -137,7 +137,7 @@ class Transaction:
         self._check()
         self._open = False
         for message in self._settled:
-            message.settled = False
+            message.mark_settled(False)
         self._link.ask(lambda receipt: self._link.protocol.abort(self.id, receipt=receipt)).wait()
 
     def _settle(self, message: Message, command: str) -> None:

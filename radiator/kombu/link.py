@@ -8,10 +8,10 @@
 AMQP keeps the bindings of direct and topic exchanges in the broker. Here they are a topic that is replayed, so whoever
 publishes knows what others have bound, over restarts too.
 
-A *feed* takes a queue's messages in: one subscription, and where kombu wants more at a time than its window holds (a
-worker asks for that while tasks with a countdown lie unacknowledged), further ones.
+A ``QueueConsumer`` receives the messages of one queue. It has one subscription, and opens further ones when kombu
+needs more unacknowledged messages than the windows allow (a worker does while tasks with a countdown wait).
 
-Invariants: what has come and was not handed out is in a feed's inboxes, unacknowledged; ``arrived`` is notified
+Invariants: what has come and was not handed out is in a consumer's inboxes, unacknowledged; ``arrived`` is notified
 whenever something came, or the connection ended.
 """
 
@@ -25,8 +25,8 @@ from typing import Any
 from urllib.parse import quote
 
 from radiator.client import Connection, Message, Subscription
-from radiator.client.asking import ask
-from radiator.client.errors import ServerError, again
+from radiator.client.admin import ask
+from radiator.client.errors import ServerError, copy_error
 from radiator.clock import NS_PER_SECOND, monotonic_ns, now_ns
 from radiator.stomp.frames import Frame
 
@@ -53,7 +53,7 @@ class Inbox(Subscription):
         self._everywhere.notify_all()
 
 
-class Feed:
+class QueueConsumer:
     """The messages of one destination for one consumer."""
 
     def __init__(self, link: Link, destination: str, ack: str, window: int) -> None:
@@ -62,8 +62,8 @@ class Feed:
         self._ack = ack
         self._window = min(max(1, window), WINDOW_MAX)
         self._inboxes: list[Inbox] = []
-        self._most = 0  # messages that all their windows hold
-        self.held = 0  # handed out and not settled
+        self._window_total = 0  # messages that all their windows hold
+        self.unacknowledged = 0  # handed out and not settled
 
     @property
     def pending(self) -> bool:
@@ -72,8 +72,8 @@ class Feed:
 
     def open(self) -> None:
         """Subscribe, or once more: with a window as large as all before it together."""
-        window = min(self._most or self._window, WINDOW_MAX)
-        self._most += window
+        window = min(self._window_total or self._window, WINDOW_MAX)
+        self._window_total += window
         self._inboxes.append(self._link.subscribe(self._destination, self._ack, window))
 
     def take(self, timeout: float = 0.0) -> Message | None:
@@ -82,13 +82,17 @@ class Feed:
             if inbox.pending or timeout:
                 message = inbox.fetch(timeout)
                 if message is not None:
-                    self.held += self._ack != "auto"
+                    self.unacknowledged += self._ack != "auto"
                     return message
         return None
 
+    def settled(self) -> None:
+        """Count a message as acknowledged or returned."""
+        self.unacknowledged -= 1
+
     def full(self) -> bool:
         """True if the broker gives no more before something is acknowledged, and more could be subscribed to."""
-        return self._ack != "auto" and self._most <= self.held < WINDOW_MAX
+        return self._ack != "auto" and self._window_total <= self.unacknowledged < WINDOW_MAX
 
     def close(self) -> None:
         """Unsubscribe: what is unacknowledged goes back to its queue."""
@@ -136,7 +140,7 @@ class Link:
         with self.arrived:
             found = self.arrived.wait_for(lambda: decided() or link.error is not None, timeout)
             if link.error is not None and not decided():
-                raise again(link.error)
+                raise copy_error(link.error)
         return found
 
     def size(self, name: str) -> int:
@@ -185,7 +189,7 @@ PURGE_WINDOW = 1_000
 
 
 class Bindings:
-    """The bindings of one exchange, as told so far by everybody: a replay that has become live."""
+    """The bindings of one exchange, as binding so far by everybody: a replay that has become live."""
 
     def __init__(self, link: Link, destination: str) -> None:
         self._link = link
@@ -202,7 +206,7 @@ class Bindings:
         return list(self._rows.values())
 
     def refresh(self) -> None:
-        """Know everything that anybody had told before this call."""
+        """Know everything that anybody had binding before this call."""
         for message in self._history():
             self._apply(message)
 
@@ -213,27 +217,27 @@ class Bindings:
     def _apply(self, message: Message) -> None:
         self._next = max(self._next, (message.offset or 0) + 1)
         try:
-            told = message.json()
-            key = (str(told["queue"]), str(told["routing_key"]))
+            binding = message.json()
+            key = (str(binding["queue"]), str(binding["routing_key"]))
         except (ValueError, TypeError, KeyError):
             log.warning("%s: %s is no binding, and passed over", self._destination, message.id)
             return
-        if told.get("unbound"):
+        if binding.get("unbound"):
             self._rows.pop(key, None)
         else:
-            self._rows[key] = (key[1], told.get("pattern"), key[0])
+            self._rows[key] = (key[1], binding.get("pattern"), key[0])
 
     def bind(self, routing_key: str, pattern: str | None, queue: str) -> None:
         """Tell everybody; not again if it is known."""
         if (queue, routing_key) not in self._rows:
-            self._tell(queue, routing_key, {"pattern": pattern})
+            self._publish(queue, routing_key, {"pattern": pattern})
             self._rows[queue, routing_key] = (routing_key, pattern, queue)
 
     def unbind(self, routing_key: str, queue: str) -> None:
         """Take it back."""
         if self._rows.pop((queue, routing_key), None) is not None:
-            self._tell(queue, routing_key, {"unbound": True})
+            self._publish(queue, routing_key, {"unbound": True})
 
-    def _tell(self, queue: str, routing_key: str, more: dict[str, Any]) -> None:
+    def _publish(self, queue: str, routing_key: str, more: dict[str, Any]) -> None:
         body = json.dumps({"queue": queue, "routing_key": routing_key, **more})
         self._link.send(self._destination, body, {"binding": json.dumps([queue, routing_key])})

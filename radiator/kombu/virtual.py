@@ -15,7 +15,7 @@ from kombu.transport import virtual
 from kombu.utils.json import dumps, loads
 
 from radiator.client import ClientError, Message, connect
-from radiator.kombu.link import WINDOW, Feed, Link
+from radiator.kombu.link import WINDOW, Link, QueueConsumer
 
 DEFAULT_PORT = 61613
 GET_SECONDS = 0.2  # how long ``basic_get`` waits: a message that is there comes within that
@@ -59,11 +59,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def __init__(self, connection: Transport, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
-        self._feeds: dict[str, Feed] = {}
-        self._held: dict[str, tuple[Feed, Message, str]] = {}  # by delivery tag; the queue whose feed is for this one
+        self._queue_consumers: dict[str, QueueConsumer] = {}
+        # by delivery tag: the consumer, the message, and the queue if the consumer exists for this message only
+        self._unacknowledged: dict[str, tuple[QueueConsumer, Message, str]] = {}
         self._fanout: dict[str, str] = {}  # queue -> exchange
         self._no_ack: set[str] = set()
-        self._leaving: set[Feed] = set()  # nothing is taken from these any more
+        self._cancelled: set[QueueConsumer] = set()  # nothing is taken from these any more
         self._closing = False
         self._auto_delete: set[str] = set()
         self._numbers = iter(range(1, 1 << 62))
@@ -138,7 +139,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         """Subscribe to a queue, or to the fanout exchange that it is bound to."""
         if no_ack:
             self._no_ack.add(queue)
-        self._feed(queue)
+        self._queue_consumer(queue)
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def basic_cancel(self, consumer_tag: str) -> Any:
@@ -150,57 +151,59 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         result = super().basic_cancel(consumer_tag)
         if queue is not None and queue not in self._active_queues:
             self._no_ack.discard(queue)
-            feed = self._feeds.get(queue)
-            if feed is not None and feed.held and not self._closing:
-                self._leaving.add(self._feeds.pop(queue))
+            consumer = self._queue_consumers.get(queue)
+            if consumer is not None and consumer.unacknowledged and not self._closing:
+                self._cancelled.add(self._queue_consumers.pop(queue))
             else:
-                self._close_feed(queue)
+                self._close_consumer(queue)
             if queue in self._auto_delete and not self.link.connection.closed:
                 self._auto_delete.discard(queue)
                 self.queue_delete(queue)
         return result
 
-    def _feed(self, queue: str, window: int = 0) -> Feed:
-        feed = self._feeds.get(queue)
-        if feed is None:
+    def _queue_consumer(self, queue: str, window: int = 0) -> QueueConsumer:
+        consumer = self._queue_consumers.get(queue)
+        if consumer is None:
             exchange = self._fanout.get(queue)
             destination = self.link.queue(queue) if exchange is None else self.link.fanout(exchange)
             ack = AUTO if exchange is not None or queue in self._no_ack else INDIVIDUAL
-            feed = Feed(self.link, destination, ack, window or self.qos.prefetch_count or WINDOW)
-            feed.open()
-            self._feeds[queue] = feed
-        return feed
+            consumer = QueueConsumer(self.link, destination, ack, window or self.qos.prefetch_count or WINDOW)
+            consumer.open()
+            self._queue_consumers[queue] = consumer
+        return consumer
 
-    def _close_feed(self, queue: str) -> None:
-        feed = self._feeds.pop(queue, None)
-        if feed is not None:
-            self._let_go(feed)
+    def _close_consumer(self, queue: str) -> None:
+        consumer = self._queue_consumers.pop(queue, None)
+        if consumer is not None:
+            self._release(consumer)
 
-    def _let_go(self, feed: Feed) -> None:
+    def _release(self, consumer: QueueConsumer) -> None:
         """What is held goes back."""
-        for tag, held in list(self._held.items()):  # a copy: Celery acknowledges in another thread
-            if held[0] is feed and self._held.pop(tag, None) is not None:
+        for tag, held in list(self._unacknowledged.items()):  # a copy: Celery acknowledges in another thread
+            if held[0] is consumer and self._unacknowledged.pop(tag, None) is not None:
                 self.qos._quick_ack(tag)
         if not self.link.connection.closed:
-            feed.close()
+            consumer.close()
 
     @property
     def deliverable(self) -> bool:
         """True if something has come that may be handed out."""
         if not self._consumers or not self.qos.can_consume():
             return False
-        return any(self._feeds[queue].pending for queue in self._active_queues if queue in self._feeds)
+        return any(
+            self._queue_consumers[queue].pending for queue in self._active_queues if queue in self._queue_consumers
+        )
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         """The next message. Raises Empty."""
         consuming = queue in self._active_queues
-        feed = self._feed(queue, 0 if consuming else 1)
-        message = feed.take(0.0 if consuming else GET_SECONDS)
+        consumer = self._queue_consumer(queue, 0 if consuming else 1)
+        message = consumer.take(0.0 if consuming else GET_SECONDS)
         if message is None:
             if not consuming:
-                self._close_feed(queue)
-            elif feed.full():
-                feed.open()
+                self._close_consumer(queue)
+            elif consumer.full():
+                consumer.open()
             raise Empty
         payload: dict[str, Any] = loads(message.body)
         tag = f"{self.channel_id}-{next(self._numbers)}"
@@ -208,39 +211,39 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if message.redelivered:
             payload["properties"]["delivery_info"]["redelivered"] = True
         if message.subscription.ack != AUTO:
-            self._held[tag] = (feed, message, "" if consuming else queue)
+            self._unacknowledged[tag] = (consumer, message, "" if consuming else queue)
         return payload
 
     @property
     def subscribed(self) -> bool:
         """True while a consumer, or a message taken by ``basic_get``, has a subscription."""
-        return bool(self._feeds)
+        return bool(self._queue_consumers)
 
     def settle(self, delivery_tag: str, how: Any) -> None:
         """ACK or NACK what a tag stands for; nothing to do the second time, or where the broker has it back."""
-        held = self._held.pop(delivery_tag, None)
+        held = self._unacknowledged.pop(delivery_tag, None)
         if held is not None:
-            feed, message, only = held
-            feed.held -= 1
+            consumer, message, only = held
+            consumer.settled()
             try:
                 how(message)
             finally:
-                if feed in self._leaving and not feed.held:
-                    self._leaving.discard(feed)
-                    feed.close()
+                if consumer in self._cancelled and not consumer.unacknowledged:
+                    self._cancelled.discard(consumer)
+                    consumer.close()
                 if only and only not in self._active_queues:
-                    self._close_feed(only)
+                    self._close_consumer(only)
 
     def close(self) -> None:
         """Close the channel: what it holds goes back."""
         if not self.closed:
             self._closing = True
-            for feed in list(self._leaving):
-                self._let_go(feed)
-            self._leaving.clear()
-            for queue in list(self._feeds):
+            for consumer in list(self._cancelled):
+                self._release(consumer)
+            self._cancelled.clear()
+            for queue in list(self._queue_consumers):
                 if queue not in self._active_queues:
-                    self._close_feed(queue)
+                    self._close_consumer(queue)
         super().close()
 
 

@@ -10,18 +10,16 @@ import contextlib
 import fcntl
 import logging
 import os
-import signal
 import sys
 
-import gevent
 import msgspec
-from gevent.event import Event
 
 from radiator.config import Config, Listen, load
 from radiator.errors import RadiatorError
 from radiator.local import home as homes
 from radiator.server import logs
 from radiator.server.app import App
+from radiator.server.stop_signal import StopSignal
 
 log = logging.getLogger("radiator.local")
 
@@ -65,28 +63,25 @@ def serve(home: str, idle_seconds: float, ready_fd: int | None, start_fd: int | 
     """
     app = App(configuration(home))
     app.start()
-    stopping = Event()
-    handlers = [gevent.signal_handler(number, stopping.set) for number in (signal.SIGTERM, signal.SIGINT)]
-    log.info("broker of %s started, process %d", home, os.getpid())
-    if ready_fd is not None:
-        with contextlib.suppress(BrokenPipeError):  # the starting process is gone; other clients may connect
-            os.write(ready_fd, homes.READY)
-        os.close(ready_fd)
-    if start_fd is not None:
-        os.close(start_fd)
-    lock = os.open(os.path.join(home, homes.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    alone = 0.0
-    look_seconds = min(LOOK_SECONDS_MAX, idle_seconds / 4)
-    while not stopping.wait(look_seconds):
-        alone = 0.0 if app.driver.transports else alone + look_seconds
-        if alone >= idle_seconds and _may_end(app, lock):
-            break
-    else:
-        _wait_for(lock)
-    log.info("broker of %s stopping: %s", home, "signal" if stopping.is_set() else "idle")
-    app.stop()
-    for handler in handlers:
-        handler.cancel()
+    with StopSignal() as stop:
+        log.info("broker of %s started, process %d", home, os.getpid())
+        if ready_fd is not None:
+            with contextlib.suppress(BrokenPipeError):  # the starting process is gone; other clients may connect
+                os.write(ready_fd, homes.READY)
+            os.close(ready_fd)
+        if start_fd is not None:
+            os.close(start_fd)
+        lock = os.open(os.path.join(home, homes.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        alone = 0.0
+        look_seconds = min(LOOK_SECONDS_MAX, idle_seconds / 4)
+        while not stop.wait(look_seconds):
+            alone = 0.0 if app.connections else alone + look_seconds
+            if alone >= idle_seconds and _may_end(app, lock):
+                break
+        else:
+            _wait_for(app, lock)
+        log.info("broker of %s stopping: %s", home, "signal" if stop.received else "idle")
+        app.stop()
 
 
 def _may_end(app: App, lock: int) -> bool:
@@ -98,21 +93,21 @@ def _may_end(app: App, lock: int) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False  # another process is checking the socket, so a client may connect
-    gevent.sleep(0)
-    if not app.driver.transports:
+    app.serve(0)
+    if not app.connections:
         return True
     fcntl.flock(lock, fcntl.LOCK_UN)
     return False
 
 
-def _wait_for(lock: int) -> None:
+def _wait_for(app: App, lock: int) -> None:
     """Acquire the lock, which another process may hold while it checks whether the broker listens."""
     for _ in range(LOCK_TRIES):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            gevent.sleep(homes.LOOK_SECONDS)
+            app.serve(homes.LOOK_SECONDS)
 
 
 def main(arguments: list[str]) -> int:

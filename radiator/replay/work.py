@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from radiator.client import Receipt
+from radiator.client.reliable import OnReceipts, ReliableSender
 from radiator.client.sending import Outgoing
-from radiator.client.sure import OnReceipts, SureSender
 from radiator.clock import NS_PER_SECOND
 from radiator.export.rows import Row
 from radiator.replay.messages import Targets, message
@@ -56,7 +56,7 @@ class Replay:
 
     def __init__(
         self,
-        make_sender: Callable[[OnReceipts], SureSender],
+        make_sender: Callable[[OnReceipts], ReliableSender],
         targets: Targets,
         schedule: Schedule,
         *,

@@ -27,7 +27,7 @@ from gevent import socket
 from gevent.pool import Pool
 
 from radiator.config import AdminAddress
-from radiator.server.listener import Acceptor, bind_tcp
+from radiator.server.listener import RetryingServer, bind_tcp
 from radiator.tunnels.http import Head, parse_head
 from radiator.tunnels.origins import host_of
 
@@ -54,16 +54,16 @@ class Admin:
     Args:
         address: where it listens.
         names: host names by which it may be asked, beside that of ``address``, localhost and all IP addresses.
-        questions: by path; each gives a status and what is sent as JSON.
+        endpoints: by path; each gives a status and what is sent as JSON.
     """
 
     def __init__(
-        self, address: AdminAddress, names: Iterable[str], questions: Mapping[str, Callable[[], Answer]]
+        self, address: AdminAddress, names: Iterable[str], endpoints: Mapping[str, Callable[[], Answer]]
     ) -> None:
         self._names = {address.host.lower(), *(name.lower() for name in names)}
-        self._questions = questions
+        self._endpoints = endpoints
         self._socket = bind_tcp(address.host, address.port, "admin", str(address))
-        self._server = Acceptor(self._socket, self._serve, spawn=Pool())
+        self._server = RetryingServer(self._socket, self._serve, spawn=Pool())
         self._server.max_accept = 1  # at a time: the oldest gives way before
         self._open: dict[Any, None] = {}  # those that are served, in their order
         host, port = self._socket.getsockname()[:2]
@@ -108,18 +108,18 @@ class Admin:
         method, path = head.first[0], head.first[1].partition("?")[0]
         if not head.first[2].startswith("HTTP/1.") or " " in head.first[2]:
             return _response(400, {"error": "expected a request of HTTP/1.1, such as GET /ready HTTP/1.1"}, False)
-        fault = self._stranger(head)
+        fault = self._forbidden_origin(head)
         if fault:
             return _response(403, {"error": fault}, method == "HEAD")
         if method not in ("GET", "HEAD"):
             return _response(405, {"error": f"expected GET or HEAD, got {method[:20]}"}, False)
-        question = self._questions.get(path)
-        if question is None:
-            there = ", ".join(self._questions)
+        endpoint = self._endpoints.get(path)
+        if endpoint is None:
+            there = ", ".join(self._endpoints)
             return _response(404, {"error": f"nothing is at {path[:200]}; there is {there}"}, method == "HEAD")
-        return _response(*question(), method == "HEAD")
+        return _response(*endpoint(), method == "HEAD")
 
-    def _stranger(self, head: Head) -> str:
+    def _forbidden_origin(self, head: Head) -> str:
         """What shows that a page of another host asks; empty if nothing does."""
         named, origin = head.headers.get("host"), head.headers.get("origin")
         if named is not None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 
 import gevent
-from gevent.event import Event
 
 from radiator import __version__, clock, limits, speed
 from radiator.broker.admin import readiness
@@ -21,14 +20,15 @@ from radiator.errors import ProtocolError
 from radiator.memory import MemoryAccount
 from radiator.routing.rules import Rules
 from radiator.server import descriptors, logs
+from radiator.server.acceptor import Acceptor
 from radiator.server.addresses import is_public
 from radiator.server.admin import Admin, Answer
-from radiator.server.auth import Entrance, Submit
+from radiator.server.auth import Authenticator, Submit
 from radiator.server.certificates import LOOK_SECONDS, Certificates
-from radiator.server.door import Door
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
+from radiator.server.stop_signal import StopSignal
 from radiator.server.trimming import Trimming
 from radiator.server.worker import Worker
 from radiator.storage.copies import end_mirror
@@ -43,10 +43,10 @@ SWITCH_SECONDS = 0.001  # after so long the loop lets the disk thread have Pytho
 # Python's collector looks for cycles, of which a broker makes few: so it looks less often, and not at what was made at
 # the start. Measured under load: the longest pause 4 ms instead of 14 ms, draining a tenth faster.
 GC_THRESHOLDS = (10_000, 20, 50)
-BEAT_SECONDS = 0.02  # how finely heart-beats are looked at: half of the shortest interval is 50 ms
+HEARTBEAT_CHECK_SECONDS = 0.02  # how finely heart-beats are looked at: half of the shortest interval is 50 ms
 # A stop: who runs us may kill after 10 s (docker does). What takes longer is given up, with a word in the log.
 STOP_SECONDS_MAX = 6.0  # to store what is open
-WORD_SECONDS_MAX = 3.0  # of these until clients are told
+NOTICE_SECONDS_MAX = 3.0  # of these until clients are told
 AUTH_STOP_SECONDS_MAX = 1.0  # for logins under way, all threads together: a plug-in may hang
 GOODBYE_SECONDS_MAX = 3.0  # for last frames to go out to those who are behind with reading
 
@@ -58,13 +58,13 @@ class App:
         self.config = config
         self.rules = Rules(config)
         hooks = load_hooks(config.rules, config.source)
-        room = descriptors.provide(config.limits.connections)
+        available = descriptors.raise_limit(config.limits.connections)
         self.store = Store(
             config.data_dir,
             FileSystem(),
             tail_bytes_max=config.limits.tail,
             memory=MemoryAccount(config.limits.memory),
-            open_logs_max=room.logs,
+            open_logs_max=available.logs,
             identify=identify,
         )
         self.notes = self.store.open(clock.now())
@@ -81,36 +81,45 @@ class App:
             raise
         self.driver = Driver()
         try:
-            self.broker = Broker(config, self.rules, self.store, self.driver.outgoing)
+            self.broker = Broker(
+                config, self.rules, self.store, self.driver.outgoing, hooks=hooks, late=self.driver.scheduler.slice_over
+            )
         except BaseException:
             self.driver.stop()
             self.store.close()
             raise
-        self.broker.hooks = hooks
         self.driver.attach(self.broker, TICK_SECONDS)
-        self.broker.late = self.driver.visits.over
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None
         self.certificates = Certificates()
-        self.entrance: Entrance | None = None
+        self.authenticator: Authenticator | None = None
         self._auth_threads: list[Worker] = []
         self._next_look_ns = 0
-        self._trimming = Trimming(self.store.memory, self.driver.aside)
-        self._door = Door(config, self.broker, self.driver, room.connections)
+        self._trimming = Trimming(self.store.memory, self.driver.run_in_background)
+        self._acceptor = Acceptor(config, self.broker, self.driver, available.connections)
         loop = gevent.get_hub().loop
         self._timer = loop.timer(TICK_SECONDS, TICK_SECONDS)
-        self._beat_timer = loop.timer(BEAT_SECONDS, BEAT_SECONDS)
+        self._heartbeat_timer = loop.timer(HEARTBEAT_CHECK_SECONDS, HEARTBEAT_CHECK_SECONDS)
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self.driver.transports)
+
+    def serve(self, seconds: float) -> None:
+        """Let the event loop run for ``seconds``; with 0, for one round."""
+        gevent.sleep(seconds)
 
     def start(self) -> list[str]:
         """Listen; returns the addresses, with the real port where 0 was asked for. Raises ConfigError."""
         try:
-            self._guard()
+            self._start_authentication()
             for listen in self.config.listen:
                 certificate = self.certificates.of(listen, self.config.tls)
-                self.listeners.append(Listener(listen, self._door.accept, certificate))
+                self.listeners.append(Listener(listen, self._acceptor.accept, certificate))
             if self.config.admin is not None:
-                questions = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
-                self.admin = Admin(self.config.admin, self.config.admin_hosts, questions)
+                endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
+                self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints)
         except BaseException:
             self.stop()
             raise
@@ -120,10 +129,10 @@ class App:
             self.admin.start()
             log.info("admin: %s", self.admin.url)
         self._timer.start(self._tick)
-        self._beat_timer.start(self.driver.beat)
+        self._heartbeat_timer.start(self.driver.check_heartbeats)
         return [listener.url for listener in self.listeners]
 
-    def _guard(self) -> None:
+    def _start_authentication(self) -> None:
         """Let nobody in but by the users, the plug-in and the keys of ``auth:``. Raises ConfigError."""
         auth = self.config.auth
 
@@ -136,8 +145,11 @@ class App:
         plugin = threads("plugin", 0 if auth.plugin is None else limits.PLUGIN_CALLS_MAX)
         look = threads("users", 1)[0] if auth.users_file is not None else None  # not behind logins
         changed, peer_log = self._users_changed, self.broker.peer_log
-        entrance = Entrance(auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log)
-        self.entrance = self.broker.access.entrance = entrance
+        authenticator = Authenticator(
+            auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
+        )
+        self.authenticator = authenticator
+        self.broker.access.use(authenticator)
         public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
         if public and auth.anonymous == "always":
             log.warning(
@@ -153,8 +165,8 @@ class App:
             )
 
     def _users_changed(self) -> None:
-        assert self.entrance is not None
-        self.broker.access.changed(self.entrance.identity)
+        assert self.authenticator is not None
+        self.broker.access.changed(self.authenticator.identity)
         gevent.spawn(self._release_refused)
 
     def _release_refused(self) -> None:
@@ -181,36 +193,36 @@ class App:
 
     def reload(self) -> None:
         """SIGHUP: certificates and users are read again; the rest of the configuration stays as it was."""
-        if self.entrance is not None:
-            self.entrance.reload()
+        if self.authenticator is not None:
+            self.authenticator.reload()
         log.warning(
             "SIGHUP: %d certificates, and the users, are read again; everything else of the configuration is read at a "
             "start only, and the running one stays in force",
             len(self.certificates),
         )
-        self.driver.aside(self.certificates.reload)
+        self.driver.run_in_background(self.certificates.reload)
 
     def _tick(self) -> None:
         with self.driver.measured():
             with self.broker.bugs:
                 self.broker.tick(clock.now())
-            self.driver.look_at_paused()
-        self._trimming.look(clock.monotonic_ns())
-        self._look_at_the_disk()
-        self.broker.stats.log_lines_dropped = logs.lines_dropped()
+            self.driver.check_paused()
+        self._trimming.check(clock.monotonic_ns())
+        self._check_disk()
+        self.broker.stats.set_log_lines_dropped(logs.lines_dropped())
         self.broker.peer_log.tick(clock.monotonic_ns())
-        if self.entrance is not None:
-            self.entrance.tick()
+        if self.authenticator is not None:
+            self.authenticator.tick()
         if len(self.certificates) and clock.monotonic_ns() >= self._next_look_ns:
             self._next_look_ns = clock.monotonic_ns() + LOOK_NS
-            self.driver.aside(self.certificates.look)
+            self.driver.run_in_background(self.certificates.look)
         self.driver.wake()
 
-    def _look_at_the_disk(self) -> None:
+    def _check_disk(self) -> None:
         """Refuse SENDs to files while the disk is too full, and everything while the data directory is another."""
         broker = self.broker
         before, now = (broker.displaced, broker.files_refused), (self._misplaced(), self._too_full())
-        broker.displaced, broker.files_refused = now
+        broker.set_disk_faults(*now)
         for was, is_now, what in zip(before, now, ("everything is", "messages are"), strict=True):
             if is_now is not None and was is None:
                 log.error("disk: %s; %s refused. %s", is_now.message, what, is_now.detail)
@@ -253,23 +265,22 @@ class App:
         """Accept no more, sync what is open, send what is due, close. Bounded in time: what waits for a file of its own
         may be given up, and its receipt is not sent."""
         start_ns = clock.monotonic_ns()
-        word_ns = clock.MonoNs(start_ns + int(WORD_SECONDS_MAX * clock.NS_PER_SECOND))
+        notice_ns = clock.MonoNs(start_ns + int(NOTICE_SECONDS_MAX * clock.NS_PER_SECOND))
         end_ns = clock.MonoNs(start_ns + int(STOP_SECONDS_MAX * clock.NS_PER_SECOND))
         self._timer.stop()
-        self._beat_timer.stop()
+        self._heartbeat_timer.stop()
         for listener in self.listeners:
             listener.stop()
-        self.driver.stopping = self.broker.stopping = True
-        for transport in list(self.driver.transports.values()):
-            transport.pause()
-        self._drain(word_ns)
+        self.broker.begin_stop()
+        self.driver.begin_stop()
+        self._drain(notice_ns)
         goodbye = ProtocolError("shutting-down", "the broker is being stopped", "Connect again in a moment.")
         for transport in list(self.driver.transports.values()):
             transport.refuse(goodbye)
         self._drain(end_ns)
         with gevent.Timeout(GOODBYE_SECONDS_MAX, False):  # type: ignore[arg-type]
             while any(transport.unsent for transport in self.driver.transports.values()):
-                gevent.sleep(BEAT_SECONDS)
+                gevent.sleep(HEARTBEAT_CHECK_SECONDS)
         for transport in list(self.driver.transports.values()):
             transport.close()
         self._drain(end_ns)
@@ -280,7 +291,7 @@ class App:
             thread.end()
         for thread in self._auth_threads:
             thread.stop(max(auth_end_ns - clock.monotonic_ns(), 0) / clock.NS_PER_SECOND)
-        self._door.stop()
+        self._acceptor.stop()
         self.driver.stop()
         self.broker.peer_log.summarise()
         given_up = self.store.close(lambda: clock.monotonic_ns() >= end_ns)
@@ -294,7 +305,7 @@ class App:
     def _drain(self, end_ns: clock.MonoNs) -> None:
         """Wait until everything appended is committed and every ack is in the journal, but not beyond that moment."""
         seconds = max(end_ns - clock.monotonic_ns(), 0) / clock.NS_PER_SECOND
-        with gevent.Timeout(seconds + BEAT_SECONDS, False):  # type: ignore[arg-type]
+        with gevent.Timeout(seconds + HEARTBEAT_CHECK_SECONDS, False):  # type: ignore[arg-type]
             while True:
                 self.driver.idle.clear()
                 self.driver.wake()
@@ -318,34 +329,25 @@ def run(
     logs.install(log_level, as_json=log_json)
     gc.set_threshold(*GC_THRESHOLDS)
     app = App(config)
-    stopping = Event()
-
-    def on_signal() -> None:
-        # A second one must work even while the loop waits for something: so not through the loop.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: os._exit(1))
-        stopping.set()
-
-    handlers = [gevent.signal_handler(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)]
-    handlers.append(gevent.signal_handler(signal.SIGHUP, app.reload))
-    try:
-        addresses = app.start()
-        where = ", ".join(addresses)
-        log.info("radiator %s (%s) listens on %s, data in %s", __version__, speed.IN_USE, where, config.data_dir)
-        gc.freeze()  # collecting first would cost 11 ms, 50 ms with 2,000 partitions: a start leaves no cycles behind
-        sys.setswitchinterval(SWITCH_SECONDS)
-        if on_ready is not None:
-            on_ready(addresses)
-        logs.flush()  # the addresses are out before the first client is answered, unless nobody reads them
-        stopping.wait()
-        log.info("stopping")
-        app.stop()
-        counters = {name: count for name, count in app.broker.stats.as_dict().items() if count}
-        log.info("stopped%s", f": {counters}" if counters else "", extra={"counters": counters})
-        gc.freeze()  # or the exit searches everything for cycles: seconds, with 30,000 destinations
-    finally:
-        for handler in handlers:
-            handler.cancel()
+    with StopSignal() as stop:
+        reload = gevent.signal_handler(signal.SIGHUP, app.reload)
+        try:
+            addresses = app.start()
+            where = ", ".join(addresses)
+            log.info("radiator %s (%s) listens on %s, data in %s", __version__, speed.IN_USE, where, config.data_dir)
+            gc.freeze()  # a start leaves no cycles; collecting first would take 11 ms, 50 ms with 2,000 partitions
+            sys.setswitchinterval(SWITCH_SECONDS)
+            if on_ready is not None:
+                on_ready(addresses)
+            logs.flush()  # write the addresses before the first client is answered
+            stop.wait()
+            log.info("stopping")
+            app.stop()
+            counters = {name: count for name, count in app.broker.stats.as_dict().items() if count}
+            log.info("stopped%s", f": {counters}" if counters else "", extra={"counters": counters})
+            gc.freeze()  # at exit Python would search all objects for cycles: seconds with 30,000 destinations
+        finally:
+            reload.cancel()
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The entrance of a real broker: users file, plug-in, certificates, anonymous clients.
+"""The authenticator of a real broker: users file, plug-in, certificates, anonymous clients.
 
     a login is given    users are known: it is verified on a thread, by the file's hash or by the plug-in.
                         no users are known: there is nothing to compare it with; it counts as no login
@@ -13,7 +13,7 @@ a storm of reconnects costs one hash per user; the same login that comes many ti
 remembered is dropped when the users file has changed. A user that is not there costs as much time as a wrong passcode,
 and is told the same.
 
-Knows: who may come in. Must not know: sessions, sockets, STOMP. On the loop, but for ``_verify`` and ``_ask``.
+Knows: who may come in. Must not know: sessions, sockets, STOMP. On the loop, but for ``_verify`` and ``_call_plugin``.
 Invariants: no passcode is logged or kept beyond its verification; one verification at a time per thread; a try
 waits for as long as its client does, and no longer.
 """
@@ -38,8 +38,8 @@ from radiator.errors import ProtocolError
 from radiator.routing.rights import EVERYTHING
 from radiator.server import users
 from radiator.server.addresses import host_of, is_local, neighbourhood
-from radiator.server.guesses import Guesses
-from radiator.server.turns import Turns
+from radiator.server.fair_queue import FairQueue
+from radiator.server.login_throttle import LoginThrottle
 from radiator.server.users_watch import UsersWatch
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.auth")
 
 REMEMBERED_MAX: Final = 10_000  # logins that were right: 100 bytes each
-PLUGIN_TRUST_NS: Final = 60 * NS_PER_SECOND  # how long a plug-in's answer holds for the same login
+PLUGIN_CACHE_NS: Final = 60 * NS_PER_SECOND  # how long a plug-in's answer holds for the same login
 FOR_EVER_NS: Final = 1 << 62
 LOGGED_CHARS_MAX: Final = 100
 
@@ -62,49 +62,49 @@ CHANGED: Final = ProtocolError(
     "the passcode of this user has changed",
     "The broker's users file was changed. Log in again, with the passcode that holds now.",
 )
-GONE: Final = ProtocolError("denied", "this user may not connect any more", "The broker's users file was changed.")
-GUESSED: Final = ProtocolError(
+REMOVED: Final = ProtocolError("denied", "this user may not connect any more", "The broker's users file was changed.")
+THROTTLED: Final = ProtocolError(
     "too-many",
     "too many wrong logins have come from this address",
     "This one was not looked at. Wait for some seconds; who goes on waits longer.",
 )
 
 
-class _Try:
+class _Attempt:
     """One login that is to be verified, and all who wait for it."""
 
-    __slots__ = ("asking", "key", "line", "may_start", "origin", "overdue")
+    __slots__ = ("asking", "key", "may_start", "origin", "overdue", "queue")
 
-    def __init__(self, key: bytes, asking: Asking, line: _Line) -> None:
+    def __init__(self, key: bytes, asking: Asking, queue: _VerificationQueue) -> None:
         self.key = key
         self.asking = [asking]
-        self.line = line
+        self.queue = queue
         self.origin = neighbourhood(asking.address)  # of who asked first
         self.may_start = False  # it has waited as long as earlier failures demand
         self.overdue = False  # on a thread for longer than a plug-in may take: refused, and not verified again yet
 
-    def drop_gone(self) -> None:
+    def drop_closed(self) -> None:
         """Forget clients that have gone."""
         self.asking = [each for each in self.asking if each.wanted]
 
 
-class _Line:
+class _VerificationQueue:
     """The threads that verify one kind of login, and the logins that wait for them.
 
     Args:
         threads: one ``Submit`` for each thread.
     """
 
-    __slots__ = ("idle", "queue", "threads", "tries")
+    __slots__ = ("attempts", "idle", "threads", "waiting")
 
     def __init__(self, threads: Sequence[Submit]) -> None:
         self.threads = len(threads)
         self.idle = list(threads)
-        self.queue: Turns[_Try] = Turns()
-        self.tries: dict[bytes, _Try] = {}  # waiting, held up by earlier failures, or on a thread
+        self.waiting: FairQueue[_Attempt] = FairQueue()
+        self.attempts: dict[bytes, _Attempt] = {}  # waiting, held up by earlier failures, or on a thread
 
 
-class Entrance:
+class Authenticator:
     """``broker.access.entrance``.
 
     Args:
@@ -140,19 +140,19 @@ class Entrance:
         self._users = UsersWatch(config.users_file, look, now_ns(), self._new_users)
         self._plugin = None if config.plugin is None else users.load_plugin(config.plugin)
         self._secret = secrets.token_bytes(32)
-        self._guesses = Guesses()
-        self._right: OrderedDict[bytes, tuple[int, Identity]] = OrderedDict()  # until when, who
-        self._file_line, self._plugin_line = _Line(threads), _Line(plugin_threads)
-        self._calls: list[tuple[int, _Try]] = []  # of the plug-in, not overdue: when they will be
+        self._throttle = LoginThrottle()
+        self._verified_logins: OrderedDict[bytes, tuple[int, Identity]] = OrderedDict()  # until when, who
+        self._file_queue, self._plugin_queue = _VerificationQueue(threads), _VerificationQueue(plugin_threads)
+        self._calls: list[tuple[int, _Attempt]] = []  # of the plug-in, not overdue: when they will be
         self._overdue = 0  # calls of the plug-in that have taken too long and have not returned
-        self._slow = False  # that a call takes too long is in the log
-        self._hung = False  # that none returns is in the log
+        self._slow_logged = False  # that a call takes too long is in the log
+        self._hang_logged = False  # that none returns is in the log
 
     # --- who comes in -------------------------------------------------------------------------------------------------
 
     def __call__(self, asking: Asking) -> None:
         if self._config.has_users and (asking.login or asking.passcode):
-            self._look_up(asking)
+            self._authenticate(asking)
         elif asking.certificate_name:
             asking.decide(self._by_certificate(asking.certificate_name))
         else:
@@ -176,8 +176,8 @@ class Entrance:
         elif known.user in table.rights:
             return known._replace(rights=table.rights[known.user])
         else:
-            return GONE
-        return GONE if isinstance(now, ProtocolError) else now
+            return REMOVED
+        return REMOVED if isinstance(now, ProtocolError) else now
 
     def _by_certificate(self, name: str) -> Identity | ProtocolError:
         if not self._config.has_users:
@@ -204,40 +204,42 @@ class Entrance:
 
     # --- logins -------------------------------------------------------------------------------------------------------
 
-    def _look_up(self, asking: Asking) -> None:
+    def _authenticate(self, asking: Asking) -> None:
         key = self._key(asking)
         remembered = self._remembered(key)
         if remembered is not None:
             origin = neighbourhood(asking.address)
-            if not self._guesses.holds(asking.login, origin, self._now_ns()):  # or who guesses is told what was right
+            if not self._throttle.is_delayed(
+                asking.login, origin, self._now_ns()
+            ):  # or who guesses is told what was right
                 asking.decide(remembered)
                 return
-        line = self._line_for(asking.login)
-        same = line.tries.get(key)
+        queue = self._queue_for(asking.login)
+        same = queue.attempts.get(key)
         if same is not None and same.overdue:
             asking.decide(self._overdue_error())
         elif same is not None:
             same.asking.append(asking)
-        elif line is self._plugin_line and self._hangs:
+        elif queue is self._plugin_queue and self._hangs:
             asking.decide(self._overdue_error())
-        elif len(line.tries) >= limits.LOGINS_WAITING_MAX:
+        elif len(queue.attempts) >= limits.LOGINS_WAITING_MAX:
             asking.decide(ProtocolError("too-many", "too many logins wait to be verified", "Try again in a moment."))
         else:
-            line.tries[key] = waiting = _Try(key, asking, line)
-            line.queue.add(waiting.origin, waiting)
-            self._go_on(line)
+            queue.attempts[key] = waiting = _Attempt(key, asking, queue)
+            queue.waiting.add(waiting.origin, waiting)
+            self._start_attempts(queue)
 
-    def _line_for(self, login: str) -> _Line:
+    def _queue_for(self, login: str) -> _VerificationQueue:
         """The users file judges whom it has a hash of; the plug-in judges the others."""
         if self._plugin is None or login in self._users.table.hashes:
-            return self._file_line
-        return self._plugin_line
+            return self._file_queue
+        return self._plugin_queue
 
     def _remembered(self, key: bytes) -> Identity | None:
-        remembered = self._right.get(key)
+        remembered = self._verified_logins.get(key)
         if remembered is None or self._now_ns() >= remembered[0]:
             return None
-        self._right.move_to_end(key)
+        self._verified_logins.move_to_end(key)
         return remembered[1]
 
     def _key(self, asking: Asking) -> bytes:
@@ -246,46 +248,46 @@ class Entrance:
         parts = (len(login).to_bytes(8, "big"), login, len(host).to_bytes(8, "big"), host, asking.passcode.encode())
         return hmac.digest(self._secret, b"".join(parts), "sha256")
 
-    def _go_on(self, line: _Line) -> None:
-        while line.queue and line.idle:
-            trying = line.queue.take()
-            trying.drop_gone()
-            if not trying.asking:
-                self._forget(trying)
-            elif self._line_for(trying.asking[0].login) is not line:  # the users file has changed
-                self._forget(trying)
-                for each in trying.asking:
-                    self._look_up(each)
-            elif self._may_start(trying):
-                first = trying.asking[0]
-                remembered = self._remembered(trying.key)
+    def _start_attempts(self, queue: _VerificationQueue) -> None:
+        while queue.waiting and queue.idle:
+            attempt = queue.waiting.take()
+            attempt.drop_closed()
+            if not attempt.asking:
+                self._remove(attempt)
+            elif self._queue_for(attempt.asking[0].login) is not queue:  # the users file has changed
+                self._remove(attempt)
+                for each in attempt.asking:
+                    self._authenticate(each)
+            elif self._may_start(attempt):
+                first = attempt.asking[0]
+                remembered = self._remembered(attempt.key)
                 if remembered is not None:  # it has waited for the wrong ones before it
-                    self._guesses.succeeded(first.login, trying.origin)
-                    self._answer(trying, remembered)
+                    self._throttle.succeeded(first.login, attempt.origin)
+                    self._answer(attempt, remembered)
                     continue
-                submit, table = line.idle.pop(), self._users.table
+                submit, table = queue.idle.pop(), self._users.table
                 verify = self._verify
-                if line is self._plugin_line:
-                    verify = self._ask
-                    self._calls.append((self._now_ns() + self._config.plugin_timeout_ns, trying))
+                if queue is self._plugin_queue:
+                    verify = self._call_plugin
+                    self._calls.append((self._now_ns() + self._config.plugin_timeout_ns, attempt))
                 work = partial(verify, table, first.login, first.passcode, first.address)
-                submit(work, partial(self._verified, trying, first, table, submit))
+                submit(work, partial(self._finish, attempt, first, table, submit))
 
-    def _may_start(self, trying: _Try) -> bool:
-        if trying.may_start:
+    def _may_start(self, attempt: _Attempt) -> bool:
+        if attempt.may_start:
             return True
-        first = trying.asking[0]
-        wait_ns = self._guesses.wait_ns(first.login, trying.origin, self._now_ns())
-        trying.may_start = True
+        first = attempt.asking[0]
+        wait_ns = self._throttle.wait_ns(first.login, attempt.origin, self._now_ns())
+        attempt.may_start = True
         if wait_ns is None:
-            self._answer(trying, GUESSED)
+            self._answer(attempt, THROTTLED)
         elif wait_ns > 0:
-            self._later(wait_ns / NS_PER_SECOND, partial(self._waited, trying))
+            self._later(wait_ns / NS_PER_SECOND, partial(self._waited, attempt))
         return wait_ns == 0
 
-    def _waited(self, trying: _Try) -> None:
-        trying.line.queue.again(trying.origin, trying)
-        self._go_on(trying.line)
+    def _waited(self, attempt: _Attempt) -> None:
+        attempt.queue.waiting.put_back(attempt.origin, attempt)
+        self._start_attempts(attempt.queue)
 
     def _verify(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
         """On a thread: the Identity by the users file; None if the login is not to be let in."""
@@ -298,7 +300,7 @@ class Entrance:
         except Exception as error:
             return error
 
-    def _ask(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
+    def _call_plugin(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
         """On a thread: the Identity by the plug-in; None if the login is not to be let in."""
         assert self._plugin is not None
         try:
@@ -312,48 +314,50 @@ class Entrance:
         except BaseException as error:  # the plug-in's: time-outs of gevent and asyncio are no Exception
             return error
 
-    def _verified(self, trying: _Try, first: Asking, table: users.UserTable, thread: Submit, result: Any) -> None:
-        line = trying.line
-        line.idle.append(thread)
-        if line is self._plugin_line:
-            self._returned(trying)
-        if table is not self._users.table and not trying.overdue:  # the users file was read anew meanwhile: judge by it
-            line.queue.again(trying.origin, trying)
+    def _finish(self, attempt: _Attempt, first: Asking, table: users.UserTable, thread: Submit, result: Any) -> None:
+        queue = attempt.queue
+        queue.idle.append(thread)
+        if queue is self._plugin_queue:
+            self._returned(attempt)
+        if (
+            table is not self._users.table and not attempt.overdue
+        ):  # the users file was read anew meanwhile: judge by it
+            queue.waiting.put_back(attempt.origin, attempt)
         elif isinstance(result, Identity):
-            self._guesses.succeeded(first.login, trying.origin)
+            self._throttle.succeeded(first.login, attempt.origin)
             if table is self._users.table:
-                trust_ns = FOR_EVER_NS if self._plugin is None else PLUGIN_TRUST_NS
-                self._right[trying.key] = (self._now_ns() + trust_ns, result)
-                if len(self._right) > REMEMBERED_MAX:
-                    self._right.popitem(last=False)
-            self._answer(trying, result)
+                cache_ns = FOR_EVER_NS if self._plugin is None else PLUGIN_CACHE_NS
+                self._verified_logins[attempt.key] = (self._now_ns() + cache_ns, result)
+                if len(self._verified_logins) > REMEMBERED_MAX:
+                    self._verified_logins.popitem(last=False)
+            self._answer(attempt, result)
         else:
             if result is None:
-                self._guesses.failed(first.login, trying.origin, self._now_ns())
+                self._throttle.failed(first.login, attempt.origin, self._now_ns())
             else:
-                what = "the plug-in failed" if line is self._plugin_line else "the verification failed"
+                what = "the plug-in failed" if queue is self._plugin_queue else "the verification failed"
                 self._peer_log.line(
                     logging.ERROR,
                     "logins that could not be verified",
-                    trying.origin,
+                    attempt.origin,
                     "%s on the login of %r: refused",
                     what,
                     _short(first.login),
                     logger=log,
                     error=result,
                 )
-            self._answer(trying, DENIED)
-        self._go_on(line)
+            self._answer(attempt, DENIED)
+        self._start_attempts(queue)
 
-    def _forget(self, trying: _Try) -> None:
-        trying.line.tries.pop(trying.key, None)
+    def _remove(self, attempt: _Attempt) -> None:
+        attempt.queue.attempts.pop(attempt.key, None)
 
-    def _answer(self, trying: _Try, decision: Identity | ProtocolError) -> None:
-        self._forget(trying)
-        self._decide(trying, decision)
+    def _answer(self, attempt: _Attempt, decision: Identity | ProtocolError) -> None:
+        self._remove(attempt)
+        self._decide(attempt, decision)
 
-    def _decide(self, trying: _Try, decision: Identity | ProtocolError) -> None:
-        asking, trying.asking = trying.asking, []
+    def _decide(self, attempt: _Attempt, decision: Identity | ProtocolError) -> None:
+        asking, attempt.asking = attempt.asking, []
         for each in asking:
             each.decide(decision)
 
@@ -362,34 +366,34 @@ class Entrance:
     @property
     def _hangs(self) -> bool:
         """Every thread of the plug-in is in a call that has taken too long."""
-        return self._overdue == self._plugin_line.threads > 0
+        return self._overdue == self._plugin_queue.threads > 0
 
-    def _returned(self, trying: _Try) -> None:
-        if trying.overdue:
-            if self._hung:
+    def _returned(self, attempt: _Attempt) -> None:
+        if attempt.overdue:
+            if self._hang_logged:
                 log.warning("a call of the plug-in has returned: its logins are verified again")
             self._overdue -= 1
-            self._hung = False
+            self._hang_logged = False
         else:
-            self._calls = [call for call in self._calls if call[1] is not trying]
-            self._slow = False
+            self._calls = [call for call in self._calls if call[1] is not attempt]
+            self._slow_logged = False
 
-    def _look_at_calls(self) -> None:
+    def _check_calls(self) -> None:
         """Refuse the logins whose calls have taken too long; once no call returns, those that wait too."""
         now_ns = self._now_ns()
         while self._calls and self._calls[0][0] <= now_ns:
-            _, trying = self._calls.pop(0)
-            trying.overdue = True
+            _, attempt = self._calls.pop(0)
+            attempt.overdue = True
             self._overdue += 1
-            if not self._slow:
-                self._slow = True
+            if not self._slow_logged:
+                self._slow_logged = True
                 log.error("a call of the plug-in has taken longer than %s (auth.plugin_timeout)", self._timeout)
-            self._decide(trying, self._overdue_error())
+            self._decide(attempt, self._overdue_error())
         if self._hangs:
-            if not self._hung:
-                self._hung = True
+            if not self._hang_logged:
+                self._hang_logged = True
                 log.error("no call of the plug-in returns: its logins are refused; users of the file go on")
-            for waiting in self._plugin_line.queue.take_all():
+            for waiting in self._plugin_queue.waiting.take_all():
                 self._answer(waiting, self._overdue_error())
 
     @property
@@ -410,19 +414,19 @@ class Entrance:
         """Several times a second: look whether the users file has changed, whether a call of the plug-in takes too
         long, and whose clients have gone."""
         self._users.tick(self._now_ns())
-        self._look_at_calls()
-        for line in (self._file_line, self._plugin_line):
-            for trying in line.tries.values():
-                trying.drop_gone()
-            for trying in line.queue.keep(lambda each: bool(each.asking)):
-                self._forget(trying)
+        self._check_calls()
+        for queue in (self._file_queue, self._plugin_queue):
+            for attempt in queue.attempts.values():
+                attempt.drop_closed()
+            for attempt in queue.waiting.keep(lambda each: bool(each.asking)):
+                self._remove(attempt)
 
     def reload(self) -> None:
         """Read the users file anew."""
         self._users.reload()
 
     def _new_users(self) -> None:
-        self._right.clear()
+        self._verified_logins.clear()
         self._changed()
 
 

@@ -33,17 +33,17 @@ USES = {
 OTHERS = sum(USES.values())
 
 
-class Room(NamedTuple):
+class DescriptorLimits(NamedTuple):
     """How many there may be at a time."""
 
     connections: int
     logs: int
 
 
-def provide(connections: int) -> Room:
+def raise_limit(connections: int) -> DescriptorLimits:
     """Raise the limit of open files as far as needed and allowed; returns what it leaves room for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = Room(connections, limits.OPEN_LOGS_MAX)
+    enough = DescriptorLimits(connections, limits.OPEN_LOGS_MAX)
     wanted = connections + PER_LOG * limits.OPEN_LOGS_MAX + OTHERS
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return enough
@@ -58,7 +58,7 @@ def provide(connections: int) -> Room:
     left = most - OTHERS
     few = min(max(left // 2 // PER_LOG, 1), limits.OPEN_LOGS_FEW)
     taken = min(max(left - PER_LOG * few, 1), connections)
-    room = Room(taken, min(max((left - taken) // PER_LOG, few), limits.OPEN_LOGS_MAX))
+    room = DescriptorLimits(taken, min(max((left - taken) // PER_LOG, few), limits.OPEN_LOGS_MAX))
     log.warning(
         "only %d files may be open (ulimit -Hn): %d connections are taken, limits.connections is %d; "
         "%d logs are kept open for writing",

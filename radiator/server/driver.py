@@ -20,20 +20,20 @@ from radiator import clock, limits
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.clients.session import Session
 from radiator.broker.logs.feed import Read
-from radiator.server import departed
-from radiator.server.beats import Beats
-from radiator.server.group import Gathering, Shortcut, run_group
+from radiator.server import dead_peers
+from radiator.server.background import BackgroundThrottle, run_maintenance
+from radiator.server.group_commit import CommitDelay, InlineCommit, run_group
 from radiator.server.handshakes import Handshakes
-from radiator.server.pace import Pace, run_care
-from radiator.server.unfinished import Unfinished
-from radiator.server.visits import Visits
-from radiator.server.worker import Worker, give_up
+from radiator.server.heartbeats import HeartbeatTimers
+from radiator.server.partial_frames import PartialFrames
+from radiator.server.scheduler import ReadScheduler
+from radiator.server.worker import Worker, abort_process
 from radiator.storage.journal.checkpoint import Checkpoint
 from radiator.timers import NEVER_NS
 
 log = logging.getLogger("radiator.server")
 
-GATHER_SECONDS = 0.001  # how long nothing may come until a group that waits for more is looked at again
+DELAY_SECONDS = 0.001  # how long nothing may come until a group that waits for more is looked at again
 PUMPS_PER_TURN = 4  # then the sockets have their turn
 DEADLINE_SECONDS_MIN, DEADLINE_SECONDS_MAX = 0.001, 5.0  # a wall clock that steps forward is met after that
 
@@ -43,23 +43,23 @@ class Driver:
 
     def __init__(self) -> None:
         self.broker: Broker
-        self.unfinished: Unfinished
+        self.partial_frames: PartialFrames
         self.transports: dict[Session, Any] = {}
         self.has_room = True  # new messages may be appended
         self._checkpoints_behind = False  # as the last group left it
         self.paused: dict[Any, None] = {}  # transports that are not read for now
         self.stopping = False  # nobody is read any more
-        self.beats = Beats()  # when which transport is looked at for its heart-beats
+        self.heartbeats = HeartbeatTimers()  # when which transport is looked at for its heart-beats
         self.idle = Event()  # set when nothing is on its way to the disk
         self._closing: dict[Any, None] = {}
         self._loop = gevent.get_hub().loop
-        self.visits = Visits()
+        self.scheduler = ReadScheduler()
         self.handshakes = Handshakes(self._loop)
         interval = SETTLE_INTERVAL_NS / clock.NS_PER_SECOND
         self._settle_timer = self._loop.timer(interval, interval)
         self._settling = False
-        self._gathering = Gathering()
-        self._gather_timer = self._loop.timer(GATHER_SECONDS, GATHER_SECONDS)
+        self._delay = CommitDelay()
+        self._delay_timer = self._loop.timer(DELAY_SECONDS, DELAY_SECONDS)
         self._deadline_ns = clock.MonoNs(NEVER_NS)  # what the timer below is set to
         self._deadline_timer: Any = None
         self.scheduled = False  # there will be a turn
@@ -69,18 +69,18 @@ class Driver:
         self._committing = False
         self._outgoing: dict[Session, None] = {}
         self._disk = Worker("radiator-disk")
-        self._shortcut = Shortcut()
+        self._inline = InlineCommit()
         self._reads = Worker("radiator-read")
-        self._care = Worker("radiator-care")
+        self._maintenance = Worker("radiator-care")
         self._checkpoints = Worker("radiator-checkpoint")
-        self._pace = Pace()
-        self._caring = False
+        self._throttle = BackgroundThrottle()
+        self._maintaining = False
 
-    def attach(self, broker: Broker, look_seconds: float) -> None:
-        """Drive this broker; ``look_seconds``: how often ``look_at_paused`` is called."""
+    def attach(self, broker: Broker, check_seconds: float) -> None:
+        """Drive this broker; ``check_seconds``: how often ``check_paused`` is called."""
         self.broker = broker
         self._checkpoints_behind = broker.store.checkpoints_behind
-        self.unfinished = Unfinished(broker.memory_watch, broker.config, look_seconds)
+        self.partial_frames = PartialFrames(broker.memory_watch, broker.config, check_seconds)
 
     def wake(self) -> None:
         """Have a turn at the end of this round of the loop."""
@@ -97,39 +97,45 @@ class Driver:
         if not (self.scheduled or self._turning):  # a turn sends what it brings
             self.wake()
 
-    def closing(self, transport: Any) -> None:
+    def begin_stop(self) -> None:
+        """Read from no connection any more."""
+        self.stopping = True
+        for transport in list(self.transports.values()):
+            transport.pause()
+
+    def watch_closing(self, transport: Any) -> None:
         """Look after each turn whether this transport's last frames are out."""
         self._closing[transport] = None
         self.wake()
 
-    def gone(self, transport: Any) -> None:
+    def connection_closed(self, transport: Any) -> None:
         """This connection has ended: nothing of it is left here or in the broker."""
         with self.broker.bugs:
             self.broker.disconnect(transport.session)
         self.transports.pop(transport.session, None)
         self.paused.pop(transport, None)
-        self.unfinished.forget(transport)
+        self.partial_frames.forget(transport)
         if transport.heart_beat is not None:
-            self.beats.drop()
+            self.heartbeats.drop()
         self.wake()
 
-    def beat(self) -> None:
+    def check_heartbeats(self) -> None:
         """Send the heart-beats that are due and close the peers that have gone silent."""
         with self.measured():
-            self.beats.look(clock.monotonic_ns())
+            self.heartbeats.check(clock.monotonic_ns())
 
-    def look_at_paused(self) -> None:
+    def check_paused(self) -> None:
         """Once a tick: those that are not read cannot be judged by what comes."""
-        departed.look(self.broker, self.paused)
-        self.unfinished.look()
+        dead_peers.close_dead(self.broker, self.paused)
+        self.partial_frames.check()
         now_ns = clock.monotonic_ns()
         for transport in list(self.paused):
             if transport.heart_beat is not None:
-                transport.beat(now_ns)
+                transport.check_heartbeat(now_ns)
 
-    def aside(self, work: Callable[[], Any]) -> None:
+    def run_in_background(self, work: Callable[[], Any]) -> None:
         """Something small that reads files: on the thread of reads. What it raises is our bug, and is logged."""
-        self._reads.submit(partial(run_aside, work), lambda _: None)
+        self._reads.submit(partial(run_logged, work), lambda _: None)
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -144,41 +150,41 @@ class Driver:
         self._turning = True
         now = clock.now()
         try:
-            self._move_on(now)
+            self._run_turn(now)
         finally:
             if self._outgoing:
                 self.wake()
             self._turning = False
             self.broker.budget.took(clock.monotonic_ns() - now.mono)
 
-    def _move_on(self, now: clock.Now) -> None:
+    def _run_turn(self, now: clock.Now) -> None:
         self.scheduled = False
         start_ns = now.mono
         broker = self.broker
         brought = False  # it did something that may have brought work for the disk
         if self._committing:
             broker.take_finished(now)
-        elif self._gathering.waits(broker.pending_bytes, now.mono):
+        elif self._delay.wanted(broker.pending_bytes, now.mono):
             broker.take_finished(now)
-            self._gather_timer.again(self._gathered)
+            self._delay_timer.again(self._delay_over)
         else:
             try:
                 jobs = broker.take(now)
             except Exception:
-                give_up()  # some of them would wait for ever
+                abort_process()  # some of them would wait for ever
             if broker.dirty_sources and not self._settling:
                 self._settling = True
                 self._settle_timer.again(self._settle)
             if not jobs:
                 if self._disk.idle and not self.idle.is_set():
                     self.idle.set()
-            elif self._disk.idle and self._shortcut.allows(jobs, len(self.transports)):
-                now = self._complete(self._shortcut.run(jobs))  # what it brings leaves in this very turn
+            elif self._disk.idle and self._inline.allows(jobs, len(self.transports)):
+                now = self._complete(self._inline.run(jobs))  # what it brings leaves in this very turn
                 brought = True
             else:
                 self._committing = True
                 self.idle.clear()
-                self._gathering.begins(jobs, now.mono)
+                self._delay.started(jobs, now.mono)
                 self._disk.submit(partial(self._run_group, jobs), self._committed)
         more = False
         if broker.ready.busy:
@@ -192,9 +198,9 @@ class Driver:
                 self._read_done(read)
             else:
                 self._reads.submit(partial(run_read, read), self._read_done)
-        if not self._caring and (care := broker.store.maintenance.take()) is not None:
-            self._caring = True
-            self._care.submit(partial(run_care, care, self._pace), self._cared)
+        if not self._maintaining and (care := broker.store.maintenance.take()) is not None:
+            self._maintaining = True
+            self._maintenance.submit(partial(run_maintenance, care, self._throttle), self._maintenance_done)
         if (checkpoint := broker.store.checkpoints.take()) is not None:
             self._checkpoints.submit(partial(run_checkpoint, checkpoint), self._checkpointed)
         brought = self._flush() or brought
@@ -207,16 +213,16 @@ class Driver:
                 if transport.closed:
                     del self._closing[transport]
         self.has_room = broker.pending_bytes <= limits.PENDING_APPEND_BYTES_MAX and not self._checkpoints_behind
-        self.visits.begin_lines(start_ns)
+        self.scheduler.begin_queued(start_ns)
         for transport in list(self.paused):
             try:
-                if transport.go_on() and self.visits.round_over:
+                if transport.resume() and self.scheduler.round_over:
                     self.wake()
                     break
             except Exception as error:
                 transport.fail(error)
-        more |= self.visits.serve()
-        broker.budget.took(self.visits.next_round())
+        more |= self.scheduler.run_queued()
+        broker.budget.took(self.scheduler.next_round())
         # By what has just left. Otherwise the timer, or the end of the group that is under way, brings a turn.
         settled = broker.dirty_sources and not (self._settling or self._committing)
         if (
@@ -245,9 +251,9 @@ class Driver:
                     transport.fail(error)
         return True
 
-    def _gathered(self) -> None:
+    def _delay_over(self) -> None:
         """No more messages came for a while."""
-        self._gather_timer.stop()
+        self._delay_timer.stop()
         self.wake()
 
     def _settle(self) -> None:
@@ -258,13 +264,13 @@ class Driver:
 
     def _run_group(self, jobs: list[Any]) -> list[Any]:
         """On the disk thread."""
-        return run_group(jobs, partial(self._disk.tell, self._completed))
+        return run_group(jobs, partial(self._disk.post, self._completed))
 
     def _committed(self, jobs: list[Any]) -> None:
         self._committing = False
         pending_bytes = self.broker.pending_bytes
         self._completed(jobs)
-        self._gathering.ended(pending_bytes, clock.monotonic_ns())
+        self._delay.finished(pending_bytes, clock.monotonic_ns())
 
     def _completed(self, jobs: list[Any]) -> None:
         now = self._complete(jobs)
@@ -277,7 +283,7 @@ class Driver:
         try:
             self.broker.completed(jobs, now)
         except Exception:
-            give_up()  # some of the group would wait for ever
+            abort_process()  # some of the group would wait for ever
         self._checkpoints_behind = self.broker.store.checkpoints_behind
         self._meet_deadline(now)
         return now
@@ -313,8 +319,8 @@ class Driver:
             self.broker.read_done(read)
         self.wake()
 
-    def _cared(self, job: Any) -> None:
-        self._caring = False
+    def _maintenance_done(self, job: Any) -> None:
+        self._maintaining = False
         self.broker.care_done(job, clock.now())
         self.wake()
 
@@ -326,16 +332,16 @@ class Driver:
         """End the threads; the caller has seen to it that nothing is under way."""
         self._settle_timer.stop()
         self._settle_timer.close()
-        self._gather_timer.stop()
-        self._gather_timer.close()
+        self._delay_timer.stop()
+        self._delay_timer.close()
         self._again.stop()
         self._again.close()
         self.handshakes.stop()
         self._stop_deadline_timer()
         self._disk.stop()
         self._reads.stop()
-        self._pace.stopping = True
-        self._care.stop()
+        self._throttle.stop()
+        self._maintenance.stop()
         self._checkpoints.stop()
 
 
@@ -351,7 +357,7 @@ def run_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint
 
 
-def run_aside(work: Callable[[], Any]) -> None:
+def run_logged(work: Callable[[], Any]) -> None:
     """On the read thread."""
     try:
         work()

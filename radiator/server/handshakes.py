@@ -14,10 +14,10 @@ PER_ROUND = 8
 ROUND_SECONDS = 0.001
 
 
-class Shaking(Protocol):
+class WaitingHandshake(Protocol):
     """A transport whose tunnel does not stand yet, or is behind."""
 
-    def shake_hands(self) -> None:
+    def continue_handshake(self) -> None:
         """Its turn has come."""
 
 
@@ -28,12 +28,12 @@ class Handshakes:
         self._loop = loop
         self._round = 0.0  # the time of the loop's round that is counted
         self._count = 0
-        self._waiting: deque[Shaking] = deque()
+        self._waiting: deque[WaitingHandshake] = deque()
         self.in_round = 1  # that have their turn one right behind the other
         self._timer = loop.timer(ROUND_SECONDS, ROUND_SECONDS)
 
-    def admits(self, transport: Shaking) -> bool:
-        """Whether it may go on at once; if not, its ``shake_hands`` is called later."""
+    def admits(self, transport: WaitingHandshake) -> bool:
+        """Whether it may go on at once; if not, its ``continue_handshake`` is called later."""
         now = self._loop.now()
         if now != self._round:
             self._round, self._count = now, 0
@@ -43,17 +43,17 @@ class Handshakes:
         self.wait(transport)
         return False
 
-    def wait(self, transport: Shaking) -> None:
-        """Its ``shake_hands`` is called later."""
+    def wait(self, transport: WaitingHandshake) -> None:
+        """Its ``continue_handshake`` is called later."""
         if not self._waiting:
-            self._timer.again(self._go_on)
+            self._timer.again(self._continue_waiting)
         self._waiting.append(transport)
 
-    def _go_on(self) -> None:
+    def _continue_waiting(self) -> None:
         waiting = self._waiting
         self.in_round = min(PER_ROUND, len(waiting))
         for _ in range(self.in_round):
-            waiting.popleft().shake_hands()
+            waiting.popleft().continue_handshake()
         if not waiting:
             self._timer.stop()
 

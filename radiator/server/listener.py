@@ -18,7 +18,7 @@ from radiator.config import Listen
 from radiator.errors import ConfigError
 from radiator.server import unix
 from radiator.server.certificates import Certificate
-from radiator.tunnels.both import Both
+from radiator.tunnels.nested import NestedTunnel
 from radiator.tunnels.tunnel import Tunnel
 
 if TYPE_CHECKING:
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.server")
 
 BACKLOG = 1024  # connections that the kernel may hold for us between two turns
-NOTHING_LEFT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 PAUSE_SECONDS = 0.1  # of accepting, while the system has nothing left for another connection
-TELL_EVERY_NS = 60 * clock.NS_PER_SECOND
+LOG_INTERVAL_NS = 60 * clock.NS_PER_SECOND
 # After a minute without a word its kernel is asked whether the peer is there, and four times after that.
-ASK_AFTER_SECONDS = 60
-ASK_AGAIN_SECONDS = 15
-ASK_TIMES = 4
+KEEPALIVE_IDLE_SECONDS = 60
+KEEPALIVE_INTERVAL_SECONDS = 15
+KEEPALIVE_PROBES = 4
 
 
-class Acceptor(StreamServer):
+class RetryingServer(StreamServer):
     """gevent's, but where the system has no descriptor left, connections wait in the kernel until it has, and the log
     gets a line a minute."""
 
-    _told_ns: int | None = None
+    _logged_ns: int | None = None
 
     def do_read(self) -> Any:
         try:
             return super().do_read()
         except OSError as error:
-            if error.errno not in NOTHING_LEFT:
+            if error.errno not in OUT_OF_RESOURCES:
                 raise
             now_ns = clock.monotonic_ns()
-            if self._told_ns is None or now_ns - self._told_ns >= TELL_EVERY_NS:
-                self._told_ns = now_ns
+            if self._logged_ns is None or now_ns - self._logged_ns >= LOG_INTERVAL_NS:
+                self._logged_ns = now_ns
                 log.error("connections wait until some end: %s (ulimit -n)", error.strerror)
         self.stop_accepting()
         self._timer = self.loop.timer(PAUSE_SECONDS)
@@ -79,7 +79,7 @@ class Listener:
             else bind_tcp(listen.host, listen.port, "listen", str(listen))
         )
         self._file = unix.identity(listen.path) if listen.scheme == "unix" else (0, 0)
-        self._server = Acceptor(self._socket, self._handle, spawn=None)
+        self._server = RetryingServer(self._socket, self._handle, spawn=None)
         if listen.scheme == "unix":
             self.url = str(listen)
         else:
@@ -101,7 +101,7 @@ class Listener:
         if self._new_web is None:
             return tls
         web = self._new_web(secure=tls is not None)
-        return web if tls is None else Both(tls, web)
+        return web if tls is None else NestedTunnel(tls, web)
 
     def start(self) -> None:
         """Accept from now on."""
@@ -120,9 +120,9 @@ class Listener:
         if self._path is None:
             sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_NODELAY, 1)
             sock.setsockopt(std_socket.SOL_SOCKET, std_socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPIDLE, ASK_AFTER_SECONDS)
-            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPINTVL, ASK_AGAIN_SECONDS)
-            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPCNT, ASK_TIMES)
+            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
+            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
+            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
         self._accept(self, sock, f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(self._path))
 
 

@@ -47,14 +47,14 @@ class Transport:
 
     __slots__ = (
         "_backlog",
-        "_calm_at",
+        "_busy_until",
         "_connection",
         "_driver",
         "_ended",
         "_ending",
         "_feeds_disk",
-        "_held_bytes",
-        "_in_line",
+        "_reported_bytes",
+        "_queued",
         "_paused",
         "_pending_bytes",
         "_rest",
@@ -65,7 +65,7 @@ class Transport:
         "_unread",
         "_writer",
         "closed",
-        "departing",
+        "peer_ended",
         "heart_beat",
         "session",
         "sock",
@@ -86,17 +86,17 @@ class Transport:
         self._writer: Any = None
         self._shut = False  # our side has been shut down; what still comes is dropped
         self._paused = False  # not read: see _may_read
-        self._in_line = False  # not read until its turn has come: see Visits
-        self._calm_at = 0  # the round in which it counts no more as busy
+        self._queued = False  # not read until its turn has come: see ReadScheduler
+        self._busy_until = 0  # the round in which it counts no more as busy
         self._feeds_disk = False  # it has just sent something that goes to a disk that is behind
         self._unread = 0  # bytes in the kernel when a paused peer was last looked at
         self._rest: list[Frame] = []  # frames whose turn has not come: those before them were much work
         self._rest_bytes = 0  # what these hold, at most
         self._pending_bytes = 0  # of the frame that has not come whole
-        self._held_bytes = 0  # all that was last reported to ``Unfinished``
+        self._reported_bytes = 0  # all that was last reported to ``PartialFrames``
         self._ending = False  # its last frames are on their way out
         self._ended = False  # the peer sends no more, but may still read
-        self.departing = False  # the same, found out while it is not read
+        self.peer_ended = False  # the same, found out while it is not read
         self.closed = False
         self.session = session
         self.heart_beat: HeartBeat | None = None
@@ -116,36 +116,36 @@ class Transport:
 
     def _readable(self) -> None:
         session = self.session
-        if self._driver.visits.begin_at_once(session.user or session.origin, self._calm_at):
-            self._visit()
+        if self._driver.scheduler.try_begin(session.user or session.origin, self._busy_until):
+            self._read_slice()
         else:
-            self._stand_in_line()
+            self._enqueue()
 
-    def take_turn(self) -> None:
+    def run_slice(self) -> None:
         """Go on after standing in line."""
-        self._in_line = False
+        self._queued = False
         if not (self.closed or self._paused):
-            self._driver.visits.begin(self.origin)
-            self._visit()
+            self._driver.scheduler.begin(self.origin)
+            self._read_slice()
             self._read_on()
 
-    def _stand_in_line(self) -> None:
-        """Read no more until ``take_turn``."""
-        if not (self._in_line or self.closed):
-            self._in_line = True
+    def _enqueue(self) -> None:
+        """Read no more until ``run_slice``."""
+        if not (self._queued or self.closed):
+            self._queued = True
             self._reader.stop()
-            self._driver.visits.stand_in_line(self)
+            self._driver.scheduler.enqueue(self)
             self._driver.wake()
 
-    def _visit(self) -> None:
+    def _read_slice(self) -> None:
         """Act on the frames that were left, and read on, until the visit that has begun is over or nothing more is
         there."""
-        visits = self._driver.visits
+        scheduler = self._driver.scheduler
         try:
             if self._rest:
                 self._act_on_rest()
-            while not (self.closed or self._paused or self._in_line):
-                size = visits.recv_bytes
+            while not (self.closed or self._paused or self._queued):
+                size = scheduler.recv_bytes
                 data = self.sock.recv(size)
                 if not data:
                     self._peer_ended()
@@ -155,8 +155,8 @@ class Transport:
                 self._received(data)
                 if len(data) < size:
                     break
-                if visits.spent(len(data)):
-                    self._stand_in_line()
+                if scheduler.count(len(data)):
+                    self._enqueue()
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
@@ -165,13 +165,13 @@ class Transport:
         except Exception as error:
             self.fail(error)
         finally:
-            visits.ended()
-        if self._in_line:
-            self._calm_at = visits.calm_at
+            scheduler.end()
+        if self._queued:
+            self._busy_until = scheduler.busy_until
 
     def _read_on(self) -> None:
         """Watch the socket again, unless something stands against it."""
-        if not (self.closed or self._paused or self._in_line or self._ended or self._reader.active):
+        if not (self.closed or self._paused or self._queued or self._ended or self._reader.active):
             self._reader.start(self._readable)
 
     def _received(self, data: bytes) -> None:
@@ -191,7 +191,7 @@ class Transport:
             if left:
                 self._rest += left
                 if len(left) < len(frames) or session.unfinished:
-                    self._go_on_in_turn()
+                    self._enqueue_rest()
             if opening and session.connected:
                 self._stop_timer()
             self._feeds_disk = not driver.has_room and any(map(goes_to_disk, frames))
@@ -199,19 +199,19 @@ class Transport:
                 came = self._pending_bytes + len(data) - pending_bytes
                 self._rest_bytes += came + len(self._rest) * FRAME_OVERHEAD_BYTES
         self._pending_bytes = pending_bytes
-        if pending_bytes or self._held_bytes or self._rest:
+        if pending_bytes or self._reported_bytes or self._rest:
             self._report(bool(frames))
         self._handled()
 
     def _handled(self) -> None:
         session, connection, driver = self.session, self._connection, self._driver
         if connection.failed is not None and not session.closing and not self._rest:
-            self._not_understood(connection.failed)
+            self._reject_bytes(connection.failed)
         if not driver.scheduled:
             driver.wake()
         if session.closing:
             self._start_closing()
-        elif not (self._in_line or self._may_read()):
+        elif not (self._queued or self._may_read()):
             self.pause()
 
     def _act_on_rest(self) -> bool:
@@ -228,33 +228,33 @@ class Transport:
         moved = len(self._rest) < before or session.unfinished or session.closing
         if moved:
             self._report(finished=True)
-            self._go_on_in_turn()
+            self._enqueue_rest()
         if moved or not self._paused:  # else nothing has changed, and another turn would find that again
             self._handled()
         return moved
 
-    def _go_on_in_turn(self) -> None:
+    def _enqueue_rest(self) -> None:
         """Frames were acted on: those that are left, if they wait for nothing but time, go on in their turn."""
         session = self.session
         if self._rest and session.hold is None and not (session.undecided or session.closing):
             self._paused = False
             self._driver.paused.pop(self, None)
-            self._stand_in_line()
+            self._enqueue()
 
-    def _holds(self) -> int:
+    def _buffered_bytes(self) -> int:
         """Bytes of frames that are not done with."""
         return self._pending_bytes + self._rest_bytes
 
     def _report(self, finished: bool) -> None:
         """Have what is held counted in ``limits.memory``; it may be refused there."""
-        self._held_bytes = self._holds()
-        self._driver.unfinished.report(self, self._held_bytes, finished)
+        self._reported_bytes = self._buffered_bytes()
+        self._driver.partial_frames.report(self, self._reported_bytes, finished)
 
-    def departs(self) -> None:
+    def note_peer_ended(self) -> None:
         """Note that the peer has ended its side, which was found out while it was not read."""
-        self.departing = True
+        self.peer_ended = True
 
-    def could_go_on(self) -> bool:
+    def could_read(self) -> bool:
         """Whether nothing but memory stands against reading it.
 
         It is not read while it feeds a disk that is behind, does not read what it is sent, has frames that are not done
@@ -267,7 +267,7 @@ class Transport:
 
     def is_stalled(self) -> bool:
         """Whether it holds a part of a frame, could be read, and nothing more of that has come."""
-        if self.closed or not self._pending_bytes or not self.could_go_on():
+        if self.closed or not self._pending_bytes or not self.could_read():
             return False
         try:
             return kernel.unread_bytes(self.sock) == 0
@@ -275,22 +275,22 @@ class Transport:
             return True
 
     def _may_read(self) -> bool:
-        return self.could_go_on() and not (self._held_bytes and self._driver.unfinished.waits(self))
+        return self.could_read() and not (self._reported_bytes and self._driver.partial_frames.waits(self))
 
     def pause(self) -> None:
-        """Read no more until ``go_on`` finds that nothing stands against it."""
+        """Read no more until ``resume`` finds that nothing stands against it."""
         if not self._paused and not self.closed:
             self._paused = True
             self._reader.stop()
             self._driver.paused[self] = None
 
-    def _not_understood(self, error: ProtocolError) -> None:
+    def _reject_bytes(self, error: ProtocolError) -> None:
         """The bytes are no frame: answer in the peer's language if it is another one, and close."""
         if error.code == "not-stomp":
-            self._driver.broker.stats.not_stomp += 1
+            self._driver.broker.stats.count(not_stomp=1)
             self._log("connections that do not speak STOMP", error.message)
             self.session.send(self._connection.refusal())
-            self.session.closing = True
+            self.session.begin_closing()
         else:
             self._driver.broker.refuse(self.session, error, self._connection.failed_receipt)
 
@@ -304,16 +304,15 @@ class Transport:
         connection, session = self._connection, self.session
         if connection.version is None:
             return
-        session.version = connection.version
         offered = self._driver.broker.config.heart_beat
-        session.heart_beat = (offered.send_ms, offered.expect_ms)
+        session.open(connection.version, (offered.send_ms, offered.expect_ms))
         send_ms, expect_ms = connection.heart_beat
         if send_ms or expect_ms:
             grace = self._driver.broker.config.heart_beat.grace
             self.heart_beat = HeartBeat(send_ms, expect_ms, grace, clock.monotonic_ns())
-            self._driver.beats.add(self)
+            self._driver.heartbeats.add(self)
 
-    def go_on(self) -> bool:
+    def resume(self) -> bool:
         """Each turn while paused: act on the frames that were left, and read on when nothing stands against it.
 
         Returns:
@@ -321,9 +320,9 @@ class Transport:
         """
         acted = False
         if self._rest and self._driver.has_room and not self.session.closing:
-            self._driver.visits.begin(self.origin)
+            self._driver.scheduler.begin(self.origin)
             acted = self._act_on_rest()
-            self._driver.visits.ended()
+            self._driver.scheduler.end()
             if not acted:
                 return False
             if self._rest and self._paused:  # who waits longer for the same comes first the next time
@@ -409,24 +408,24 @@ class Transport:
         if self._paused or driver.broker.ready.busy:
             driver.wake()
 
-    def beat(self, now_ns: clock.MonoNs) -> None:
+    def check_heartbeat(self, now_ns: clock.MonoNs) -> None:
         """Look at the heart-beats: send one, or give a silent peer up."""
         heart_beat = self.heart_beat
         assert heart_beat is not None
         if self.session.closing:
             return  # that has timers of its own
-        if (self._paused or self._in_line) and self._may_speak():
+        if (self._paused or self._queued) and self._may_send_heartbeat():
             heart_beat.received(now_ns)
         if heart_beat.is_dead(now_ns) and not self._paused and kernel.unread_bytes(self.sock):
             heart_beat.received(now_ns)  # it is we who were late
         if heart_beat.is_dead(now_ns):
-            self._silent(heart_beat)
+            self._close_silent(heart_beat)
         elif heart_beat.should_send(now_ns) and not self._backlog and self.session.connected:
             self.session.send(b"\n")
 
-    def _silent(self, heart_beat: HeartBeat) -> None:
+    def _close_silent(self, heart_beat: HeartBeat) -> None:
         """Tell a peer that was silent for too long, if it takes what it is sent, and close."""
-        self._driver.broker.stats.silent += 1
+        self._driver.broker.stats.count(silent=1)
         if self._backlog:
             self._log("silent connections", "silent for too long; closed")
             self.close()
@@ -440,10 +439,10 @@ class Transport:
             )
         )
 
-    def _may_speak(self) -> bool:
+    def _may_send_heartbeat(self) -> bool:
         """Whether a peer that we do not read may beat: not if it has ended, and if it is deaf only if more has come."""
-        if self.departing or not self.session.choked:
-            return not self.departing
+        if self.peer_ended or not self.session.choked:
+            return not self.peer_ended
         before, self._unread = self._unread, kernel.unread_bytes(self.sock)
         return self._unread != before
 
@@ -460,7 +459,7 @@ class Transport:
         self._ended = True
         self._reader.stop()
         if not session.closing:
-            session.closing = True
+            session.begin_closing()
             self._driver.broker.release(session)
             self._start_closing()
 
@@ -471,10 +470,10 @@ class Transport:
         self._ending = True
         self._rest.clear()
         self._connection.discard()
-        self._pending_bytes = self._rest_bytes = self._held_bytes = 0
-        self._driver.unfinished.forget(self)
+        self._pending_bytes = self._rest_bytes = self._reported_bytes = 0
+        self._driver.partial_frames.forget(self)
         self._set_timer(UNSENT_SECONDS_MAX, self.close)
-        self._driver.closing(self)
+        self._driver.watch_closing(self)
 
     def _finish(self) -> None:
         """Everything was handed to the socket; go on to drop what the peer still sends until it closes."""
@@ -522,7 +521,7 @@ class Transport:
         self._reader.stop()
         self._reader.close()
         self._backlog.clear()
-        self._driver.gone(self)
+        self._driver.connection_closed(self)
         self.sock.close()
 
     def _set_timer(self, seconds: float, then: Callable[[], None]) -> None:

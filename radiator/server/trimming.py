@@ -38,7 +38,7 @@ class Trimming:
         self._peak_bytes = 0  # since the last trim
         self._fallen_ns: MonoNs | None = None  # when ``FREED_BYTES`` less than that were in use, and have been since
 
-    def look(self, now_ns: MonoNs) -> None:
+    def check(self, now_ns: MonoNs) -> None:
         """Called regularly: trim once ``FREED_BYTES`` have been free for ``PAUSE_NS``."""
         used = self._account.bytes
         self._peak_bytes = max(self._peak_bytes, used)

@@ -38,7 +38,7 @@ HTTP_TIMEOUT, HTTP_UNAVAILABLE = 408, 503
 class TunnelledTransport(Transport):
     """One client's socket, and the tunnel in it."""
 
-    __slots__ = ("_credit", "_credits", "_said_bye", "_tunnel", "_waits", "_wire")
+    __slots__ = ("_credit", "_credits", "_close_sent", "_tunnel", "_turn_requested", "_wire")
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class TunnelledTransport(Transport):
         self._credits: list[int] = []  # for each piece of the backlog
         self._wire: bytes | memoryview = b""  # handed to the socket next
         self._credit = 0  # once it is out
-        self._said_bye = False
-        self._waits = False  # for its turn to look further at what came
+        self._close_sent = False
+        self._turn_requested = False  # for its turn to look further at what came
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -65,82 +65,82 @@ class TunnelledTransport(Transport):
         else:
             self._reader.stop()
 
-    def shake_hands(self) -> None:
+    def continue_handshake(self) -> None:
         """Its turn has come."""
         if self.closed:
             return
-        if self._waits:
-            self._look_further()
+        if self._turn_requested:
+            self._continue_reading()
             return
-        self._driver.visits.begin(self.origin)
-        self._visit()
+        self._driver.scheduler.begin(self.origin)
+        self._read_slice()
         self._read_on()
 
     def _received(self, data: bytes) -> None:
         tunnel, session = self._tunnel, self.session
-        if session.closing and tunnel.behind:
+        if session.closing and tunnel.has_backlog:
             return
         if self.heart_beat is not None:
             self.heart_beat.received(clock.monotonic_ns())
         inner = tunnel.receive(data)
         if inner:
             if not session.connected:
-                session.certificate_name = tunnel.certificate_name
+                session.set_certificate_name(tunnel.certificate_name)
             super()._received(inner)
             if self.closed:
                 return
-        if tunnel.held_bytes or self._held_bytes:
+        if tunnel.buffered_bytes or self._reported_bytes:
             self._report(finished=False)
         if tunnel.refusal is not None:
             self._refused(tunnel.refusal)
             return
         if self._writer is None:
             self._pump()
-        if tunnel.behind:
+        if tunnel.has_backlog:
             self.pause()
             self._driver.wake()
-        self._look_for_end()
+        self._check_end()
 
-    def _holds(self) -> int:
-        return super()._holds() + self._tunnel.held_bytes
+    def _buffered_bytes(self) -> int:
+        return super()._buffered_bytes() + self._tunnel.buffered_bytes
 
     def _may_read(self) -> bool:
-        return not self._tunnel.behind and super()._may_read()
+        return not self._tunnel.has_backlog and super()._may_read()
 
-    def go_on(self) -> bool:
+    def resume(self) -> bool:
         """Each turn while paused. What came before the peer's farewell is still done."""
-        acted = super().go_on()
-        if self._tunnel.behind and self._paused and not self._waits and super()._may_read():
-            self._waits = True
+        acted = super().resume()
+        if self._tunnel.has_backlog and self._paused and not self._turn_requested and super()._may_read():
+            self._turn_requested = True
             self._driver.handshakes.wait(self)
-        self._look_for_end()
+        self._check_end()
         return acted
 
-    def _look_further(self) -> None:
+    def _continue_reading(self) -> None:
         """Portion after portion for as long as a visit may take: a packet can be ten thousand messages of one byte."""
-        self._waits = False
-        visits = self._driver.visits
-        visits.begin(self.origin, among=self._driver.handshakes.in_round)
+        self._turn_requested = False
+        scheduler = self._driver.scheduler
+        scheduler.begin(self.origin, among=self._driver.handshakes.in_round)
         try:
-            while self._tunnel.behind and not self.session.closing and super()._may_read():
+            while self._tunnel.has_backlog and not self.session.closing and super()._may_read():
                 self._received(b"")
-                if visits.over():
+                if scheduler.slice_over():
                     break
             self._driver.wake()
         except Exception as error:
             self.fail(error)
         finally:
-            visits.ended()
+            scheduler.end()
 
-    def take_turn(self) -> None:
+    def run_slice(self) -> None:
         """Go on after standing in line. What came before the peer's farewell may be done then."""
-        super().take_turn()
+        super().run_slice()
         try:
-            self._look_for_end()
+            self._check_end()
         except Exception as error:
             self.fail(error)
 
-    def _look_for_end(self) -> None:
+    def _check_end(self) -> None:
         if self._tunnel.ended and not (self._ended or self.closed or self._rest):
             self._peer_ended()
 
@@ -151,10 +151,10 @@ class TunnelledTransport(Transport):
             self.close()
             return
         words = f"{refusal.message}: {refusal.detail}"
-        self._driver.broker.stats.not_stomp += 1
+        self._driver.broker.stats.count(not_stomp=1)
         self._log("handshakes that failed", printable(words))
         answer = refusal.reply
-        if refusal.speaks == "stomp":
+        if refusal.protocol == "stomp":
             answer = encoder.error(ProtocolError("not-stomp", refusal.message, refusal.detail))
         self._end_with(self._tunnel.outgoing() + (self._tunnel.answer(answer) if answer else b""))
 
@@ -163,7 +163,7 @@ class TunnelledTransport(Transport):
         if self._tunnel.ready:
             super().refuse(error)
         elif not self.session.closing:
-            self._driver.broker.stats.not_stomp += 1
+            self._driver.broker.stats.count(not_stomp=1)
             self._log(f"refused ({error.code})", error.message)
             status = HTTP_TIMEOUT if error.code == "timeout" else HTTP_UNAVAILABLE
             self._end_with(self._tunnel.decline(status, f"{error.message}. {error.detail}"))
@@ -171,14 +171,14 @@ class TunnelledTransport(Transport):
     def _end_with(self, data: bytes) -> None:
         """These are the last bytes: nothing that still waits can follow them."""
         session = self.session
-        session.closing = True
+        session.begin_closing()
         self._driver.broker.release(session)
         session.take_outbox()
         self._backlog.clear()
         self._credits.clear()
         self._wire = bytes(self._wire) + data
         self._credit = 0
-        self._said_bye = True
+        self._close_sent = True
         self._start_closing()
         if self._writer is None:
             self._pump()
@@ -193,7 +193,7 @@ class TunnelledTransport(Transport):
             return
         if session.closing:
             self._start_closing()
-        if not tunnel.ready or self._said_bye:
+        if not tunnel.ready or self._close_sent:
             return
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._backlog.append(memoryview(tunnel.wrap(data)))
@@ -257,10 +257,10 @@ class TunnelledTransport(Transport):
         session = self.session
         if self._shut or self._backlog or self._wire or session.outbox or not session.receipts.empty:
             return
-        if self._said_bye:
+        if self._close_sent:
             super()._finish()
             return
-        self._said_bye = True
+        self._close_sent = True
         failed = self._connection.failed
         code = GOING_AWAY if self._driver.stopping else PROTOCOL_ERROR if failed is not None else NORMAL
         self._wire = self._tunnel.close(code, failed.message if failed is not None else "")
@@ -268,8 +268,8 @@ class TunnelledTransport(Transport):
 
     def close(self) -> None:
         """Release all; a peer that has said goodbye, and is owed nothing more, is answered."""
-        if self._tunnel.ended and not (self.closed or self._wire or self._said_bye):
-            self._said_bye = True
+        if self._tunnel.ended and not (self.closed or self._wire or self._close_sent):
+            self._close_sent = True
             try:
                 self.sock.send(self._tunnel.close(NORMAL, ""))
             except OSError as error:

@@ -28,7 +28,7 @@ def bind(path: str, backlog: int) -> Any:
     check(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _make_way(path)
+        _remove_stale_socket(path)
         private = _chmod(sock)
         mask = None if private else os.umask(0o177)
         try:
@@ -62,7 +62,7 @@ def _chmod(sock: Any) -> bool:
     return bool(stat.S_IMODE(os.fstat(sock.fileno()).st_mode) == MODE)
 
 
-def _make_way(path: str) -> None:
+def _remove_stale_socket(path: str) -> None:
     directory = os.path.dirname(path) or "."
     os.makedirs(directory, mode=0o700, exist_ok=True)
     mode = os.stat(directory).st_mode

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from radiator.errors import ConfigError
@@ -23,17 +24,27 @@ GROUP: Final = "radiator.auth"
 Plugin = Callable[[str, str, str], Any]
 
 
+@dataclass(frozen=True)
 class UserTable:
-    """One reading of a users file; a new one has no users."""
+    """The contents of a users file. The default is a table without users.
 
-    def __init__(self) -> None:
-        self.hashes: dict[str, str] = {}
-        self.rights: dict[str, Rights] = {}
-        self.anonymous: Rights = NOTHING
-        self.certificates: dict[str, Rights] = {}
-        self.files: tuple[str, ...] = ()  # that were read
-        self.blank = False  # the file says nothing at all
-        self.dummy = ""  # to be verified for who is no user, so that the answer takes as long
+    Attributes:
+        hashes: The hash of the passcode, by user.
+        rights: The rights, by user.
+        anonymous: The rights of clients without a login.
+        certificates: The rights of clients with a certificate, by the name in it.
+        files: The files that were read: the users file and those of ``password_file:``.
+        blank: True if the users file is empty.
+        dummy: The hash to verify for an unknown user, so that the answer takes as long as for a known one.
+    """
+
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    rights: Mapping[str, Rights] = field(default_factory=dict)
+    anonymous: Rights = NOTHING
+    certificates: Mapping[str, Rights] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    blank: bool = False
+    dummy: str = ""
 
 
 def load_plugin(name: str) -> Plugin:

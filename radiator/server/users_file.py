@@ -18,9 +18,7 @@ from radiator.server.users import UserTable, load_plugin
 
 def load(path: str) -> UserTable:
     """Read the users file. Raises ConfigError."""
-    table = UserTable()
     users = load_users(path)
-    table.files, table.blank = (path, *users.password_files), users.blank
     faults: list[str] = []
 
     def rights(where: str, grants: Grants) -> Rights:
@@ -30,16 +28,18 @@ def load(path: str) -> UserTable:
             faults.append(f"{path}:{grants.line}: {where}: {error.message}, {error.detail}")
             return NOTHING
 
-    for name, user in users.users.items():
-        table.rights[name] = rights(f"users.{name}", user.grants)
-        if user.password is not None:
-            table.hashes[name] = user.password
-    table.certificates = {name: rights(f"certificates.{name}", each) for name, each in users.certificates.items()}
-    if users.anonymous is not None:
-        table.anonymous = rights("anonymous", users.anonymous)
+    hashes = {name: user.password for name, user in users.users.items() if user.password is not None}
+    table = UserTable(
+        hashes=hashes,
+        rights={name: rights(f"users.{name}", user.grants) for name, user in users.users.items()},
+        anonymous=NOTHING if users.anonymous is None else rights("anonymous", users.anonymous),
+        certificates={name: rights(f"certificates.{name}", each) for name, each in users.certificates.items()},
+        files=(path, *users.password_files),
+        blank=users.blank,
+        dummy=dummy_like(max(hashes.values(), key=cost_of, default=None)),
+    )
     if faults:
         raise ConfigError("\n".join(faults))
-    table.dummy = dummy_like(max(table.hashes.values(), key=cost_of, default=None))
     return table
 
 

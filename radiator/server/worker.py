@@ -27,7 +27,7 @@ log = logging.getLogger("radiator.server")
 Work = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
-def give_up() -> NoReturn:
+def abort_process() -> NoReturn:
     """A bug of ours, on the way to the disk or back: nobody could tell any more what is stored and receipted, so the
     only honest way is to stop, loudly. A restart recovers."""
     error = sys.exc_info()
@@ -62,7 +62,7 @@ class Worker:
         """Nothing is under way: what belongs to this thread may be touched by the loop."""
         return not self._under_way
 
-    def tell(self, then: Callable[[Any], None], result: Any) -> None:
+    def post(self, then: Callable[[Any], None], result: Any) -> None:
         """On the thread, in the middle of its work: ``then(result)`` on the loop."""
         self._done.append((then, result))
         self._async.send()
@@ -89,8 +89,8 @@ class Worker:
             try:
                 result = work()
             except BaseException:
-                give_up()
-            self.tell(partial(self._ended, then), result)
+                abort_process()
+            self.post(partial(self._ended, then), result)
 
     def _ended(self, then: Callable[[Any], None], result: Any) -> None:
         self._under_way -= 1

@@ -9,7 +9,7 @@ The epoch: Spark passes the id of the query (from its checkpoint) and the number
 properties. A batch has neither; its id is created when it is planned, and is the same in all tasks and attempts.
 Through Spark Connect the batches of foreachBatch have neither, and the user has to give the epoch.
 
-Uses pyspark's writers and tasks. See also sink_options, sink_rows, sink_ids and ``radiator.client.sure``.
+Uses pyspark's writers and tasks. See also sink_options, sink_rows, sink_ids and ``radiator.client.reliable``.
 Source: PySpark, "Python Data Source API", DataSourceArrowWriter.
 """
 
@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from radiator.client import Connection, connect
 from radiator.client.errors import BadTls, ConnectFailed, ServerError, TimedOut
-from radiator.client.sure import SureSender
+from radiator.client.reliable import ReliableSender
 from radiator.errors import ClientError, ConfigError
 from radiator.limits import MIB
 from radiator.spark.shipped_import import with_package
@@ -162,7 +162,7 @@ def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) ->
         )
     options = parse(given)
     sink = BatchSink(options, Rows(schema, options))
-    probe = SureSender(lambda: _connect(options), patience_seconds=min(options.timeout_seconds, PROBE_SECONDS_MAX))
+    probe = ReliableSender(lambda: _connect(options), patience_seconds=min(options.timeout_seconds, PROBE_SECONDS_MAX))
     with _in_words(options):
         probe.open()
     probe.close()
@@ -196,7 +196,7 @@ def _write(
 ) -> WriterCommitMessage:
     context = TaskContext.get()
     ids = Ids(query, epoch, context.partitionId() if context else 0, options.dedup, bool(options.dedup_by))
-    sender = SureSender(
+    sender = ReliableSender(
         lambda: _connect(options, transmit_time=not rows.speaks_of_transmit_time),
         patience_seconds=options.timeout_seconds,
         messages_per_receipt=options.messages_per_receipt,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from radiator.client.address import Address
 from radiator.client.address import parse as parse_address
 from radiator.client.errors import BadAddress
-from radiator.client.sure import RUN_MESSAGES
+from radiator.client.reliable import RUN_MESSAGES
 from radiator.errors import ConfigError
 from radiator.spark import kafka
 from radiator.spark.options import Option

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from radiator.limits import RECV_BYTES, TLS_RECORD_BYTES, TUNNEL_STEPS
-from radiator.tunnels.tunnel import SNIFF_BYTES, Refusal, spoken
+from radiator.tunnels.tunnel import SNIFF_BYTES, Refusal, detect_protocol
 
 HTTP_TEXT = b"Expected TLS, got plain HTTP: this port is encrypted.\n"
 HTTP_REPLY = (
@@ -43,14 +43,14 @@ class Tls:
         self.ready = False
         self._server_side = server_side
         self.ended = False
-        self.behind = False
+        self.has_backlog = False
         self.refusal: Refusal | None = None
         self.certificate_name = ""
         if not server_side:
             self._shake_hands()
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         return self._in.pending + len(self._first or b"")
 
     def receive(self, data: bytes) -> bytes:
@@ -58,7 +58,7 @@ class Tls:
             return b""
         if self._first is not None:
             data = self._first + data
-            language = spoken(data)
+            language = detect_protocol(data)
             if language != "tls":
                 self._not_tls(data, language)
                 return b""
@@ -122,11 +122,11 @@ class Tls:
 
     def _read(self) -> bytes:
         pieces: list[bytes] = []
-        self.behind = False
+        self.has_backlog = False
         try:
             while True:
                 if len(pieces) >= TUNNEL_STEPS and self._server_side:
-                    self.behind = True
+                    self.has_backlog = True
                     break
                 piece = self._tls.read(RECV_BYTES)
                 if not piece:

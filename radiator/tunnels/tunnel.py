@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 class Refusal(NamedTuple):
     """Why a peer cannot be served here: the language that it spoke, one line about it, and what to do."""
 
-    speaks: str  # "stomp", "http" (answer with ``reply``), "tls", or "": nothing that could be answered
+    protocol: str  # "stomp", "http" (answer with ``reply``), "tls", or "": nothing that could be answered
     message: str
     detail: str
     reply: bytes = b""
@@ -41,11 +41,11 @@ class Tunnel(Protocol):
         """The peer has said that it will send no more; it may still be sent something."""
 
     @property
-    def behind(self) -> bool:
+    def has_backlog(self) -> bool:
         """It has not looked at all that came."""
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """How much of what came is held: an unfinished record or head, or what it has not looked at."""
 
     @property
@@ -74,7 +74,7 @@ class Tunnel(Protocol):
     def close(self, code: int, reason: str) -> bytes: ...
 
 
-def spoken(first: bytes) -> str | None:
+def detect_protocol(first: bytes) -> str | None:
     """Which language the first bytes of a peer are in: tls, http, stomp, or "" for none of these; None: too early."""
     if first[:1] == b"\x16":
         return "tls"

@@ -23,7 +23,7 @@ from wsproto.utilities import LocalProtocolError
 from radiator.limits import TUNNEL_STEPS
 from radiator.tunnels.http import HEAD_BYTES_MAX, Head, parse_head, response
 from radiator.tunnels.origins import Origins, let_in
-from radiator.tunnels.tunnel import SNIFF_BYTES, TLS_ALERT, Refusal, spoken
+from radiator.tunnels.tunnel import SNIFF_BYTES, TLS_ALERT, Refusal, detect_protocol
 
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp", "stomp")  # the first of them that the client offers
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -52,7 +52,7 @@ class WebSocket(ABC):
         self._unseen_bytes = 0  # given while it was behind, at most
         self.ready = False
         self.ended = False
-        self.behind = False
+        self.has_backlog = False
         self.refusal: Refusal | None = None
         self.certificate_name = ""
 
@@ -61,7 +61,7 @@ class WebSocket(ABC):
         """STOMP's bytes out of what has come: each end opens in its own way."""
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         return len(self._head) + self._unseen_bytes
 
     def outgoing(self) -> bytes:
@@ -105,7 +105,7 @@ class WebSocket(ABC):
         """Nothing is taken behind the peer's Close; what it is owed goes out before ours."""
         frames = self._frames
         pieces: list[bytes | bytearray] = []
-        self.behind = False
+        self.has_backlog = False
         try:
             frames.receive_data(data)
             for steps, event in enumerate(frames.events(), 1):
@@ -126,11 +126,11 @@ class WebSocket(ABC):
                     self.ended = True
                     break
                 if steps >= TUNNEL_STEPS and self._is_server:
-                    self.behind = True
+                    self.has_backlog = True
                     break
         except LocalProtocolError:
             pass  # it goes on after its Close frame
-        self._unseen_bytes = max(self._unseen_bytes, len(data)) if self.behind else 0
+        self._unseen_bytes = max(self._unseen_bytes, len(data)) if self.has_backlog else 0
         return b"".join(pieces)
 
     def _fault(self, code: int, words: str) -> None:
@@ -166,7 +166,7 @@ class ServerSocket(WebSocket):
 
     def _look(self, head: bytes) -> None:
         """Refuse at once what will never be a request."""
-        language = spoken(head)
+        language = detect_protocol(head)
         if language == "stomp":
             self.refusal = Refusal(
                 "stomp",

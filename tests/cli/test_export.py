@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from radiator.cli.choosing import read_bounds
 from radiator.cli.main import run
+from radiator.cli.selection import read_bounds
 from radiator.client import connect
 from radiator.export import writers
 from radiator.export.files import Export

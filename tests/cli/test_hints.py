@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.cli.hints import probably
+from radiator.cli.hints import suggestion
 from radiator.cli.main import run
 from tests.running import BrokerProcess
 
@@ -24,14 +24,14 @@ from tests.running import BrokerProcess
     ],
 )
 def test_a_slip_gets_a_hint(name: str, hint: str) -> None:
-    assert probably(name) == hint
+    assert suggestion(name) == hint
 
 
 @pytest.mark.parametrize(
     "name", ["/queue/a", "/topic/a/b", "/topic/>", "a", "#", "/temp-queue/a", "/quote/a", "rooms/a"]
 )
 def test_other_names_get_none(name: str) -> None:
-    assert probably(name) is None
+    assert suggestion(name) is None
 
 
 def test_a_message_with_a_hint_is_sent_all_the_same(broker: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> None:

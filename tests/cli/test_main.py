@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -282,20 +283,56 @@ def test_an_argument_that_is_not_utf8_is_wrong_usage(
     assert capfd.readouterr().err == f"radiator: expected UTF-8 in names, headers and options, got '{shown}'\n"
 
 
-def test_an_interruption_before_the_command_line_is_loaded_shows_no_traceback() -> None:
+INTERRUPTED_IMPORTS = {  # while this module is imported: the exit code
+    "radiator.cli.common": -signal.SIGINT,
+    "click": -signal.SIGINT,
+    "radiator.cli.main": -signal.SIGINT,
+    "radiator.cli.tail": 130,
+    "radiator.broker.headers.positions": 130,
+    "radiator.client": 130,
+    "radiator.stomp.parser": 130,
+}
+
+
+@pytest.mark.parametrize("module", INTERRUPTED_IMPORTS)
+def test_an_interrupted_import_shows_no_traceback(module: str) -> None:
     code = (
         "import os, runpy, signal, sys\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'click':\n"
+        f"        if name == {module!r}:\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupt())\n"
         "runpy.run_module('radiator', run_name='__main__')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+        [sys.executable, "-c", code, "tail", "/topic/a", "-o", "-5", "--url", "127.0.0.1:1"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (INTERRUPTED_IMPORTS[module], "", "")
+
+
+@pytest.mark.parametrize("delay_ms", [0, 5, 10, 20, 40, 80, 160, 320])
+@pytest.mark.parametrize("command", ["tail", "serve"])
+def test_sigint_at_any_moment_after_the_start_ends_a_command_without_traceback(
+    command: str, delay_ms: int, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Only the start of Python itself, before it imports anything of radiator, is not in our hands."""
+    args = {
+        "tail": ["tail", "/topic/a", "--url", broker.address],
+        "serve": ["serve", "--data", str(tmp_path / "data"), "--listen", "stomp://127.0.0.1:0"],
+    }[command]
+    code = "import os\nfrom radiator.__main__ import main\nos.write(2, b'.')\nmain()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
     )
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stderr.read(1) == b"."
+    time.sleep(delay_ms / 1000)  # the moment that is tested
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (-signal.SIGINT, 130, 0 if command == "serve" else 130), err
+    assert b"Traceback" not in err and b"Exception ignored" not in err
 
 
 # --- positions and check-config ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from radiator.cli.ls import size
+from radiator.cli.common import size
 from radiator.cli.main import run
 from radiator.client import connect
 from tests.running import BrokerProcess

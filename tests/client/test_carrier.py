@@ -25,7 +25,7 @@ def hearing(far: socket.socket, end: ServerSocket) -> tuple[bytearray, threading
     def read() -> None:
         while data := far.recv(65_536):
             heard.extend(end.receive(data))
-            while end.behind:
+            while end.has_backlog:
                 heard.extend(end.receive(b""))
 
     reader = threading.Thread(target=read)

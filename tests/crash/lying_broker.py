@@ -12,10 +12,10 @@ import threading
 import time
 from typing import Any
 
-from radiator.broker.committing import commit
+from radiator.broker.transactions import commit
 from radiator.cli.main import main
 from radiator.server.driver import Driver
-from radiator.server.group import Shortcut
+from radiator.server.group_commit import InlineCommit
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.file_partition import AppendJob
 from radiator.storage.files import FileSystem
@@ -47,7 +47,7 @@ def receipts_before_the_write() -> None:
         return honest(self, jobs)
 
     Driver._run_group = lie  # type: ignore[method-assign]
-    Shortcut.allows = lambda *_: False  # type: ignore[method-assign]
+    InlineCommit.allows = lambda *_: False  # type: ignore[method-assign]
 
 
 def acks_that_are_not_stored() -> None:

@@ -61,7 +61,7 @@ def connected(url: str, **options: Any) -> Any:
 
 
 class Taking:
-    """A consumer that writes down what it gets, and acknowledges when it is told to."""
+    """A consumer that writes down what it gets, and acknowledges when it is binding to."""
 
     def __init__(self, connection: Any, queues: Any, **options: Any) -> None:
         self.connection = connection

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from radiator.client.message import Receipt
+from radiator.client.receipts import Receipt
 from radiator.client.sending import Outgoing
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ConfigError

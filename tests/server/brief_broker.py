@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from radiator.cli.main import main
-from radiator.server import visits
+from radiator.server import scheduler
 
 if __name__ == "__main__":
-    visits.VISIT_NS = 20_000  # type: ignore[misc]
+    scheduler.SLICE_NS = 20_000  # type: ignore[misc]
     main()

@@ -26,7 +26,7 @@ def install() -> None:
 
     FileSystem.fdatasync = staticmethod(slow_fdatasync)  # type: ignore[assignment]
     FileSystem.mkdir = slow_mkdir  # type: ignore[method-assign]
-    app.STOP_SECONDS_MAX, app.WORD_SECONDS_MAX = 0.5, 0.2
+    app.STOP_SECONDS_MAX, app.NOTICE_SECONDS_MAX = 0.5, 0.2
 
 
 if __name__ == "__main__":

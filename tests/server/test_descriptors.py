@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from radiator import limits
-from radiator.server.descriptors import OTHERS, PER_LOG, provide
+from radiator.server.descriptors import OTHERS, PER_LOG, raise_limit
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
@@ -38,7 +38,7 @@ def test_what_the_system_allows_is_used_and_no_more_is_promised(
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: asked.append(limits))
-    assert provide(10_000) == (connections, logs)
+    assert raise_limit(10_000) == (connections, logs)
     assert asked == ([] if raised_to is None else [(raised_to, hard)])
     if hard not in (NONE, 20):
         assert connections + PER_LOG * logs + OTHERS <= (raised_to or soft)
@@ -47,7 +47,7 @@ def test_what_the_system_allows_is_used_and_no_more_is_promised(
 def test_few_connections_leave_the_rest_to_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1_024, 1_024))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: None)
-    assert provide(100) == (100, (1_024 - OTHERS - 100) // PER_LOG)
+    assert raise_limit(100) == (100, (1_024 - OTHERS - 100) // PER_LOG)
 
 
 def test_a_system_that_refuses_to_raise_it_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_a_system_that_refuses_to_raise_it_is_taken_as_it_is(monkeypatch: pytest
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1_024, NONE))
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    room = provide(10_000)
+    room = raise_limit(10_000)
     assert room.connections + PER_LOG * room.logs + OTHERS <= 1_024
 
 

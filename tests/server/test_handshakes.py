@@ -11,7 +11,7 @@ class Fake:
     def __init__(self, log: list[str]) -> None:
         self._log = log
 
-    def shake_hands(self) -> None:
+    def continue_handshake(self) -> None:
         self._log.append("hands")
 
 

@@ -202,7 +202,7 @@ sys.stdin.readline()
 try:
     raise KeyError("unforeseen")
 except KeyError:
-    worker.give_up()
+    worker.abort_process()
 """
     reader, writer = os.pipe()
     process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stderr=writer, cwd=ROOT)

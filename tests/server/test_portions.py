@@ -11,19 +11,19 @@ import pytest
 
 from radiator import clock
 from radiator.server.handshakes import PER_ROUND, Handshakes
+from radiator.server.scheduler import ROUND_NS, SLICE_NS, ReadScheduler
 from radiator.server.tunnelled import TunnelledTransport
-from radiator.server.visits import ROUND_NS, VISIT_NS, Visits
 
-PORTION_NS = VISIT_NS // 10
+PORTION_NS = SLICE_NS // 10
 
 
 class Flooded:
     """A tunnel that has more of nothing for ever."""
 
-    ready = behind = True
+    ready = has_backlog = True
     ended = False
     refusal = None
-    held_bytes = 0
+    buffered_bytes = 0
 
     def __init__(self, now: SimpleNamespace) -> None:
         self.now = now
@@ -56,8 +56,8 @@ def test_a_flood_of_tiny_frames_is_worked_on_for_a_visit_and_a_crowd_shares_the_
     monkeypatch.setattr(clock, "monotonic_ns", lambda: now.ns)
     handshakes = Handshakes(gevent.get_hub().loop)
     driver: Any = SimpleNamespace(
-        has_room=True, stopping=False, transports={}, paused={}, wake=lambda: None, gone=lambda transport: None,
-        visits=Visits(), handshakes=handshakes,
+        has_room=True, stopping=False, transports={}, paused={}, wake=lambda: None,
+        connection_closed=lambda transport: None, scheduler=ReadScheduler(), handshakes=handshakes,
     )  # fmt: skip
     tunnels, transports, others = [], [], []
     for _ in range(crowd):
@@ -67,7 +67,7 @@ def test_a_flood_of_tiny_frames_is_worked_on_for_a_visit_and_a_crowd_shares_the_
         tunnel = Flooded(now)
         transport = TunnelledTransport(ours, session, SimpleNamespace(), driver, 60.0, tunnel)  # type: ignore[arg-type]
         transport.pause()
-        transport.go_on()
+        transport.resume()
         tunnels.append(tunnel)
         transports.append(transport)
         others.append(other)
@@ -75,7 +75,7 @@ def test_a_flood_of_tiny_frames_is_worked_on_for_a_visit_and_a_crowd_shares_the_
         gevent.sleep(0.001)
     had = [tunnel.portions for tunnel in tunnels if tunnel.portions]
     assert len(had) == min(crowd, PER_ROUND)
-    assert set(had) == {min(VISIT_NS, ROUND_NS // len(had)) // PORTION_NS + 1}
+    assert set(had) == {min(SLICE_NS, ROUND_NS // len(had)) // PORTION_NS + 1}
     for transport, other in zip(transports, others, strict=True):
         transport.close()
         other.close()

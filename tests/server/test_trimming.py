@@ -28,7 +28,7 @@ def test_memory_is_returned_once_after_much_of_it_has_been_free_for_a_while() ->
     def look(pause_ns: int) -> int:
         nonlocal now_ns
         now_ns += pause_ns
-        trimming.look(MonoNs(now_ns))
+        trimming.check(MonoNs(now_ns))
         return len(jobs)
 
     share.add(FREED_BYTES - 1)

@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from radiator.client import Outgoing, connect
-from radiator.client.sure import SureSender
+from radiator.client.reliable import ReliableSender
 from radiator.columns.decode import Counters
 from radiator.columns.planning import plan
 from radiator.columns.read import read
@@ -53,7 +53,7 @@ class Producer(threading.Thread):
 
     def run(self) -> None:
         try:
-            sender = SureSender(lambda: connect(f"stomp://{self.broker.address}"), patience_seconds=60.0)
+            sender = ReliableSender(lambda: connect(f"stomp://{self.broker.address}"), patience_seconds=60.0)
             sent = 0
             while not self.stopping.wait(PAUSE_SECONDS):
                 for number in range(sent, sent + PER_RUN):

@@ -48,7 +48,7 @@ def test_tiny_records_are_looked_at_a_bounded_number_at_a_time(tmp_path: Path) -
     server, client = connected(tmp_path)
     body = bytes(range(256)) * 2
     heard = [server.receive(b"".join(client.seal(body[place : place + 1]) for place in range(len(body))))]
-    while server.behind:
+    while server.has_backlog:
         heard.append(server.receive(b""))
     assert b"".join(heard) == body
     assert max(map(len, heard)) == TUNNEL_STEPS

@@ -132,7 +132,7 @@ def test_stomp_and_tls_on_its_port_are_known_for_what_they_are() -> None:
     end = server()
     end.receive(b"CONN")
     end.receive(b"ECT\naccept-version:1.2\n\n\0")
-    assert end.refusal is not None and end.refusal.speaks == "stomp"
+    assert end.refusal is not None and end.refusal.protocol == "stomp"
     end = server()
     end.receive(b"\x16\x03\x01\x02\x00")
     assert end.refusal is not None and end.refusal.reply == TLS_ALERT
@@ -341,13 +341,13 @@ def test_tiny_frames_are_looked_at_a_bounded_number_at_a_time_and_in_order() -> 
     end, client = opened()
     words = [b"%d," % number for number in range(300)]
     heard = [end.receive(b"".join(client.send(BytesMessage(data=word)) for word in words))]
-    while end.behind:
+    while end.has_backlog:
         heard.append(end.receive(b""))
     assert b"".join(heard) == b"".join(words)
     assert max(piece.count(b",") for piece in heard) == TUNNEL_STEPS
     pings = b"".join(client.send(Ping(payload=b"")) for _ in range(TUNNEL_STEPS))
-    assert end.receive(pings + client.send(BytesMessage(data=b"behind them"))) == b"" and end.behind
-    assert end.receive(b"") == b"behind them" and not end.behind
+    assert end.receive(pings + client.send(BytesMessage(data=b"behind them"))) == b"" and end.has_backlog
+    assert end.receive(b"") == b"behind them" and not end.has_backlog
 
 
 @given(st.binary(max_size=500))

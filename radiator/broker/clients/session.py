@@ -382,6 +382,19 @@ class Session:
         self.connected = True
         self.since_ns = now_ns
 
+    def open(self, version: str, heart_beat: tuple[int, int]) -> None:
+        """Set what the CONNECT frame has settled.
+
+        Args:
+            version: The STOMP version.
+            heart_beat: The intervals that the broker offers in CONNECTED: (send_ms, expect_ms).
+        """
+        self.version, self.heart_beat = version, heart_beat
+
+    def set_certificate_name(self, name: str) -> None:
+        """Set the name in the verified certificate of the client."""
+        self.certificate_name = name
+
     def begin_closing(self) -> None:
         """Read nothing more; what is in the outbox still goes out."""
         self.closing = True

@@ -9,7 +9,7 @@ import pytest
 
 from radiator.clock import MonoNs
 from radiator.config import Settings, SyncPolicy
-from radiator.server import group
+from radiator.server import group_commit
 from radiator.storage.jobs import Job
 from radiator.storage.store import Store
 from tests.clocks import both
@@ -35,7 +35,7 @@ def store() -> Store:
 def run(jobs: list[Any]) -> tuple[list[Any], list[Any]]:
     """What of a group is told before its sync, and what behind it; without those that have no partition."""
     early: list[Any] = []
-    others = group.run_group(jobs, early.extend)
+    others = group_commit.run_group(jobs, early.extend)
     return [job for job in early if job.partition is not None], [job for job in others if job.partition is not None]
 
 
@@ -45,7 +45,7 @@ def test_what_needs_no_sync_is_told_before_the_sync_of_others(store: Store) -> N
     store.fs.fdatasync = lambda fd: (syncs.append(len(told)), fdatasync(fd))  # type: ignore[method-assign]
     told: list[Any] = []
     jobs = jobs_of(store, a=[b"x"], n=[b"y"], i=[b"z"])
-    others = group.run_group(jobs, told.extend)
+    others = group_commit.run_group(jobs, told.extend)
     assert [job.partition.name for job in told if job.batch is not None] == ["n", "i"]
     assert [job.partition.name for job in others if job.batch is not None] == ["a"]
     assert syncs == [len(told)], "one sync, when they had been told"
@@ -79,7 +79,7 @@ def test_a_transaction_over_several_logs_is_not_split(store: Store) -> None:
     outcomes: list[bool] = []
     store.together(logs, [], outcomes.append)
     jobs = jobs_of(store, i=[b"z"])
-    assert not group.Shortcut().allows(jobs, 1)
+    assert not group_commit.InlineCommit().allows(jobs, 1)
     early, others = run(jobs)
     assert not early and [job.partition.name for job in others] == ["a", "n", "i"]
     for job in jobs:
@@ -88,32 +88,36 @@ def test_a_transaction_over_several_logs_is_not_split(store: Store) -> None:
 
 
 def test_the_loop_does_a_group_itself_only_for_few_sessions_and_a_small_group(store: Store) -> None:
-    shortcut = group.Shortcut()
+    inline = group_commit.InlineCommit()
     jobs = jobs_of(store, a=[b"x"])
-    assert shortcut.allows(jobs, 1) and shortcut.allows(jobs, group.SESSIONS_MAX)
-    assert not shortcut.allows(jobs, group.SESSIONS_MAX + 1) and not shortcut.allows(jobs, 0)
-    assert not shortcut.allows(jobs * group.JOBS_MAX, 1)
-    assert not shortcut.allows(jobs_of(store, a=[b"x"] * 5), 1)
-    assert not shortcut.allows(jobs_of(store, a=[b"x" * 40_000]), 1)
+    assert inline.allows(jobs, 1) and inline.allows(jobs, group_commit.SESSIONS_MAX)
+    assert not inline.allows(jobs, group_commit.SESSIONS_MAX + 1) and not inline.allows(jobs, 0)
+    assert not inline.allows(jobs * group_commit.JOBS_MAX, 1)
+    assert not inline.allows(jobs_of(store, a=[b"x"] * 5), 1)
+    assert not inline.allows(jobs_of(store, a=[b"x" * 40_000]), 1)
 
 
 def test_a_group_that_begins_a_file_is_left_to_the_thread(store: Store) -> None:
     put(store.partition("new", ALWAYS), b"x", destination="new")
-    assert not group.Shortcut().allows(store.take(both(NOW)), 1)
+    assert not group_commit.InlineCommit().allows(store.take(both(NOW)), 1)
     store.partitions["a"].configure(Settings(segment_bytes=65_536))
-    assert not group.Shortcut().allows(jobs_of(store, a=[b"x"]), 1), "it may roll"
+    assert not group_commit.InlineCommit().allows(jobs_of(store, a=[b"x"]), 1), "it may roll"
 
 
 @pytest.mark.parametrize(
     ("slow_ns", "alone", "beside"),
-    [(group.SLOW_BESIDE_NS, True, True), (group.SLOW_BESIDE_NS + 1, True, False), (group.SLOW_NS + 1, False, False)],
+    [
+        (group_commit.SLOW_SHARED_NS, True, True),
+        (group_commit.SLOW_SHARED_NS + 1, True, False),
+        (group_commit.SLOW_NS + 1, False, False),
+    ],
 )
 def test_after_a_slow_sync_the_thread_has_the_disk_for_a_while(
     store: Store, monkeypatch: pytest.MonkeyPatch, slow_ns: int, alone: bool, beside: bool
 ) -> None:
     now = [0]
-    monkeypatch.setattr(group.clock, "monotonic_ns", lambda: now[0])
-    shortcut, jobs = group.Shortcut(), jobs_of(store, a=[b"x"])
+    monkeypatch.setattr(group_commit.clock, "monotonic_ns", lambda: now[0])
+    inline, jobs = group_commit.InlineCommit(), jobs_of(store, a=[b"x"])
     fdatasync = store.fs.fdatasync
 
     def slow(fd: int) -> None:
@@ -121,15 +125,15 @@ def test_after_a_slow_sync_the_thread_has_the_disk_for_a_while(
         fdatasync(fd)
 
     monkeypatch.setattr(store.fs, "fdatasync", slow)
-    assert shortcut.allows(jobs, 1)
-    for job in shortcut.run(jobs):
+    assert inline.allows(jobs, 1)
+    for job in inline.run(jobs):
         assert job.error is None
         job.done(both(NOW))
     assert store.partitions["a"].high_watermark == 2
     jobs = jobs_of(store, a=[b"x"])
-    assert (shortcut.allows(jobs, 1), shortcut.allows(jobs, 2)) == (alone, beside)
-    now[0] += group.SLOW_FOR * slow_ns
-    assert shortcut.allows(jobs, 1) and shortcut.allows(jobs, 2)
+    assert (inline.allows(jobs, 1), inline.allows(jobs, 2)) == (alone, beside)
+    now[0] += group_commit.SLOW_FOR * slow_ns
+    assert inline.allows(jobs, 1) and inline.allows(jobs, 2)
 
 
 def group_of(messages: int) -> list[Any]:
@@ -140,50 +144,51 @@ def group_of(messages: int) -> list[Any]:
 
 
 def test_a_group_of_many_messages_is_followed_by_one_as_large() -> None:
-    gathering, jobs = group.Gathering(), group_of(group.GATHER_MESSAGES_MIN)
-    assert not gathering.waits(100, MonoNs(0)), "nothing was ever done"
-    end, took = 10 * group.GATHER_NS_MAX, 2 * group.GATHER_NS_MIN
-    gathering.begins(jobs, MonoNs(end - took))
-    gathering.ended(700, MonoNs(end))
-    assert gathering.waits(100, MonoNs(end)) and gathering.waits(699, MonoNs(end + took - 1))
-    assert not gathering.waits(700, MonoNs(end)), "as much as before is there"
-    assert not gathering.waits(0, MonoNs(end)), "what is to be done is about no message"
-    assert not gathering.waits(100, MonoNs(end + took)), "it waits no longer than the last group took"
+    delay, jobs = group_commit.CommitDelay(), group_of(group_commit.DELAY_MESSAGES_MIN)
+    assert not delay.wanted(100, MonoNs(0)), "nothing was ever done"
+    end, took = 10 * group_commit.DELAY_NS_MAX, 2 * group_commit.DELAY_NS_MIN
+    delay.started(jobs, MonoNs(end - took))
+    delay.finished(700, MonoNs(end))
+    assert delay.wanted(100, MonoNs(end)) and delay.wanted(699, MonoNs(end + took - 1))
+    assert not delay.wanted(700, MonoNs(end)), "as much as before is there"
+    assert not delay.wanted(0, MonoNs(end)), "what is to be done is about no message"
+    assert not delay.wanted(100, MonoNs(end + took)), "it waits no longer than the last group took"
 
 
 @pytest.mark.parametrize(
-    ("took_ns", "waits_ns"), [(1, group.GATHER_NS_MIN), (10 * group.GATHER_NS_MAX, group.GATHER_NS_MAX)]
+    ("took_ns", "waits_ns"),
+    [(1, group_commit.DELAY_NS_MIN), (10 * group_commit.DELAY_NS_MAX, group_commit.DELAY_NS_MAX)],
 )
 def test_the_wait_for_more_messages_has_bounds(took_ns: int, waits_ns: int) -> None:
-    gathering, end = group.Gathering(), 100 * group.GATHER_NS_MAX
-    gathering.begins(group_of(group.GATHER_MESSAGES_MIN), MonoNs(end - took_ns))
-    gathering.ended(700, MonoNs(end))
-    assert gathering.waits(100, MonoNs(end + waits_ns - 1))
-    assert not gathering.waits(100, MonoNs(end + waits_ns))
+    delay, end = group_commit.CommitDelay(), 100 * group_commit.DELAY_NS_MAX
+    delay.started(group_of(group_commit.DELAY_MESSAGES_MIN), MonoNs(end - took_ns))
+    delay.finished(700, MonoNs(end))
+    assert delay.wanted(100, MonoNs(end + waits_ns - 1))
+    assert not delay.wanted(100, MonoNs(end + waits_ns))
 
 
 def test_a_group_of_few_messages_is_followed_at_once() -> None:
-    gathering = group.Gathering()
-    gathering.begins(group_of(group.GATHER_MESSAGES_MIN - 1), MonoNs(1_000))
-    gathering.ended(700, MonoNs(3_000))
-    assert not gathering.waits(100, MonoNs(3_000))
+    delay = group_commit.CommitDelay()
+    delay.started(group_of(group_commit.DELAY_MESSAGES_MIN - 1), MonoNs(1_000))
+    delay.finished(700, MonoNs(3_000))
+    assert not delay.wanted(100, MonoNs(3_000))
 
 
 def test_after_a_wait_in_vain_groups_are_followed_at_once_for_a_while() -> None:
-    gathering, jobs = group.Gathering(), group_of(group.GATHER_MESSAGES_MIN)
-    begun = itertools.count(0, 10 * group.GATHER_NS_MAX)
+    delay, jobs = group_commit.CommitDelay(), group_of(group_commit.DELAY_MESSAGES_MIN)
+    begun = itertools.count(0, 10 * group_commit.DELAY_NS_MAX)
 
     def waits(then_bytes: int = 0) -> bool:
         begun_ns = next(begun)
-        gathering.begins(jobs, MonoNs(begun_ns))
-        gathering.ended(700, MonoNs(begun_ns + 2_000))
-        waited = gathering.waits(100, MonoNs(begun_ns + 2_000))
-        assert not gathering.waits(then_bytes, MonoNs(begun_ns + 2 * group.GATHER_NS_MAX))
+        delay.started(jobs, MonoNs(begun_ns))
+        delay.finished(700, MonoNs(begun_ns + 2_000))
+        waited = delay.wanted(100, MonoNs(begun_ns + 2_000))
+        assert not delay.wanted(then_bytes, MonoNs(begun_ns + 2 * group_commit.DELAY_NS_MAX))
         return waited
 
     assert waits(700), "as much as before has come"
     assert waits(0), "what came needed no group in the end"
     assert waits(300)
-    assert [waits() for _ in range(group.GATHER_PAUSE + 1)] == [False] * group.GATHER_PAUSE + [True]
-    jobs = [Job()] * group.GATHER_JOBS_MIN
+    assert [waits() for _ in range(group_commit.DELAY_PAUSE + 1)] == [False] * group_commit.DELAY_PAUSE + [True]
+    jobs = [Job()] * group_commit.DELAY_JOBS_MIN
     assert waits(300) and waits(300), "with many logs another half costs more than a wait"

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 SLICE_NS = 500_000
-REST = 4  # times the slice: background work takes a fifth of a core at most
+REST_FACTOR = 4  # times the slice: background work takes a fifth of a core at most
 REST_SECONDS_MAX = 0.2
 SWITCH_SECONDS = 0.0005
 
 
-class Pace:
+class BackgroundThrottle:
     """Called between two steps; False: stop where you are."""
 
     def __init__(
@@ -31,20 +31,24 @@ class Pace:
         self._sleep = sleep
         self._since_ns = 0
 
+    def stop(self) -> None:
+        """Ask the job under way to end at its next step."""
+        self.stopping = True
+
     def __call__(self) -> bool:
         worked_ns = self._now_ns() - self._since_ns
         if worked_ns >= SLICE_NS and not self.stopping:
-            self._sleep(min(worked_ns * REST / 1e9, REST_SECONDS_MAX) if self._since_ns else 0.0)
+            self._sleep(min(worked_ns * REST_FACTOR / 1e9, REST_SECONDS_MAX) if self._since_ns else 0.0)
             self._since_ns = self._now_ns()
         return not self.stopping
 
 
-def run_care(job: Any, pace: Pace) -> Any:
+def run_maintenance(job: Any, throttle: BackgroundThrottle) -> Any:
     """On the caretaker's thread."""
     usual_seconds = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        job.run(pace)
+        job.run(throttle)
     finally:
         sys.setswitchinterval(usual_seconds)
     return job

@@ -10,9 +10,9 @@ from pathlib import Path
 import gevent
 import pytest
 
-from radiator.server import farewell
-from radiator.server.farewell import Farewells
+from radiator.server import rejections
 from radiator.server.handshakes import Handshakes
+from radiator.server.rejections import Rejections
 from radiator.tunnels.certificates import server_context
 from radiator.tunnels.tls import Tls
 from tests.certificates import Authority
@@ -31,7 +31,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 def test_what_the_client_says_before_and_after_takes_nothing_back() -> None:
     ours, client = pair()
     client.sendall(b"CONNECT\n")
-    Farewells(Handshakes(gevent.get_hub().loop)).say(ours, b"no room")
+    Rejections(Handshakes(gevent.get_hub().loop)).send(ours, b"no room")
     for _ in range(3):
         client.sendall(b"host:x\n\n\0")
         gevent.sleep(0)
@@ -43,12 +43,12 @@ def test_what_the_client_says_before_and_after_takes_nothing_back() -> None:
 
 
 def test_there_is_an_end_to_how_many_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(farewell, "AT_ONCE_MAX", 2)
-    monkeypatch.setattr(farewell, "SECONDS", 0.0)
-    farewells = Farewells(Handshakes(gevent.get_hub().loop))
+    monkeypatch.setattr(rejections, "AT_ONCE_MAX", 2)
+    monkeypatch.setattr(rejections, "SECONDS", 0.0)
+    under_way = Rejections(Handshakes(gevent.get_hub().loop))
     pairs = [pair() for _ in range(3)]
     for ours, _ in pairs:
-        farewells.say(ours, b"no room")
+        under_way.send(ours, b"no room")
     assert [ours.fileno() >= 0 for ours, _ in pairs] == [True, True, False]
     while any(ours.fileno() >= 0 for ours, _ in pairs):
         gevent.sleep(0)
@@ -69,18 +69,18 @@ def served(step: Callable[[], bytes]) -> bytes:
 def test_in_tls_the_words_come_when_the_handshake_is_done_and_the_silent_give_their_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(farewell, "AT_ONCE_MAX", 2)
+    monkeypatch.setattr(rejections, "AT_ONCE_MAX", 2)
     authority = Authority(tmp_path)
     context = server_context(*authority.issue("broker"), None)
     handshakes = Handshakes(gevent.get_hub().loop)
-    farewells = Farewells(handshakes)
+    under_way = Rejections(handshakes)
     silent = [pair() for _ in range(3)]
     for ours, _ in silent:
-        farewells.say(ours, b"no room", Tls(context))
+        under_way.send(ours, b"no room", Tls(context))
     assert [ours.fileno() >= 0 for ours, _ in silent] == [False, True, True]
     ours, client = pair()
     client.setblocking(False)
-    farewells.say(ours, b"no room", Tls(context))
+    under_way.send(ours, b"no room", Tls(context))
     secure = authority.trusting().wrap_socket(client, server_hostname="broker", do_handshake_on_connect=False)
     served(lambda: secure.do_handshake() or b"")
     assert served(lambda: secure.recv(100)) == b"no room"
@@ -88,8 +88,8 @@ def test_in_tls_the_words_come_when_the_handshake_is_done_and_the_silent_give_th
     secure.close()
     while ours.fileno() >= 0:
         gevent.sleep(0.001)
-    farewells.stop()
-    assert not farewells.under_way
+    under_way.stop()
+    assert not under_way.under_way
     for ours, other in silent:
         assert ours.fileno() < 0
         other.close()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from radiator.cli.common import NOT_FOUND, CommandFailed, may_read, say
+from radiator.cli.common import NOT_FOUND, CommandFailed, check_readable, say
 
 if TYPE_CHECKING:
     from radiator.export.records import Bounds
@@ -17,12 +17,12 @@ POSITIONS = "first, N (an offset), TIME (RFC 3339, or @ and epoch nanoseconds), 
 
 
 def check_store(data: str) -> None:
-    may_read(data)
+    check_readable(data)
     if not os.path.isdir(os.path.join(data, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
 
 
-def tell_unknown(destinations: str | None, known: Collection[str] | None, where: str) -> None:
+def warn_unknown(destinations: str | None, known: Collection[str] | None, where: str) -> None:
     """Names and patterns that nothing is called by: no error, but perhaps a slip. None: what is known is not all."""
     from radiator.columns.near import unheard
 
@@ -47,7 +47,7 @@ def destinations_of(data: str) -> set[str] | None:
     return found
 
 
-def whole(moment: str) -> str:
+def complete_time(moment: str) -> str:
     """A date alone is its midnight, and what says no zone is UTC, as in options of Spark."""
     if re.fullmatch(r"\d{4}-\d\d-\d\d", moment):
         return f"{moment}T00:00:00Z"
@@ -68,7 +68,7 @@ def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
             ago_ns = parse_duration(text[1:])
             time_ns = None if ago_ns is None else now_ns - ago_ns
         else:
-            time_ns = parse_time(whole(text.removeprefix("@")))
+            time_ns = parse_time(complete_time(text.removeprefix("@")))
         if time_ns is None:
             expected = POSITIONS if option == "--from" else POSITIONS.removeprefix("first, ")
             raise ValueError(f"{option}: expected {expected}, got {text!r}")

@@ -5,7 +5,7 @@ of the driver. How long an honest client waits is how long a round takes, so eac
 and the connections of one origin (a user; before the login and for anonymous clients an address) share it:
 
 1. A connection that was not busy lately is visited at once when its bytes come, as long as its origin has used less
-   than the time of a round. A visit ends after ``VISIT_NS``. So short visits come before long work.
+   than the time of a round. A visit ends after ``SLICE_NS``. So short visits come before long work.
 2. A connection that had more to do than fits into a visit is busy. It stands in the line of its origin, as do those of
    an origin that has used its time.
 3. At the end of each turn the lines are served for the time of a round by deficit round robin (Shreedhar and Varghese,
@@ -15,7 +15,7 @@ The time of a round is ``ROUND_NS``, or as long as turns take, up to ``ROUND_NS_
 connections costs about the same for one message as for a hundred, so shorter visits between such turns would cost
 throughput; a round is no more than twice as long as its turn for it.
 
-Knows: the clock, and of a connection only what ``Visited`` says. Must not know: sockets, frames.
+Knows: the clock, and of a connection only what ``Schedulable`` says. Must not know: sockets, frames.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from typing import Final, Protocol
 from radiator import clock, limits
 from radiator.clock import NS_PER_MS
 
-ROUND_NS: Final = 5 * NS_PER_MS  # of visits of an origin, and of those in line, in a round: at least
-ROUND_NS_MAX: Final = 20 * NS_PER_MS  # the same, where turns take as long: see ``begin_lines``
+ROUND_NS: Final = 5 * NS_PER_MS  # of visits of an origin, and of those in queue, in a round: at least
+ROUND_NS_MAX: Final = 20 * NS_PER_MS  # the same, where turns take as long: see ``begin_queued``
 TURN_FADES: Final = 8  # a turn counts an eighth less with each that follows
-VISIT_NS: Final = NS_PER_MS
-CALM_ROUNDS: Final = 32  # a connection that was busy counts as busy for so many rounds more
+SLICE_NS: Final = NS_PER_MS
+BUSY_ROUNDS: Final = 32  # a connection that was busy counts as busy for so many rounds more
 CROWD: Final = 4  # more that are busy at once are read in smaller pieces, as a piece is parsed as a whole
 CROWD_RECV_BYTES: Final = 8 * limits.KIB
 
 
-class Visited(Protocol):
+class Schedulable(Protocol):
     """A connection."""
 
     @property
     def origin(self) -> str:
         """With whose connections it shares time."""
 
-    def take_turn(self) -> None:
+    def run_slice(self) -> None:
         """Its turn has come: it is visited, and may stand in line again."""
 
 
-class _Line:
+class _OriginQueue:
     """Those of one origin that wait."""
 
     __slots__ = ("credit_ns", "waiting")
 
     def __init__(self) -> None:
         self.credit_ns = 0
-        self.waiting: deque[Visited] = deque()
+        self.waiting: deque[Schedulable] = deque()
 
 
-class Visits:
+class ReadScheduler:
     """Those of one driver."""
 
     __slots__ = (
-        "_began_ns", "_left", "_lines", "_longest_ns", "_origin", "_round", "_round_ns", "_round_until_ns", "_turn_ns",
+        "_began_ns", "_left", "_queues", "_longest_ns", "_origin", "_round", "_round_ns", "_round_until_ns", "_turn_ns",
         "_until_ns", "_used_ns", "_waiting", "recv_bytes",
     )  # fmt: skip
 
@@ -72,8 +72,8 @@ class Visits:
         self._left = 0  # bytes
         self._round = 0
         self._used_ns: dict[str, int] = {}  # by origin: time of visits in this round
-        self._lines: OrderedDict[str, _Line] = OrderedDict()  # none of them empty; the first is next
-        self._waiting = 0  # in all lines
+        self._queues: OrderedDict[str, _OriginQueue] = OrderedDict()  # none of them empty; the first is next
+        self._waiting = 0  # in all queues
         self._turn_ns = 0  # how long turns take: the longest lately
         self._round_ns = ROUND_NS
         self._round_until_ns = 0
@@ -90,37 +90,37 @@ class Visits:
         """
         self._origin = origin
         self._began_ns = now_ns = clock.monotonic_ns()
-        self._until_ns = now_ns + (VISIT_NS if among == 1 else min(VISIT_NS, ROUND_NS // among))
+        self._until_ns = now_ns + (SLICE_NS if among == 1 else min(SLICE_NS, ROUND_NS // among))
         self._left = limits.RECV_VISIT_BYTES_MAX
 
-    def begin_at_once(self, origin: str, calm_at: int) -> bool:
-        """Begin a visit, unless the connection has to stand in line.
+    def try_begin(self, origin: str, busy_until: int) -> bool:
+        """Begin a visit, unless the connection has to stand in queue.
 
         Args:
             origin: Of the connection.
-            calm_at: What ``calm_at`` was when it was busy last; 0 if it never was.
+            busy_until: What ``busy_until`` was when it was busy last; 0 if it never was.
 
         Returns:
             Whether the visit has begun.
         """
-        if self._round < calm_at or self._used_ns.get(origin, 0) >= self._round_ns:
+        if self._round < busy_until or self._used_ns.get(origin, 0) >= self._round_ns:
             return False
         self._origin = origin  # from here on as in ``begin``
         self._began_ns = now_ns = clock.monotonic_ns()
-        self._until_ns = now_ns + VISIT_NS
+        self._until_ns = now_ns + SLICE_NS
         self._left = limits.RECV_VISIT_BYTES_MAX
         return True
 
-    def over(self) -> bool:
+    def slice_over(self) -> bool:
         """True once this visit should end, with more to do."""
         return clock.monotonic_ns() > self._until_ns
 
-    def spent(self, size: int) -> bool:
+    def count(self, size: int) -> bool:
         """Count ``size`` bytes that were read and acted upon. True once this visit should end."""
         self._left -= size
-        return self._left <= 0 or self.over()
+        return self._left <= 0 or self.slice_over()
 
-    def ended(self) -> None:
+    def end(self) -> None:
         """The visit that began last has ended: its time counts as used by its origin."""
         took_ns = clock.monotonic_ns() - self._began_ns
         used_ns, origin = self._used_ns, self._origin
@@ -131,17 +131,17 @@ class Visits:
     # --- a round ------------------------------------------------------------------------------------------------------
 
     @property
-    def calm_at(self) -> int:
+    def busy_until(self) -> int:
         """The round from which on a connection that is busy now counts as calm again."""
-        return self._round + CALM_ROUNDS
+        return self._round + BUSY_ROUNDS
 
-    def stand_in_line(self, connection: Visited) -> None:
+    def enqueue(self, connection: Schedulable) -> None:
         """Let a connection be visited when it is its turn. The caller sees to it that it stands in line once."""
         origin = connection.origin
-        line = self._lines.get(origin)
-        if line is None:
-            line = self._lines[origin] = _Line()
-        line.waiting.append(connection)
+        queue = self._queues.get(origin)
+        if queue is None:
+            queue = self._queues[origin] = _OriginQueue()
+        queue.waiting.append(connection)
         self._waiting += 1
 
     def next_round(self) -> int:
@@ -156,7 +156,7 @@ class Visits:
         longest_ns, self._longest_ns = self._longest_ns, 0
         return longest_ns
 
-    def begin_lines(self, turn_began_ns: int) -> None:
+    def begin_queued(self, turn_began_ns: int) -> None:
         """From now on the time for those who wait counts.
 
         Args:
@@ -173,32 +173,32 @@ class Visits:
         """Whether the time for those who wait is used up in this round."""
         return clock.monotonic_ns() >= self._round_until_ns
 
-    def serve(self) -> bool:
+    def run_queued(self) -> bool:
         """Visit those in line until the time of this round is over, but one of them in any case.
 
         Returns:
             True if there are more.
         """
-        lines = self._lines
-        if not lines:
+        queues = self._queues
+        if not queues:
             return False
         now_ns = clock.monotonic_ns()
-        while lines:
-            origin, line = next(iter(lines.items()))
-            if line.credit_ns <= 0:
-                line.credit_ns += VISIT_NS
-                lines.move_to_end(origin)
+        while queues:
+            origin, queue = next(iter(queues.items()))
+            if queue.credit_ns <= 0:
+                queue.credit_ns += SLICE_NS
+                queues.move_to_end(origin)
                 continue
-            waiting = line.waiting
-            while waiting and line.credit_ns > 0:
+            waiting = queue.waiting
+            while waiting and queue.credit_ns > 0:
                 self._waiting -= 1
-                waiting.popleft().take_turn()
+                waiting.popleft().run_slice()
                 before_ns, now_ns = now_ns, clock.monotonic_ns()
-                line.credit_ns -= now_ns - before_ns
+                queue.credit_ns -= now_ns - before_ns
                 if now_ns >= self._round_until_ns:
                     break
             if not waiting:
-                del lines[origin]
+                del queues[origin]
             if now_ns >= self._round_until_ns:
                 break
-        return bool(lines)
+        return bool(queues)

@@ -28,26 +28,26 @@ SECONDS: Final = 2.0
 READ: Final = 1  # libev's event bit
 
 
-class Farewells:
+class Rejections:
     """See the top of the file."""
 
     def __init__(self, handshakes: Handshakes) -> None:
         self.handshakes = handshakes
-        self.under_way: dict[Leaver, None] = {}  # the oldest first
+        self.under_way: dict[Rejection, None] = {}  # the oldest first
 
-    def say(self, sock: std_socket.socket, words: bytes, tls: Tls | None = None) -> None:
-        """Send the last words, in ``tls`` if they can only be read there, and close as soon as the peer has, or its
+    def send(self, sock: std_socket.socket, answer: bytes, tls: Tls | None = None) -> None:
+        """Send the last answer, in ``tls`` if it can only be read there, and close as soon as the peer has, or its
         time is over."""
-        if tls is None and not _sent(sock, words):
+        if tls is None and not _sent(sock, answer):
             sock.close()
             return
         if len(self.under_way) >= AT_ONCE_MAX:
-            oldest = next((each for each in self.under_way if not each.told), None)
+            oldest = next((each for each in self.under_way if not each.answered), None)
             if oldest is None:
                 sock.close()
                 return
             oldest.end()
-        self.under_way[Leaver(self, sock, words, tls)] = None
+        self.under_way[Rejection(self, sock, answer, tls)] = None
 
     def stop(self) -> None:
         """End those that are under way."""
@@ -55,18 +55,18 @@ class Farewells:
             each.end()
 
 
-class Leaver:
-    """One that is sent away; ``told`` once the words are on their way."""
+class Rejection:
+    """One that is sent away; ``told`` once the answer is on its way."""
 
-    __slots__ = ("_ended", "_farewells", "_reader", "_sock", "_timer", "_tls", "_words", "told")
+    __slots__ = ("_ended", "_rejections", "_reader", "_sock", "_timer", "_tls", "_answer_bytes", "answered")
 
-    def __init__(self, farewells: Farewells, sock: std_socket.socket, words: bytes, tls: Tls | None) -> None:
-        self._farewells = farewells
+    def __init__(self, rejections: Rejections, sock: std_socket.socket, answer: bytes, tls: Tls | None) -> None:
+        self._rejections = rejections
         self._sock = sock
-        self._words = words
+        self._answer_bytes = answer
         self._tls = tls
         self._ended = False
-        self.told = tls is None
+        self.answered = tls is None
         loop = gevent.get_hub().loop
         self._timer: Any = loop.timer(SECONDS)
         self._timer.start(self.end)
@@ -74,41 +74,41 @@ class Leaver:
         self._reader.start(self._readable)
 
     def _readable(self) -> None:
-        if self.told or self._farewells.handshakes.admits(self):
-            self._hear()
+        if self.answered or self._rejections.handshakes.admits(self):
+            self._receive()
         else:
             self._reader.stop()
 
-    def shake_hands(self) -> None:
+    def continue_handshake(self) -> None:
         """Its turn has come."""
         if not self._ended:
-            self._hear()
+            self._receive()
         if not self._ended:
             self._reader.start(self._readable)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             data = self._sock.recv(limits.RECV_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             data = b""
-        if not data or not (self.told or self._answered(data)):
+        if not data or not (self.answered or self._answer(data)):
             self.end()
 
-    def _answered(self, data: bytes) -> bool:
+    def _answer(self, data: bytes) -> bool:
         """Go on with the handshake; once it is done, say what there is to say. False if that cannot be sent."""
         tls = self._tls
         assert tls is not None
         tls.receive(data)
         answer = tls.outgoing()
         if tls.refusal is not None:
-            answer += tls.refusal.reply or (self._words if tls.refusal.speaks == "stomp" else b"")
+            answer += tls.refusal.reply or (self._answer_bytes if tls.refusal.protocol == "stomp" else b"")
         elif tls.ready:
-            answer += tls.seal(self._words) + tls.close(0, "")
+            answer += tls.seal(self._answer_bytes) + tls.close(0, "")
         else:
             return _sent(self._sock, answer, last=False)
-        self.told = True
+        self.answered = True
         self._tls = None
         return _sent(self._sock, answer)
 
@@ -119,7 +119,7 @@ class Leaver:
             for watcher in (self._reader, self._timer):
                 watcher.stop()
                 watcher.close()
-            del self._farewells.under_way[self]
+            del self._rejections.under_way[self]
             self._sock.close()
 
 

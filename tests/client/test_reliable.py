@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from radiator.client import ConnectFailed, Connection, Outgoing, ServerError, TimedOut, connect
-from radiator.client.sure import SureSender
+from radiator.client.reliable import ReliableSender
 from tests.client.fake import FakeBroker
 from tests.running import BrokerProcess
 
@@ -40,7 +40,7 @@ class Clock:
 
 
 def test_one_receipt_speaks_for_a_run_and_the_last_message_always_has_one(fake: FakeBroker) -> None:
-    sender = SureSender(lambda: connect(fake.address), messages_per_receipt=10)
+    sender = ReliableSender(lambda: connect(fake.address), messages_per_receipt=10)
     for message in numbered(25):
         sender.send(message)
     sender.flush()
@@ -54,13 +54,13 @@ def test_nothing_is_connected_before_the_first_message() -> None:
     def connecting() -> Connection:
         raise AssertionError
 
-    sender = SureSender(connecting)
+    sender = ReliableSender(connecting)
     sender.flush()
     sender.close()
 
 
 def test_large_bodies_have_their_receipts_sooner(fake: FakeBroker) -> None:
-    sender = SureSender(lambda: connect(fake.address), messages_per_receipt=1_000)
+    sender = ReliableSender(lambda: connect(fake.address), messages_per_receipt=1_000)
     for message in numbered(4, size=600_000):
         sender.send(message)
     sender.flush()
@@ -69,7 +69,7 @@ def test_large_bodies_have_their_receipts_sooner(fake: FakeBroker) -> None:
 
 
 def test_headers_count_among_the_bytes_that_are_kept(fake: FakeBroker) -> None:
-    sender = SureSender(lambda: connect(fake.address), messages_per_receipt=1_000)
+    sender = ReliableSender(lambda: connect(fake.address), messages_per_receipt=1_000)
     for _ in range(300):
         sender.send(Outgoing("/topic/a", b"", {"x": "y" * 8_000}))
     sender.flush()
@@ -79,7 +79,9 @@ def test_headers_count_among_the_bytes_that_are_kept(fake: FakeBroker) -> None:
 
 def test_a_file_of_tls_that_is_not_there_is_told_at_once() -> None:
     clock = Clock()
-    sender = SureSender(lambda: connect("stomp+tls://127.0.0.1:1", ca="/not/there"), sleep=clock.sleep, monotonic=clock)
+    sender = ReliableSender(
+        lambda: connect("stomp+tls://127.0.0.1:1", ca="/not/there"), sleep=clock.sleep, monotonic=clock
+    )
     with pytest.raises(ConnectFailed, match="/not/there"):
         sender.open()
     assert not clock.pauses
@@ -100,7 +102,7 @@ def test_what_has_no_receipt_is_sent_again_in_order_on_the_next_connection(fake:
 
     fake.on["SEND"] = on_send
     clock = Clock()
-    sender = SureSender(lambda: connect(fake.address), messages_per_receipt=10, sleep=clock.sleep, monotonic=clock)
+    sender = ReliableSender(lambda: connect(fake.address), messages_per_receipt=10, sleep=clock.sleep, monotonic=clock)
     for message in numbered(50):
         sender.send(message)
     sender.flush()
@@ -118,7 +120,7 @@ def test_it_gives_up_when_the_broker_stays_away_longer_than_its_patience() -> No
     def nobody() -> Connection:
         raise ConnectFailed("nobody there")
 
-    sender = SureSender(nobody, patience_seconds=30, sleep=clock.sleep, monotonic=clock)
+    sender = ReliableSender(nobody, patience_seconds=30, sleep=clock.sleep, monotonic=clock)
     with pytest.raises(ConnectFailed, match="nobody there"):
         sender.open()
     assert 25 < clock.now <= 30
@@ -133,7 +135,7 @@ def test_an_error_of_the_broker_is_raised_and_not_tried_again(broker: BrokerProc
         connections.append(connect(broker.address))
         return connections[-1]
 
-    sender = SureSender(connecting)
+    sender = ReliableSender(connecting)
     sender.send(Outgoing("/topic/*", b"to a pattern"))
     with pytest.raises(ServerError) as caught:
         sender.flush()
@@ -144,7 +146,7 @@ def test_an_error_of_the_broker_is_raised_and_not_tried_again(broker: BrokerProc
 
 def test_a_receipt_that_does_not_come_is_told(fake: FakeBroker) -> None:
     fake.on["SEND"] = lambda peer, frame: None
-    sender = SureSender(lambda: connect(fake.address), patience_seconds=0.05)
+    sender = ReliableSender(lambda: connect(fake.address), patience_seconds=0.05)
     sender.send(Outgoing("/topic/a", b"1"))
     with pytest.raises(TimedOut):
         sender.flush()
@@ -156,7 +158,7 @@ def test_a_broker_that_restarts_in_the_middle_holds_each_message_once(
     start_broker: Callable[..., BrokerProcess], end: Callable[[BrokerProcess], object]
 ) -> None:
     broker = start_broker()
-    sender = SureSender(lambda: connect(broker.address), messages_per_receipt=50)
+    sender = ReliableSender(lambda: connect(broker.address), messages_per_receipt=50)
     restarted = threading.Event()
 
     def restart() -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from radiator.cli.choosing import tell_unknown
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
@@ -21,7 +20,9 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    size,
 )
+from radiator.cli.selection import warn_unknown
 
 if TYPE_CHECKING:
     from radiator.archive.files import Files
@@ -43,7 +44,7 @@ def check_packages() -> None:
 
 
 @contextlib.contextmanager
-def told_errors(uri: str) -> Iterator[None]:
+def reporting_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -58,7 +59,7 @@ def _load(uri: str) -> tuple[Files, State]:
     from radiator.archive.opening import open_files
 
     files = open_files(uri)
-    with told_errors(files.uri):
+    with reporting_errors(files.uri):
         state = load(files)
     if state.version < 0:
         raise CommandFailed(NOT_FOUND, f"{files.uri}: no archive here: there is no commit in _log/")
@@ -88,7 +89,6 @@ def ls(uri: str, as_json: bool) -> int:
     """What the archive at URI has, by day and destination."""
     _, state = _load(uri)
     from radiator.archive.paths import MANY
-    from radiator.cli.ls import size
 
     days: dict[tuple[str, str], tuple[int, int, int]] = {}
     for each in state.files.values():
@@ -148,11 +148,11 @@ def files(
     from radiator.errors import ProtocolError
 
     try:
-        with told_errors(where.uri):
+        with reporting_errors(where.uri):
             found = found_files(where, destination, start, end, partition)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
-    tell_unknown(destination, names(state), where.uri)
+    warn_unknown(destination, names(state), where.uri)
     if as_json:
         put_json(found)
     else:
@@ -174,12 +174,11 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
     files, state = _load(uri)
     from radiator.archive.orphans import unnamed
     from radiator.archive.verify import verify as look
-    from radiator.cli.ls import size
     from radiator.columns.files import shown
 
     faults: list[str] = []
     absent: dict[str, int] = {}
-    with told_errors(files.uri), progress() as bar:
+    with reporting_errors(files.uri), progress() as bar:
         task = bar.add_task("verifying", total=len(state.files), note="")
         found = look(
             files, state, records, lambda done: bar.update(task, advance=done), checksums=checksums,

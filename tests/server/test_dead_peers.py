@@ -154,4 +154,4 @@ def test_the_kernel_of_a_silent_peer_is_asked(start_broker: StartBroker) -> None
         (line,) = [each.split() for each in Path("/proc/net/tcp").read_text().splitlines() if each.split()[1:3] == ends]
         timer, _, jiffies = line[5].partition(":")
         assert timer == "02", "the one of keep-alive"
-        assert int(jiffies, 16) / os.sysconf("SC_CLK_TCK") <= listener.ASK_AFTER_SECONDS == 60
+        assert int(jiffies, 16) / os.sysconf("SC_CLK_TCK") <= listener.KEEPALIVE_IDLE_SECONDS == 60

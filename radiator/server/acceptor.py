@@ -19,8 +19,8 @@ from radiator.config import Config
 from radiator.errors import ProtocolError
 from radiator.server.addresses import neighbourhood
 from radiator.server.driver import Driver
-from radiator.server.farewell import Farewells
 from radiator.server.listener import Listener
+from radiator.server.rejections import Rejections
 from radiator.server.transport import Transport
 from radiator.server.tunnelled import HTTP_UNAVAILABLE, TunnelledTransport
 from radiator.stomp import encoder
@@ -31,7 +31,7 @@ from radiator.tunnels.http import response
 log = logging.getLogger("radiator.server")
 
 
-class Door:
+class Acceptor:
     """Calls of ``accept`` are the listeners' callbacks."""
 
     def __init__(self, config: Config, broker: Broker, driver: Driver, connections_max: int) -> None:
@@ -39,7 +39,7 @@ class Door:
         self._broker = broker
         self._driver = driver
         self._connections_max = connections_max
-        self._farewells = Farewells(driver.handshakes)
+        self._rejections = Rejections(driver.handshakes)
         self._caches = new_caches()
         self._parser_limits = ParserLimits(
             body_bytes_max=config.limits.message,
@@ -52,7 +52,7 @@ class Door:
 
     def accept(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
         if len(self._driver.transports) >= self._connections_max:
-            self._turn_away(listener, sock, address)
+            self._reject(listener, sock, address)
             return
         session = self._broker.connect(
             f"{self._run_id}-{next(self._numbers)}",
@@ -68,8 +68,8 @@ class Door:
         else:
             TunnelledTransport(sock, session, connection, self._driver, seconds, tunnel)
 
-    def _turn_away(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
-        self._broker.stats.turned_away += 1
+    def _reject(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
+        self._broker.stats.count(turned_away=1)
         configured, most = self._config.limits.connections, self._connections_max
         why = (
             f", but only {most} fit into the open files that the system allows (ulimit -Hn)"
@@ -87,9 +87,9 @@ class Door:
             detail,
             logger=log,
         )
-        words = response(HTTP_UNAVAILABLE, f"{error}. {detail}") if listener.web else encoder.error(error)
-        self._farewells.say(sock, words, listener.tls())
+        answer = response(HTTP_UNAVAILABLE, f"{error}. {detail}") if listener.web else encoder.error(error)
+        self._rejections.send(sock, answer, listener.tls())
 
     def stop(self) -> None:
         """Nobody comes any more; who was turned away has been told, or never will be."""
-        self._farewells.stop()
+        self._rejections.stop()

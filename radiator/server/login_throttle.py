@@ -6,7 +6,7 @@ and nobody who guesses at another name, where the user is at home. Who guesses f
 tries: what bounds those is the work of a verification, one at a time.
 
 Knows: failures and times. Must not know: passcodes. Takes the time as an argument; on the loop.
-Invariants: the tables are bounded (the oldest entry goes); nobody is told to wait longer than AHEAD_NS_MAX: who would
+Invariants: the tables are bounded (the oldest entry goes); nobody is told to wait longer than WAIT_NS_MAX: who would
 have to is refused at once, so that connections that guess side by side cannot queue up a delay for others.
 """
 
@@ -18,46 +18,46 @@ from typing import Final
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs
 
 ENTRIES_MAX: Final = 10_000  # of each table: some megabytes
-FREE_OF_USER: Final = 3  # slips of the keyboard
-FREE_OF_HOST: Final = 10  # many users may sit behind one address
+USER_FAILURES_FREE: Final = 3  # slips of the keyboard
+HOST_FAILURES_FREE: Final = 10  # many users may sit behind one address
 FIRST_DELAY_NS: Final = 250 * NS_PER_MS
 DELAY_NS_MAX: Final = 4 * NS_PER_SECOND
-AHEAD_NS_MAX: Final = 8 * NS_PER_SECOND  # a try that waits longer would meet its connect time-out
+WAIT_NS_MAX: Final = 8 * NS_PER_SECOND  # a try that waits longer would meet its connect time-out
 FORGET_NS: Final = 600 * NS_PER_SECOND  # after the last failure
 
 Key = tuple[str, ...]
 
 
 class _Record:
-    __slots__ = ("failures", "last_ns", "open_ns")
+    __slots__ = ("failures", "last_ns", "delayed_until_ns")
 
     def __init__(self) -> None:
         self.failures = 0
         self.last_ns = 0
-        self.open_ns = 0  # before that no try is looked at
+        self.delayed_until_ns = 0  # before that no try is looked at
 
 
-class Guesses:
+class LoginThrottle:
     """See the top of the file."""
 
     def __init__(self) -> None:
         self._records: OrderedDict[Key, _Record] = OrderedDict()
-        self._homes: OrderedDict[Key, None] = OrderedDict()  # (user, host) of logins that were right
+        self._known_origins: OrderedDict[Key, None] = OrderedDict()  # (user, host) of logins that were right
 
     def wait_ns(self, user: str, host: str, now_ns: MonoNs) -> int | None:
         """How long this try has to wait; None: it is refused. Tries that come meanwhile wait behind it."""
         records = [(key, record) for key in self._keys(user, host) if (record := self._record(key, now_ns)) is not None]
-        start_ns = max([now_ns, *(record.open_ns for _, record in records)])
-        if start_ns - now_ns > AHEAD_NS_MAX:
+        start_ns = max([now_ns, *(record.delayed_until_ns for _, record in records)])
+        if start_ns - now_ns > WAIT_NS_MAX:
             return None
         for key, record in records:
-            record.open_ns = start_ns + _delay_ns(key, record.failures)
+            record.delayed_until_ns = start_ns + _delay_ns(key, record.failures)
         return start_ns - now_ns
 
-    def holds(self, user: str, host: str, now_ns: MonoNs) -> bool:
+    def is_delayed(self, user: str, host: str, now_ns: MonoNs) -> bool:
         """Whether a try would have to wait now. Changes nothing."""
         records = [self._record(key, now_ns) for key in self._keys(user, host)]
-        return any(record is not None and record.open_ns > now_ns for record in records)
+        return any(record is not None and record.delayed_until_ns > now_ns for record in records)
 
     def failed(self, user: str, host: str, now_ns: MonoNs) -> None:
         """That try was wrong."""
@@ -67,22 +67,22 @@ class Guesses:
                 record = self._records[key] = _Record()
             record.failures += 1
             record.last_ns = now_ns
-            record.open_ns = max(record.open_ns, now_ns + _delay_ns(key, record.failures))
+            record.delayed_until_ns = max(record.delayed_until_ns, now_ns + _delay_ns(key, record.failures))
             self._records.move_to_end(key)
         while len(self._records) > ENTRIES_MAX:
             self._records.popitem(last=False)
 
     def succeeded(self, user: str, host: str) -> None:
         """That try was right."""
-        home = (user, host)
-        self._records.pop(home, None)
-        self._homes[home] = None
-        self._homes.move_to_end(home)
-        if len(self._homes) > ENTRIES_MAX:
-            self._homes.popitem(last=False)
+        known = (user, host)
+        self._records.pop(known, None)
+        self._known_origins[known] = None
+        self._known_origins.move_to_end(known)
+        if len(self._known_origins) > ENTRIES_MAX:
+            self._known_origins.popitem(last=False)
 
     def _keys(self, user: str, host: str) -> list[Key]:
-        return [(user, host)] if (user, host) in self._homes else [("user", user, host), ("host", "", host)]
+        return [(user, host)] if (user, host) in self._known_origins else [("user", user, host), ("host", "", host)]
 
     def _record(self, key: Key, now_ns: MonoNs) -> _Record | None:
         record = self._records.get(key)
@@ -93,5 +93,5 @@ class Guesses:
 
 
 def _delay_ns(key: Key, failures: int) -> int:
-    over = failures - (FREE_OF_HOST if len(key) == 3 and key[0] == "host" else FREE_OF_USER)
+    over = failures - (HOST_FAILURES_FREE if len(key) == 3 and key[0] == "host" else USER_FAILURES_FREE)
     return min(DELAY_NS_MAX, FIRST_DELAY_NS << min(over, 10)) if over >= 0 else 0

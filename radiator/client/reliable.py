@@ -1,8 +1,8 @@
 """Send many messages reliably: reconnect, and send again what has no receipt.
 
-A ``SureSender`` sends without a wait and asks for one receipt per run of messages, because a RECEIPT covers every
+A ``ReliableSender`` sends without a wait and asks for one receipt per run of messages, because a RECEIPT covers every
 frame before it. It stores the messages without receipt. When the connection is lost, or the broker shuts down, it
-connects again and sends the stored messages again, in order. Messages with a ``dedup-id`` (or ``producer-id`` and
+connects again and sends the stored messages copy_error, in order. Messages with a ``dedup-id`` (or ``producer-id`` and
 ``sequence``) are stored once; others at least once.
 
 Errors that another attempt cannot cure are raised: an ERROR of the broker, receipts that do not come on a working
@@ -22,7 +22,7 @@ from typing import TypeVar
 from radiator.client.connection import Connection
 from radiator.client.errors import BadTls, ConnectFailed, Disconnected, ServerError
 from radiator.client.link import Pending
-from radiator.client.message import Receipt
+from radiator.client.receipts import Receipt
 from radiator.client.sending import Outgoing, body_bytes
 from radiator.errors import ClientError
 from radiator.limits import MIB
@@ -33,7 +33,7 @@ WINDOW_MESSAGES = 20_000  # messages without receipt: enough work for a broker t
 WINDOW_BYTES = 8 * MIB  # bytes of messages without receipt
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0  # between two attempts to connect
 
-PASSING = frozenset({"shutting-down"})  # ERROR codes of a broker that restarts: another attempt may succeed
+TRANSIENT_CODES = frozenset({"shutting-down"})  # ERROR codes of a broker that restarts: another attempt may succeed
 
 T = TypeVar("T")
 OnReceipts = Callable[[int, list[Receipt]], None]  # number of messages, and the receipts that were asked for
@@ -50,7 +50,7 @@ class _Run:
         self.pending: Pending | None = None
 
 
-class SureSender:
+class ReliableSender:
     """Send messages reliably over as many connections as necessary.
 
     Args:
@@ -69,7 +69,7 @@ class SureSender:
     Example:
         With a broker on 127.0.0.1:61613::
 
-            sender = SureSender(lambda: connect("127.0.0.1:61613"))
+            sender = ReliableSender(lambda: connect("127.0.0.1:61613"))
             for number in range(100_000):
                 sender.send(Outgoing("/queue/jobs", b"...", {"dedup-id": f"job-{number}"}))
             sender.flush()
@@ -97,11 +97,11 @@ class SureSender:
         self._monotonic = monotonic
         self._sleep = sleep
         self._connection: Connection | None = None
-        self._gathering: list[Outgoing] = []
-        self._gathering_bytes = 0
-        self._under_way: deque[_Run] = deque()
-        self._under_way_messages = 0
-        self._under_way_bytes = 0
+        self._collected: list[Outgoing] = []
+        self._collected_bytes = 0
+        self._in_flight: deque[_Run] = deque()
+        self._in_flight_messages = 0
+        self._in_flight_bytes = 0
 
     def send(self, message: Outgoing) -> None:
         """Add a message, and send the run that it completes. May wait for receipts of earlier messages.
@@ -117,9 +117,9 @@ class SureSender:
             ValueError: A header is not allowed.
             TypeError: The body is neither bytes nor text.
         """
-        self._gathering.append(message)
-        self._gathering_bytes += _size_bytes(message)
-        if len(self._gathering) >= self._per_run or self._gathering_bytes >= RUN_BYTES:
+        self._collected.append(message)
+        self._collected_bytes += _size_bytes(message)
+        if len(self._collected) >= self._per_run or self._collected_bytes >= RUN_BYTES:
             self.push()
 
     def push(self) -> None:
@@ -131,16 +131,16 @@ class SureSender:
             ConnectFailed: No broker was available for ``patience_seconds``.
             Disconnected: The connection was lost for ``patience_seconds``.
         """
-        if not self._gathering:
+        if not self._collected:
             return
-        run = _Run(self._gathering, self._gathering_bytes)
-        self._gathering, self._gathering_bytes = [], 0
-        self._under_way.append(run)
-        self._under_way_messages += len(run.messages)
-        self._under_way_bytes += run.size_bytes
-        self._surely(lambda: self._launch(run))
-        self._settle_what_came()
-        while self._under_way_messages > WINDOW_MESSAGES or self._under_way_bytes > WINDOW_BYTES:
+        run = _Run(self._collected, self._collected_bytes)
+        self._collected, self._collected_bytes = [], 0
+        self._in_flight.append(run)
+        self._in_flight_messages += len(run.messages)
+        self._in_flight_bytes += run.size_bytes
+        self._retry(lambda: self._launch(run))
+        self._settle_complete()
+        while self._in_flight_messages > WINDOW_MESSAGES or self._in_flight_bytes > WINDOW_BYTES:
             self._settle_first()
 
     def flush(self) -> None:
@@ -153,7 +153,7 @@ class SureSender:
             Disconnected: The connection was lost for ``patience_seconds``.
         """
         self.push()
-        while self._under_way:
+        while self._in_flight:
             self._settle_first()
 
     def open(self) -> None:
@@ -163,7 +163,7 @@ class SureSender:
             ServerError: The broker refused the connection.
             ConnectFailed: No broker was available for ``patience_seconds``.
         """
-        self._surely(lambda: None)
+        self._retry(lambda: None)
 
     def close(self) -> None:
         """Close the connection. Messages that were not flushed may or may not be stored. Never raises."""
@@ -189,28 +189,28 @@ class SureSender:
         connection.write_sends(run.messages[:asking], None)
         run.pending = connection.send_nowait(run.messages[asking:])
 
-    def _settle_what_came(self) -> None:
-        while self._under_way and (pending := self._under_way[0].pending) is not None and not pending.left:
+    def _settle_complete(self) -> None:
+        while self._in_flight and (pending := self._in_flight[0].pending) is not None and not pending.left:
             self._settle_first()
 
     def _settle_first(self) -> None:
-        receipts = self._surely(self._receipts_of_first)
-        run = self._under_way.popleft()
-        self._under_way_messages -= len(run.messages)
-        self._under_way_bytes -= run.size_bytes
+        receipts = self._retry(self._receipts_of_first)
+        run = self._in_flight.popleft()
+        self._in_flight_messages -= len(run.messages)
+        self._in_flight_bytes -= run.size_bytes
         self.stored += len(run.messages)
         if self._on_receipts is not None:
             self._on_receipts(len(run.messages), receipts)
 
     def _receipts_of_first(self) -> list[Receipt]:
-        run = self._under_way[0]
+        run = self._in_flight[0]
         self._launch(run)
         assert run.pending is not None
         return run.pending.wait(self._patience_seconds)
 
     # --- reconnecting -------------------------------------------------------------------------------------------------
 
-    def _surely(self, step: Callable[[], T]) -> T:
+    def _retry(self, step: Callable[[], T]) -> T:
         """Run ``step`` on this connection or on a later one, and return its result. Raises the last error."""
         deadline: float | None = None
         pause = PAUSE_SECONDS
@@ -220,7 +220,7 @@ class SureSender:
                     self._open()
                 return step()
             except ClientError as error:
-                if not passes(error):
+                if not is_transient(error):
                     raise
                 self.abandon()
                 now = self._monotonic()
@@ -233,11 +233,11 @@ class SureSender:
     def _open(self) -> None:
         """Connect, and send all messages without receipt."""
         self._connection = self._connect()
-        for run in self._under_way:
+        for run in self._in_flight:
             if run.pending is not None:
                 self.sent_again += len(run.messages)
                 run.pending = None
-        for run in self._under_way:
+        for run in self._in_flight:
             self._launch(run)
 
 
@@ -247,12 +247,12 @@ def _size_bytes(message: Outgoing) -> int:
     return len(body_bytes(message.body)) + headers
 
 
-def passes(error: ClientError) -> bool:
+def is_transient(error: ClientError) -> bool:
     """Return True if the same call may succeed on another connection.
 
     Args:
         error: The error of the call.
     """
     if isinstance(error, ServerError):
-        return error.code in PASSING
+        return error.code in TRANSIENT_CODES
     return isinstance(error, ConnectFailed | Disconnected) and not isinstance(error, BadTls)

@@ -30,7 +30,7 @@ from radiator.broker.clients.session import Session
 log = logging.getLogger("radiator.server")
 
 
-class Unread(Protocol):
+class PausedConnection(Protocol):
     """A connection that is not read."""
 
     sock: socket.socket
@@ -40,11 +40,11 @@ class Unread(Protocol):
     def close(self) -> None:
         """End the connection."""
 
-    def departs(self) -> None:
+    def note_peer_ended(self) -> None:
         """Note that the peer has ended its side."""
 
 
-def look(broker: Broker, paused: Iterable[Unread]) -> None:
+def close_dead(broker: Broker, paused: Iterable[PausedConnection]) -> None:
     """Close those that are gone."""
     transports = {transport.sock.fileno(): transport for transport in paused}
     if not transports:
@@ -58,7 +58,7 @@ def look(broker: Broker, paused: Iterable[Unread]) -> None:
         if session.closing or transport.closed:
             continue  # that has timers of its own
         if events & select.POLLERR or (events & select.POLLHUP and session.subscriptions):
-            broker.stats.gone_unread += 1
+            broker.stats.count(gone_unread=1)
             broker.peer_log.line(
                 logging.INFO,
                 "connections gone while they were not read",
@@ -70,4 +70,4 @@ def look(broker: Broker, paused: Iterable[Unread]) -> None:
             )
             transport.close()
         else:
-            transport.departs()
+            transport.note_peer_ended()

@@ -9,28 +9,28 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class FairQueue(Generic[T]):
     """First come, first served within an origin; who sends a thousand waits for its own thousand only."""
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, deque[T]] = OrderedDict()  # none of them empty; the first is next
+        self._queues: OrderedDict[str, deque[T]] = OrderedDict()  # none of them empty; the first is next
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self._queues)
 
     def add(self, origin: str, item: T) -> None:
-        self._lines.setdefault(origin, deque()).append(item)
+        self._queues.setdefault(origin, deque()).append(item)
 
-    def again(self, origin: str, item: T) -> None:
+    def put_back(self, origin: str, item: T) -> None:
         """Its turn had come: it has it before all others."""
-        self._lines.setdefault(origin, deque()).appendleft(item)
-        self._lines.move_to_end(origin, last=False)
+        self._queues.setdefault(origin, deque()).appendleft(item)
+        self._queues.move_to_end(origin, last=False)
 
     def take(self) -> T:
-        origin, line = self._lines.popitem(last=False)
-        item = line.popleft()
-        if line:
-            self._lines[origin] = line
+        origin, queue = self._queues.popitem(last=False)
+        item = queue.popleft()
+        if queue:
+            self._queues[origin] = queue
         return item
 
     def take_all(self) -> list[T]:
@@ -40,12 +40,12 @@ class Turns(Generic[T]):
     def keep(self, wanted: Callable[[T], bool]) -> list[T]:
         """Remove and return what is not wanted any more; the rest keeps its order."""
         removed: list[T] = []
-        for origin, line in list(self._lines.items()):
-            kept: deque[T] = deque()
-            for item in line:
-                (kept if wanted(item) else removed).append(item)
-            if kept:
-                self._lines[origin] = kept
+        for origin, queue in list(self._queues.items()):
+            remaining: deque[T] = deque()
+            for item in queue:
+                (remaining if wanted(item) else removed).append(item)
+            if remaining:
+                self._queues[origin] = remaining
             else:
-                del self._lines[origin]
+                del self._queues[origin]
         return removed

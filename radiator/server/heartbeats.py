@@ -19,16 +19,16 @@ from radiator.stomp.heartbeat import HeartBeat
 SPARE = 64  # closed ones that are not worth a clearing-up
 
 
-class Beating(Protocol):
+class HeartbeatTransport(Protocol):
     """A transport."""
 
     closed: bool
     heart_beat: HeartBeat | None
 
-    def beat(self, now_ns: MonoNs) -> None: ...
+    def check_heartbeat(self, now_ns: MonoNs) -> None: ...
 
 
-class Beats:
+class HeartbeatTimers:
     """Times are monotonic nanoseconds."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Beats:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, transport: Beating) -> None:
+    def add(self, transport: HeartbeatTransport) -> None:
         assert transport.heart_beat is not None
         self._push(transport.heart_beat.next_check_ns, transport)
 
@@ -51,25 +51,25 @@ class Beats:
             heapq.heapify(self._heap)
             self._closed = 0
 
-    def look(self, now_ns: MonoNs) -> int:
+    def check(self, now_ns: MonoNs) -> int:
         """Have every transport that is due do its part; returns how many there were."""
         heap = self._heap
-        looks = 0
+        checked = 0
         while heap and heap[0][0] <= now_ns:
             transport = heapq.heappop(heap)[2]
             if transport.closed:
                 self._closed -= 1
                 continue
-            looks += 1
+            checked += 1
             heart_beat = transport.heart_beat
             sends = heart_beat.should_send(now_ns)
-            transport.beat(now_ns)
+            transport.check_heartbeat(now_ns)
             heap = self._heap  # a close may have replaced it
             if not transport.closed:
                 self._push(_next_ns(heart_beat, now_ns, sends), transport)
-        return looks
+        return checked
 
-    def _push(self, due_ns: MonoNs, transport: Beating) -> None:
+    def _push(self, due_ns: MonoNs, transport: HeartbeatTransport) -> None:
         self._number += 1
         heapq.heappush(self._heap, (due_ns, self._number, transport))
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from radiator.server.pace import REST, REST_SECONDS_MAX, SLICE_NS, SWITCH_SECONDS, Pace, run_care
+from radiator.server.background import (
+    REST_FACTOR,
+    REST_SECONDS_MAX,
+    SLICE_NS,
+    SWITCH_SECONDS,
+    BackgroundThrottle,
+    run_maintenance,
+)
 
 
 class Clock:
@@ -21,29 +28,29 @@ class Clock:
 
 def test_short_steps_gather_to_a_slice_and_a_long_one_is_followed_by_a_long_rest() -> None:
     clock = Clock()
-    pace = Pace(lambda: clock.now, clock.sleep)
-    assert pace()
+    throttle = BackgroundThrottle(lambda: clock.now, clock.sleep)
+    assert throttle()
     clock.now += SLICE_NS
-    assert pace()
+    assert throttle()
     clock.slept.clear()
     for _ in range(10):
         clock.now += SLICE_NS // 10
-        assert pace()
-    assert clock.slept == [REST * SLICE_NS / 1e9]
+        assert throttle()
+    assert clock.slept == [REST_FACTOR * SLICE_NS / 1e9]
     clock.now += 20 * SLICE_NS
-    assert pace() and clock.slept[-1] == REST * 20 * SLICE_NS / 1e9
+    assert throttle() and clock.slept[-1] == REST_FACTOR * 20 * SLICE_NS / 1e9
     clock.now += 60_000_000_000
-    assert pace() and clock.slept[-1] == REST_SECONDS_MAX
+    assert throttle() and clock.slept[-1] == REST_SECONDS_MAX
 
 
 def test_it_stops_without_another_rest() -> None:
     clock = Clock()
-    pace = Pace(lambda: clock.now, clock.sleep)
-    pace()
+    throttle = BackgroundThrottle(lambda: clock.now, clock.sleep)
+    throttle()
     clock.slept.clear()
-    pace.stopping = True
+    throttle.stopping = True
     clock.now += 100 * SLICE_NS
-    assert not pace() and clock.slept == []
+    assert not throttle() and clock.slept == []
 
 
 def test_the_lock_is_asked_back_sooner_while_there_is_a_job_and_only_then() -> None:
@@ -51,9 +58,9 @@ def test_the_lock_is_asked_back_sooner_while_there_is_a_job_and_only_then() -> N
     seen: list[float] = []
 
     class Job:
-        def run(self, pace: Pace) -> None:
+        def run(self, throttle: BackgroundThrottle) -> None:
             seen.append(sys.getswitchinterval())
 
     job = Job()
-    assert run_care(job, Pace()) is job
+    assert run_maintenance(job, BackgroundThrottle()) is job
     assert abs(seen[0] - SWITCH_SECONDS) < 1e-5 and sys.getswitchinterval() == before

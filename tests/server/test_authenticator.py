@@ -18,7 +18,7 @@ from radiator.clock import NS_PER_SECOND
 from radiator.config import AuthConfig
 from radiator.errors import ConfigError, ProtocolError
 from radiator.server import passwords
-from radiator.server.auth import Entrance
+from radiator.server.auth import Authenticator
 from radiator.server.users_file import check
 from tests.broker.harness import World
 
@@ -37,7 +37,7 @@ PLUGIN_TIMEOUT_NS = 5 * NS_PER_SECOND
 
 
 class Threads:
-    """What an Entrance has submitted, and what it wants to be called back for."""
+    """What an Authenticator has submitted, and what it wants to be called back for."""
 
     def __init__(self) -> None:
         self.work: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
@@ -88,8 +88,8 @@ class Threads:
         self.changes += 1
 
 
-class Door:
-    """An Entrance and those who ask."""
+class Logins:
+    """An Authenticator and those who ask."""
 
     def __init__(
         self, users: Path | None = None, anonymous: Any = "loopback", plugin: str | None = None, plugin_calls: int = 1
@@ -99,7 +99,7 @@ class Door:
         config = AuthConfig(None if users is None else str(users), anonymous, plugin, PLUGIN_TIMEOUT_NS)
         threads = self.threads
         calls = [] if plugin is None else [threads.call] * plugin_calls
-        self.entrance = Entrance(
+        self.authenticator = Authenticator(
             config, [threads.submit], calls, threads.later, lambda: threads.now, threads.changed, threads.look,
             peer_log=self.world.broker.peer_log,
         )  # fmt: skip
@@ -112,7 +112,7 @@ class Door:
         session.certificate_name = certificate
         session.undecided = True
         decisions: list[Decision] = []
-        self.entrance(Asking(session, login, passcode, decisions.append))
+        self.authenticator(Asking(session, login, passcode, decisions.append))
         return decisions
 
     def try_(self, *args: str, **more: str) -> Decision:
@@ -146,34 +146,34 @@ def denied(decision: Decision) -> ProtocolError:
 
 @pytest.mark.parametrize("login", ["", "guest", "admin"])
 def test_without_users_everybody_on_this_machine_is_let_in_whatever_the_login(login: str) -> None:
-    door = Door()
+    logins = Logins()
     for address in ("127.0.0.1:50000", "::1:50000", "./run/radiator.sock", "::ffff:127.0.0.1:7"):
-        decision = door.try_(login, login, address=address)
+        decision = logins.try_(login, login, address=address)
         assert user(decision) == ""
         assert isinstance(decision, Identity) and decision.rights.everything
 
 
 def test_without_users_nobody_else_is_let_in_and_is_told_the_key() -> None:
-    door = Door()
+    logins = Logins()
     for login in ("", "guest"):
-        error = denied(door.try_(login, login))
+        error = denied(logins.try_(login, login))
         assert "auth.anonymous" in error.detail and "auth.users_file" in error.detail
 
 
 def test_anonymous_may_be_let_in_from_anywhere_or_from_nowhere() -> None:
-    assert user(Door(anonymous="always").try_()) == ""
-    denied(Door(anonymous="never").try_(address="127.0.0.1:1"))
+    assert user(Logins(anonymous="always").try_()) == ""
+    denied(Logins(anonymous="never").try_(address="127.0.0.1:1"))
 
 
 def test_without_users_a_verified_certificate_is_enough() -> None:
-    assert user(Door(anonymous="never").try_(certificate="sensor")) == "sensor"
+    assert user(Logins(anonymous="never").try_(certificate="sensor")) == "sensor"
 
 
 # --- logins -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_right_passcode_gives_the_rights_of_the_user(users: Path) -> None:
-    decision = Door(users).try_("alice", "secret")
+    decision = Logins(users).try_("alice", "secret")
     assert user(decision) == "alice"
     assert isinstance(decision, Identity)
     assert decision.rights.may("read", "/topic/x") and decision.rights.may("write", "/queue/a")
@@ -186,7 +186,7 @@ def test_a_wrong_passcode_and_an_unknown_user_are_told_the_same_after_the_same_w
     verified: list[str] = []
     verify = passwords.verify
     monkeypatch.setattr(passwords, "verify", lambda hash_, code: verified.append(hash_) or verify(hash_, code))
-    answers = [denied(Door(users).try_(login, "wrong")) for login in ("alice", "mallory", "carol")]
+    answers = [denied(Logins(users).try_(login, "wrong")) for login in ("alice", "mallory", "carol")]
     assert len({(each.message, each.detail) for each in answers}) == 1
     assert len({hash_.rsplit("$", 2)[0] for hash_ in verified}) == 1  # same kind, same parameters
     assert len(verified) == 3
@@ -200,7 +200,7 @@ def test_an_unknown_user_takes_as_long_as_the_dearest_of_the_file(users: Path, m
     users.write_text("users:\n" + "".join(f'  {name}: {{password: "{code}", read: /a}}\n' for name, code in known))
     verified: list[str] = []
     monkeypatch.setattr(passwords, "verify", lambda hash_, code: bool(verified.append(hash_)))
-    denied(Door(users).try_("nobody", "x"))
+    denied(Logins(users).try_("nobody", "x"))
     assert passwords.cost_of(verified[0]) == passwords.cost_of(dearest)
     assert passwords.cost_of(impossible) == passwords.cost_of("no hash") == ()
     (warning,) = check(AuthConfig(str(users), "loopback", None, PLUGIN_TIMEOUT_NS))
@@ -221,127 +221,127 @@ def test_the_hash_for_unknown_users_is_verified_to_its_end(hash_: str | None) ->
 
 
 def test_a_wrong_login_is_refused_also_on_this_machine(users: Path) -> None:
-    denied(Door(users, anonymous="always").try_("guest", "guest", address="127.0.0.1:1"))
+    denied(Logins(users, anonymous="always").try_("guest", "guest", address="127.0.0.1:1"))
 
 
 def test_no_login_means_the_rights_of_anonymous_where_it_may_come_in(users: Path) -> None:
-    door = Door(users)
-    local = door.try_(address="127.0.0.1:1")
+    logins = Logins(users)
+    local = logins.try_(address="127.0.0.1:1")
     assert isinstance(local, Identity)
     assert local.rights.may("read", "/topic/public") and not local.rights.may("write", "/topic/public")
-    denied(door.try_(address="10.0.0.1:1"))
+    denied(logins.try_(address="10.0.0.1:1"))
 
 
 def test_without_rights_anonymous_is_not_let_in(tmp_path: Path) -> None:
     path = tmp_path / "users.yaml"
     path.write_text("users:\n")
-    assert "anonymous:" in denied(Door(path).try_(address="127.0.0.1:1")).detail
+    assert "anonymous:" in denied(Logins(path).try_(address="127.0.0.1:1")).detail
 
 
 def test_a_certificate_gives_the_rights_under_its_name(users: Path) -> None:
-    door = Door(users)
-    decision = door.try_(certificate="sensor")
+    logins = Logins(users)
+    decision = logins.try_(certificate="sensor")
     assert isinstance(decision, Identity) and decision.rights.may("write", "/topic/s")
-    assert "certificates:" in denied(door.try_(certificate="stranger")).detail
-    assert user(door.try_("alice", "secret", certificate="stranger")) == "alice"
+    assert "certificates:" in denied(logins.try_(certificate="stranger")).detail
+    assert user(logins.try_("alice", "secret", certificate="stranger")) == "alice"
 
 
 # --- storms -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_thousand_clients_of_one_user_cost_one_verification(users: Path) -> None:
-    door = Door(users)
-    waiting = [door.ask("alice", "secret") for _ in range(1_000)]
-    door.threads.run()
+    logins = Logins(users)
+    waiting = [logins.ask("alice", "secret") for _ in range(1_000)]
+    logins.threads.run()
     assert {user(decision) for (decision,) in waiting} == {"alice"}
-    again = [door.ask("alice", "secret", address=f"10.0.{number}.1:9") for number in range(200)]
+    again = [logins.ask("alice", "secret", address=f"10.0.{number}.1:9") for number in range(200)]
     assert {user(decision) for (decision,) in again} == {"alice"}  # at once
-    assert door.threads.done == 1
-    denied(door.try_("alice", "Secret"))
+    assert logins.threads.done == 1
+    denied(logins.try_("alice", "Secret"))
 
 
 def test_one_verification_runs_at_a_time_and_the_others_wait_their_turn(users: Path) -> None:
-    door = Door(users)
-    first, second = door.ask("alice", "secret"), door.ask("bob", "hidden")
-    assert len(door.threads.work) == 1
-    door.threads.step()
+    logins = Logins(users)
+    first, second = logins.ask("alice", "secret"), logins.ask("bob", "hidden")
+    assert len(logins.threads.work) == 1
+    logins.threads.step()
     assert user(first[0]) == "alice" and not second
-    door.threads.step()
+    logins.threads.step()
     assert user(second[0]) == "bob"
 
 
 def test_who_has_gone_meanwhile_costs_nothing(users: Path) -> None:
-    door = Door(users)
-    door.ask("alice", "secret")
-    door.ask("bob", "hidden")
-    for session in list(door.world.broker.sessions.values()):
+    logins = Logins(users)
+    logins.ask("alice", "secret")
+    logins.ask("bob", "hidden")
+    for session in list(logins.world.broker.sessions.values()):
         session.closing = True
-    door.threads.run()
-    assert door.threads.done == 1
+    logins.threads.run()
+    assert logins.threads.done == 1
 
 
 # --- the file changes -------------------------------------------------------------------------------------------------
 
 
 def test_a_login_that_was_right_once_is_not_told_among_guesses(users: Path) -> None:
-    door = Door(users)
-    assert user(door.try_("alice", "secret")) == "alice"
+    logins = Logins(users)
+    assert user(logins.try_("alice", "secret")) == "alice"
     for number in range(8):
-        door.ask("alice", f"guess {number}")
-        door.threads.run()
-    door.threads.timers.clear()
-    verified = door.threads.done
-    among = door.ask("alice", "secret")
-    door.threads.run()
+        logins.ask("alice", f"guess {number}")
+        logins.threads.run()
+    logins.threads.timers.clear()
+    verified = logins.threads.done
+    among = logins.ask("alice", "secret")
+    logins.threads.run()
     assert among == []
-    assert user(door.try_("alice", "secret", address="10.9.9.9:5")) == "alice"
-    door.threads.wait()
+    assert user(logins.try_("alice", "secret", address="10.9.9.9:5")) == "alice"
+    logins.threads.wait()
     assert [user(each) for each in among] == ["alice"]
-    assert door.threads.done == verified, "it was known, and had only to wait"
-    assert user(door.try_("alice", "secret")) == "alice"
+    assert logins.threads.done == verified, "it was known, and had only to wait"
+    assert user(logins.try_("alice", "secret")) == "alice"
 
 
 def test_a_reconnect_after_a_slip_or_two_is_not_held_up(users: Path) -> None:
-    door = Door(users)
-    assert user(door.try_("alice", "secret")) == "alice"
+    logins = Logins(users)
+    assert user(logins.try_("alice", "secret")) == "alice"
     for _ in range(2):
-        denied(door.try_("alice", "slip"))
-    assert user(door.try_("alice", "secret")) == "alice"
-    assert door.threads.timers == []
+        denied(logins.try_("alice", "slip"))
+    assert user(logins.try_("alice", "secret")) == "alice"
+    assert logins.threads.timers == []
 
 
 def test_a_broken_file_leaves_the_users_as_they_were(users: Path, caplog: pytest.LogCaptureFixture) -> None:
-    door = Door(users)
+    logins = Logins(users)
     users.write_text("users: {alice: {pasword: x}}")
-    door.entrance.reload()
-    door.threads.run()
+    logins.authenticator.reload()
+    logins.threads.run()
     assert f"{users}:1: users.alice.pasword: unknown key; did you mean password?" in caplog.text
-    assert user(door.try_("alice", "secret")) == "alice"
+    assert user(logins.try_("alice", "secret")) == "alice"
     users.unlink()
-    door.entrance.reload()
-    door.threads.run()
-    assert user(door.try_("bob", "hidden")) == "bob"
+    logins.authenticator.reload()
+    logins.threads.run()
+    assert user(logins.try_("bob", "hidden")) == "bob"
 
 
 def test_a_hash_that_nothing_can_be_verified_with_lets_nobody_in_and_harms_nobody(users: Path) -> None:
     impossible = "$argon2id$v=19$m=1,t=1,p=9$c29tZXNhbHQ$b2xk"
     users.write_text(f'users: {{x: {{password: "{impossible}"}}, bob: {{password: "{BOB}"}}}}')
-    door = Door(users)
-    denied(door.try_("x", "x"))
-    denied(door.try_("nobody", "x"))
-    assert user(door.try_("bob", "hidden")) == "bob"
+    logins = Logins(users)
+    denied(logins.try_("x", "x"))
+    denied(logins.try_("nobody", "x"))
+    assert user(logins.try_("bob", "hidden")) == "bob"
 
 
 def test_a_login_under_way_while_the_file_changes_is_judged_by_the_new_one(users: Path) -> None:
-    door = Door(users)
-    decisions = door.ask("alice", "secret")
-    work, then = door.threads.work.pop()
+    logins = Logins(users)
+    decisions = logins.ask("alice", "secret")
+    work, then = logins.threads.work.pop()
     verified = work()
     users.write_text(USERS.replace(ALICE, BOB))
-    door.entrance.reload()
-    door.threads.read()
+    logins.authenticator.reload()
+    logins.threads.read()
     then(verified)
-    door.threads.run()
+    logins.threads.run()
     denied(decisions[0])
 
 
@@ -394,55 +394,55 @@ def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("installed")
 def test_a_plug_in_vouches_for_users_of_its_own(users: Path) -> None:
-    door = Door(users, plugin="directory")
-    eve = door.try_("eve", "open")
+    logins = Logins(users, plugin="directory")
+    eve = logins.try_("eve", "open")
     assert isinstance(eve, Identity) and eve.user == "eva"
     assert eve.rights.may("read", "/topic/e") and not eve.rights.may("read", "/topic/x")
-    carol = door.try_("carol", "open")
+    carol = logins.try_("carol", "open")
     assert isinstance(carol, Identity) and carol.rights.may("read", "/topic/c")  # by the users file
-    assert user(door.try_("alice", "secret")) == "alice"  # the users file comes first
-    denied(door.try_("eve", "shut"))
-    denied(door.try_("stranger", "open"))  # no rights anywhere
+    assert user(logins.try_("alice", "secret")) == "alice"  # the users file comes first
+    denied(logins.try_("eve", "shut"))
+    denied(logins.try_("stranger", "open"))  # no rights anywhere
 
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("login", ["boom", "wrong", "text", "cancelled", "late"])
 def test_a_plug_in_that_fails_refuses_and_the_log_says_why(login: str, caplog: pytest.LogCaptureFixture) -> None:
-    door = Door(plugin="directory")
-    assert "directory" not in denied(door.try_(login, "open")).detail
+    logins = Logins(plugin="directory")
+    assert "directory" not in denied(logins.try_(login, "open")).detail
     assert "the plug-in failed" in caplog.text and "open" not in caplog.text
-    assert user(door.try_("eve", "open")) == "eva"
+    assert user(logins.try_("eve", "open")) == "eva"
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_plug_in_is_asked_again_after_a_minute() -> None:
-    door = Door(plugin="directory")
+    logins = Logins(plugin="directory")
     for _ in range(3):
-        door.try_("eve", "open")
-    assert door.threads.done == 1
-    door.threads.now += 61 * NS_PER_SECOND
-    door.try_("eve", "open")
-    assert door.threads.done == 2
+        logins.try_("eve", "open")
+    assert logins.threads.done == 1
+    logins.threads.now += 61 * NS_PER_SECOND
+    logins.try_("eve", "open")
+    assert logins.threads.done == 2
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_plug_in_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(ConfigError, match=r"auth\.plugin: ldap: .*directory"):
-        Door(plugin="ldap")
+        Logins(plugin="ldap")
     with pytest.raises(ConfigError, match=r"cannot be loaded: ModuleNotFoundError"):
-        Door(plugin="no_such_module:thing")
-    Door(plugin="tests.server.test_entrance:plugin")
+        Logins(plugin="no_such_module:thing")
+    Logins(plugin="tests.server.test_authenticator:plugin")
 
 
 # --- a plug-in that hangs ---------------------------------------------------------------------------------------------
 
-OURS = "tests.server.test_entrance:plugin"
+OURS = "tests.server.test_authenticator:plugin"
 
 
-def expire(door: Door) -> None:
+def expire(logins: Logins) -> None:
     """The time of a call of the plug-in passes, and is noticed."""
-    door.threads.now += PLUGIN_TIMEOUT_NS
-    door.entrance.tick()
+    logins.threads.now += PLUGIN_TIMEOUT_NS
+    logins.authenticator.tick()
 
 
 def late(decision: Decision) -> str:
@@ -452,11 +452,11 @@ def late(decision: Decision) -> str:
 
 
 def test_calls_of_a_plug_in_that_hang_hold_up_no_user_of_the_file(users: Path) -> None:
-    door = Door(users, plugin=OURS, plugin_calls=4)
-    hanging = [door.ask(f"hangs{number}", "open") for number in range(6)]
-    assert len(door.threads.calls) == 4
-    alice = door.ask("alice", "secret")
-    door.threads.step()
+    logins = Logins(users, plugin=OURS, plugin_calls=4)
+    hanging = [logins.ask(f"hangs{number}", "open") for number in range(6)]
+    assert len(logins.threads.calls) == 4
+    alice = logins.ask("alice", "secret")
+    logins.threads.step()
     assert user(alice[0]) == "alice"
     assert not any(hanging)
 
@@ -464,97 +464,97 @@ def test_calls_of_a_plug_in_that_hang_hold_up_no_user_of_the_file(users: Path) -
 def test_a_call_that_takes_too_long_is_refused_and_keeps_only_its_own_thread(
     users: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door = Door(users, plugin=OURS, plugin_calls=2)
-    slow = door.ask("hangs", "open")
-    door.threads.now += 1
-    expire(door)
+    logins = Logins(users, plugin=OURS, plugin_calls=2)
+    slow = logins.ask("hangs", "open")
+    logins.threads.now += 1
+    expire(logins)
     assert late(slow[0]) == "the login could not be verified in time"
-    eve = door.ask("eve", "open")
-    work, then = door.threads.calls.pop(1)
+    eve = logins.ask("eve", "open")
+    work, then = logins.threads.calls.pop(1)
     then(work())
     assert user(eve[0]) == "eva"
-    again = door.ask("hangs", "open")
-    assert late(again[0]) and len(door.threads.calls) == 1, "the same login takes no second thread"
+    again = logins.ask("hangs", "open")
+    assert late(again[0]) and len(logins.threads.calls) == 1, "the same login takes no second thread"
     assert caplog.text.count("auth.plugin_timeout") == 1
 
 
 def test_while_no_call_returns_logins_of_the_plug_in_are_refused_at_once(
     users: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door = Door(users, plugin=OURS, plugin_calls=2)
-    hanging = [door.ask(f"hangs{number}", "open") for number in range(3)]
-    expire(door)
+    logins = Logins(users, plugin=OURS, plugin_calls=2)
+    hanging = [logins.ask(f"hangs{number}", "open") for number in range(3)]
+    expire(logins)
     assert [len(each) for each in hanging] == [1, 1, 1], "also the one that waited for a thread"
     for number in range(20):
-        (decision,) = door.ask(f"other{number}", "open")
+        (decision,) = logins.ask(f"other{number}", "open")
         assert "earlier ones" in late(decision)
-        door.entrance.tick()
-    alice = door.ask("alice", "secret")
-    door.threads.step()
+        logins.authenticator.tick()
+    alice = logins.ask("alice", "secret")
+    logins.threads.step()
     assert user(alice[0]) == "alice"
     assert caplog.text.count("no call of the plug-in returns") == 1
-    assert len(door.threads.calls) == 2
+    assert len(logins.threads.calls) == 2
 
 
 def test_a_plug_in_that_answers_again_is_asked_again(users: Path) -> None:
-    door = Door(users, plugin=OURS)
-    hanging = door.ask("eve", "open")
-    expire(door)
+    logins = Logins(users, plugin=OURS)
+    hanging = logins.ask("eve", "open")
+    expire(logins)
     assert late(hanging[0])
-    assert late(door.ask("stranger", "open")[0])
-    door.threads.step()
-    (decision,) = door.ask("eve", "open")
+    assert late(logins.ask("stranger", "open")[0])
+    logins.threads.step()
+    (decision,) = logins.ask("eve", "open")
     assert user(decision) == "eva", "what the late call has found out holds"
-    denied(door.try_("stranger", "open"))
+    denied(logins.try_("stranger", "open"))
 
 
 def test_a_wrong_login_whose_call_is_late_counts_as_a_guess(users: Path) -> None:
-    door = Door(users, plugin=OURS)
+    logins = Logins(users, plugin=OURS)
     for number in range(3):
-        door.ask("eve", f"guess {number}")
-        expire(door)
-        door.threads.step()
-    guess = door.ask("eve", "open")
-    assert not guess and not door.threads.calls, "it has to wait, as after any wrong logins"
-    assert door.threads.timers
+        logins.ask("eve", f"guess {number}")
+        expire(logins)
+        logins.threads.step()
+    guess = logins.ask("eve", "open")
+    assert not guess and not logins.threads.calls, "it has to wait, as after any wrong logins"
+    assert logins.threads.timers
 
 
 def test_logins_that_wait_are_bounded_for_the_file_and_for_the_plug_in_apart(
     users: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("radiator.limits.LOGINS_WAITING_MAX", 3)
-    door = Door(users, plugin=OURS)
-    waiting = [door.ask(f"user{number}", "open") for number in range(4)]
+    logins = Logins(users, plugin=OURS)
+    waiting = [logins.ask(f"user{number}", "open") for number in range(4)]
     (error,) = waiting.pop()
     assert isinstance(error, ProtocolError) and error.code == "too-many"
     assert not any(waiting)
-    alice = door.ask("alice", "secret")
-    door.threads.step()
+    alice = logins.ask("alice", "secret")
+    logins.threads.step()
     assert user(alice[0]) == "alice"
 
 
 def test_clients_that_have_gone_make_room_for_others(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("radiator.limits.LOGINS_WAITING_MAX", 3)
-    door = Door(users)
+    logins = Logins(users)
     for number in range(3):
-        door.ask(f"user{number}", "guess")
-    assert isinstance(door.ask("bob", "hidden")[0], ProtocolError)
-    for session in door.world.broker.sessions.values():
+        logins.ask(f"user{number}", "guess")
+    assert isinstance(logins.ask("bob", "hidden")[0], ProtocolError)
+    for session in logins.world.broker.sessions.values():
         session.closing = True
-    door.entrance.tick()
-    bob = door.ask("bob", "hidden")
-    door.threads.run()
+    logins.authenticator.tick()
+    bob = logins.ask("bob", "hidden")
+    logins.threads.run()
     assert user(bob[0]) == "bob"
-    assert door.threads.done == 2, "one that was under way, and bob"
+    assert logins.threads.done == 2, "one that was under way, and bob"
 
 
 def test_a_login_that_the_users_file_has_a_hash_of_now_is_verified_by_it(users: Path) -> None:
-    door = Door(users, plugin=OURS)
-    door.ask("hangs", "open")
-    frank = door.ask("frank", "secret")
+    logins = Logins(users, plugin=OURS)
+    logins.ask("hangs", "open")
+    frank = logins.ask("frank", "secret")
     users.write_text(USERS.replace("  bob:", f'  frank: {{password: "{ALICE}", read: "#"}}\n  bob:'))
-    door.entrance.reload()
-    door.threads.read()
-    door.threads.run()
+    logins.authenticator.reload()
+    logins.threads.read()
+    logins.threads.run()
     (decision,) = frank
     assert user(decision) == "frank"

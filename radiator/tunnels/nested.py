@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from radiator.tunnels.websocket import WebSocket
 
 
-class Both:
+class NestedTunnel:
     """What the socket carries goes through ``outer``, what that brings through ``inner``."""
 
     def __init__(self, outer: Tls, inner: WebSocket) -> None:
@@ -26,12 +26,12 @@ class Both:
         return self._outer.ended or self._inner.ended
 
     @property
-    def behind(self) -> bool:
-        return self._inner.behind or self._outer.behind
+    def has_backlog(self) -> bool:
+        return self._inner.has_backlog or self._outer.has_backlog
 
     @property
-    def held_bytes(self) -> int:
-        return self._outer.held_bytes + self._inner.held_bytes
+    def buffered_bytes(self) -> int:
+        return self._outer.buffered_bytes + self._inner.buffered_bytes
 
     @property
     def refusal(self) -> Refusal | None:
@@ -42,7 +42,7 @@ class Both:
         return self._outer.certificate_name
 
     def receive(self, data: bytes) -> bytes:
-        if self._inner.behind:
+        if self._inner.has_backlog:
             return self._inner.receive(data)
         plain = self._outer.receive(data)
         return self._inner.receive(plain) if plain else b""

@@ -14,7 +14,15 @@ from statistics import median
 import pytest
 
 from radiator import clock, limits
-from radiator.server.visits import CALM_ROUNDS, CROWD, CROWD_RECV_BYTES, ROUND_NS, ROUND_NS_MAX, VISIT_NS, Visits
+from radiator.server.scheduler import (
+    BUSY_ROUNDS,
+    CROWD,
+    CROWD_RECV_BYTES,
+    ROUND_NS,
+    ROUND_NS_MAX,
+    SLICE_NS,
+    ReadScheduler,
+)
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
@@ -91,13 +99,13 @@ def now(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_visit_ends_by_time_or_by_bytes(now: Clock) -> None:
-    visits = Visits()
-    visits.begin("10.0.0.1")
-    assert not visits.over() and not visits.spent(limits.RECV_VISIT_BYTES_MAX - 1)
-    assert visits.spent(1)
-    visits.begin("10.0.0.1")
-    now.now += VISIT_NS + 1
-    assert visits.over() and visits.spent(1)
+    scheduler = ReadScheduler()
+    scheduler.begin("10.0.0.1")
+    assert not scheduler.slice_over() and not scheduler.count(limits.RECV_VISIT_BYTES_MAX - 1)
+    assert scheduler.count(1)
+    scheduler.begin("10.0.0.1")
+    now.now += SLICE_NS + 1
+    assert scheduler.slice_over() and scheduler.count(1)
 
 
 # --- rounds -----------------------------------------------------------------------------------------------------------
@@ -106,132 +114,132 @@ def test_a_visit_ends_by_time_or_by_bytes(now: Clock) -> None:
 class Busy:
     """A connection that always has more to do; each visit takes ``cost_ns``."""
 
-    def __init__(self, visits: Visits, now: Clock, origin: str, cost_ns: int = VISIT_NS) -> None:
-        self.visits = visits
+    def __init__(self, scheduler: ReadScheduler, now: Clock, origin: str, cost_ns: int = SLICE_NS) -> None:
+        self.scheduler = scheduler
         self.now = now
         self.origin = origin
         self.cost_ns = cost_ns
         self.turns = 0
-        visits.stand_in_line(self)
+        scheduler.enqueue(self)
 
-    def take_turn(self) -> None:
+    def run_slice(self) -> None:
         self.turns += 1
         self.now.now += self.cost_ns
-        self.visits.stand_in_line(self)
+        self.scheduler.enqueue(self)
 
 
-def rounds(visits: Visits, count: int) -> None:
+def rounds(scheduler: ReadScheduler, count: int) -> None:
     for _ in range(count):
-        visits.begin_lines(clock.monotonic_ns())
-        assert visits.serve()
-        visits.next_round()
+        scheduler.begin_queued(clock.monotonic_ns())
+        assert scheduler.run_queued()
+        scheduler.next_round()
 
 
 def test_a_round_takes_no_longer_however_many_are_busy(now: Clock) -> None:
-    visits = Visits()
-    crowd = [Busy(visits, now, f"10.0.{number % 50}.1") for number in range(1_000)]
-    rounds(visits, 1)
-    assert sum(each.turns for each in crowd) == ROUND_NS // VISIT_NS
+    scheduler = ReadScheduler()
+    crowd = [Busy(scheduler, now, f"10.0.{number % 50}.1") for number in range(1_000)]
+    rounds(scheduler, 1)
+    assert sum(each.turns for each in crowd) == ROUND_NS // SLICE_NS
 
 
 def test_origins_have_the_same_time_however_many_connections_they_have(now: Clock) -> None:
-    visits = Visits()
-    crowd = [Busy(visits, now, "10.0.0.1") for _ in range(200)]
-    one = Busy(visits, now, "10.0.0.2")
-    other = Busy(visits, now, "10.0.0.3")
-    rounds(visits, 240)
+    scheduler = ReadScheduler()
+    crowd = [Busy(scheduler, now, "10.0.0.1") for _ in range(200)]
+    one = Busy(scheduler, now, "10.0.0.2")
+    other = Busy(scheduler, now, "10.0.0.3")
+    rounds(scheduler, 240)
     assert abs(one.turns - 400) <= 2 and abs(other.turns - 400) <= 2
     assert Counter(each.turns for each in crowd) == {2: 200}  # they take turns among themselves
 
 
 def test_who_takes_longer_has_fewer_turns(now: Clock) -> None:
-    visits = Visits()
-    short = Busy(visits, now, "10.0.0.1", VISIT_NS // 4)
-    long = Busy(visits, now, "10.0.0.2", 10 * VISIT_NS)
-    rounds(visits, 200)
+    scheduler = ReadScheduler()
+    short = Busy(scheduler, now, "10.0.0.1", SLICE_NS // 4)
+    long = Busy(scheduler, now, "10.0.0.2", 10 * SLICE_NS)
+    rounds(scheduler, 200)
     assert short.turns * short.cost_ns == pytest.approx(long.turns * long.cost_ns, rel=0.05)
 
 
 def test_who_is_not_busy_does_not_wait_for_the_busy_of_its_own_address(now: Clock) -> None:
-    visits = Visits()
+    scheduler = ReadScheduler()
     for _ in range(200):
-        Busy(visits, now, "10.0.0.1")
+        Busy(scheduler, now, "10.0.0.1")
     for _ in range(20):
-        rounds(visits, 1)
-        assert visits.begin_at_once("10.0.0.1", 0)
+        rounds(scheduler, 1)
+        assert scheduler.try_begin("10.0.0.1", 0)
 
 
 def test_who_was_busy_a_moment_ago_stands_in_line(now: Clock) -> None:
-    visits = Visits()
-    calm_at = visits.calm_at
-    for _ in range(CALM_ROUNDS):
-        assert not visits.begin_at_once("10.0.0.1", calm_at)
-        visits.next_round()
-    assert visits.begin_at_once("10.0.0.1", calm_at)
+    scheduler = ReadScheduler()
+    busy_until = scheduler.busy_until
+    for _ in range(BUSY_ROUNDS):
+        assert not scheduler.try_begin("10.0.0.1", busy_until)
+        scheduler.next_round()
+    assert scheduler.try_begin("10.0.0.1", busy_until)
 
 
 def test_short_visits_of_one_origin_take_no_more_than_a_round(now: Clock) -> None:
-    visits = Visits()
+    scheduler = ReadScheduler()
     admitted = 0
-    while visits.begin_at_once("10.0.0.1", 0):
-        now.now += VISIT_NS // 2
-        visits.ended()
+    while scheduler.try_begin("10.0.0.1", 0):
+        now.now += SLICE_NS // 2
+        scheduler.end()
         admitted += 1
-    assert admitted == 2 * ROUND_NS // VISIT_NS
-    assert visits.begin_at_once("10.0.0.2", 0)
-    visits.next_round()
-    assert visits.begin_at_once("10.0.0.1", 0)
+    assert admitted == 2 * ROUND_NS // SLICE_NS
+    assert scheduler.try_begin("10.0.0.2", 0)
+    scheduler.next_round()
+    assert scheduler.try_begin("10.0.0.1", 0)
 
 
 @pytest.mark.parametrize(("turn_ns", "round_ns"), [(ROUND_NS // 2, ROUND_NS), (2 * ROUND_NS, 2 * ROUND_NS)])
 def test_a_round_is_as_long_as_its_turns_where_these_are_long(now: Clock, turn_ns: int, round_ns: int) -> None:
-    visits = Visits()
-    busy = Busy(visits, now, "10.0.0.1")
-    turn(visits, now, turn_ns)
-    assert busy.turns == round_ns // VISIT_NS
+    scheduler = ReadScheduler()
+    busy = Busy(scheduler, now, "10.0.0.1")
+    turn(scheduler, now, turn_ns)
+    assert busy.turns == round_ns // SLICE_NS
     admitted = 0
-    while visits.begin_at_once("10.0.0.2", 0):
-        now.now += VISIT_NS
-        visits.ended()
+    while scheduler.try_begin("10.0.0.2", 0):
+        now.now += SLICE_NS
+        scheduler.end()
         admitted += 1
-    assert admitted == round_ns // VISIT_NS
+    assert admitted == round_ns // SLICE_NS
 
 
 def test_a_long_turn_makes_rounds_no_longer_than_the_most_and_is_forgotten(now: Clock) -> None:
-    visits = Visits()
-    busy = Busy(visits, now, "10.0.0.1")
-    turn(visits, now, 1_000 * ROUND_NS)
-    assert busy.turns == ROUND_NS_MAX // VISIT_NS
+    scheduler = ReadScheduler()
+    busy = Busy(scheduler, now, "10.0.0.1")
+    turn(scheduler, now, 1_000 * ROUND_NS)
+    assert busy.turns == ROUND_NS_MAX // SLICE_NS
     for _ in range(100):
-        turn(visits, now, 0)
+        turn(scheduler, now, 0)
     before = busy.turns
-    turn(visits, now, 0)
-    assert busy.turns - before == ROUND_NS // VISIT_NS
+    turn(scheduler, now, 0)
+    assert busy.turns - before == ROUND_NS // SLICE_NS
 
 
-def turn(visits: Visits, now: Clock, turn_ns: int) -> None:
+def turn(scheduler: ReadScheduler, now: Clock, turn_ns: int) -> None:
     """A turn of the driver: something else for ``turn_ns``, and then the lines."""
     began_ns = now.now
     now.now += turn_ns
-    visits.begin_lines(began_ns)
-    visits.serve()
-    visits.next_round()
+    scheduler.begin_queued(began_ns)
+    scheduler.run_queued()
+    scheduler.next_round()
 
 
 def test_one_that_waits_has_its_turn_in_any_case(now: Clock) -> None:
-    visits = Visits()
-    waiting = Busy(visits, now, "10.0.0.1")
-    visits.begin_lines(clock.monotonic_ns())
+    scheduler = ReadScheduler()
+    waiting = Busy(scheduler, now, "10.0.0.1")
+    scheduler.begin_queued(clock.monotonic_ns())
     now.now += 2 * ROUND_NS  # others had all the time
-    assert visits.round_over
-    visits.serve()
+    assert scheduler.round_over
+    scheduler.run_queued()
     assert waiting.turns == 1
 
 
 def test_many_that_are_busy_are_read_in_smaller_pieces(now: Clock) -> None:
-    visits = Visits()
+    scheduler = ReadScheduler()
     for number in range(CROWD + 1):
-        assert visits.recv_bytes == limits.RECV_BYTES
-        Busy(visits, now, f"10.0.0.{number}")
-        visits.next_round()
-    assert visits.recv_bytes == CROWD_RECV_BYTES
+        assert scheduler.recv_bytes == limits.RECV_BYTES
+        Busy(scheduler, now, f"10.0.0.{number}")
+        scheduler.next_round()
+    assert scheduler.recv_bytes == CROWD_RECV_BYTES

@@ -1,0 +1,188 @@
+"""Send frames on an open connection: the operations that subscriptions, transactions and requests are built on.
+
+``BaseConnection`` has no method that creates one of those, so this module imports none of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Protocol
+
+from radiator.client.address import Address
+from radiator.client.link import Inbox, Link, Pending
+from radiator.client.receipts import Receipt
+from radiator.client.sending import Body, Encoder, Headers, Sendable, checked
+from radiator.clock import now_ns
+
+CHUNK_MESSAGES = 500  # per write of send_many: enough to be cheap, few enough that the first leave early
+
+
+class Subscribing(Inbox, Protocol):
+    """An inbox with the values of its SUBSCRIBE frame.
+
+    Attributes:
+        id: The subscription id.
+        destination: The destination, or a comma-separated list of destinations and patterns.
+        ack: ``auto``, ``client`` or ``client-individual``.
+    """
+
+    id: str
+    destination: str
+    ack: str
+
+
+class BaseConnection:
+    """An open connection, without the methods that create subscriptions, transactions and requests.
+
+    Args:
+        link: The link that owns the socket.
+        address: The address of the broker.
+        connected: The headers of the CONNECTED frame.
+        transmit_time: Add the ``transmit-time`` header to every message.
+
+    Attributes:
+        link: The link that owns the socket.
+        address: The address of the broker.
+        version: The STOMP version of the connection.
+        session: The ``session`` header of CONNECTED, or empty.
+        server: The ``server`` header of CONNECTED, or empty.
+    """
+
+    def __init__(self, link: Link, address: Address, connected: Mapping[str, str], transmit_time: bool) -> None:
+        self.link = link
+        self.address = address
+        self.version = link.protocol.version or "1.0"
+        self.session = connected.get("session", "")
+        self.server = connected.get("server", "")
+        self._encoder = Encoder(self.version, transmit_time)
+        self._names = itertools.count(1)
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.address}, STOMP {self.version}>"
+
+    @property
+    def closed(self) -> bool:
+        """True after the connection has ended, for any reason."""
+        return self.link.error is not None
+
+    def new_name(self, prefix: str) -> str:
+        """Return a name that no subscription or transaction of this connection has had.
+
+        Args:
+            prefix: The text before the number.
+        """
+        return f"{prefix}{next(self._names)}"
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        destination: str,
+        body: Body = b"",
+        headers: Headers | None = None,
+        *,
+        dedup_id: str | None = None,
+        receipt: bool = True,
+        timeout: float | None = None,
+    ) -> Receipt | None:
+        """Send one message, and return when the broker has stored it as the rule of its destination says.
+
+        Args:
+            destination: The destination, such as ``/queue/orders``.
+            body: Bytes, or text that is sent as UTF-8.
+            headers: More headers; integers are sent as decimal text.
+            dedup_id: An id of the message. A message with the same id is stored once, also when it is sent again on
+                another connection; ``duplicate`` of its receipt is then True.
+            receipt: Wait for the receipt. With False the call returns at once, and a later call raises the refusal.
+            timeout: The time limit for the receipt, in seconds. None uses the time limit of the connection.
+
+        Returns:
+            The receipt: partition, offset, and the number of matching subscriptions. None with ``receipt=False``.
+
+        Raises:
+            ServerError: The broker refused the message, or an earlier frame.
+            TimedOut: The receipt did not come in time. The message may be stored.
+            Disconnected: The connection has ended. The message may be stored.
+            ValueError: A header belongs to the frame, or contains NUL.
+            TypeError: The body is neither bytes nor text.
+
+        Source: STOMP 1.2, "SEND"; ``docs/reliability.md`` for what the receipt promises.
+        """
+        if dedup_id is not None:
+            headers = {**(headers or {}), "dedup-id": dedup_id}
+        message: Sendable = (destination, body, headers)
+        if not receipt:
+            self.write_sends([message], None)
+            return None
+        return self.send_nowait([message]).wait(timeout)[0]
+
+    def send_nowait(self, messages: Sequence[Sendable]) -> Pending:
+        """Send messages with receipts, and return without a wait.
+
+        Args:
+            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``; at least one.
+
+        Returns:
+            An object whose ``wait()`` returns the receipts.
+
+        Raises:
+            ServerError: The broker refused an earlier frame.
+            Disconnected: The connection has ended.
+            ValueError: There are no messages, or a header is not allowed.
+            TypeError: A body is neither bytes nor text.
+        """
+        if not messages:
+            raise ValueError("send_nowait: expected at least one message, got none")
+
+        def encode(receipts: range) -> bytes:
+            return b"".join(self._encoder.encode(messages, receipts, None, now_ns()))
+
+        return self.link.ask_many(len(messages), encode)
+
+    def write_sends(self, messages: Iterable[Sendable], transaction: str | None) -> None:
+        """Send messages without receipts.
+
+        Args:
+            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``.
+            transaction: The id of an open transaction that the messages belong to, or None.
+
+        Raises:
+            ServerError: The broker refused an earlier frame.
+            Disconnected: The connection has ended.
+            ValueError: A header is not allowed.
+            TypeError: A body is neither bytes nor text.
+        """
+        source = iter(messages)
+        while chunk := list(islice(source, CHUNK_MESSAGES)):
+            self.link.write(b"".join(self._encoder.encode(chunk, None, transaction, now_ns())))
+
+    # --- receiving ----------------------------------------------------------------------------------------------------
+
+    def open_subscription(self, inbox: Subscribing, headers: Headers) -> None:
+        """Send SUBSCRIBE for an inbox that can receive messages, and wait for the receipt.
+
+        Args:
+            inbox: The inbox; its id must be new in this connection.
+            headers: More headers of the SUBSCRIBE frame.
+
+        Raises:
+            ServerError: The broker refused the subscription.
+            TimedOut: The receipt did not come in time.
+            Disconnected: The connection has ended.
+            ValueError: A header contains NUL.
+        """
+        link = self.link
+        lines = checked([(name, str(value)) for name, value in headers.items()])
+        checked([("destination", inbox.destination)])
+        with link.lock:
+            link.inboxes[inbox.id] = inbox
+        try:
+            link.ask(
+                lambda receipt: link.protocol.subscribe(inbox.destination, inbox.id, inbox.ack, lines, receipt=receipt)
+            ).wait()
+        except BaseException:
+            with link.lock:
+                link.inboxes.pop(inbox.id, None)
+            raise
