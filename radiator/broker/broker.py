@@ -100,7 +100,7 @@ class Broker(Services):
         Returns the frames that are left when some have been so much work that others should have their turn first, or
         when one has to wait (``radiator.broker.throttle``).
         """
-        session.unfinished = False
+        session.begin_visit()
         if self.displaced is not None and frames and not session.closing:
             self.refuse(session, self.displaced, frames[0].receipt)
         if session.undecided:
@@ -135,7 +135,7 @@ class Broker(Services):
                 else:
                     commands.dispatch(self, session, frame, now)
             except Unfinished as more:
-                session.unfinished = more.at_once
+                session.end_visit(more.at_once)
                 return frames[index:]
             except Wait as wait:
                 if self.throttle.hold(session, wait, hold if index == 0 else None, now.mono):

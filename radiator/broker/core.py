@@ -109,7 +109,7 @@ class Core:
         self.timed_stops: list[tuple[WallNs, Reader]] = []
         self._wake = wake
         self._release = release
-        store.maintenance.key_of = header_value
+        store.maintenance.use_keys(header_value)
 
     def begin_stop(self) -> None:
         """Stop giving messages back to queues: after the next start they are delivered again anyway."""

@@ -51,6 +51,10 @@ class Wait(Exception):
         self.at_ns = at_ns
         self.frame: Frame | None = None  # as middleware has left it; it does not see it again
 
+    def hold(self, frame: Frame | None) -> None:
+        """Set the frame that waits, as middleware has left it."""
+        self.frame = frame
+
 
 class Hold:
     """What one session waits for. ``due_ns``: when it is tried again in any case."""

@@ -26,6 +26,10 @@ class Head:
         self.content_length = content_length  # -1 where the header is absent
         self.memo: Any = None
 
+    def remember(self, memo: object) -> None:
+        """Keep what the receiver has derived from the head, for all frames that share it."""
+        self.memo = memo
+
     def __repr__(self) -> str:
         return f"Head({self.command!r}, {self.headers!r})"
 

@@ -80,6 +80,17 @@ class RecordBatch:
     def __len__(self) -> int:
         return len(self.blocks)
 
+    def set_marks(self, marks: int) -> None:
+        """Note which headers the broker has found somewhere in the blocks."""
+        self.marks = marks
+
+    def memos(self) -> dict[Any, Any]:
+        """Return what was derived from the batch; it lives as long as the batch."""
+        if self.memo is None:
+            self.memo = {}
+        found: dict[Any, Any] = self.memo
+        return found
+
     def index_at(self, offset: int) -> int:
         """The first index whose offset is ``offset`` or higher; ``len(self)`` if there is none."""
         offsets = self.offsets
@@ -156,6 +167,10 @@ class Run:
 
     def __len__(self) -> int:
         return len(self.blocks)
+
+    def request_sync(self, wanted: bool) -> None:
+        """Have the run synced, whatever the rule says, if ``wanted``."""
+        self.sync |= wanted
 
     def add(self, destination: str, block: bytes, body: bytes, event_ns: int | None, transmit_ns: int | None) -> None:
         """One record. Raises ValueError if a time does not fit 64 bits."""

@@ -115,6 +115,10 @@ class Cursor:
     def delivered(self, offset: int) -> None:
         self._slots[self._slot] = offset
 
+    def mark_delivered(self, offset: int) -> None:
+        """Note that messages below ``offset`` may have been handed out."""
+        self._slots[self._slot] = offset
+
     @property
     def counts(self) -> dict[int, int]:
         """Delivery counts of unsettled offsets, where they were set. To read; ``set_count`` writes."""

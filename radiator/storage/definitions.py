@@ -171,6 +171,10 @@ class Definitions:
         self._changes += 1
         self._dirty |= soon
 
+    def wait(self, waiters: list[Any]) -> None:
+        """Call these once what was put until now is stored, or could not be."""
+        self.waiters += waiters
+
     def is_stored(self, key: str) -> bool:
         """Whether what was put for this key is stored."""
         return key not in self._unwritten

@@ -97,6 +97,10 @@ class Maintenance:
 
     # --- what the shell asks ------------------------------------------------------------------------------------------
 
+    def use_keys(self, key_of: Callable[[str], KeyOf]) -> None:
+        """Set what ``compact_by`` means: a function from its value to the key of a stored header block."""
+        self.key_of = key_of
+
     def take(self) -> MaintenanceJob | None:
         """The next job, if none is being done."""
         while self._ready and self._running is None:

@@ -309,6 +309,30 @@ class Partition(ABC):
         self.dedup: Dedup | None = None  # ids of messages, once there was one
         self._closed: list[BatchBuilder] = []  # full, not yet taken
 
+    def report_to(
+        self, on_forced: Callable[[int], None], settled_in: Callable[[int, int], list[tuple[int, int]]]
+    ) -> None:
+        """Set what the readers of the log are asked and told.
+
+        Args:
+            on_forced: Called with where the log begins, when a cursor was no obstacle to retention.
+            settled_in: Returns the intervals between two offsets that all cursors have settled.
+        """
+        self.on_forced = on_forced
+        self.settled_in = settled_in
+
+    def pin(self, lowest: int | None, pins: int, history: bool) -> None:
+        """Set what retention has to keep for cursors.
+
+        Args:
+            lowest: The lowest offset that a cursor needs; None: no cursor needs anything.
+            pins: How many cursors that is the lowest offset of.
+            history: True if topics are stored here, which may be replayed.
+        """
+        self.history = history
+        self.pins = pins
+        self.retain_from = lowest
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def append(

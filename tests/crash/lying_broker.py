@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from radiator.broker.transactions import commit
+from radiator.broker.committing import commit
 from radiator.cli.main import main
 from radiator.server.driver import Driver
 from radiator.server.group_commit import InlineCommit

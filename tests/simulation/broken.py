@@ -11,6 +11,7 @@ from heapq import heappush
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from radiator.broker.committing import waits
 from radiator.broker.delivery import dispatch, selective
 from radiator.broker.durable.names import Names
 from radiator.broker.logs import moments
@@ -23,7 +24,6 @@ from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.selectors import Wanted
 from radiator.broker.queues.skipped import Skipped
 from radiator.broker.timers.timing import Timing
-from radiator.broker.transactions import waits
 from radiator.clock import NS_PER_SECOND, Now
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor_store import CursorStore, EncodedCursors

@@ -109,8 +109,7 @@ def _run(broker: Services, asked: Ask, body: bytes) -> Work:
         raise bad_request("an admin request is one JSON object", f"got something else: {error}"[:300]) from None
     if not isinstance(request, dict) or not isinstance(request.get("do"), str):
         raise bad_request('an admin request is a JSON object with "do", the verb', f"got {request!r}"[:300])
-    asked.verb = request.pop("do")[:100]
-    asked.args = request
+    asked.begin(request.pop("do")[:100], request)
     verb = VERBS.get(asked.verb)
     if verb is None:
         raise ProtocolError("unsupported", f"unknown verb {asked.verb!r}", f"The verbs are {', '.join(sorted(VERBS))}.")

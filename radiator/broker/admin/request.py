@@ -39,6 +39,11 @@ class Ask:
         self.verb = ""
         self.args: dict[str, Any] = {}
 
+    def begin(self, verb: str, args: dict[str, Any]) -> None:
+        """Set what is asked for."""
+        self.verb = verb
+        self.args = args
+
     def text(self, name: str, default: str | None = None) -> str:
         """An argument that is a text. Raises ProtocolError if it is missing and has no default, or is none."""
         value = self.args.get(name, default)

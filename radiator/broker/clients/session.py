@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from radiator.broker.logs.selection import Selection
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.throttle import Bucket, Hold
-    from radiator.clock import Now
+    from radiator.clock import Now, WallNs
     from radiator.config import LimitsConfig
     from radiator.memory import MemoryShare
     from radiator.routing.pattern import PatternSet
@@ -376,7 +376,7 @@ class Session:
         """It is known who the client is, or that it is refused."""
         self.undecided = False
 
-    def welcome(self, client_id: str, now_ns: int) -> None:
+    def welcome(self, client_id: str, now_ns: WallNs) -> None:
         """The CONNECT was accepted."""
         self.client_id = client_id
         self.connected = True
@@ -432,6 +432,14 @@ class Session:
         self.closed = True
         self.outbox.clear()
         self.receipts.close()
+
+    def begin_visit(self) -> None:
+        """Frames of the session are acted on."""
+        self.unfinished = False
+
+    def end_visit(self, at_once: bool) -> None:
+        """The frame that was begun goes on in the next visit, ``at_once`` or when what it waits for has come."""
+        self.unfinished = at_once
 
     def run(self, budget: Budget, steps: Steps) -> None:
         """Run the steps of a command until they end or this turn has to.

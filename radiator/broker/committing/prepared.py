@@ -60,7 +60,7 @@ class Messages:
         """Add a message with this plan and body."""
         run, number = self.run, len(self.run)
         run.add(plan.name, plan.block, body, plan.event_ns, plan.transmit_ns)
-        run.sync |= plan.sync
+        run.request_sync(plan.sync)
         if plan.identity is not None:
             run.ids.add(plan.identity, number)
         if plan.counted is not None:

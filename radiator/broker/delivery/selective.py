@@ -116,7 +116,7 @@ def hand_out(
     credit.close()
     if source.skipped is not None:
         if not call.progress:
-            source.skipped.scan.batch = None
+            source.skipped.scan.drop_batch()
         source.unskip()
         queue.unselect()
     return call.handed or int(call.progress)

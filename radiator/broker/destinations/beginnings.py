@@ -187,7 +187,7 @@ def _go_on(cursor: Cursor, before: Cursor | None) -> None:
     """What had been handed out by that one may have been handed out by this one."""
     if before is None:
         return
-    cursor.delivered = max(cursor.delivered, before.delivered)
+    cursor.mark_delivered(max(cursor.delivered, before.delivered))
     for offset, count in before.counts.items():
         if offset >= cursor.floor and not cursor.is_acked(offset):
             cursor.set_count(offset, count)

@@ -238,7 +238,7 @@ class Named:
 
     def permit(self, patterns: PatternSet | Permitted) -> None:
         """What the one who uses it may read."""
-        self.claim.permitted = patterns if isinstance(patterns, Permitted) else None
+        self.claim.permit(patterns if isinstance(patterns, Permitted) else None)
 
     def _policy(self, policy: Policy) -> QueuePolicy:
         # A single subscriber comes back for what it held. What a member of a group held belongs to a queue.

@@ -245,7 +245,7 @@ class Names:
         if not self._definitions.is_stored(named.key):
             waiting = list(waiters)
             made = named.key not in self._definitions.stored
-            self._definitions.waiters += [Making(self, named, waiting)] if made and waiting else waiting
+            self._definitions.wait([Making(self, named, waiting)] if made and waiting else waiting)
             return
         for group in waiters:
             group.settle()

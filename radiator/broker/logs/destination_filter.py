@@ -102,6 +102,10 @@ class Topics:
         self._latest_ns = 0  # none of these is later
         self.permitted: Permitted | None = None
 
+    def permit(self, permitted: Permitted | None) -> None:
+        """Set what the user of the subscription may read; None: everything."""
+        self.permitted = permitted
+
     def ask_anew(self, matches: Callable[[str], bool]) -> None:
         """Other topics are wanted from now on."""
         self._matches = matches

@@ -89,8 +89,7 @@ class Feed:
         self._owned: set[str] | None = set()  # what is sent to the queues here; None: it has to be found out again
         self._seen = 0  # names of those that are stored: so many were looked at
         self._foreign: set[str] = set()  # those of them that belong to no queue here
-        partition.on_forced = self.forced
-        partition.settled_in = self.settled_in
+        partition.report_to(self.forced, self.settled_in)
 
     def add_destination(self, kind: str) -> None:
         """One more destination stores here."""
@@ -225,9 +224,7 @@ class Feed:
         while floors and floors[0][0] != floors[0][2].cursor.floor:
             _, number, source = floors[0]
             heapreplace(floors, (source.cursor.floor, number, source))
-        self.partition.history = not self._holds_queues_only()  # topics are here too, and may be replayed
-        self.partition.pins = len(floors)
-        self.partition.retain_from = floors[0][0] if floors else None
+        self.partition.pin(floors[0][0] if floors else None, len(floors), not self._holds_queues_only())
 
     def _holds_queues_only(self) -> bool:
         """Whether all that is stored here, or will be, belongs to the queues that read it."""

@@ -44,7 +44,7 @@ def marks(batch: RecordBatch) -> int:
             found = _found_in(first)
         else:  # the rule: one producer, one block, and the same object
             found = _remembered(first)
-        batch.marks = found
+        batch.set_marks(found)
     return found
 
 
@@ -91,17 +91,16 @@ def first_expiry(batch: RecordBatch, ttl_ns: int | None) -> WallNs:
     """When the first record of a batch expires. However many sources ask, its headers are looked at once."""
     first_ns = WallNs(NEVER_NS if ttl_ns is None else batch.receive_ns[0] + ttl_ns)  # times never fall within a log
     if marks(batch) & EXPIRES:
-        if batch.memo is None:
-            batch.memo = {}
-        if FIRST not in batch.memo:
+        memos = batch.memos()
+        if FIRST not in memos:
             different = set(batch.blocks)
             letters = {block for block in different if _dead_since(block) is not None}
             different -= letters
             if letters:
                 numbered = enumerate(batch.blocks)
                 different |= {block for index, block in numbered if block in letters and not buried(batch, index)}
-            batch.memo[FIRST] = min((_moment(_expires(block), NEVER_NS) for block in different), default=NEVER_NS)
-        first_ns = min(first_ns, batch.memo[FIRST])
+            memos[FIRST] = min((_moment(_expires(block), NEVER_NS) for block in different), default=NEVER_NS)
+        first_ns = min(first_ns, memos[FIRST])
     return first_ns
 
 

@@ -108,9 +108,7 @@ class Selection:
 
     def verdicts(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytearray:
         """For each record of the batch YES, NO or, outside of these indexes, perhaps UNKNOWN."""
-        if batch.memo is None:
-            batch.memo = {}
-        kept: dict[str, bytearray] = batch.memo.setdefault(VERDICTS, {})
+        kept: dict[str, bytearray] = batch.memos().setdefault(VERDICTS, {})
         verdicts = kept.get(self.text)
         if verdicts is None:
             if len(kept) >= limits.SELECTORS_PER_BATCH_MAX:

@@ -79,7 +79,7 @@ class PartitionWire:
         """The tails of a whole batch; remembered in ``batch.memo``, which lives as long as the batch."""
         memo: dict[str, list[bytes]] | None = batch.memo
         if memo is None:
-            memo = batch.memo = {}
+            memo = batch.memos()
         tails = memo.get(version)
         if tails is None:
             if version != "1.2" and not _differs(batch, version):

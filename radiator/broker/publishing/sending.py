@@ -133,7 +133,7 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> None:
                 policy = plan.destination.policy
                 throttle.spend(session.buckets, {policy.rule_index: (policy, 1)}, now.mono)
         except Wait as wait:
-            wait.frame = frame
+            wait.hold(frame)
             raise
         if verdict is not Verdict.STORE and not _make_room(broker, session, plan, frame, verdict):
             return
@@ -299,7 +299,7 @@ def no_memory(
     wait = overflow.no_memory(plan.destination.policy, partition, error, error.everywhere)
     if wait is None:
         return error
-    wait.frame = frame
+    wait.hold(frame)
     return wait
 
 
@@ -313,7 +313,7 @@ def _append(broker: Services, plan: Plan, partition: Partition, body: bytes, now
         partition.remember(plan.identity, offset)
     if plan.special:
         if plan.sync:
-            partition.open_batch.sync_requested = True
+            partition.open_batch.request_sync()
         if plan.counted is not None:
             plan.counted.appended(partition, 1)
         if plan.due_ns and plan.destination.queue is not None:
@@ -388,7 +388,7 @@ def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Pla
         and "transaction" not in head.headers
         and plan.destination.policy.rule_index not in broker.hooks
     ):
-        head.memo = plan
+        head.remember(plan)
     return plan
 
 

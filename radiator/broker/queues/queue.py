@@ -277,16 +277,16 @@ class QueueSource:
 
     def mark_delivered(self) -> None:
         """Everything below the next offset was handed out, before its bytes leave."""
-        self.cursor.delivered = self.next_offset
+        self.cursor.mark_delivered(self.next_offset)
 
     def handed_out(self, offsets: list[int]) -> None:
         """These fresh messages are about to be sent: note it, so that each comes again marked, and no other."""
         cursor = self.cursor
         first = None if self.skipped is None else self.skipped.runs.first(cursor.delivered)
         if first is None:
-            cursor.delivered = self.next_offset
+            cursor.mark_delivered(self.next_offset)
             return
-        cursor.delivered = first
+        cursor.mark_delivered(first)
         if first not in cursor.counts:
             cursor.set_count(first, 0)  # the mark of a start: behind it only counts tell what was handed out
         for offset in offsets:
@@ -560,7 +560,8 @@ class QueueSource:
     def begin_at(self, offset: int) -> None:
         """Begin at ``offset``, or later; nothing was handed out before."""
         self.cursor.ack_range(self.cursor.floor, offset)
-        self.cursor.delivered = self.next_offset = max(self.next_offset, offset)
+        self.next_offset = max(self.next_offset, offset)
+        self.cursor.mark_delivered(self.next_offset)
         self._note_passed()
         self.loading = False
         self._dirty[self] = None

@@ -95,6 +95,10 @@ class Scan:
         source.removed_skipped(offset, found)
         return None
 
+    def drop_batch(self) -> None:
+        """Let go of the batch in memory."""
+        self.batch = None
+
     @property
     def waits(self) -> bool:
         """False if the answer of a cold read is not needed any more (``Waiter``)."""
