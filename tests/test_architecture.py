@@ -300,7 +300,7 @@ BROKER = [
 
 def room_of(module: str) -> str:
     """``radiator.broker.logs.wire`` -> ``logs``."""
-    return (module.split(".") + ["", ""])[2]
+    return [*module.split("."), "", ""][2]
 
 
 def test_the_rooms_of_the_broker_import_from_rooms_below() -> None:
