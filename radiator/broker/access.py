@@ -22,7 +22,7 @@ from radiator.routing.rights import EVERYTHING
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Session, Subscription
     from radiator.broker.core import Core
-    from radiator.broker.durable.names import Names
+    from radiator.broker.durable.subscriptions import DurableSubscriptions
 
 log = logging.getLogger("radiator.broker")
 login_log = logging.getLogger("radiator.auth")
@@ -40,7 +40,7 @@ LESS: Final = ProtocolError(
 )
 
 
-class Asking:
+class Login:
     """One CONNECT before the entrance: what the client says of itself, and what its connection says of it."""
 
     __slots__ = ("_decided", "_session", "address", "certificate_name", "login", "passcode")
@@ -66,10 +66,10 @@ class Asking:
                 self._decided(decision)
 
 
-Entrance = Callable[[Asking], None]
+Authenticator = Callable[[Login], None]
 
 
-def open_to_all(asking: Asking) -> None:
+def open_to_all(asking: Login) -> None:
     """The entrance of a broker that nobody has given another."""
     asking.decide(Identity("", EVERYTHING, "anonymous"))
 
@@ -77,18 +77,18 @@ def open_to_all(asking: Asking) -> None:
 class Access:
     """``broker.access``: see the top of the file."""
 
-    __slots__ = ("_core", "_ended", "_names", "_release", "entrance")
+    __slots__ = ("_core", "_ended", "_names", "_release", "authenticator")
 
-    def __init__(self, core: Core, names: Names, release: Callable[[Session], None]) -> None:
+    def __init__(self, core: Core, names: DurableSubscriptions, release: Callable[[Session], None]) -> None:
         self._core = core
         self._names = names
         self._release = release
         self._ended: deque[Session] = deque()  # that ``changed`` has ended, and that still hold what they held
-        self.entrance: Entrance = open_to_all
+        self.authenticator: Authenticator = open_to_all
 
-    def use(self, entrance: Entrance) -> None:
+    def use(self, authenticator: Authenticator) -> None:
         """Have ``entrance`` decide on logins from now on."""
-        self.entrance = entrance
+        self.authenticator = authenticator
 
     def log_in(
         self, session: Session, login: str, passcode: str, welcome: Callable[[], None], receipt: bytes | None = None
@@ -116,7 +116,7 @@ class Access:
             session.identify(decision)
             welcome()
 
-        self.entrance(Asking(session, login, passcode, decided))
+        self.authenticator(Login(session, login, passcode, decided))
         if session.undecided:
             core.budget.give_way()
 
@@ -167,7 +167,7 @@ class Access:
 def _permitted(subscription: Subscription) -> bool:
     """Whether it may go on: what a wildcard shows of topics narrows by itself, but a queue would be consumed on."""
     may, right = subscription.session.rights.may, subscription.right
-    consumed = [queue.name for queue in subscription.queues if queue.claim.owned]  # others follow topics under a name
+    consumed = [queue.name for queue in subscription.queues if queue.filter.owned]  # others follow topics under a name
     return all(may(right, name) for name in (*subscription.asked.names, *consumed))
 
 

@@ -144,11 +144,11 @@ class Broker(Services):
             except ProtocolError as error:
                 self.refuse(session, error, frame.receipt)
             except StorageError as error:
-                self.troubles.refused(str(error))
+                self.storage_failures.refused(str(error))
                 refusal = ProtocolError("storage", "the message could not be stored", str(error))
                 self.refuse(session, refusal, frame.receipt)
             except Exception as error:
-                self.bugs.found(error)
+                self.internal_errors.found(error)
                 what = f"Whether this {frame.head.command} had an effect is not known; the broker's log says more."
                 self.refuse(session, ProtocolError("internal", "the broker failed on this frame", what), frame.receipt)
             index += 1
@@ -168,7 +168,7 @@ class Broker(Services):
             run = session.auto_acks.popleft()
             source = run.source
             written, unwritten = run.unwritten(session.written_total)
-            with self.bugs:
+            with self.internal_errors:
                 source.settle(written)
                 self.returns.back(source, unwritten, attempted=False)
         session.end()
@@ -215,7 +215,7 @@ class Broker(Services):
         if self.background.waiting:
             self.background.go_on()
         if self.dead_letters.waiting:
-            with self.bugs:
+            with self.internal_errors:
                 self.dead_letters.run()
         return now
 
@@ -243,7 +243,7 @@ class Broker(Services):
             if not job.postponed:
                 what = job.what if job.batch is None else "message"
                 failure = ProtocolError("storage", f"the {what} could not be stored", str(job.error))
-            self.troubles.failed(job, now.mono)
+            self.storage_failures.failed(job, now.mono)
         elif job.note:
             log.warning("storage: %s", job.note)
         for first, last in job.lost:
@@ -303,12 +303,12 @@ class Broker(Services):
         self.throttle.meet(now.mono)
         self.memory_watch.look(now.mono)
         self.reading.retry()
-        self.troubles.tick(now.mono)
-        self.ahead_logs.tick(now)
-        self.names.tick(now)
+        self.storage_failures.tick(now.mono)
+        self.future_logs.tick(now)
+        self.durable.tick(now)
         if now.mono - self._advanced_ns >= ADVANCE_EVERY_NS:
             self._advanced_ns = now.mono
             self.registry.advance_idle_queues()
-            self.former.look()
+            self.orphaned.look()
         for time_ns, reader in self.take_timed_stops(now.wall):
             joining.stop_at(self, reader, time_ns)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from radiator import limits
 
 if TYPE_CHECKING:
-    from radiator.broker.bugs import Bugs
+    from radiator.broker.internal_errors import InternalErrors
 
 PORTION = 100
 PORTION_A_UNIT = 2
@@ -121,9 +121,9 @@ class Background:
 
     __slots__ = ("_budget", "_bugs", "_running", "waiting")
 
-    def __init__(self, budget: Budget, bugs: Bugs) -> None:
+    def __init__(self, budget: Budget, internal_errors: InternalErrors) -> None:
         self._budget = budget
-        self._bugs = bugs
+        self._bugs = internal_errors
         self._running = False
         self.waiting: deque[Steps] = deque()  # what there is to do
 

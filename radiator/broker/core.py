@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from radiator import __version__
 from radiator.broker.budget import Background, Budget
-from radiator.broker.bugs import Bugs
 from radiator.broker.clients.held_back import Throttle
 from radiator.broker.clients.joined import JoinedOfAll
 from radiator.broker.clients.windows import window_of
-from radiator.broker.delivery.cold_reads import Reading
+from radiator.broker.delivery.cold_reads import ColdReads
 from radiator.broker.delivery.ready import Ready
 from radiator.broker.delivery.slow import Slow
 from radiator.broker.destinations.registry import Registry
+from radiator.broker.internal_errors import InternalErrors
 from radiator.broker.logs.header_values import header_value
 from radiator.broker.memory_watch import MemoryWatch
 from radiator.broker.peer_log import PeerLog
 from radiator.broker.skipping import SkippedTotals
 from radiator.broker.stats import Stats
-from radiator.broker.timers.ahead_logs import AheadLogs
+from radiator.broker.storage_failures import StorageFailures
+from radiator.broker.timers.future_logs import FutureLogs
 from radiator.broker.timers.timing import Timing
-from radiator.broker.troubles import Troubles
 from radiator.errors import ProtocolError, printable
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Core:
         self.server_name = SERVER_NAME
         self.session_limits = config.limits
         self.stats = Stats()
-        self.bugs = Bugs(self.stats)
+        self.internal_errors = InternalErrors(self.stats)
         self.memory = store.memory
         self.memory_watch = MemoryWatch(self.memory, self.stats)
         self.peer_log = PeerLog()
@@ -92,17 +92,17 @@ class Core:
         self.pending_bytes = 0  # appended, not yet committed
         self.budget = Budget()
         self.joined = JoinedOfAll(config.limits.joined_total, config.limits.subscriptions)
-        self.background = Background(self.budget, self.bugs)
+        self.background = Background(self.budget, self.internal_errors)
         self.stopping = False
         self.late = late
         self.hooks = hooks
         self.files_refused: ProtocolError | None = None  # why nothing is stored in files now
         self.displaced: ProtocolError | None = None  # why nothing at all is done
-        self.troubles = Troubles()
-        self.ready = Ready(reader_done, self.bugs.found, self.budget)
-        self.timing = Timing(self.ready.queue, self.bugs.found, SkippedTotals(self.stats))
-        self.reading = Reading(self.ready, self.stats, self.refuse)
-        self.ahead_logs = AheadLogs(store)
+        self.storage_failures = StorageFailures()
+        self.ready = Ready(reader_done, self.internal_errors.found, self.budget)
+        self.timing = Timing(self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats))
+        self.reading = ColdReads(self.ready, self.stats, self.refuse)
+        self.future_logs = FutureLogs(store)
         self.registry = Registry(rules, store, self.reading.start, self.lost, self.timing)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources

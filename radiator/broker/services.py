@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker.access import Access
-from radiator.broker.births import Births
 from radiator.broker.core import Core
-from radiator.broker.durable.former_logs import FormerLogs
-from radiator.broker.durable.names import Names
+from radiator.broker.destination_creation import DestinationCreation
+from radiator.broker.durable.orphaned_partitions import OrphanedPartitions
+from radiator.broker.durable.subscriptions import DurableSubscriptions
 from radiator.broker.outcomes.dead_letters import DeadLetters
 from radiator.broker.outcomes.dropped import DroppedLog
 from radiator.broker.outcomes.returning import Returns
@@ -41,15 +41,15 @@ class Services(Core):
         late: Callable[[], bool],
     ) -> None:
         super().__init__(config, rules, store, wake, release, reader_done, hooks, late)
-        self.names = Names(self)
-        self.births = Births(self, self.names)
+        self.durable = DurableSubscriptions(self)
+        self.creation = DestinationCreation(self, self.durable)
         dropped = DroppedLog(self.peer_log, self.timing)
-        self.dead_letters = DeadLetters(self, self.births.receiver, dropped)
+        self.dead_letters = DeadLetters(self, self.creation.receiver, dropped)
         self.returns = Returns(self, self.dead_letters, dropped)
         self.timing.decide_by(self.returns)
-        self.access = Access(self, self.names, release)
-        self.registry.listen(self.births.born, self.births.lane_opened)
-        self.names.load()
+        self.access = Access(self, self.durable, release)
+        self.registry.listen(self.creation.created, self.creation.priority_opened)
+        self.durable.load()
         self.registry.revive()
-        self.names.loaded()
-        self.former = FormerLogs(self, self.names)
+        self.durable.loaded()
+        self.orphaned = OrphanedPartitions(self, self.durable)

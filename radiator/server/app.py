@@ -173,7 +173,7 @@ class App:
         """Give back what the sessions hold that the changed users file has ended, of some in each turn of the loop."""
         more = True
         while more:
-            with self.broker.bugs:
+            with self.broker.internal_errors:
                 more = self.broker.access.release_some()
             self.driver.wake()
             gevent.sleep(0)
@@ -204,7 +204,7 @@ class App:
 
     def _tick(self) -> None:
         with self.driver.measured():
-            with self.broker.bugs:
+            with self.broker.internal_errors:
                 self.broker.tick(clock.now())
             self.driver.check_paused()
         self._trimming.check(clock.monotonic_ns())

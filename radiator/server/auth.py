@@ -29,7 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from radiator import limits
-from radiator.broker.access import Asking, Decision
+from radiator.broker.access import Decision, Login
 from radiator.broker.clients.identity import Identity
 from radiator.broker.peer_log import PeerLog
 from radiator.clock import NS_PER_SECOND, MonoNs
@@ -75,7 +75,7 @@ class _Attempt:
 
     __slots__ = ("asking", "key", "may_start", "origin", "overdue", "queue")
 
-    def __init__(self, key: bytes, asking: Asking, queue: _VerificationQueue) -> None:
+    def __init__(self, key: bytes, asking: Login, queue: _VerificationQueue) -> None:
         self.key = key
         self.asking = [asking]
         self.queue = queue
@@ -150,7 +150,7 @@ class Authenticator:
 
     # --- who comes in -------------------------------------------------------------------------------------------------
 
-    def __call__(self, asking: Asking) -> None:
+    def __call__(self, asking: Login) -> None:
         if self._config.has_users and (asking.login or asking.passcode):
             self._authenticate(asking)
         elif asking.certificate_name:
@@ -188,7 +188,7 @@ class Authenticator:
             return ProtocolError("denied", "the certificate is good, but its name is not known here", detail)
         return Identity(name, rights, "certificate")
 
-    def _anonymous(self, asking: Asking | Session) -> Identity | ProtocolError:
+    def _anonymous(self, asking: Login | Session) -> Identity | ProtocolError:
         policy = self._config.anonymous
         if policy == "never" or (policy == "loopback" and not is_local(asking.address)):
             who = "nobody without a login is let in" if policy == "never" else "only from this machine without a login"
@@ -204,7 +204,7 @@ class Authenticator:
 
     # --- logins -------------------------------------------------------------------------------------------------------
 
-    def _authenticate(self, asking: Asking) -> None:
+    def _authenticate(self, asking: Login) -> None:
         key = self._key(asking)
         remembered = self._remembered(key)
         if remembered is not None:
@@ -242,7 +242,7 @@ class Authenticator:
         self._verified_logins.move_to_end(key)
         return remembered[1]
 
-    def _key(self, asking: Asking) -> bytes:
+    def _key(self, asking: Login) -> bytes:
         login = asking.login.encode()
         host = host_of(asking.address).encode() if self._plugin is not None else b""  # a plug-in may judge by it
         parts = (len(login).to_bytes(8, "big"), login, len(host).to_bytes(8, "big"), host, asking.passcode.encode())
@@ -314,7 +314,7 @@ class Authenticator:
         except BaseException as error:  # the plug-in's: time-outs of gevent and asyncio are no Exception
             return error
 
-    def _finish(self, attempt: _Attempt, first: Asking, table: users.UserTable, thread: Submit, result: Any) -> None:
+    def _finish(self, attempt: _Attempt, first: Login, table: users.UserTable, thread: Submit, result: Any) -> None:
         queue = attempt.queue
         queue.idle.append(thread)
         if queue is self._plugin_queue:

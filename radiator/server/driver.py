@@ -110,7 +110,7 @@ class Driver:
 
     def connection_closed(self, transport: Any) -> None:
         """This connection has ended: nothing of it is left here or in the broker."""
-        with self.broker.bugs:
+        with self.broker.internal_errors:
             self.broker.disconnect(transport.session)
         self.transports.pop(transport.session, None)
         self.paused.pop(transport, None)
@@ -303,7 +303,7 @@ class Driver:
     def _deadline(self) -> None:
         self._deadline_ns = clock.MonoNs(NEVER_NS)
         now = clock.now()
-        with self.measured(), self.broker.bugs:
+        with self.measured(), self.broker.internal_errors:
             self.broker.tick(now)
         self._meet_deadline(now)
         self.wake()
@@ -315,7 +315,7 @@ class Driver:
             self._deadline_timer = None
 
     def _read_done(self, read: Read) -> None:
-        with self.measured(), self.broker.bugs:
+        with self.measured(), self.broker.internal_errors:
             self.broker.read_done(read)
         self.wake()
 

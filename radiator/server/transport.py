@@ -508,7 +508,7 @@ class Transport:
 
     def fail(self, error: Exception) -> None:
         """Nobody foresaw this: it costs this connection, and no other."""
-        self._driver.broker.bugs.found(error)
+        self._driver.broker.internal_errors.found(error)
         self.close()
 
     def close(self) -> None:

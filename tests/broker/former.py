@@ -28,11 +28,11 @@ def change(world: World, config: str, how: str = "stop") -> None:
 
 def drained(world: World) -> bool:
     world.tick(11)
-    return not world.broker.former.ends
+    return not world.broker.orphaned.ends
 
 
 def figures(world: World) -> tuple[int, int]:
-    told = world.broker.former.figures
+    told = world.broker.orphaned.figures
     return told["former_logs"], told["stranded_logs"]
 
 

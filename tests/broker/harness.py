@@ -17,8 +17,8 @@ from itertools import count
 from typing import Any
 
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
-from radiator.broker.bugs import Bugs
 from radiator.broker.clients.session import Session
+from radiator.broker.internal_errors import InternalErrors
 from radiator.broker.publishing.idempotence import identify
 from radiator.broker.queues.queue import spent
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
@@ -38,7 +38,7 @@ NOW = 1_700_000_000 * NS_PER_SECOND
 TURNS_MAX = 10_000  # more turns than any test needs: it does not come to rest
 
 
-class Loud(Bugs):
+class Loud(InternalErrors):
     """What nobody foresaw fails the test, unless it is about that (``World.forgiving``)."""
 
     def found(self, error: Exception) -> None:
@@ -227,7 +227,7 @@ class World:
         self.notes = self.store.open(self.time)
         self.woken: dict[Session, None] = {}
         self.broker = Broker(self.config, Rules(self.config), self.store, lambda session: self._woken(session))
-        self.broker.bugs = Loud(self.broker.stats)
+        self.broker.internal_errors = Loud(self.broker.stats)
         if self.limits is not None:
             self.broker.session_limits = self.limits
 
@@ -236,7 +236,7 @@ class World:
 
     def forgiving(self) -> None:
         """Behave as in earnest towards exceptions that nobody foresaw."""
-        self.broker.bugs = Bugs(self.broker.stats)
+        self.broker.internal_errors = InternalErrors(self.broker.stats)
 
     def stop(self) -> None:
         """A clean stop."""
@@ -346,7 +346,7 @@ class World:
 
     def _queues(self) -> list[Any]:
         queues = [each.queue for each in self.broker.destinations.values() if each.queue is not None]
-        return queues + [named.queue for named in self.broker.names.by_key.values()]
+        return queues + [named.queue for named in self.broker.durable.by_key.values()]
 
     def tick(self, seconds: float = 1.0) -> None:
         """Time passes, and what that brings is done."""
@@ -372,14 +372,14 @@ class World:
         for queue in self._queues():
             for source in queue.sources:
                 others = source.idle and not source.returned and source.skipped is None
-                assert spent(source) or others or source in queue.rota, queue.name
+                assert spent(source) or others or source in queue.ready_list, queue.name
 
     def holds_nothing(self) -> None:
         """What must be true when every client is gone: nobody is forgotten anywhere."""
         broker = self.broker
         assert not broker.sessions
         for destination in broker.destinations.values():
-            names = sum(destination in named.destinations for named in broker.names.by_key.values())
+            names = sum(destination in named.destinations for named in broker.durable.by_key.values())
             assert destination.subscribers == names, destination.name
             for feed in destination.feeds:
                 assert not feed.readers, destination.name

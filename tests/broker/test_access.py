@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.access import Asking, Decision
+from radiator.broker.access import Decision, Login
 from radiator.broker.clients.identity import Identity
 from radiator.errors import ProtocolError
 from radiator.routing.rights import EVERYTHING, Rights
@@ -253,8 +253,8 @@ class Door:
     """An entrance that decides when it is told to."""
 
     def __init__(self, world: World) -> None:
-        self.waiting: list[Asking] = []
-        world.broker.access.entrance = self.waiting.append
+        self.waiting: list[Login] = []
+        world.broker.access.authenticator = self.waiting.append
 
     def decide(self, decision: Decision) -> None:
         self.waiting.pop(0).decide(decision)

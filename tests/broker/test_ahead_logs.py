@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator.broker.admin.readiness import figures, held_back, reasons
-from radiator.broker.timers.ahead_logs import NAMED_MAX
+from radiator.broker.timers.future_logs import NAMED_MAX
 from tests.broker.harness import World
 
 DAY = 86_400
@@ -92,4 +92,4 @@ def test_a_name_that_was_last_used_in_the_future_expires_all_the_same() -> None:
     world.restart()
     for _ in range(16):
         world.tick(2 * 3_600)
-    assert world.broker.stats.names_expired == 1 and len(world.broker.names.by_key) == 0
+    assert world.broker.stats.names_expired == 1 and len(world.broker.durable.by_key) == 0

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from radiator.broker.births import Births
-from radiator.broker.bugs import Bugs
 from radiator.broker.delivery import dispatch
+from radiator.broker.destination_creation import DestinationCreation
 from radiator.broker.destinations.registry import Registry
+from radiator.broker.internal_errors import InternalErrors
 from radiator.broker.publishing import sending
 from radiator.broker.queues.deferred import Deferred
 from radiator.broker.queues.queue import Queue
@@ -59,7 +59,7 @@ def test_what_a_connection_held_goes_back_though_a_part_of_its_end_fails(
     assert sorted(client.bodies()) == ["a", "b"]
     client.subscribe("/topic/t", id="3")
     with monkeypatch.context() as patch:
-        patch.setattr(Births, "forget", bug)
+        patch.setattr(DestinationCreation, "forget", bug)
         patch.setattr(Registry, "drop_unused", bug)
         client.drop()
     assert client.session.id not in world.broker.sessions
@@ -125,7 +125,7 @@ def test_one_that_fails_when_its_moment_has_come_keeps_no_other_from_its_own(
 
 def test_a_place_that_fails_for_ever_is_told_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
     stats = Stats()
-    bugs = Bugs(stats)
+    bugs = InternalErrors(stats)
     with caplog.at_level(logging.ERROR):
         for _ in range(100):
             with bugs:

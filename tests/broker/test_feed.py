@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.logs.destination_filter import Names
+from radiator.broker.logs.destination_filter import QueueFilter
 from radiator.broker.logs.feed import Feed
 from tests.broker.harness import Client, World
 
@@ -320,7 +320,7 @@ def many(count: int) -> tuple[Feed, list[Any]]:
     )
     feed = Feed(partition, lambda feed, job: None)
     for number in range(count):
-        feed.join(Stub(cursor=Counted(0), queue=SimpleNamespace(claim=Names(f"q{number}"))))
+        feed.join(Stub(cursor=Counted(0), queue=SimpleNamespace(claim=QueueFilter(f"q{number}"))))
     return feed, feed.sources
 
 
@@ -344,7 +344,7 @@ def test_the_lowest_floor_is_known_whoever_comes_and_goes(seed: int) -> None:
             feed.leave(random.choice(feed.sources).queue)
         elif what == 1:
             floor = random.randrange(200)
-            feed.join(Stub(cursor=Counted(floor), queue=SimpleNamespace(claim=Names(f"new{number}"))))
+            feed.join(Stub(cursor=Counted(floor), queue=SimpleNamespace(claim=QueueFilter(f"new{number}"))))
         else:
             random.choice(feed.sources).cursor.at += random.randrange(9)
         feed.pin()

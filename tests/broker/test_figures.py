@@ -9,7 +9,7 @@ import pytest
 
 from radiator import limits
 from radiator.broker.admin import lists
-from radiator.broker.queues import delays_ahead
+from radiator.broker.queues import scheduled as delays_ahead
 from tests.broker.harness import World
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.broker.orphaned import NAME, change, drained, figures, rule, take_all
 
-from tests.broker.former import NAME, change, drained, figures, rule, take_all
 from tests.broker.harness import World, bodies
 
 CHANGES = [

@@ -6,8 +6,8 @@ import logging
 from random import Random
 
 import pytest
+from tests.broker.orphaned import NAME, change, drained, figures, rows, rule, take_all
 
-from tests.broker.former import NAME, change, drained, figures, rows, rule, take_all
 from tests.broker.harness import Client, World
 
 # --- what cannot be drained, and how it is seen --------------------------------------------------------------------

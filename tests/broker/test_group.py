@@ -78,8 +78,8 @@ def test_the_name_deletes_it_once_the_last_member_says_so(world: World) -> None:
     one.say("UNSUBSCRIBE", group="g", receipt="1")
     world.settle()
     assert one.receipts() == ["1"]
-    assert list(world.broker.names.by_key) == ["group:g"]
+    assert list(world.broker.durable.by_key) == ["group:g"]
     two.say("UNSUBSCRIBE", id="0", group="g", receipt="1")
     world.settle()
     assert two.receipts() == ["1"]
-    assert not world.broker.names.by_key
+    assert not world.broker.durable.by_key

@@ -161,11 +161,11 @@ def test_the_order_of_each_key_is_kept_whatever_members_do(seed: int) -> None:
         world.settle()
         for each in members:
             holding[each] += each.messages()
-        owners = defaultdict(set)
+        assignment = defaultdict(set)
         for each in members:
             for message in holding[each]:
-                owners[message.headers["partition"]].add(each)  # type: ignore[attr-defined]
-        assert all(len(found) == 1 for found in owners.values())
+                assignment[message.headers["partition"]].add(each)  # type: ignore[attr-defined]
+        assert all(len(found) == 1 for found in assignment.values())
 
     for _ in range(40):
         action = chance.choice(["send", "send", "ack", "ack", "join", "leave"])

@@ -107,6 +107,6 @@ def test_a_durable_name_that_would_be_too_many_is_not_made() -> None:
     client.subscribe("/topic/>", subscription_name="me")
     assert "limits.joined" in refused(client)
     world.settle()
-    assert not world.broker.names.by_key
+    assert not world.broker.durable.by_key
     assert world.broker.joined.count == 0
     assert not world.store.cursors.names()

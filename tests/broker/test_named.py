@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.durable.naming import NAME_HEADERS
+from radiator.broker.durable.subscription_names import NAME_HEADERS
 from tests.broker.harness import Client, World
 from tests.broker.test_queue import drain, fill
 
@@ -161,7 +161,7 @@ def test_each_way_of_naming_means_the_same_name(world: World, headers: dict[str,
     client = world.connect()
     client.say("SUBSCRIBE", destination=T, **{"id": "0", **headers})
     world.settle()
-    assert list(world.broker.names.by_key) == ["sub:n"]
+    assert list(world.broker.durable.by_key) == ["sub:n"]
     client.drop()
     sent = fill(world, 2, T)
     assert again(world, name="n") == sent
@@ -172,7 +172,7 @@ def test_an_id_is_a_name_within_the_clients_own(world: World) -> None:
         client = world.connect(**{"client-id": name})
         client.subscribe(T, "0", durable="true")
     world.settle()
-    assert list(world.broker.names.by_key) == ["sub:x.0", "sub:y.0"]
+    assert list(world.broker.durable.by_key) == ["sub:x.0", "sub:y.0"]
 
 
 def test_on_a_queue_a_name_means_nothing(world: World) -> None:
@@ -180,7 +180,7 @@ def test_on_a_queue_a_name_means_nothing(world: World) -> None:
     client.subscribe("/queue/a", durable="true", subscription_name="n", ack="auto")
     fill(world, 1, "/queue/a")
     assert client.bodies() == ["m0"]
-    assert not world.broker.names.by_key
+    assert not world.broker.durable.by_key
     client.say("UNSUBSCRIBE", id="0", durable="true", subscription_name="n", receipt="1")
     world.settle()
     assert client.receipts() == ["1"]
@@ -204,7 +204,7 @@ def test_what_cannot_be_meant_is_told(world: World, headers: dict[str, str], cod
     client = world.connect()
     client.say("SUBSCRIBE", **{"destination": T, "id": "0", **headers})
     assert client.error() == code
-    assert not world.broker.names.by_key
+    assert not world.broker.durable.by_key
 
 
 def test_one_name_is_used_once_on_a_connection(world: World) -> None:
@@ -226,7 +226,7 @@ def test_unsubscribe_with_the_name_deletes_it(world: World, headers: dict[str, s
     world.settle()
     assert client.receipts() == ["1"]
     getattr(world, end)()
-    assert not world.broker.names.by_key
+    assert not world.broker.durable.by_key
     assert not [name for name, _ in world.store.cursors.names() if name.startswith("sub:")]
     fill(world, 1, T)
     assert again(world) == []
@@ -425,7 +425,7 @@ def test_the_newcomer_takes_over_what_the_older_one_held(world: World) -> None:
 
 def test_a_name_belongs_to_its_user(world: World) -> None:
     client = durable(world)
-    world.broker.names.by_key["sub:me"].user = "somebody"
+    world.broker.durable.by_key["sub:me"].user = "somebody"
     other = durable(world)
     assert other.error() == "denied"
     assert not client.session.closing
@@ -449,7 +449,7 @@ def test_in_memory_it_lasts_as_the_messages_do_and_holds_nothing_back() -> None:
     assert messages[0].headers["gap"] == "2"
     assert world.broker.stats.lost_to_retention == 2
     world.kill()
-    assert list(world.broker.names.by_key) == ["sub:me"]
+    assert list(world.broker.durable.by_key) == ["sub:me"]
     sent = fill(world, 1, T)
     assert again(world) == sent
 
@@ -463,17 +463,17 @@ def test_a_name_that_nobody_uses_for_too_long_is_deleted() -> None:
     used = durable(world, name="used")
     world.tick(1)
     world.tick(3_700)
-    assert len(world.broker.names.by_key) == 2
+    assert len(world.broker.durable.by_key) == 2
     world.tick(3_700)
-    assert list(world.broker.names.by_key) == ["sub:used"]
+    assert list(world.broker.durable.by_key) == ["sub:used"]
     assert world.broker.stats.names_expired == 1
     used.drop()
     world.kill()
     world.tick(7_300)
     world.tick(100)
-    assert list(world.broker.names.by_key) == ["sub:used"]  # it has time to come back
+    assert list(world.broker.durable.by_key) == ["sub:used"]  # it has time to come back
     world.tick(3_700)
-    assert not world.broker.names.by_key
+    assert not world.broker.durable.by_key
 
 
 def test_a_name_of_which_a_rule_says_none_stays() -> None:
@@ -482,7 +482,7 @@ def test_a_name_of_which_a_rule_says_none_stays() -> None:
     world.tick(1)
     world.tick(10**6)
     world.tick(10**6)
-    assert list(world.broker.names.by_key) == ["sub:me"]
+    assert list(world.broker.durable.by_key) == ["sub:me"]
 
 
 def test_there_is_a_limit_on_names(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,7 +505,7 @@ def test_the_receipt_waits_until_the_name_is_on_disk(world: World) -> None:
     world.completed()
     assert client.receipts() == ["1"]
     world.power_cut()
-    assert list(world.broker.names.by_key) == ["sub:me"]
+    assert list(world.broker.durable.by_key) == ["sub:me"]
 
 
 @pytest.mark.parametrize("verb", ["pwritev", "fdatasync"])
@@ -521,7 +521,7 @@ def test_a_name_that_the_disk_refuses_is_told_is_not_there_and_can_be_made_later
     world.tick(3)
     assert not world.store.failures()
     world.kill()
-    assert not world.broker.names.by_key
+    assert not world.broker.durable.by_key
     durable(world)
 
 
@@ -532,7 +532,7 @@ def test_a_file_that_is_damaged_is_kept_and_no_cursor_is_lost(world: World) -> N
     damage(world)
     world.start()
     assert any("subscriptions.damaged" in str(note) for note in world.notes)
-    assert not world.broker.names.by_key
+    assert not world.broker.durable.by_key
     assert again(world) == sent
 
 

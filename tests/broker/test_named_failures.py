@@ -86,7 +86,7 @@ def test_a_name_that_could_not_be_made_is_not_there(waiting: World, receipt: boo
     fail_look_ups(waiting)
     waiting.settle()
     assert client.error() == "storage"
-    assert "sub:new" not in waiting.broker.names.by_key
+    assert "sub:new" not in waiting.broker.durable.by_key
 
 
 def test_all_members_of_a_group_that_could_not_be_made_are_told(waiting: World) -> None:
@@ -96,7 +96,7 @@ def test_all_members_of_a_group_that_could_not_be_made_are_told(waiting: World) 
     fail_look_ups(waiting)
     waiting.settle()
     assert [member.error() for member in members] == ["storage", "storage"]
-    assert "group:g" not in waiting.broker.names.by_key
+    assert "group:g" not in waiting.broker.durable.by_key
 
 
 def test_an_order_whose_look_up_fails_says_so_and_is_carried_out_when_the_disk_is_well(waiting: World) -> None:
@@ -188,7 +188,7 @@ def test_a_name_that_does_not_fit_on_the_disk_shuts_nobody_out_who_was_there_bef
     newcomer.subscribe(T, subscription_name="new", receipt="sub")
     world.settle()
     assert newcomer.error() == "storage"
-    assert list(world.broker.names.by_key) == ["sub:old"]
+    assert list(world.broker.durable.by_key) == ["sub:old"]
     world.tick(2.1)
     durable(world, name="old")
 

@@ -25,7 +25,7 @@ def durable(world: World, selector: str = RED, **headers: str) -> Client:
 
 
 def floor(world: World) -> int:
-    (named,) = world.broker.names.by_key.values()
+    (named,) = world.broker.durable.by_key.values()
     (source,) = named.queue.sources
     world.settle()
     return int(source.cursor.floor)
@@ -52,7 +52,7 @@ def test_the_selector_is_kept_with_the_name_over_a_restart(world: World, end: st
     world.settle()
     send(world, "blue1", "red1", "blue2")
     getattr(world, end)()
-    (named,) = world.broker.names.by_key.values()
+    (named,) = world.broker.durable.by_key.values()
     assert named.queue.selection is not None
     client = durable(world)
     assert taken(world, client) == ["red1"]
@@ -106,7 +106,7 @@ def test_a_long_selector_survives_though_its_written_form_is_longer(world: World
     durable(world, selector).drop()
     world.settle()
     world.restart()
-    (named,) = world.broker.names.by_key.values()
+    (named,) = world.broker.durable.by_key.values()
     assert named.queue.selection is not None
 
 

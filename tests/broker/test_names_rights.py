@@ -19,7 +19,7 @@ def user(world: World, name: str, **rights: str) -> Client:
 
 
 def about(world: World, key: str = "sub:spy") -> list[str]:
-    return sorted(each.name for each in world.broker.names.by_key[key].destinations)
+    return sorted(each.name for each in world.broker.durable.by_key[key].destinations)
 
 
 def cursors(world: World) -> list[str]:

@@ -177,6 +177,6 @@ def test_what_the_last_member_held_of_a_group_that_ends_is_not_forgotten(how: st
         order = '{"do": "cursors.rm", "name": "group:g"}'
         world.connect().say("SEND", order, destination="/radiator/admin", reply_to="/temp-queue/answers")
     world.settle()
-    assert world.broker.names.by_key == {}
+    assert world.broker.durable.by_key == {}
     world.kill()
     assert waiting(world, "/queue/dead") == ["1", "2"]

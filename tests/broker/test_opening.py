@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from radiator import limits
-from radiator.broker.destinations.beginnings import Beginnings
+from radiator.broker.destinations.cursor_starts import CursorStarts
 from tests.broker.harness import World
 
 PRIORITIES = "destinations: [{match: /queue/p, priority: true}]"
@@ -50,8 +50,8 @@ def test_a_start_looks_at_no_queue_but_its_own_cursor(monkeypatch: pytest.Monkey
     world.settle()
     world.stop()
     asked = []
-    honest = Beginnings._places
-    monkeypatch.setattr(Beginnings, "_places", lambda *which: (asked.append(which), honest(*which))[1])
+    honest = CursorStarts._places
+    monkeypatch.setattr(CursorStarts, "_places", lambda *which: (asked.append(which), honest(*which))[1])
     world.start()
     assert len(world.broker.destinations) == 5
     assert asked == []

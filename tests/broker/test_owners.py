@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.queues.owners import Owners
+from radiator.broker.queues.assignment import Assignment
 
 
 class Member:
@@ -27,11 +27,11 @@ class Group:
 
     def __init__(self, sources: int) -> None:
         self.woken = 0
-        self.owners = Owners(self.wake)
+        self.assignment = Assignment(self.wake)
         self.sources = [f"p{number}" for number in range(sources)]
         self.members: list[Member] = []
         for source in self.sources:
-            self.owners.add(source)
+            self.assignment.add(source)
 
     def wake(self) -> None:
         self.woken += 1
@@ -39,16 +39,16 @@ class Group:
     def join(self, alone: bool = False) -> Member:
         member = Member(f"m{len(self.members)}")
         self.members.append(member)
-        self.owners.joined(member, alone)  # type: ignore[arg-type]
+        self.assignment.joined(member, alone)  # type: ignore[arg-type]
         return member
 
     def leave(self, member: Member) -> None:
         self.members.remove(member)
         member.in_flight.clear()
-        self.owners.left(member)  # type: ignore[arg-type]
+        self.assignment.left(member)  # type: ignore[arg-type]
 
     def takers(self, source: str) -> list[Any]:
-        found: Iterable[Any] = self.owners.takers(source, self.members)  # type: ignore[arg-type]
+        found: Iterable[Any] = self.assignment.takers(source, self.members)  # type: ignore[arg-type]
         return list(found)
 
     def table(self) -> dict[str, list[Any]]:
@@ -183,19 +183,19 @@ def test_whatever_happens_no_partition_has_two_who_hold_it_and_all_are_shared(da
 
 def test_thousands_that_come_or_go_at_once_are_shared_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = []
-    honest = Owners._share
+    honest = Assignment._share
 
-    def share(owners: Owners) -> None:
-        shared.append(owners)
-        honest(owners)
+    def share(assignment: Assignment) -> None:
+        shared.append(assignment)
+        honest(assignment)
 
-    monkeypatch.setattr(Owners, "_share", share)
+    monkeypatch.setattr(Assignment, "_share", share)
     group = Group(3_000)
     members = [group.join() for _ in range(4)]
     assert group.shares() == [750] * 4
     assert len(shared) == 1
     for source in group.sources[:1_500]:
-        group.owners.remove(source)
+        group.assignment.remove(source)
     del group.sources[:1_500]
     group.leave(members[0])
     assert group.shares() == [500] * 3

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from radiator.broker.access import Asking
+from radiator.broker.access import Login
 from radiator.broker.peer_log import FULL_PER_KIND, FULL_PER_ORIGIN, INTERVAL_NS, ORIGINS_MAX, SUMMARIES, PeerLog
 from radiator.errors import ProtocolError
 from tests.broker.harness import Client, World
@@ -80,10 +80,10 @@ def test_a_wrong_login_is_one_line_and_all_of_them_are_counted(caplog: pytest.Lo
     world = World()
     refusal = ProtocolError("denied", "the login was refused")
 
-    def refuse(asking: Asking) -> None:
+    def refuse(asking: Login) -> None:
         asking.decide(refusal)
 
-    world.broker.access.entrance = refuse
+    world.broker.access.authenticator = refuse
     guess(world)
     (line,) = caplog.messages
     assert "'eve'" in line and "test" in line and "guess" not in line

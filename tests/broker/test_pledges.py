@@ -414,9 +414,9 @@ def test_what_is_answered_leaves_nothing_behind() -> None:
     _, client, (message,) = holding(ack="client")
     subscription = client.session.subscriptions["0"]
     work(client, message)
-    assert subscription.pledged
+    assert subscription.transactional
     commit(client)
-    assert not subscription.pledged
+    assert not subscription.transactional
 
 
 def test_the_end_of_a_replay_is_never_late() -> None:

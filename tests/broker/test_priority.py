@@ -47,7 +47,7 @@ def test_without_the_header_it_is_four_and_what_lies_beyond_is_the_nearest(world
     send(client, (3, "3"), (5, "5"), (99, "99"), (9, "9"), (-7, "-7"), (0, "0"))
     client.subscribe("/queue/a")
     assert drain(world, client) == ["99", "9", "5", "four", "3", "-7", "0"]
-    assert sorted(world.store.partitions) == [f"/queue/a-p{lane}" for lane in (0, 3, 4, 5, 9)]
+    assert sorted(world.store.partitions) == [f"/queue/a-p{priority}" for priority in (0, 3, 4, 5, 9)]
 
 
 @pytest.mark.parametrize("text", ["high", "", "4.5", "٤", "9" * 30])

@@ -64,7 +64,7 @@ def test_it_is_a_wildcard_for_queues_too_and_one_subscription_for_all() -> None:
     world.settle()
     send(world, "/queue/a3")
     assert client.messages() == []
-    assert not world.broker.births.tried
+    assert not world.broker.creation.tried
 
 
 def test_history_and_expressions_go_together() -> None:
@@ -125,7 +125,7 @@ def test_there_is_an_end_to_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     first.drop()
     world.settle()
     subscribed(world, "a")
-    assert len(world.broker.births.tried) == 2
+    assert len(world.broker.creation.tried) == 2
 
 
 def test_a_search_among_many_names_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:

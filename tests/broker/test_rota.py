@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from radiator.broker.delivery import dispatch
-from radiator.broker.durable.named_queue import BEGIN_UNITS, CLOSE_UNITS
+from radiator.broker.durable.subscription import BEGIN_UNITS, CLOSE_UNITS
 from radiator.broker.queues.queue import Queue, QueueSource
 from tests.broker.harness import World
 from tests.broker.test_named import durable
@@ -17,7 +17,7 @@ TOPICS = 30
 def topics(world: World, number: int = TOPICS) -> Queue:
     for index in range(number):
         fill(world, 1, f"/topic/{index}")
-    return next(iter(world.broker.names.by_key.values())).queue
+    return next(iter(world.broker.durable.by_key.values())).queue
 
 
 def test_a_name_that_has_read_everything_looks_at_no_topic(world: World) -> None:
@@ -25,7 +25,7 @@ def test_a_name_that_has_read_everything_looks_at_no_topic(world: World) -> None
     queue = topics(world)
     assert len(client.messages()) == TOPICS and len(queue.sources) == TOPICS
     dispatch.pump(queue)
-    assert len(queue.rota) == 0
+    assert len(queue.ready_list) == 0
     with patch.object(QueueSource, "ready", property(lambda _: 1 / 0)):
         assert dispatch.pump(queue) == 0
 
@@ -37,7 +37,7 @@ def test_of_many_topics_it_looks_at_the_one_that_has_something(world: World) -> 
     dispatch.pump(queue)
     world.connect().publish("/topic/7", "one more")
     world.commit()
-    assert [source.feed.partition.name for source in queue.rota.turns()] == ["/topic/7"]
+    assert [source.feed.partition.name for source in queue.ready_list.turns()] == ["/topic/7"]
     world.settle()
     assert client.bodies() == ["one more"]
 
@@ -63,7 +63,7 @@ def test_what_comes_back_to_a_topic_that_nobody_looked_at_any_more_is_found(worl
     queue = topics(world, 5)
     held = client.messages()
     dispatch.pump(queue)
-    assert len(held) == 5 and len(queue.rota) == 0
+    assert len(held) == 5 and len(queue.ready_list) == 0
     client.nack(held[3])
     world.settle()
     (again,) = client.messages()

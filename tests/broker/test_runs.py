@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.queues.runs import Runs
+from radiator.broker.queues.offset_runs import Runs
 
 ranges = st.tuples(st.integers(0, 40), st.integers(0, 8))
 

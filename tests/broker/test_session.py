@@ -19,7 +19,7 @@ class Source:
     def __init__(self) -> None:
         self.settled: list[int] = []
 
-    queue = SimpleNamespace(owners=None)
+    queue = SimpleNamespace(assignment=None)
 
     def settle(self, offsets: list[int]) -> None:
         self.settled += offsets

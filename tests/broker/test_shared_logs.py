@@ -54,8 +54,8 @@ def test_a_name_that_no_queue_owns_any_more_is_history() -> None:
     client.publish("/queue/shared.a", "1")
     world.settle()
     feed, (source,) = shared(world), shared(world).sources
-    source.queue.claim.owned.clear()
-    feed.claims_changed()
+    source.queue.filter.owned.clear()
+    feed.filters_changed()
     feed.pin()
     assert world.store.partitions["shared"].history
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from radiator.broker.queues.shares import CONSUMERS_MAX, PATIENCE_NS, _most
+from radiator.broker.queues.fair_dispatch import CONSUMERS_MAX, PATIENCE_NS, _most
 from radiator.clock import NS_PER_MS
 from tests.broker.harness import Client, World
 

@@ -31,7 +31,7 @@ def test_who_looks_at_history_never_consumes_a_queue_that_is_born_later(
     seen = [message for message in looker.messages() if message.body]
     for name in ("/queue/new", "/queue/other"):
         queue = world.broker.destinations[name].queue
-        assert queue is not None and not queue.consumers and len(queue.rota)
+        assert queue is not None and not queue.consumers and len(queue.ready_list)
     if "stop_position" not in headers:
         assert sorted(message.body for message in seen) == [b"m1", b"m2"]
     worker.subscribe("/queue/new", id="1")
@@ -241,7 +241,7 @@ def test_start_at_goes_on_in_each_log_where_it_says_and_elsewhere_at_start_posit
     world.settle()
     found = [body for body in client.bodies() if "/c" not in body]
     assert sorted(found) == ["/queue/b3", "/topic/a2", "/topic/a3", "/topic/a4"]
-    assert len(world.broker.destinations["/queue/b"].queue.rota)  # type: ignore[union-attr]
+    assert len(world.broker.destinations["/queue/b"].queue.ready_list)  # type: ignore[union-attr]
 
 
 def test_start_at_alone_is_only_what_comes_elsewhere() -> None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from radiator.broker.troubles import TEXTS_MAX, Troubles
+from radiator.broker.storage_failures import TEXTS_MAX, StorageFailures
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 from radiator.storage.jobs import Job
@@ -92,17 +92,17 @@ class Failed(Job):
 
 
 def test_errors_without_a_state_are_told_once_while_they_come_often(caplog: pytest.LogCaptureFixture) -> None:
-    troubles, now = Troubles(), 0
+    storage_failures, now = StorageFailures(), 0
     for _ in range(50):
-        troubles.failed(Failed("cannot remove"), now)
+        storage_failures.failed(Failed("cannot remove"), now)
     assert told(caplog) == ["storage: cannot remove"]
-    troubles.tick(now + 5 * NS_PER_SECOND)
+    storage_failures.tick(now + 5 * NS_PER_SECOND)
     assert not told(caplog)
-    troubles.tick(now + 10 * NS_PER_SECOND)
+    storage_failures.tick(now + 10 * NS_PER_SECOND)
     assert told(caplog) == ["storage: cannot remove (still so: 49 times more)"]
-    troubles.tick(now + 20 * NS_PER_SECOND)
+    storage_failures.tick(now + 20 * NS_PER_SECOND)
     assert not told(caplog)
-    troubles.failed(Failed("cannot remove"), now + 21 * NS_PER_SECOND)
+    storage_failures.failed(Failed("cannot remove"), now + 21 * NS_PER_SECOND)
     assert told(caplog) == ["storage: cannot remove"], "it had ended"
 
 
@@ -111,10 +111,10 @@ def test_another_error_of_the_same_partition_is_told_but_not_any_number(caplog: 
         name = "p"
         failed: StorageError | None = StorageError("0")
 
-    troubles, component = Troubles(), Component()
+    storage_failures, component = StorageFailures(), Component()
     for number in range(100):
-        troubles.failed(Failed(str(number), component), 0)
+        storage_failures.failed(Failed(str(number), component), 0)
     assert told(caplog) == [f"storage: {number}" for number in range(TEXTS_MAX)]
     component.failed = None
-    troubles.tick(1)
+    storage_failures.tick(1)
     assert told(caplog) == ["storage: p: well again; 0 were refused in the meantime"]

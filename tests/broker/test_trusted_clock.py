@@ -164,7 +164,7 @@ def test_ids_and_names_are_forgotten_only_after_the_step_is_confirmed() -> None:
     client.publish("/topic/once", "x", dedup_id="1")
     world.settle()
     assert world.broker.stats.duplicates == 1
-    assert world.broker.stats.names_expired == 0 and len(world.broker.names.by_key) == 1
+    assert world.broker.stats.names_expired == 0 and len(world.broker.durable.by_key) == 1
 
 
 def test_a_short_wrong_moment_leaves_no_receive_time_in_the_future() -> None:

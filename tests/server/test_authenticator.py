@@ -12,7 +12,7 @@ import pytest
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
 
-from radiator.broker.access import Asking, Decision
+from radiator.broker.access import Decision, Login
 from radiator.broker.clients.identity import Identity
 from radiator.clock import NS_PER_SECOND
 from radiator.config import AuthConfig
@@ -112,7 +112,7 @@ class Logins:
         session.certificate_name = certificate
         session.undecided = True
         decisions: list[Decision] = []
-        self.authenticator(Asking(session, login, passcode, decisions.append))
+        self.authenticator(Login(session, login, passcode, decisions.append))
         return decisions
 
     def try_(self, *args: str, **more: str) -> Decision:

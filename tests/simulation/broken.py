@@ -13,13 +13,13 @@ from unittest.mock import patch
 
 from radiator.broker.committing import waits
 from radiator.broker.delivery import dispatch, selective
-from radiator.broker.durable.names import Names
+from radiator.broker.durable.subscriptions import DurableSubscriptions
 from radiator.broker.logs import moments
 from radiator.broker.logs.selection import NO, YES, Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
 from radiator.broker.outcomes.returning import Returns
-from radiator.broker.queues.owners import Owners
+from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.selectors import Wanted
 from radiator.broker.queues.skipped import Skipped
@@ -192,12 +192,12 @@ def a_dead_letter_twice(right: Any) -> Any:
     return decided
 
 
-@bug(Owners, "_held")
+@bug(Assignment, "_held")
 def a_partition_is_given_to_the_next_before_the_last_is_done(right: Any) -> Any:
     return lambda self, source, wanted, consumers: False
 
 
-@bug(Owners, "takers")
+@bug(Assignment, "takers")
 def partitions_of_a_group_belong_to_nobody(right: Any) -> Any:
     return lambda self, source, consumers: consumers
 
@@ -228,7 +228,7 @@ def what_a_member_held_is_settled_when_it_goes(right: Any) -> Any:
     return left
 
 
-@bug(Names, "_take_over")
+@bug(DurableSubscriptions, "_take_over")
 def a_name_is_not_taken_over(right: Any) -> Any:
     return lambda self, named: iter(())
 
@@ -238,12 +238,12 @@ def a_deleted_name_keeps_its_place(right: Any) -> Any:
     return lambda self, name, where=None: None
 
 
-@bug(Owners, "active")
+@bug(Assignment, "active")
 def nobody_is_exclusive(right: Any) -> Any:
     return property(lambda self: None)
 
 
-@bug(Owners, "active")
+@bug(Assignment, "active")
 def the_last_exclusive_consumer_has_its_turn(right: Any) -> Any:
     return property(lambda self: next(reversed(self._alone), None))
 

@@ -185,7 +185,7 @@ def stored_for(world: World, key: str) -> dict[Place, bytes]:
     """What is in the logs of the topics that a name is about."""
     return {
         (feed.partition.name, offset): body
-        for destination in world.broker.names.by_key[key].destinations
+        for destination in world.broker.durable.by_key[key].destinations
         for feed in destination.feeds
         for offset, body in read_all(feed.partition).items()
         if destination.name == named_at(feed.partition, offset)

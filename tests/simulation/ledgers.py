@@ -41,7 +41,7 @@ class Ledger:
         self.now = 0  # subscriptions and their receipts, counted
         self.users: list[Any] = []
         self.holders: dict[Place, Any] = {}
-        self.owners: dict[str, Any] = {}  # who had something of a partition last
+        self.assignment: dict[str, Any] = {}  # who had something of a partition last
         self.made = False  # a SUBSCRIBE was receipted: until then a full disk may end it, and it begins anew
         self.last: dict[str, int] = {}
         self.partition_of_key: dict[str, str] = {}
@@ -74,8 +74,8 @@ class Ledger:
             passed = {(partition, each) for each in range(offset)} - self.maybe_settled
             if passed:
                 raise Violation(f"{self.name}: {place} came to {who} before {min(passed)}")
-        if self.owners.setdefault(partition, who) is not who:
-            self.owners[partition] = who
+        if self.assignment.setdefault(partition, who) is not who:
+            self.assignment[partition] = who
             self.checkers.counts["moved"] += 1
         key = self.checkers.key_of.get(frame.body, "")
         if key and self.partition_of_key.setdefault(key, partition) != partition:

@@ -11,7 +11,7 @@ import pytest
 
 from fuzz.wire import CONVERSATIONS, SMALL
 from radiator.broker.clients import windows
-from radiator.broker.durable import naming
+from radiator.broker.durable import subscription_names as naming
 from radiator.broker.headers import scheduling
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.publishing import idempotence

@@ -41,7 +41,7 @@ def ls(broker: Services, asked: Ask) -> Work:
     match, after = asked.text("match", "*"), asked.text("after", "")
     limit = asked.number("limit", PAGE, 1, PAGE)
     stranded: dict[str, list[dict[str, Any]]] = {}
-    for each in broker.former.stranded:
+    for each in broker.orphaned.stranded:
         stranded.setdefault(each.cursor, []).append(each.row)
     found: list[str] = []  # the first of them by name, and one more
     for number, key in enumerate([*lag.names(broker), *stranded]):
@@ -73,14 +73,16 @@ def ls(broker: Services, asked: Ask) -> Work:
 def rm(broker: Services, asked: Ask) -> Work:
     """Delete a named subscription, also one that is in use: whoever uses it is told and its connection ended."""
     key = _find(broker, asked.text("name"))
-    yield from broker.names.free(key)
-    named = broker.names.by_key.get(key)
-    if named is None:
+    yield from broker.durable.free(key)
+    durable = broker.durable.by_key.get(key)
+    if durable is None:
         raise ProtocolError("bad-request", f"{key} is a queue's cursor, which lasts as the queue does", "See purge.")
-    for each in subscriptions_of(named.queue):
-        broker.refuse(each.session, ProtocolError("bad-subscription", f"{named.asked} was deleted by an administrator"))
-    broker.names.delete(named)
-    yield from broker.names.free(key)
+    for each in subscriptions_of(durable.queue):
+        broker.refuse(
+            each.session, ProtocolError("bad-subscription", f"{durable.asked} was deleted by an administrator")
+        )
+    broker.durable.delete(durable)
+    yield from broker.durable.free(key)
     return {"cursor": key}
 
 
@@ -91,31 +93,31 @@ def move(broker: Services, asked: Ask) -> Work:
     wanted = asked.text("destination", "")
     if wanted and wanted not in broker.destinations:
         raise ProtocolError("bad-request", f"there is no destination {wanted[:200]!r}")
-    yield from broker.names.free(key)
-    named = broker.names.by_key.get(key)
-    if named is None:
+    yield from broker.durable.free(key)
+    durable = broker.durable.by_key.get(key)
+    if durable is None:
         yield from _move_queue(broker, asked, key, position, wanted)
         return None
-    topics = [each for each in named.destinations if not wanted or each.name == wanted]
+    topics = [each for each in durable.destinations if not wanted or each.name == wanted]
     if not topics:
-        raise ProtocolError("bad-request", f"{key} is not about {wanted[:200]!r}", f"It reads {named.patterns.text}.")
-    with broker.names.changing(key):
+        raise ProtocolError("bad-request", f"{key} is not about {wanted[:200]!r}", f"It reads {durable.patterns.text}.")
+    with broker.durable.changing(key):
         if wanted:
-            yield from named.move_in(topics, position, asked.now.wall)
+            yield from durable.move_in(topics, position, asked.now.wall)
         else:
-            yield from named.move(list(named.destinations), position, asked.now.wall)
+            yield from durable.move(list(durable.destinations), position, asked.now.wall)
 
     def settled(error: StorageError | None) -> None:
-        if named.gone:
+        if durable.gone:
             asked.refuse(ProtocolError("not-found", f"{key} was deleted meanwhile"))
         elif error is not None:
             asked.refuse(_failed(error, "It is looked up again, and then holds; or set the cursor anew."))
-            broker.names.keep_once_settled(named)
+            broker.durable.keep_once_settled(durable)
         else:
-            broker.names.keep(named)
-            asked.answer({"cursors": lag.rows(broker, key, named.queue)})
+            broker.durable.keep(durable)
+            asked.answer({"cursors": lag.rows(broker, key, durable.queue)})
 
-    named.seeking.settled(settled)
+    durable.seeking.settled(settled)
     return None
 
 
@@ -124,7 +126,7 @@ def _move_queue(broker: Services, asked: Ask, key: str, position: Position, want
     if queue is None:
         raise ProtocolError("not-found", f"{key} was deleted meanwhile")
     destination = broker.destinations.get(wanted)
-    feeds = None if destination is None else [*destination.feeds, *destination.former]
+    feeds = None if destination is None else [*destination.feeds, *destination.orphaned]
     sources = [each for each in queue.sources if feeds is None or each.feed in feeds]
     if not sources:
         raise ProtocolError("bad-request", f"{key} has no cursor over {wanted[:200]!r}")
@@ -192,13 +194,13 @@ def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: 
         cursor,
         registry.dirty_sources,
         old.policy,
-        fed=old.fed,
-        former=old.former,
+        from_parent=old.from_parent,
+        orphaned=old.orphaned,
         first=old.first,
-        lane=old.lane,
+        priority=old.priority,
     )
     new.expect_again(handed)
-    broker.former.replaced(old, new)
+    broker.orphaned.replaced(old, new)
     queue.replaced(old, new)
     feed.join(new)
     feed.pin()

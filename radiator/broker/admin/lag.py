@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.destinations import former
+from radiator.broker.destinations import orphaned as orphaned
 from radiator.broker.logs import cursor_names
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 
@@ -27,14 +27,14 @@ def names(broker: Services) -> list[str]:
     none (``queue_of``)."""
     prefix = cursor_names.QUEUE
     queues = [prefix + name for name in broker.destinations if not name.startswith(TEMP_QUEUE_PREFIX)]
-    return [*queues, *broker.names.by_key]
+    return [*queues, *broker.durable.by_key]
 
 
 def queue_of(broker: Services, key: str) -> Queue | None:
     """What has the cursors of that name; None if there is nothing."""
-    named = broker.names.by_key.get(key)
-    if named is not None:
-        return named.queue
+    durable = broker.durable.by_key.get(key)
+    if durable is not None:
+        return durable.queue
     name = key.removeprefix(cursor_names.QUEUE)
     destination = broker.destinations.get(name) if name != key and not name.startswith(TEMP_QUEUE_PREFIX) else None
     return None if destination is None else destination.queue
@@ -44,7 +44,7 @@ def rows(broker: Services, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
     """One for each log. ``position``: everything below is settled; ``end``: what is committed; ``lag``: what is not
     settled, of which ``in_flight`` is with consumers."""
     held = Counter(source for each in queue.consumers for source, _, _ in each.in_flight.values())
-    named = broker.names.by_key.get(key)
+    durable = broker.durable.by_key.get(key)
     for source in sorted(queue.sources, key=lambda each: each.feed.partition.name):
         yield {
             "cursor": key,
@@ -56,23 +56,23 @@ def rows(broker: Services, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
             "members": len(queue.consumers),
             "stored": source.cursor.stored,
             "shared": source.shared,
-            "former": source.former,
+            "former": source.orphaned,
             "stranded": None,
-            "user": named.user if named is not None else None,
-            "destination": named.patterns.text if named is not None else key.removeprefix(cursor_names.QUEUE),
-            "used_ns": named.used_ns if named is not None else None,
+            "user": durable.user if durable is not None else None,
+            "destination": durable.patterns.text if durable is not None else key.removeprefix(cursor_names.QUEUE),
+            "used_ns": durable.used_ns if durable is not None else None,
         }
 
 
 def unsettled(source: QueueSource) -> int:
     """Records between the cursor and the end that are not settled."""
-    return max(0, former.unsettled(source.cursor, source.feed.partition) - len(source.settled))
+    return max(0, orphaned.unsettled(source.cursor, source.feed.partition) - len(source.settled))
 
 
 def furthest_behind(broker: Services, most: int) -> list[dict[str, Any]]:
     """The rows with the largest lag, for those who watch: of the first LOOKED_AT, named subscriptions before queues, as
     to ask a hundred thousand takes too long."""
-    known = [(key, named.queue) for key, named in broker.names.by_key.items()]
+    known = [(key, durable.queue) for key, durable in broker.durable.by_key.items()]
     known += [
         (cursor_names.of_queue(name), each.queue)
         for name, each in islice(broker.destinations.items(), LOOKED_AT)

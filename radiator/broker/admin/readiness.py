@@ -31,7 +31,7 @@ def reasons(broker: Services) -> list[str]:
 def held_back(broker: Services) -> list[str]:
     """What has to wait now though nothing is refused, in words."""
     found = clock_orders.held_back(broker)
-    if ahead := broker.ahead_logs.text(broker.timing.now.wall):
+    if ahead := broker.future_logs.text(broker.timing.now.wall):
         found.append(ahead)
     found += [source.why_stopped for source in islice(broker.timing.skipped.stopped, STOPPED_SHOWN)]
     if full := broker.memory.full:
@@ -45,9 +45,9 @@ def figures(broker: Services) -> dict[str, Any]:
     now = {
         "sessions": len(broker.sessions),
         "destinations": len(broker.destinations),
-        "named_subscriptions": len(broker.names.by_key),
+        "named_subscriptions": len(broker.durable.by_key),
         "held_back": len(broker.throttle.held),  # sessions whose frames wait: on_full: block, rate_limit, limits.memory
-        **broker.former.figures,
+        **broker.orphaned.figures,
         "stopped_by_selectors": len(broker.timing.skipped.stopped),
         "skipped_runs": broker.timing.skipped.runs,
         "memory_full": bool(broker.memory.full),
@@ -55,7 +55,7 @@ def figures(broker: Services) -> dict[str, Any]:
         "longest_turn_ms": broker.budget.longest_ns / NS_PER_MS,
         "turn_work_peak": broker.budget.peak,
         "clock_ahead_seconds": broker.timing.clock.ahead_seconds,  # of an unconfirmed step forward
-        "logs_ahead": len(broker.ahead_logs.at(broker.timing.now.wall)),  # of the clock: wrong receive times
+        "logs_ahead": len(broker.future_logs.at(broker.timing.now.wall)),  # of the clock: wrong receive times
         "outbox_bytes": sum(session.outbox_bytes for session in broker.sessions.values()),
     }
     cursors = lag.furthest_behind(broker, CURSORS_SHOWN)

@@ -47,17 +47,17 @@ class ReceiptGroup:
         places, self.places = self.places, []  # they hold the messages
         for index, place in enumerate(places if turn.failures else ()):
             if place in turn.failures:
-                self.told(turn.failures[place], index)
+                self.reported(turn.failures[place], index)
                 return
-        self.told(None)
+        self.reported(None)
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """Note that something else than its turn has ended which the group waits for."""
         if failure is not None and not self.offsets:
             self.waiting = 1  # it has failed, whatever becomes of the others
-        self.told(failure)
+        self.reported(failure)
 
-    def told(self, failure: ProtocolError | None, index: int = 0) -> None:
+    def reported(self, failure: ProtocolError | None, index: int = 0) -> None:
         """Something that it waits for has ended; ``failure`` is about its RECEIPTs from ``index`` on."""
         self.waiting -= 1
         if failure is not None and (self.failure is None or index < self.failure_index):
@@ -99,17 +99,17 @@ class Silent:
 
     def settle(self, failure: ProtocolError | None = None) -> None:
         """Note that the wait has ended, and tell the group behind it."""
-        self._line.told(self, self._turn, failure)
+        self._line.reported(self, self._turn, failure)
         self._turn = None
         if self.group is not None:
-            self.group.told(failure)
+            self.group.reported(failure)
 
 
 PLAIN_SUFFIX = b"\n\n" + SERVER_END
 RECEIPT_OVERHEAD_BYTES = 100  # two list entries, two objects, a share of the group
 
 
-def _nobody(*told: object) -> None:
+def _nobody(*reported: object) -> None:
     pass
 
 
@@ -233,7 +233,7 @@ class ReceiptLine:
         waiters.append(silent)
         return silent
 
-    def told(self, silent: Silent, turn: Turn | None, failure: ProtocolError | None) -> None:
+    def reported(self, silent: Silent, turn: Turn | None, failure: ProtocolError | None) -> None:
         """Nobody has to wait for this any more; if nobody does yet, a failure is for who asks next."""
         self._fresh.pop(silent, None)
         if silent.group is None and self._failure is None:

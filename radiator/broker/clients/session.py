@@ -90,7 +90,7 @@ class AutoAck:
         """Every message of the run was written: who waits for the source (``Owners``) may have its turn."""
         source = self.source
         source.settle(self.offsets)
-        if source.queue.owners is not None:
+        if source.queue.assignment is not None:
             source.queue.timing.wake(source.queue)
 
     def unwritten(self, written_total: int) -> tuple[list[int], list[int]]:
@@ -167,7 +167,7 @@ class Transaction:
         "frames",
         "late",
         "name",
-        "pledging",
+        "transactional_in",
         "repeated",
         "size_bytes",
         "waited",
@@ -180,7 +180,7 @@ class Transaction:
         self.answers: list[Answer] = []  # what each ACK and NACK names, in their order
         self.answered: set[Delivery] = set()  # the deliveries among them
         self.late = False  # one that it is to settle had gone back before
-        self.pledging: dict[Subscription, None] = {}  # where ``pledged`` may have something of it
+        self.transactional_in: dict[Subscription, None] = {}  # where ``pledged`` may have something of it
         self.waited: list[FilePartition] = []  # logs whose files are made, or synced, one by one before
         self.repeated: AllOf | None = None  # messages sent before that it has, and that are being synced
         self.frames: list[Frame] = []
@@ -610,7 +610,7 @@ class Subscription:
         "lost",
         "message_ids",
         "patterns",
-        "pledged",
+        "transactional",
         "prefetch",
         "queues",
         "readers",
@@ -620,7 +620,7 @@ class Subscription:
         "session",
         "since_ns",
         "tag",
-        "told_slow",
+        "reported_slow",
         "window",
     )
 
@@ -652,12 +652,12 @@ class Subscription:
         self.closed = False
         self.left = False  # nothing refers to it any more
         self.joining = False  # it has not joined all destinations yet: nothing is delivered (``joining``)
-        self.told_slow = False
+        self.reported_slow = False
         self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
         self.in_flight: dict[Number, InFlight] = {}
         self.message_ids: MessageIds | None = None  # once the client has acknowledged by message id
         self.lost: tuple[int, int] | None = None  # ``client``: the lowest and highest number that timed out
-        self.pledged: dict[Number, Transaction] = {}  # what open transactions are to settle, of what may time out
+        self.transactional: dict[Number, Transaction] = {}  # what open transactions are to settle, of what may time out
         self.readers: dict[Feed, Reader] = {}
         self.reading = 0  # readers that have not reached their stop position
         self.queues: list[Queue] = []
@@ -716,7 +716,7 @@ class Subscription:
 
     def note_slow(self) -> None:
         """It was reported that the subscription is too slow."""
-        self.told_slow = True
+        self.reported_slow = True
 
     def consume(self, queue: Queue) -> None:
         """Take part in a queue."""
@@ -839,9 +839,9 @@ class Subscription:
     def take(self, numbers: Sequence[Number]) -> list[InFlight]:
         """Remove those of these deliveries that are in flight here: an answer ``covered`` them."""
         in_flight = self.in_flight
-        if self.pledged:
+        if self.transactional:
             for number in numbers:
-                self.pledged.pop(number, None)
+                self.transactional.pop(number, None)
         if self.lost is not None and self.ack == CLIENT and int(numbers[-1]) > self.lost[1]:
             self.lost = None
         return self._release([in_flight.pop(number) for number in numbers if number in in_flight])
@@ -873,7 +873,7 @@ class Subscription:
     def take_back(self, numbers: Iterable[Number]) -> list[InFlight]:
         """Remove those of these deliveries that are in flight here and that no open transaction has answered: they were
         not answered in time."""
-        lost = [number for number in numbers if number in self.in_flight and number not in self.pledged]
+        lost = [number for number in numbers if number in self.in_flight and number not in self.transactional]
         if lost:
             lowest, highest = min(map(int, lost)), max(map(int, lost))
             self.session.lost = max(self.session.lost, highest)
@@ -1122,7 +1122,7 @@ class Reader:
     def browsed(self) -> list[QueueSource]:
         """Whose cursors say what waits here: all queues' that read the log, or that of the one that is looked at."""
         own = self.queue
-        return [each for each in self.feed.sources if each.queue.claim.owned and (own is None or each.queue is own)]
+        return [each for each in self.feed.sources if each.queue.filter.owned and (own is None or each.queue is own)]
 
     def _likes(self, batch: RecordBatch) -> bool:
         """Whether this reader wants all of the batch, as far as it knows without asking. False says nothing."""
@@ -1143,7 +1143,7 @@ class Reader:
         consumed = [queue.name for queue in self.subscription.queues]  # in the same log, and under the same pattern
         wanted = [matches(name) and name not in consumed for name in batch.names]
         if self.queue is not None:
-            wanted = [self.queue.claim.has(name) for name in batch.names]
+            wanted = [self.queue.filter.has(name) for name in batch.names]
         selection = self.subscription.selection
         if all(wanted) and self.starts is self.stops is None and not self.skip_settled and not self.since_ns:
             self._liked, self._liked_by = batch.names, patterns

@@ -31,7 +31,8 @@ from radiator.broker.publishing.sending import (
 )
 from radiator.broker.queues import overflow
 from radiator.broker.settling import answers as settling
-from radiator.broker.transactions import pledges, transactions
+from radiator.broker.transactions import transactional_acks as transactional_acks
+from radiator.broker.transactions import transactions
 from radiator.errors import StorageError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.memory import MemoryPartition
@@ -215,12 +216,12 @@ def _finished(
     done = AllOf(waiters)
     for subscription, taken, refusal in refused:
         for part in broker.budget.portions(taken):
-            with broker.bugs:
+            with broker.internal_errors:
                 broker.returns.refused(subscription, part, refusal)
             done.wait_for(broker.cursor_waiters(False) + broker.dead_letters.waited())
             yield True
     done.settle()
-    yield from pledges.ended(broker, transaction)
+    yield from transactional_acks.ended(broker, transaction)
     transactions.free(broker, transaction)
 
 

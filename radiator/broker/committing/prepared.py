@@ -19,7 +19,7 @@ from radiator.broker.clients.session import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for
 from radiator.broker.queues import overflow
 from radiator.broker.settling import answers as settling
-from radiator.broker.transactions import pledges
+from radiator.broker.transactions import transactional_acks as transactional_acks
 from radiator.errors import ProtocolError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.batch import Run
@@ -157,7 +157,7 @@ class Prepared:
     def steps(self, transaction: Transaction) -> Steps:
         """Look at each frame. Raises ProtocolError."""
         budget = self._broker.budget
-        yield from pledges.check(self._broker, self._session, transaction)
+        yield from transactional_acks.check(self._broker, self._session, transaction)
         plans: dict[Head, Plan] = {}
         answers = iter(list(transaction.answers))
         for frame in list(transaction.frames):

@@ -33,7 +33,7 @@ Ends = list[tuple[Any, int]]  # partitions, and an offset of each
 READ_ATTEMPTS_MAX = 10  # of a cold read that the disk fails, one a tick
 
 
-class Reading:
+class ColdReads:
     """See the top of the file."""
 
     def __init__(self, ready: Ready, stats: Stats, refuse: Callable[[Session, ProtocolError], None]) -> None:
@@ -44,7 +44,7 @@ class Reading:
         self._stalled: list[tuple[Feed, int]] = []
         self._unripe: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._again: list[Callable[[], None]] = []  # look-ups that the disk failed
-        self._told: set[tuple[str, int]] = set()  # (path, where it ends) of damage
+        self._reported: set[tuple[str, int]] = set()  # (path, where it ends) of damage
 
     def start(self, feed: Feed, job: Any) -> None:
         """A feed wants this read."""
@@ -164,10 +164,10 @@ class Reading:
 
     def _damaged(self, partition: str, damage: Damage) -> None:
         key = (damage.path, damage.end_offset)
-        if key in self._told or len(self._told) >= limits.DAMAGES_TOLD_MAX:
+        if key in self._reported or len(self._reported) >= limits.DAMAGES_TOLD_MAX:
             return
-        self._told.add(key)
+        self._reported.add(key)
         self._stats.count(damaged_ranges=1)
         log.error("storage: %s: %s", partition, damage)
-        if len(self._told) == limits.DAMAGES_TOLD_MAX:
-            log.error("storage: %d damaged ranges were told; of others see `radiator fsck`", len(self._told))
+        if len(self._reported) == limits.DAMAGES_TOLD_MAX:
+            log.error("storage: %d damaged ranges were told; of others see `radiator fsck`", len(self._reported))

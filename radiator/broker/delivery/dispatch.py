@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from radiator import limits
 from radiator.broker.delivery import selective
 from radiator.broker.logs.wire import run_length
+from radiator.broker.queues.fair_dispatch import CONSUMERS_MAX, in_turn
 from radiator.broker.queues.queue import RUN_BYTES
-from radiator.broker.queues.shares import CONSUMERS_MAX, in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,15 +36,15 @@ def pump(
     if queue.selectors is not None and only is not None:
         queue.credited(only)  # also if there is nothing for it now
     handed = 0
-    for source in tuple(queue.sources) if queue.ordered else queue.rota.turns():
+    for source in tuple(queue.sources) if queue.ordered else queue.ready_list.turns():
         first = source.first
         if source.loading or not (source.ready or source.skipped is not None):
             if first and source.loading:
                 break
             continue
-        consumers = queue.consumers if queue.owners is None else queue.takers(source)
+        consumers = queue.consumers if queue.assignment is None else queue.takers(source)
         if only is not None:
-            consumers = (only,) if queue.owners is None or only in consumers else ()
+            consumers = (only,) if queue.assignment is None or only in consumers else ()
         one = only
         if queue.selectors is not None or source.skipped is not None:
             one = only if consumers is queue.consumers else next(iter(consumers), None)
@@ -58,11 +58,11 @@ def pump(
                 consumers = [consumer for consumer in consumers if consumer.session is not but]
             credits = _credits(consumers)
             if not credits:
-                if queue.owners is None or first:
+                if queue.assignment is None or first:
                     break
                 continue
-            if queue.owners is None and 1 < len(queue.consumers) <= CONSUMERS_MAX:
-                credits = queue.shares_of().limit(credits, only is None and but is None, but)
+            if queue.assignment is None and 1 < len(queue.consumers) <= CONSUMERS_MAX:
+                credits = queue.fair_dispatch().limit(credits, only is None and but is None, but)
                 if not credits:
                     break
             handed += _hand_out(queue, source, credits, count_max - handed)
@@ -89,7 +89,7 @@ def _hand_out(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, i
         credit = sum([credit for _, credit in credits])
     room = min(RUN_BYTES, room)
     chosen = queue.selection is not None
-    whole = not source.rewound and queue.claim.whole(source.feed.partition.name, batch)
+    whole = not source.rewound and queue.filter.whole(source.feed.partition.name, batch)
     if chosen or not whole or source.timed(batch, start):
         stop = source.bound(batch, start, start + run_length(batch, start, stop, room))
         if queue.selection is not None:
@@ -115,7 +115,7 @@ def _hand_out_slow(
     due is put off."""
     count = min(count_max, sum(credit for _, credit in credits))
     picked: list[int] = []
-    firsts = queue.claim.firsts(source.feed.partition.name, batch)
+    firsts = queue.filter.firsts(source.feed.partition.name, batch)
     index = start
     while len(picked) < count:
         index = source.pass_over(batch, firsts, index, stop)

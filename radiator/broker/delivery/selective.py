@@ -287,7 +287,7 @@ def _fresh(call: Call) -> None:
     stop = len(batch) if batch.next_offset <= partition.high_watermark else batch.index_at(partition.high_watermark)
     stop = min(stop, start + max(1, limits.SELECTOR_RUN_CHARS // 2 // call.selectors.chars_of(None)))
     stop = source.bound(batch, start, start + run_length(batch, start, stop, limits.SELECTOR_RUN_BYTES))
-    firsts = queue.claim.firsts(partition.name, batch)
+    firsts = queue.filter.firsts(partition.name, batch)
     wanted = Wanted(call.selectors, source.feed.wire, batch, start, stop)
     shares: dict[Consumer, list[int]] = {}
     index = start

@@ -31,7 +31,7 @@ class Slow:
         """So many records were gone before this reader came to them."""
         subscription = reader.subscription
         self._stats.count(missed_by_slow=count)
-        if subscription.told_slow:
+        if subscription.reported_slow:
             return
         subscription.note_slow()
         session = subscription.session

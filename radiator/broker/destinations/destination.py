@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from radiator.broker.destinations.lanes import priority_of
+from radiator.broker.destinations.priorities import priority_of
 from radiator.errors import ProtocolError
 from radiator.stomp.encoder import SERVER_END
 from radiator.stomp.headers import escape
@@ -29,11 +29,11 @@ class Destination:
     """One named destination. ``subscribers`` counts the live subscriptions that match it."""
 
     __slots__ = (
-        "_open_lane",
+        "_open_priority",
         "_suffixes",
         "_turn",
         "feeds",
-        "former",
+        "orphaned",
         "name",
         "parents",
         "policy",
@@ -48,12 +48,12 @@ class Destination:
         self.name = name
         self.policy = policy
         self.feeds = feeds
-        self.former: list[Feed] = []  # logs that its rule does not name any more, which have something to hand out
+        self.orphaned: list[Feed] = []  # logs that its rule does not name any more, which have something to hand out
         self.queue: Queue | None = None
         self.parents: list[Destination] = []  # whose messages it gets as well
         self.subscribers = 0
         self.sent = False  # somebody has wanted to send to it, in this run
-        self._open_lane = open_lane
+        self._open_priority = open_lane
         self._turn = 0
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
@@ -82,7 +82,7 @@ class Destination:
     @property
     def unused(self) -> bool:
         """True if nobody is subscribed and nothing was sent, not even in vain: only its name is left of it then."""
-        if self.subscribers or self.parents or self.former or self.policy.fan_out:
+        if self.subscribers or self.parents or self.orphaned or self.policy.fan_out:
             return False
         if not any(feed.partition.next_offset or feed.partition.last_receive_ns for feed in self.feeds):
             return True
@@ -103,7 +103,7 @@ class Destination:
         feeds = self.feeds
         forced = headers.get("partition")
         if self.policy.priority:
-            return self._lane(priority_of(headers))
+            return self._log_of_priority(priority_of(headers))
         if forced is not None and (len(feeds) > 1 or self.policy.rule.partition_by is not None):
             return self._forced(forced)
         if len(feeds) == 1:
@@ -115,13 +115,13 @@ class Destination:
             return None
         return feeds[zlib.crc32(key.encode()) % len(feeds)]
 
-    def _lane(self, priority: int) -> Feed:
+    def _log_of_priority(self, priority: int) -> Feed:
         """The feed of one priority; made when it is first used."""
         name = self.policy.partitions[priority]
         for feed in self.feeds:
             if feed.partition.name == name:
                 return feed
-        return self._open_lane(self, name)
+        return self._open_priority(self, name)
 
     def _forced(self, text: str) -> Feed:
         for index, feed in enumerate(self.feeds):

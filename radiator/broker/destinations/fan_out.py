@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def read_for(destination: Destination) -> list[Feed]:
     """The logs that have what somebody wants who looks at this destination."""
-    feeds = [*destination.former, *destination.feeds]
+    feeds = [*destination.orphaned, *destination.feeds]
     for parent in destination.parents:
         feeds += [feed for feed in parent.feeds if feed not in feeds]
     return feeds

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from radiator.broker.destinations import lanes
-from radiator.broker.destinations.beginnings import Beginnings
+from radiator.broker.destinations import priorities as priorities
+from radiator.broker.destinations.cursor_creation import CursorCreation
+from radiator.broker.destinations.cursor_starts import CursorStarts
 from radiator.broker.destinations.destination import Destination
-from radiator.broker.destinations.former import Left
-from radiator.broker.destinations.opening import Opening
+from radiator.broker.destinations.orphaned import Left
 from radiator.broker.logs import cursor_names
-from radiator.broker.logs.destination_filter import Names
+from radiator.broker.logs.destination_filter import QueueFilter
 from radiator.broker.logs.feed import Feed
 from radiator.broker.logs.wire import Whole
 from radiator.broker.queues.policy import QueuePolicy
@@ -63,20 +63,22 @@ class Registry:
         self.dirty_sources: dict[QueueSource, None] = {}  # queues whose cursors have something to be told
         self.rules = rules
         self.cursors = store.cursors
-        self.beginnings = Beginnings(rules, store)
+        self.cursor_starts = CursorStarts(rules, store)
         self._store = store
         self._start_read = start_read
         self._whole = Whole()
         self._on_lost = on_lost
-        self._on_born: Callable[[Destination], None]
-        self._on_lane: Callable[[Destination, Feed], None]
+        self._on_created: Callable[[Destination], None]
+        self._on_priority: Callable[[Destination, Feed], None]
         self._timing = timing
         self._feeds: dict[str, Feed] = {}
 
-    def listen(self, on_born: Callable[[Destination], None], on_lane: Callable[[Destination, Feed], None]) -> None:
+    def listen(
+        self, on_created: Callable[[Destination], None], on_priority: Callable[[Destination, Feed], None]
+    ) -> None:
         """Have new destinations (but for temporary queues), and new logs of priorities, reported: called once."""
-        self._on_born = on_born
-        self._on_lane = on_lane
+        self._on_created = on_created
+        self._on_priority = on_priority
 
     def revive(self) -> None:
         """The destinations that the log knows. Where its list may not be whole, a queue is also known by its cursor."""
@@ -84,7 +86,7 @@ class Registry:
             held = self._store.partitions.get(partition_name)
             if held is not None and not held.whole and cursor.startswith(cursor_names.QUEUE):
                 held.destinations[cursor.removeprefix(cursor_names.QUEUE)] = None
-        self.beginnings.look()
+        self.cursor_starts.look()
         left = Left(self._store)
         for partition in list(self._store.partitions.values()):
             for name in sorted(partition.destinations):
@@ -102,7 +104,7 @@ class Registry:
             elif cursor.startswith(cursor_names.QUEUE) and self._released(cursor, partition_name):
                 self._store.cursors.delete(cursor, partition_name)
                 log.warning("%s gets the messages of %s no more: its cursor is deleted", cursor, partition_name)
-        self.beginnings.made()
+        self.cursor_starts.made()
 
     def _released(self, cursor: str, partition_name: str) -> bool:
         """True if this is the cursor of a queue that a ``fan_out`` does not feed any more."""
@@ -186,51 +188,51 @@ class Registry:
         try:
             if name not in policy.partitions:  # those are checked by the store
                 encode_name(name)
-            names = lanes.at_birth(policy, self._store.partitions) if policy.priority else policy.partitions
+            names = priorities.first_logs(policy, self._store.partitions) if policy.priority else policy.partitions
             feeds = [self._feed(partition, policy) for partition in names]
         except ValueError as error:
             raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
         children = self._children_of(name, policy) if policy.fan_out else []
-        destination = Destination(name, policy, feeds, self._open_lane)
+        destination = Destination(name, policy, feeds, self._open_priority)
         if policy.kind == "queue" and not policy.fan_out:
-            destination.set_queue(Queue(name, Names(name), self._on_lost, self._timing, QueuePolicy.of(policy)))
-        with Opening(self.cursors) as opening:
+            destination.set_queue(Queue(name, QueueFilter(name), self._on_lost, self._timing, QueuePolicy.of(policy)))
+        with CursorCreation(self.cursors) as opening:
             cursors = [self._cursor(opening, destination, feed) for feed in feeds]
-            fed = self._cursors_of_children(opening, destination, children)
+            from_parent = self._cursors_of_children(opening, destination, children)
         for feed, cursor in zip(feeds, cursors, strict=True):
             self._attach(destination, feed, cursor)
         self.destinations[name] = destination
         if not name.startswith(TEMPORARY):
             self.names.add(name)
         if children:
-            self._feed_children(destination, children, fed)
+            self._feed_children(destination, children, from_parent)
         if not name.startswith(TEMPORARY):
-            self._on_born(destination)
+            self._on_created(destination)
         return destination
 
-    def _open_lane(self, destination: Destination, partition_name: str) -> Feed:
+    def _open_priority(self, destination: Destination, partition_name: str) -> Feed:
         """A queue with priorities is sent the first message of one."""
         feed = self._feed(partition_name, destination.policy)
-        with Opening(self.cursors) as opening:
+        with CursorCreation(self.cursors) as opening:
             cursor = self._cursor(opening, destination, feed)
         destination.feeds.append(feed)
         self._attach(destination, feed, cursor)
-        self._on_lane(destination, feed)
+        self._on_priority(destination, feed)
         return feed
 
     def _attach(self, destination: Destination, feed: Feed, cursor: Cursor | None) -> None:
         policy, queue = destination.policy, destination.queue
         feed.add_destination(policy.kind)
         if queue is not None:
-            lane = policy.partitions.index(feed.partition.name) if policy.priority else 0
-            source = QueueSource(queue, feed, cursor, self.dirty_sources, first=policy.priority, lane=lane)
+            priority = policy.partitions.index(feed.partition.name) if policy.priority else 0
+            source = QueueSource(queue, feed, cursor, self.dirty_sources, first=policy.priority, priority=priority)
             queue.add(source)
             if policy.priority:
                 queue.order_by_priority()
             feed.join(source)
         feed.pin()
 
-    def former_feed(self, partition: Any, policy: Policy) -> Feed:
+    def orphaned_feed(self, partition: Any, policy: Policy) -> Feed:
         """The feed of a log that the rule of one who has something there does not name; if no other names it either,
         it is kept as that rule says."""
         feed = self._feeds.get(partition.name)
@@ -245,7 +247,7 @@ class Registry:
         if feed is None:
             partition = self._store.partition(partition_name, settings)
             feed = self._feeds[partition_name] = Feed(partition, self._start_read, self._whole)
-        elif feed.destinations == feed.former and not isinstance(feed.partition, MemoryPartition):  # it was given up
+        elif feed.destinations == feed.orphaned and not isinstance(feed.partition, MemoryPartition):  # it was given up
             feed.partition.configure(settings)
             feed.release_settled()
         elif feed.partition.settings is not settings and log_values(feed.partition.settings) != log_values(settings):
@@ -258,11 +260,11 @@ class Registry:
             )
         return feed
 
-    def _cursor(self, opening: Opening, destination: Destination, feed: Feed) -> Cursor | None:
+    def _cursor(self, opening: CursorCreation, destination: Destination, feed: Feed) -> Cursor | None:
         """None: it is no queue, or one whose messages only others hand out."""
         if destination.queue is None:
             return None
-        return self.beginnings.open(opening, destination.name, destination.policy, feed.partition)
+        return self.cursor_starts.open(opening, destination.name, destination.policy, feed.partition)
 
     # --- fan_out ------------------------------------------------------------------------------------------------------
 
@@ -283,27 +285,27 @@ class Registry:
             children.append(self.destinations.get(child) or self.add(child, theirs))
         return children
 
-    def _feed_children(self, parent: Destination, children: list[Destination], fed: Fed) -> None:
+    def _feed_children(self, parent: Destination, children: list[Destination], from_parent: Fed) -> None:
         """Let the children read the parent's logs, with these cursors."""
         for child in children:
             queue = child.queue
             assert queue is not None
-            assert isinstance(queue.claim, Names)
-            queue.claim.owned.add(parent.name)
+            assert isinstance(queue.filter, QueueFilter)
+            queue.filter.owned.add(parent.name)
             child.parents.append(parent)
             for consumer in queue.consumers:
                 consumer.enter(parent)
         for feed in parent.feeds:
-            for child, cursor in fed[feed]:
+            for child, cursor in from_parent[feed]:
                 queue = child.queue
                 assert queue is not None
                 there = next((each for each in queue.sources if each.feed is feed), None)
                 if there is not None:  # that of another parent; or it has something of its own in the log, from before
-                    if there.former:
-                        child.former.remove(feed)
+                    if there.orphaned:
+                        child.orphaned.remove(feed)
                     there.feed_from_parent()
                     continue
-                source = QueueSource(queue, feed, cursor, self.dirty_sources, fed=True)
+                source = QueueSource(queue, feed, cursor, self.dirty_sources, from_parent=True)
                 queue.add(source)
                 feed.join(source)
             if parent.policy.kind == "queue":
@@ -312,16 +314,16 @@ class Registry:
         for child in children:
             assert child.queue is not None
             for source in child.queue.sources:  # in logs of its own too there may be messages of the parent
-                source.feed.claims_changed()
+                source.feed.filters_changed()
                 source.feed.pin()
         self.cursors.sync_soon()
 
-    def _cursors_of_children(self, opening: Opening, parent: Destination, children: list[Destination]) -> Fed:
+    def _cursors_of_children(self, opening: CursorCreation, parent: Destination, children: list[Destination]) -> Fed:
         """The cursors of the children over the logs of a parent that is about to be. Raises StorageError."""
         feeding = {parent.name: parent.policy}
         return {
             feed: [
-                (child, self.beginnings.open(opening, child.name, child.policy, feed.partition, feeding))
+                (child, self.cursor_starts.open(opening, child.name, child.policy, feed.partition, feeding))
                 for child in children
                 if feed not in child.feeds
             ]

@@ -8,7 +8,8 @@ from radiator.broker.budget import PORTION
 from radiator.broker.clients.session import INDIVIDUAL
 from radiator.broker.headers.flags import flag
 from radiator.broker.settling import answers
-from radiator.broker.transactions import pledges, transactions
+from radiator.broker.transactions import transactional_acks as transactional_acks
+from radiator.broker.transactions import transactions
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _hold(broker: Services, session: Session, frame: Frame) -> Steps:
     transaction = transactions.add(broker, session, frame.head.headers["transaction"], frame)
     try:
         found = answers.locate(session, frame, transaction.answered)
-        named = found or answers.locate(
+        durable = found or answers.locate(
             session, frame
         )  # answered before in this transaction: it has to be held all the same
     except ProtocolError as error:
@@ -98,8 +99,8 @@ def _hold(broker: Services, session: Session, frame: Frame) -> Steps:
         settles = frame.head.command == "ACK" or not answers.refusal(frame).requeue
         if found is not None:
             transaction.answered.add(found)
-        if named is not None:
-            yield from pledges.pledge(broker, transaction, *named, settles)
+        if durable is not None:
+            yield from transactional_acks.hold(broker, transaction, *durable, settles)
         elif settles and session.may_have_lost(frame.head.headers.get("id") or frame.head.headers["message-id"]):
             transaction.note_late()
     answers.receipt_now(session, frame)

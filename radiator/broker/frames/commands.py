@@ -11,8 +11,10 @@ from radiator.broker.committing import commit as committing
 from radiator.broker.frames import acknowledging
 from radiator.broker.publishing.sending import not_connected
 from radiator.broker.settling.answers import receipt_now, receipt_settled
-from radiator.broker.subscribing import leaving, named_subscribing, subscribing
-from radiator.broker.transactions import pledges, transactions
+from radiator.broker.subscribing import durable_subscribing as named_subscribing
+from radiator.broker.subscribing import leaving, subscribing
+from radiator.broker.transactions import transactional_acks as transactional_acks
+from radiator.broker.transactions import transactions
 from radiator.clock import Now
 from radiator.errors import ProtocolError
 from radiator.stomp import encoder
@@ -124,7 +126,7 @@ def begin(broker: Services, session: Session, frame: Frame, now: Now) -> None:
 def abort(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     """ABORT: forget the transaction's frames."""
     transaction = transactions.end(broker, session, _required(frame, "transaction"))
-    yield from pledges.ended(broker, transaction)
+    yield from transactional_acks.ended(broker, transaction)
     transactions.free(broker, transaction)
     receipt_now(session, frame)
 

@@ -25,7 +25,7 @@ NEVER = 1 << 63  # an offset above all others
 NAMES_KNOWN_MAX = 10_000  # remembered, of one claim
 
 
-class Claim(Protocol):
+class DestinationFilter(Protocol):
     """What a queue asks."""
 
     @property
@@ -80,7 +80,7 @@ class Names:
         pass
 
 
-class Topics:
+class TopicFilter:
     """The claim of a named subscription: topics that match its patterns, as far as its user may read them.
 
     By partition and destination it knows the first offset that is wanted, where that is not the cursor's place. Nothing
@@ -106,12 +106,12 @@ class Topics:
         """Set what the user of the subscription may read; None: everything."""
         self.permitted = permitted
 
-    def ask_anew(self, matches: Callable[[str], bool]) -> None:
+    def set_patterns(self, matches: Callable[[str], bool]) -> None:
         """Other topics are wanted from now on."""
         self._matches = matches
         self._known.clear()
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Whatever was passed is wanted again."""
         self._starts.clear()
         self._highest.clear()
@@ -187,7 +187,7 @@ class Topics:
             starts[name] = min(start, high_watermark)
 
 
-class Claims:
+class FilterIndex:
     """Which sources of one log claim a name, so that a batch is told only to those that it concerns."""
 
     __slots__ = ("_asked", "_owners")
@@ -200,7 +200,7 @@ class Claims:
 
     def add(self, source: Any) -> None:
         """One more."""
-        owned = source.queue.claim.owned
+        owned = source.queue.filter.owned
         if not owned:
             self._asked[source] = None
         for name in owned:
@@ -211,4 +211,4 @@ class Claims:
         found: dict[Any, None] = {}
         for name in names:
             found.update(self._owners.get(name, {}))
-        return [*found, *(source for source in self._asked if any(map(source.queue.claim.has, names)))]
+        return [*found, *(source for source in self._asked if any(map(source.queue.filter.has, names)))]

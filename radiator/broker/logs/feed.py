@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from radiator import limits
-from radiator.broker.logs.destination_filter import Claims
+from radiator.broker.logs.destination_filter import FilterIndex
 from radiator.broker.logs.wire import PartitionWire, Whole
 from radiator.storage.batch import RecordBatch
 from radiator.storage.layout import encode_name
@@ -52,7 +52,7 @@ class Feed:
     """One partition and those who read it. ``start_read`` is given each cold read to run off the loop."""
 
     __slots__ = (
-        "_claims",
+        "_filters",
         "_floors",
         "_foreign",
         "_joined",
@@ -62,7 +62,7 @@ class Feed:
         "committed_to",
         "destinations",
         "failures",
-        "former",
+        "orphaned",
         "loading",
         "partition",
         "readers",
@@ -77,11 +77,11 @@ class Feed:
         self.readers: dict[Any, None] = {}
         self.sources: list[Any] = []
         self.committed_to: int = partition.high_watermark  # as far as the sources have been told
-        self._claims: Claims | None = None  # made when it is asked for: most logs have one reader
+        self._filters: FilterIndex | None = None  # made when it is asked for: most logs have one reader
         self._floors: list[tuple[int, int, Any]] = []  # a heap: a floor that a source had, a number, the source
         self._joined = 0
         self.destinations = 0
-        self.former = 0  # of these: their rules do not name it any more
+        self.orphaned = 0  # of these: their rules do not name it any more
         self.topics = 0  # of these
         self.loading: dict[int, list[Waiter]] = {}
         self.failures: dict[int, int] = {}  # cold reads that the disk failed, and how often
@@ -101,10 +101,10 @@ class Feed:
         self.destinations -= 1
         self.topics -= kind == "topic"
 
-    def count_former(self, number: int) -> None:
+    def count_orphaned(self, number: int) -> None:
         """Count ``number`` more queues that drain the log though their rule does not name it; fewer if negative."""
         self.destinations += number
-        self.former += number
+        self.orphaned += number
 
     def load(self, offset: int, waiter: Waiter) -> None:
         """Ask for the batch that holds ``offset``; the answer comes to ``waiter.loaded``."""
@@ -151,9 +151,9 @@ class Feed:
         for reader in self.readers:
             reader.take_back(high_watermark)
         for source in self.sources:
-            firsts = source.queue.claim.firsts(self.partition.name, batch)
+            firsts = source.queue.filter.firsts(self.partition.name, batch)
             ids = zip(batch.offsets, batch.destination_ids, strict=True)
-            source.queue.claim.take_back(self.partition.name, high_watermark)
+            source.queue.filter.take_back(self.partition.name, high_watermark)
             source.take_back(high_watermark)
             source.committed(sum(offset >= firsts[each] for offset, each in ids))
         return self.sources
@@ -162,9 +162,9 @@ class Feed:
         """Those of which the batch has something. In memory all are told: what they have not passed over takes room."""
         if isinstance(self.partition, MemoryPartition):
             return self.sources
-        if self._claims is None:
-            self._claims = Claims(self.sources)
-        return self._claims.of(batch.names)
+        if self._filters is None:
+            self._filters = FilterIndex(self.sources)
+        return self._filters.of(batch.names)
 
     def forced(self, start: int) -> None:
         """Retention has taken what lies below ``start``, as the rule forces it to, whoever still needs it."""
@@ -175,34 +175,34 @@ class Feed:
     def join(self, source: Any, pins: bool = True) -> None:
         """Another queue reads here, and unless it takes what it can get, what it needs is kept."""
         self.sources.append(source)
-        if self._claims is not None:
-            self._claims.add(source)
+        if self._filters is not None:
+            self._filters.add(source)
         if self._owned is not None:
-            self._owned |= source.queue.claim.owned
-            self._foreign -= source.queue.claim.owned
+            self._owned |= source.queue.filter.owned
+            self._foreign -= source.queue.filter.owned
         if not pins:
             return
         self._joined += 1
         heappush(self._floors, (source.cursor.floor, self._joined, source))
 
-    def claims_changed(self) -> None:
+    def filters_changed(self) -> None:
         """A queue here claims more than it did."""
-        self._owned = self._claims = None
+        self._owned = self._filters = None
 
     def leave(self, queue: Any) -> None:
         """That queue does not any more."""
         self.sources = [source for source in self.sources if source.queue is not queue]
-        self._owned = self._claims = None
+        self._owned = self._filters = None
         self._floors = [each for each in self._floors if each[2].queue is not queue]
         heapify(self._floors)
 
     def close(self) -> None:
         """Its log is forgotten, and so are those who read it."""
-        self.sources, self._floors, self._owned, self._claims = [], [], None, None
+        self.sources, self._floors, self._owned, self._filters = [], [], None, None
 
     def release_settled(self) -> None:
         """Others store here from now on: who is done with the log, and has it kept as one of its own, lets go of it."""
-        for source in [each for each in self.sources if each.former and each not in each.queue.sources]:
+        for source in [each for each in self.sources if each.orphaned and each not in each.queue.sources]:
             self.leave(source.queue)
 
     def settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -231,7 +231,7 @@ class Feed:
         if self.topics or not self.partition.whole:
             return False
         if self._owned is None:
-            self._owned = set().union(*(source.queue.claim.owned for source in self.sources))
+            self._owned = set().union(*(source.queue.filter.owned for source in self.sources))
             self._foreign, self._seen = set(), 0
         stored = self.partition.destinations
         new = len(stored) - self._seen

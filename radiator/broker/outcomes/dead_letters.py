@@ -194,7 +194,7 @@ class DeadLetters:
         index = batch.index_at(offset)
         if index >= len(batch) or batch.offsets[index] != offset:
             letter.settle()  # removed on purpose
-        elif not source.queue.claim.takes(source.feed.partition.name, batch, index):
+        elif not source.queue.filter.takes(source.feed.partition.name, batch, index):
             source.skip([offset])
             letter.leave()
         elif (hops := hops_of(batch, index)) > HOPS_MAX:

@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
-TELL_EVERY_NS = 10 * NS_PER_SECOND
-TOLD_MAX = 1_000  # queues and reasons that are remembered as reported
+REPORT_EVERY_NS = 10 * NS_PER_SECOND
+REPORTED_MAX = 1_000  # queues and reasons that are remembered as reported
 
 
 class DroppedLog:
     """The log of one broker."""
 
-    __slots__ = ("_peer_log", "_timing", "_told")
+    __slots__ = ("_peer_log", "_timing", "_reported")
 
     def __init__(self, peer_log: PeerLog, timing: Timing) -> None:
         self._peer_log = peer_log
         self._timing = timing
-        self._told: dict[tuple[str, str], tuple[MonoNs, int]] = {}  # when reported last, and how many since
+        self._reported: dict[tuple[str, str], tuple[MonoNs, int]] = {}  # when reported last, and how many since
 
     def add(self, queue: str, reason: str, number: int, hint: str) -> None:
         """Report ``number`` dropped messages of a queue; ``hint`` says which setting keeps them."""
         now_ns = self._timing.now.mono
-        last_ns, count = self._told.get((queue, reason), (None, 0))
+        last_ns, count = self._reported.get((queue, reason), (None, 0))
         count += number
-        if last_ns is None or now_ns - last_ns >= TELL_EVERY_NS:
+        if last_ns is None or now_ns - last_ns >= REPORT_EVERY_NS:
             self._peer_log.line(
                 logging.WARNING,
                 f"dropped messages ({reason})",
@@ -46,6 +46,6 @@ class DroppedLog:
                 logger=log,
             )
             last_ns, count = now_ns, 0
-        if len(self._told) >= TOLD_MAX:
-            self._told.clear()
-        self._told[queue, reason] = (last_ns, count)
+        if len(self._reported) >= REPORTED_MAX:
+            self._reported.clear()
+        self._reported[queue, reason] = (last_ns, count)

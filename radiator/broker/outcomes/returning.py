@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from radiator.broker.clients.session import by_source
 from radiator.broker.outcomes.dead_letters import Letter
-from radiator.broker.queues import ended, overflow
+from radiator.broker.queues import end_reasons as ended
+from radiator.broker.queues import overflow
 
 if TYPE_CHECKING:
     from radiator.broker.clients.session import InFlight, Subscription

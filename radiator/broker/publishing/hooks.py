@@ -154,5 +154,5 @@ def _changed(broker: Services, frame: Frame, message: Message) -> Frame:
 def _dropped(broker: Services, session: Session, frame: Frame) -> None:
     broker.stats.count(dropped_by_middleware=1)
     if frame.receipt is not None:
-        told = b"" if "transaction" in frame.head.headers else b"\ndropped:true"
-        session.receipts.now(frame.receipt + told)
+        reported = b"" if "transaction" in frame.head.headers else b"\ndropped:true"
+        session.receipts.now(frame.receipt + reported)

@@ -375,7 +375,7 @@ def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Pla
             return None
         if not there:
             temporary.keep(broker, session, name)
-    plan = Plan(broker.generation, broker.births.receiver(name), head, session.rights)
+    plan = Plan(broker.generation, broker.creation.receiver(name), head, session.rights)
     own = ""
     if reply_to.startswith(TEMPORARY):
         own = subscribing.own_reply_queue(broker, session, reply_to)

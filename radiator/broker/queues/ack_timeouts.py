@@ -91,7 +91,7 @@ class Timeouts:
             self._on_overdue(subscription, numbers)
 
 
-def start_anew(subscription: Consumer, numbers: Iterable[Number]) -> None:
+def restart(subscription: Consumer, numbers: Iterable[Number]) -> None:
     """Give the whole time once more to those of these deliveries that are in flight and have to be answered in time."""
     groups: dict[Timeouts, tuple[list[int], list[Number]]] = {}
     for number in numbers:

@@ -29,13 +29,13 @@ from zlib import crc32
 
 from radiator import limits
 from radiator.broker.logs.moments import EXPIRED, EXPIRES, NOW, expiry, first_expiry, judge, marks
-from radiator.broker.queues import ended
+from radiator.broker.queues import end_reasons as ended
 from radiator.broker.queues.ack_timeouts import Timeouts
+from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.deferred import Deferred
-from radiator.broker.queues.delays_ahead import Ahead
-from radiator.broker.queues.owners import Owners
+from radiator.broker.queues.fair_dispatch import CONSUMERS_MAX, FairDispatch
+from radiator.broker.queues.scheduled import ScheduledAhead
 from radiator.broker.queues.selectors import Selectors
-from radiator.broker.queues.shares import CONSUMERS_MAX, Shares
 from radiator.broker.queues.skipped import Scan, Skipped
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.timers import NEVER_NS
@@ -43,7 +43,7 @@ from radiator.timers import NEVER_NS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from radiator.broker.logs.destination_filter import Claim
+    from radiator.broker.logs.destination_filter import DestinationFilter
     from radiator.broker.logs.feed import Feed
     from radiator.broker.logs.selection import Selection
     from radiator.broker.queues.consumer import Consumer, Number
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from radiator.storage.partition import Partition
 
 RUN_BYTES = 256 * limits.KIB  # one turn's share of one queue
-TOLD_MAX = 100  # messages that told of a loss and may have to tell it again
+REPORTED_MAX = 100  # messages that told of a loss and may have to tell it again
 FIRST_TIME = b"delivery-count:1\n"  # of a message that was not delivered before
 
 # Expiry of the first message of a source.
@@ -83,14 +83,14 @@ class QueueSource:
         "deferred",
         "early",
         "expiry",
-        "fed",
+        "from_parent",
         "feed",
         "first",
         "forced_to",
-        "former",
+        "orphaned",
         "known_to",
         "idle",
-        "lane",
+        "priority",
         "left_to",
         "loading",
         "mine_at",
@@ -116,10 +116,10 @@ class QueueSource:
         dirty: dict[QueueSource, None],
         policy: QueuePolicy | None = None,
         *,
-        fed: bool = False,
-        former: bool = False,
+        from_parent: bool = False,
+        orphaned: bool = False,
         first: bool = False,
-        lane: int = 0,
+        priority: int = 0,
     ) -> None:
         self.queue = queue
         self.policy = queue.policy if policy is None else policy  # the topics of a durable subscription differ
@@ -127,11 +127,15 @@ class QueueSource:
         self.closed = False
         self.feed = feed
         self.cursor = cursor
-        self.fed = fed  # the messages were sent to another destination: they count against no limit of ours
-        self.former = former  # the rule does not name this log any more: nothing comes, and what is here is handed out
+        self.from_parent = (
+            from_parent  # the messages were sent to another destination: they count against no limit of ours
+        )
+        self.orphaned = (
+            orphaned  # the rule does not name this log any more: nothing comes, and what is here is handed out
+        )
         self.first = first  # nothing is taken from those behind it while it has something
         self.rewound: dict[int, int] = {}  # fresh to this cursor, but not to consumers
-        self.lane = lane  # the priority of what is here, where there are such
+        self.priority = priority  # the priority of what is here, where there are such
         self._dirty = dirty
         self.settled: list[int] = []
         self.early: list[int] = []  # dropped before they were stored
@@ -140,13 +144,13 @@ class QueueSource:
         unsettled: int = end - cursor.floor - cursor.settled_above
         self.waiting = max(0, unsettled)
         # Below this offset other destinations' records may be among those that are counted as waiting.
-        self.counted_to = 0 if queue.claim.all_of(feed.partition.destinations) else end
+        self.counted_to = 0 if queue.filter.all_of(feed.partition.destinations) else end
         self.mine_at = -1  # a message of ours that nobody has come for is known to be here
         self.forced_to = 0  # what lies below was taken, whether it was settled or not
         self.batch: RecordBatch | None = None
         self.loading = False
         self.deferred = Deferred(queue.timing, self._due)
-        self.ahead: Ahead | None = None  # once something behind us is known not to be due
+        self.ahead: ScheduledAhead | None = None  # once something behind us is known not to be due
         self.left_to: int = end  # what lies below was there before us
         self.burying = 0  # on their way to the dead letters, or waiting for room there
         self.skipped: Skipped | None = None  # while there is something in it
@@ -208,11 +212,11 @@ class QueueSource:
 
     def feed_from_parent(self) -> None:
         """Get the messages of a parent from this log as well, which may be one that the rule had stopped to name."""
-        self.fed = True
-        if self.former:
-            self.queue.rota.drop(self)
-            self.former = self.first = False
-            self.queue.rota.rouse(self)
+        self.from_parent = True
+        if self.orphaned:
+            self.queue.ready_list.drop(self)
+            self.orphaned = self.first = False
+            self.queue.ready_list.rouse(self)
 
     def count_dead_letters(self, number: int) -> None:
         """Count ``number`` more messages that wait for their dead-letter destination; fewer if it is negative."""
@@ -239,7 +243,7 @@ class QueueSource:
     @property
     def shared(self) -> bool:
         """True if other destinations store in the same log."""
-        return self.feed.destinations > 1 or not self.queue.claim.all_of(self.feed.partition.destinations)
+        return self.feed.destinations > 1 or not self.queue.filter.all_of(self.feed.partition.destinations)
 
     @property
     def ready(self) -> bool:
@@ -360,7 +364,7 @@ class QueueSource:
     def give_back(self, offsets: list[int]) -> None:
         """These messages were in flight and are not settled: they take their places again."""
         gone = []
-        self.queue.rota.rouse(self)
+        self.queue.ready_list.rouse(self)
         for offset in offsets:
             if offset < self.forced_to:
                 gone.append(offset)
@@ -426,7 +430,7 @@ class QueueSource:
         """A batch was stored. What came before it since we had read everything is others', and need not be read."""
         if batch.base_offset < self.begins_at:
             self._skip_to_begin()
-        if any(map(self.queue.claim.has, batch.names)):
+        if any(map(self.queue.filter.has, batch.names)):
             self._jump()
             self.known_to, self.idle = self.next_offset, self.next_offset >= batch.next_offset
         self.expiry.stored(batch)
@@ -608,7 +612,7 @@ class QueueSource:
                 continue  # it is being read, and ``loaded`` goes on, or it is gone
             start, end = batch.index_at(self.next_offset), partition.high_watermark
             stop = len(batch) if batch.next_offset <= end else batch.index_at(end)
-            index = self.pass_over(batch, self.queue.claim.firsts(partition.name, batch), start, stop)
+            index = self.pass_over(batch, self.queue.filter.firsts(partition.name, batch), start, stop)
             if index > start:
                 self.move(batch, start, index)
             if index < stop and not self.stuck:
@@ -727,9 +731,9 @@ class QueueSource:
         """Note that messages were appended that are not due before these moments."""
         self._known_ahead().note(offsets, dues)
 
-    def _known_ahead(self) -> Ahead:
+    def _known_ahead(self) -> ScheduledAhead:
         if self.ahead is None:
-            self.ahead = Ahead(self, self.queue.timing)
+            self.ahead = ScheduledAhead(self, self.queue.timing)
         return self.ahead
 
     @property
@@ -912,7 +916,7 @@ class Expiry:
             end_ns = expiry(batch, batch.index_at(first), source.settings.message_ttl_ns)
             if end_ns > now_ns:
                 self._lowest_ns = min(self._lowest_ns, end_ns)
-            elif source.queue.claim.takes(source.feed.partition.name, batch, batch.index_at(first)):
+            elif source.queue.filter.takes(source.feed.partition.name, batch, batch.index_at(first)):
                 skipped.remove(first, first + 1)
                 self._timing.outcomes.expired(source, first, source.deliveries(first))
                 gone = True
@@ -944,7 +948,7 @@ class Expiry:
             if batch is None:
                 continue
             index = batch.index_at(offset)
-            ours = source.queue.claim.takes(source.feed.partition.name, batch, index)
+            ours = source.queue.filter.takes(source.feed.partition.name, batch, index)
             end_ns = expiry(batch, index, source.settings.message_ttl_ns)
             if ours and end_ns > now_ns:
                 return self._looking_again(offset, end_ns, now_ns)
@@ -972,7 +976,7 @@ class Expiry:
             stop = len(batch) if batch.next_offset <= end else batch.index_at(end)
             stop = min(stop, start + left)
             left -= stop - start
-            index = source.pass_over(batch, source.queue.claim.firsts(partition.name, batch), start, stop)
+            index = source.pass_over(batch, source.queue.filter.firsts(partition.name, batch), start, stop)
             if index > start:
                 source.move(batch, start, index)
             if index < stop:
@@ -987,7 +991,7 @@ class Expiry:
         return min(end_ns, now_ns + LIVING_NS) if self._some or end_ns < NEVER_NS else NEVER_NS
 
 
-class Rota:
+class ReadyList:
     """See the top of the file."""
 
     __slots__ = ("_first", "_ring")
@@ -1028,7 +1032,9 @@ class Rota:
         if self._first:
             for source in [each for each in self._first if spent(each)]:
                 del self._first[source]
-            yield from sorted(self._first, key=_lane, reverse=True)  # which keeps the order of those that are alike
+            yield from sorted(
+                self._first, key=_log_of_priority, reverse=True
+            )  # which keeps the order of those that are alike
         ring = self._ring
         for _ in range(len(ring)):
             source = next(iter(ring))
@@ -1039,8 +1045,8 @@ class Rota:
                 yield source
 
 
-def _lane(source: QueueSource) -> int:
-    return source.lane
+def _log_of_priority(source: QueueSource) -> int:
+    return source.priority
 
 
 def spent(source: QueueSource) -> bool:
@@ -1056,7 +1062,7 @@ class Queue:
 
     __slots__ = (
         "_on_lost",
-        "claim",
+        "filter",
         "consumers",
         "gap",
         "name",
@@ -1065,40 +1071,47 @@ class Queue:
         "policy",
         "selection",
         "selectors",
-        "owners",
-        "rota",
+        "assignment",
+        "ready_list",
         "settings",
         "shares",
         "sources",
         "timing",
-        "told",
+        "reported",
     )
 
     def __init__(
-        self, name: str, claim: Claim, on_lost: Callable[[str, int], None], timing: Timing, policy: QueuePolicy
+        self,
+        name: str,
+        filter: DestinationFilter,
+        on_lost: Callable[[str, int], None],
+        timing: Timing,
+        policy: QueuePolicy,
     ) -> None:
         self.name = name
-        self.claim = claim
+        self.filter = filter
         self.timing = timing
         self.policy, self.settings = policy, policy.settings
         self.sources: list[QueueSource] = []
-        self.rota = Rota()  # those of them that have something
+        self.ready_list = ReadyList()  # those of them that have something
         self.consumers: OrderedDict[Consumer, None] = OrderedDict()  # the one that was served longest ago first
         self.selectors: Selectors | None = None  # while a consumer has one, or messages were skipped
-        self.owners: Owners | None = None  # where not everybody may take from every source
+        self.assignment: Assignment | None = None  # where not everybody may take from every source
         self.ordered = False  # its sources are looked at in their order: priorities
         self.selection: Selection | None = None  # what it does not take is settled: a named subscription's selector
-        self.shares: Shares | None = None  # once there were several consumers
+        self.shares: FairDispatch | None = None  # once there were several consumers
         self.gap = 0  # messages that were lost, and no consumer has been told yet
         self.note = b""  # header lines that go out with the next message
-        self.told: dict[tuple[QueueSource, int], tuple[int, bytes]] = {}  # gap and note, by the message that had them
+        self.reported: dict[
+            tuple[QueueSource, int], tuple[int, bytes]
+        ] = {}  # gap and note, by the message that had them
         self._on_lost = on_lost
 
     def join(self, consumer: Consumer, alone: bool, wake: Callable[[], None]) -> None:
         """One more consumer; ``alone``: an exclusive one. ``wake`` is called when somebody's turn comes by that."""
         self.consumers[consumer] = None
         for source in self.sources:  # what was others' may be its own now
-            self.rota.rouse(source)
+            self.ready_list.rouse(source)
         if self.selectors is not None:
             new = self.selectors.join(consumer)
             for source in self.sources:
@@ -1114,19 +1127,19 @@ class Queue:
                 self.shares = None
         if alone:
             self._own(wake)
-        if self.owners is not None:
-            self.owners.joined(consumer, alone)
+        if self.assignment is not None:
+            self.assignment.joined(consumer, alone)
 
-    def share_out(self, source: QueueSource, wake: Callable[[], None]) -> None:
+    def assign(self, source: QueueSource, wake: Callable[[], None]) -> None:
         """This source is for one consumer at a time, so that the order of its messages is kept. ``wake``: as above."""
         self._own(wake).add(source)
 
-    def _own(self, wake: Callable[[], None]) -> Owners:
-        if self.owners is None:
-            self.owners = Owners(wake)
+    def _own(self, wake: Callable[[], None]) -> Assignment:
+        if self.assignment is None:
+            self.assignment = Assignment(wake)
             for each in self.consumers:
-                self.owners.joined(each, False)
-        return self.owners
+                self.assignment.joined(each, False)
+        return self.assignment
 
     def leave(self, consumer: Consumer) -> None:
         """A consumer is gone."""
@@ -1139,8 +1152,8 @@ class Queue:
             self.unselect()
         if self.shares is not None:
             self.shares.left(consumer)
-        if self.owners is not None:
-            self.owners.left(consumer)
+        if self.assignment is not None:
+            self.assignment.left(consumer)
 
     def check(self, selection: Selection | None) -> None:
         """Raises ProtocolError (too-many) unless one more consumer may have this selector."""
@@ -1174,7 +1187,7 @@ class Queue:
     def add(self, source: QueueSource) -> None:
         """One more."""
         self.sources.append(source)
-        self.rota.rouse(source)
+        self.ready_list.rouse(source)
 
     def drop(self, sources: Collection[QueueSource]) -> None:
         """It reads these no more."""
@@ -1184,17 +1197,17 @@ class Queue:
 
     def release(self, source: QueueSource) -> None:
         """Nothing more is handed out of this one, which is about to be dropped."""
-        self.rota.drop(source)
-        if self.owners is not None:
-            self.owners.remove(source)
+        self.ready_list.drop(source)
+        if self.assignment is not None:
+            self.assignment.remove(source)
 
     def replaced(self, old: QueueSource, new: QueueSource) -> None:
         """Another cursor takes the place of this one."""
         self.sources[self.sources.index(old)] = new
-        self.rota.drop(old)
-        self.rota.rouse(new)
-        if self.owners is not None:
-            self.owners.replaced(old, new)
+        self.ready_list.drop(old)
+        self.ready_list.rouse(new)
+        if self.assignment is not None:
+            self.assignment.replaced(old, new)
 
     def lost(self, source: QueueSource, count: int, first: int, last: int) -> None:
         """``count`` messages of this queue were gone from the log before they could be delivered."""
@@ -1213,19 +1226,19 @@ class Queue:
     @property
     def fresh(self) -> int:
         """How many messages were never handed out."""
-        return sum(source.fresh for source in self.sources if not source.fed)
+        return sum(source.fresh for source in self.sources if not source.from_parent)
 
     @property
     def backlog(self) -> int:
         """Messages not settled: waiting or in flight. In a partition that several destinations share, after a restart,
         a lower bound until the queue has been read once: nothing is refused for the sake of others."""
-        return sum(source.backlog for source in self.sources if not source.fed)
+        return sum(source.backlog for source in self.sources if not source.from_parent)
 
     @property
     def backlog_bytes(self) -> int:
         """About what these messages take in the log."""
         size = 0
-        for source in [each for each in self.sources if not each.fed]:
+        for source in [each for each in self.sources if not each.from_parent]:
             partition = source.feed.partition
             stored = partition.next_offset - partition.log_start_offset
             size += partition.size_bytes * source.backlog // max(1, stored)
@@ -1247,14 +1260,16 @@ class Queue:
         by_priority = self.ordered
         self.sources = sorted(
             self.sources,
-            key=lambda each: (-each.lane, not each.former) if by_priority else (not each.former, -each.lane),
+            key=lambda each: (
+                (-each.priority, not each.orphaned) if by_priority else (not each.orphaned, -each.priority)
+            ),
         )
 
     def select_by(self, selection: Selection | None) -> None:
         """Settle what this selector does not take: the selector of a durable subscription."""
         self.selection = selection
 
-    def tell_next(self, lines: bytes) -> None:
+    def send_next(self, lines: bytes) -> None:
         """Send these header lines with the next message."""
         self.note = lines
 
@@ -1262,10 +1277,10 @@ class Queue:
         """Drop the sources that were closed."""
         self.sources = [source for source in self.sources if not source.closed]
 
-    def shares_of(self) -> Shares:
+    def fair_dispatch(self) -> FairDispatch:
         """The shares of the consumers, from now on."""
         if self.shares is None:
-            self.shares = Shares(self.consumers, self.rota.left, self.timing, self._wake)
+            self.shares = FairDispatch(self.consumers, self.ready_list.left, self.timing, self._wake)
         return self.shares
 
     def _wake(self) -> None:
@@ -1274,8 +1289,8 @@ class Queue:
     def _given_up(self) -> Collection[QueueSource]:
         """In which order the sources give up a message to make room: the oldest, of the lowest priority."""
         if not self.ordered:
-            return [each for each in self.sources if not each.fed]
-        return sorted(self.sources, key=lambda each: (each.lane, not each.former))
+            return [each for each in self.sources if not each.from_parent]
+        return sorted(self.sources, key=lambda each: (each.priority, not each.orphaned))
 
     def drop_oldest(self, newest_in: Partition | None = None) -> bool:
         """Settle the oldest message that no consumer holds, to make room, but not the last one in ``newest_in`` if it
@@ -1292,10 +1307,10 @@ class Queue:
 
     def takers(self, source: QueueSource) -> Collection[Consumer]:
         """Which consumers may take from this source, the one that was served longest ago first."""
-        if self.owners is None:
+        if self.assignment is None:
             return self.consumers
-        takers = self.owners.takers(source, self.consumers)
-        if not takers and (holder := self.owners.holder(source)) is not None:
+        takers = self.assignment.takers(source, self.consumers)
+        if not takers and (holder := self.assignment.holder(source)) is not None:
             holder.await_turn(self)
         return takers
 
@@ -1305,7 +1320,7 @@ class Queue:
         count = len(indexes)
         if self.gap or self.note:
             first, indexes = indexes[0], indexes[1:]
-            lines = self._tell(source, batch.offsets[first])
+            lines = self._report(source, batch.offsets[first])
             consumer.deliver(source.feed, source, [batch.offsets[first]], [tails[first]], FIRST_TIME + lines)
         if not indexes:
             pass
@@ -1319,22 +1334,22 @@ class Queue:
         if self.shares is not None:
             self.shares.served(consumer, count)
 
-    def _tell(self, source: QueueSource, offset: int) -> bytes:
+    def _report(self, source: QueueSource, offset: int) -> bytes:
         """The header lines by which this message tells what was lost, if anything was. Whoever gets it may die before
         it has read them, so they are the message's until that is settled."""
-        if not (self.gap or self.note or self.told):
+        if not (self.gap or self.note or self.reported):
             return b""
-        gap, note = self.told.pop((source, offset), (0, b""))
+        gap, note = self.reported.pop((source, offset), (0, b""))
         gap, note, self.gap, self.note = gap + self.gap, note or self.note, 0, b""
         if gap or note:
-            self.told[source, offset] = gap, note
-            if len(self.told) > TOLD_MAX:  # nearly all of them are settled by then
-                del self.told[next(iter(self.told))]
+            self.reported[source, offset] = gap, note
+            if len(self.reported) > REPORTED_MAX:  # nearly all of them are settled by then
+                del self.reported[next(iter(self.reported))]
         return b"%bgap:%d\n" % (note, gap) if gap else note
 
     def passes(self, source: QueueSource, batch: RecordBatch, index: int) -> bool:
         """Whether a message that came back may be delivered now; if not, it has been dealt with."""
-        if not self.claim.takes(source.feed.partition.name, batch, index):
+        if not self.filter.takes(source.feed.partition.name, batch, index):
             source.skip([batch.offsets[index]])
             return False
         if self.selection is not None and not self.selection.takes(source.feed.wire, batch, index):
@@ -1348,7 +1363,7 @@ class Queue:
         count = source.deliveries(offset) + 1
         source.cursor.set_count(offset, count)
         tail = source.feed.wire.tails(batch, consumer.session.version)[index]
-        extra = b"delivery-count:%d\n%b" % (count, self._tell(source, offset))
+        extra = b"delivery-count:%d\n%b" % (count, self._report(source, offset))
         if count > 1:
             extra = b"redelivered:true\n" + extra
         consumer.deliver(source.feed, source, [offset], [tail], extra)

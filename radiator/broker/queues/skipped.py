@@ -27,7 +27,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
 from radiator import limits
-from radiator.broker.queues.runs import Runs
+from radiator.broker.queues.offset_runs import Runs
 
 if TYPE_CHECKING:
     from radiator.broker.logs.feed import Feed

@@ -17,7 +17,7 @@ from radiator.broker.clients.session import AUTO, Delivery, InFlight, by_source
 from radiator.broker.headers.flags import flag
 from radiator.broker.headers.scheduling import delay_ms
 from radiator.broker.outcomes.returning import Refusal
-from radiator.broker.queues.ack_timeouts import start_anew
+from radiator.broker.queues.ack_timeouts import restart
 from radiator.broker.queues.consumer import Number
 from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
@@ -84,7 +84,7 @@ def touch(broker: Services, session: Session, frame: Frame) -> Steps:
     else:
         subscription, number = found
         for keys in broker.budget.portions(subscription.covered(number)):
-            start_anew(subscription, keys)
+            restart(subscription, keys)
             yield True
     receipt_now(session, frame)
 
@@ -107,9 +107,9 @@ def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -
             "bad-header", f"{frame.head.command} needs a header {wanted}", "Expected the value of the MESSAGE's header."
         )
     if "@" in name:
-        named = headers.get("subscription")
+        durable = headers.get("subscription")
         for candidate in session.subscriptions.values():
-            if (named is None or candidate.id == named) and (found := candidate.find(name, answered)) is not None:
+            if (durable is None or candidate.id == durable) and (found := candidate.find(name, answered)) is not None:
                 return candidate, found
     else:
         tag, _, number = name.rpartition("-")

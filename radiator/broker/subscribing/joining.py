@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from radiator.broker.clients.joined import JOINED_BYTES
 from radiator.broker.clients.session import Reader, Subscription
 from radiator.broker.clients.windows import without_limit
-from radiator.broker.delivery import newest
+from radiator.broker.delivery import last_messages as last_messages
 from radiator.broker.destinations import fan_out
 from radiator.broker.headers.positions import FIRST, NEXT, Position
 from radiator.broker.subscribing import searching
@@ -81,13 +81,13 @@ class Joining:
                 yield True
             if not asked.is_literal:
                 if self.stop is None:
-                    broker.births.watch(subscription)
+                    broker.creation.watch(subscription)
                 for found in searching.matching(broker, asked):
                     if found is not None and (destination := broker.destinations.get(found)) is not None:
                         self._consider(broker, destination)
                     yield True
             if any(each is not None and each.kind == "last" for each in (self._start, self.stop)):
-                yield from newest.place(
+                yield from last_messages.place(
                     broker.budget, broker.reading, subscription, self._joined, self._start, self.stop, self._starts
                 )
         subscription.end_joining()

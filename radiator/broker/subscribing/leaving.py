@@ -35,8 +35,8 @@ def unsubscribe(broker: Services, subscription: Subscription) -> None:
 
 def close(broker: Services, subscription: Subscription) -> None:
     """A subscription ends, now; ``steps`` does the rest."""
-    with broker.bugs:
-        broker.births.forget(subscription)
+    with broker.internal_errors:
+        broker.creation.forget(subscription)
     subscription.close()
     subscription.session.remove(subscription)
 
@@ -64,7 +64,7 @@ def _all(broker: Services, subscriptions: list[Subscription], transactions_freed
     for subscription in subscriptions:
         yield from steps(broker, subscription)
     for name in names:
-        with broker.bugs:
+        with broker.internal_errors:
             broker.registry.drop_temporary(name)
         broker.budget.spend(DROP_UNITS)
         yield True
@@ -73,7 +73,7 @@ def _all(broker: Services, subscriptions: list[Subscription], transactions_freed
 
 def steps(broker: Services, subscription: Subscription) -> Steps:
     """Take a closed subscription out of everything, and give back what it holds."""
-    session, bugs, budget = subscription.session, broker.bugs, broker.budget
+    session, internal_errors, budget = subscription.session, broker.internal_errors, broker.budget
     left = list(subscription.destinations)
     for destination in left:
         destination.count_subscribers(-1)
@@ -90,9 +90,9 @@ def steps(broker: Services, subscription: Subscription) -> Steps:
         queue = subscription.queues.pop()
         session.queue_ring.remove(subscription, queue)
         budget.spend(LEAVE_UNITS + len(queue.consumers) // CONSUMERS_A_UNIT)
-        with bugs:
+        with internal_errors:
             queue.leave(subscription)
-            if queue.owners is not None:
+            if queue.assignment is not None:
                 broker.ready.queue(queue)
             if not queue.consumers:
                 for source in queue.sources:
@@ -100,13 +100,13 @@ def steps(broker: Services, subscription: Subscription) -> Steps:
         yield True
     while subscription.in_flight:
         for source, offsets in by_source(subscription.take_some(RETURNED_TOGETHER)).items():
-            with bugs:
+            with internal_errors:
                 broker.returns.left(source, offsets)
         budget.spend(RETURNED_TOGETHER)
         yield True
     broker.ready.released(subscription)
     for destination in left:
-        with bugs:
+        with internal_errors:
             if broker.drop_unused(destination):
                 budget.spend(DROP_UNITS)
         budget.spend(LEAVE_UNITS)

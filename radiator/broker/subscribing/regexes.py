@@ -35,7 +35,7 @@ def asked_for(broker: Services, session: Session, headers: Mapping[str, str], te
             "regular expressions on SUBSCRIBE are switched off",
             "regex_subscriptions: true in the YAML file allows them; *, > and # need no key.",
         )
-    if len(broker.births.tried) >= limits.REGEX_SUBSCRIPTIONS_MAX:
+    if len(broker.creation.tried) >= limits.REGEX_SUBSCRIPTIONS_MAX:
         raise ProtocolError(
             "too-many",
             "too many subscriptions with regular expressions",

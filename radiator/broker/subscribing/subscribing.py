@@ -9,11 +9,12 @@ from radiator.broker.clients.joined import JOINED_BYTES
 from radiator.broker.clients.session import ACK_MODES, AUTO, Subscription
 from radiator.broker.clients.windows import asked_window, window_of, without_limit
 from radiator.broker.destinations import fan_out
-from radiator.broker.durable.naming import asked_for
+from radiator.broker.durable.subscription_names import asked_for
 from radiator.broker.headers.flags import flag
 from radiator.broker.headers.positions import NEXT, Position, parse_position
 from radiator.broker.logs.selection import selection_of
-from radiator.broker.subscribing import leaving, named_subscribing, regexes, searching, temporary
+from radiator.broker.subscribing import durable_subscribing as named_subscribing
+from radiator.broker.subscribing import leaving, regexes, searching, temporary
 from radiator.broker.subscribing.joining import Joining
 from radiator.clock import Now, WallNs
 from radiator.errors import ProtocolError
@@ -75,7 +76,7 @@ def subscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Ste
         detail = f"{asked} is kept with its patterns: expected names, *, > and #, and no header match."
         raise ProtocolError("bad-header", "a regular expression does not go with a name", detail)
     if asked is not None:
-        broker.names.check(session, asked, patterns, selection, reset)
+        broker.durable.check(session, asked, patterns, selection, reset)
     elif start is not None or stop is not None:
         browser = True  # of queues; a topic is only ever looked at
     only_news = start == NEXT and not starts and stop is None and not browses
@@ -87,7 +88,7 @@ def subscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Ste
     topics: list[Destination] = []
     if asked is not None:
         topics = yield from _topics(broker, session, patterns, right, start not in (None, NEXT))
-        broker.names.check(session, asked, patterns, selection, reset)
+        broker.durable.check(session, asked, patterns, selection, reset)
         if prefetch == 0:
             prefetch = without_limit(topics, asked.is_group, ack, most)
     group = None if asked is None else asked.is_group
@@ -119,7 +120,7 @@ def _topics(
     patterns are created. ``history``: what was is asked for, beside what will be. Raises ProtocolError."""
     found: dict[str, Destination] = {}
     rights, there = session.rights, broker.destinations
-    with broker.births.gathering(patterns) as late:
+    with broker.creation.gathering(patterns) as late:
         for name in patterns.names:
             found[name] = broker.destination(name)
             yield True

@@ -150,7 +150,7 @@ class Acts:
         if transaction is None:
             self.model.answered(subscription, key, command == "ACK", **known)
         else:
-            late = self.model.pledged(subscription, key, transaction)
+            late = self.model.transactional(subscription, key, transaction)
             if command == "ACK" or not known.get("requeue", True):
                 person.acknowledged.append((transaction, subscription, delivery, late))
             person.transactions[transaction].append((command, subscription, (key, delivery), known))

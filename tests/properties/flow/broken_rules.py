@@ -6,22 +6,22 @@ from typing import Any
 
 from radiator.broker.clients.session import Subscription
 from radiator.broker.delivery import selective
-from radiator.broker.durable.names import Names
+from radiator.broker.durable.subscriptions import DurableSubscriptions
 from radiator.broker.logs.moments import EXPIRED, NOW
 from radiator.broker.logs.selection import Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
 from radiator.broker.outcomes.returning import Refusal, Returns
 from radiator.broker.queues import ack_timeouts as timeouts
-from radiator.broker.queues import ended
+from radiator.broker.queues import end_reasons as ended
 from radiator.broker.queues import queue as source
+from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.deferred import Deferred
-from radiator.broker.queues.owners import Owners
 from radiator.broker.queues.policy import QueuePolicy
 from radiator.broker.queues.queue import QueueSource
 from radiator.broker.queues.selectors import Wanted
 from radiator.broker.settling import answers as settling
-from radiator.broker.transactions import pledges
+from radiator.broker.transactions import transactional_acks as pledges
 from tests.properties.flow.broken import BROKEN, Around, bug
 
 # --- how messages end -----------------------------------------------------------------------------------------------
@@ -180,42 +180,44 @@ def what_nobody_wants_is_forgotten(right: Any) -> Around:
     return lambda self, batch, index, groups: None
 
 
-@bug(Owners, "takers")
+@bug(Assignment, "takers")
 def an_exclusive_consumer_is_one_of_many(right: Any) -> Around:
     return lambda self, source, consumers: consumers
 
 
-@bug(Owners, "_held")
+@bug(Assignment, "_held")
 def a_new_owner_does_not_wait_for_the_last(right: Any) -> Around:
     return lambda self, source, wanted, consumers: False
 
 
-@bug(Owners, "active")
+@bug(Assignment, "active")
 def the_exclusive_consumer_that_came_last_is_served(right: Any) -> Around:
     return property(lambda self: next(reversed(self._alone), None))  # type: ignore[return-value]
 
 
-@bug(Names, "_take_over")
+@bug(DurableSubscriptions, "_take_over")
 def two_use_one_durable_name(right: Any) -> Around:
     return lambda self, named: iter(())
 
 
-@bug(Names, "delete")
+@bug(DurableSubscriptions, "delete")
 def a_name_that_was_deleted_keeps_its_place(right: Any) -> Around:
     return lambda self, named: []
 
 
-@bug(Names, "subscribe")
+@bug(DurableSubscriptions, "subscribe")
 def a_name_begins_anew_each_time(right: Any) -> Around:
-    def subscribe(self: Names, subscription: Any, asked: Any, topics: Any, position: Any, reset: bool, now: int) -> Any:
+    def subscribe(
+        self: DurableSubscriptions, subscription: Any, asked: Any, topics: Any, position: Any, reset: bool, now: int
+    ) -> Any:
         return right(self, subscription, asked, topics, position, asked.key in self.by_key, now)
 
     return subscribe
 
 
-@bug(Names, "subscribe")
+@bug(DurableSubscriptions, "subscribe")
 def the_selector_of_a_name_means_nothing(right: Any) -> Around:
-    def subscribe(self: Names, subscription: Subscription, *args: Any) -> Any:
+    def subscribe(self: DurableSubscriptions, subscription: Subscription, *args: Any) -> Any:
         subscription.selection = None
         return right(self, subscription, *args)
 
@@ -226,7 +228,7 @@ def the_selector_of_a_name_means_nothing(right: Any) -> Around:
 def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
     def settle(self: QueueSource, offsets: list[int]) -> None:
         right(self, offsets)
-        for each in list(self.feed.sources) if self.fed else ():
+        for each in list(self.feed.sources) if self.from_parent else ():
             if each is not self:
                 for offset in set(offsets).intersection(each.returned):
                     each.returned.remove(offset)

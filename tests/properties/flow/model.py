@@ -138,7 +138,7 @@ class Model(Promises):
         if subscription.held[key].delivery > max(subscription.timed_out, default=-1):
             subscription.timed_out.clear()  # it stands for all that came before
         for entry in covered:
-            subscription.pledged.pop(entry.key, None)  # if it comes again, its time runs
+            subscription.transactional.pop(entry.key, None)  # if it comes again, its time runs
             self._released(subscription, entry)
             if settles or entry.backlog is None:
                 entry.settled = entry.backlog is not None
@@ -148,20 +148,20 @@ class Model(Promises):
             else:
                 self.returns(entry, entry.rule.pause if pause < 0 else pause)
 
-    def pledged(self, subscription: Subscription, key: Key, transaction: str) -> bool:
+    def transactional(self, subscription: Subscription, key: Key, transaction: str) -> bool:
         """An answer waits for COMMIT, and the time of what it answers stands still. True if it stands for something
         that has gone back already."""
         covered = self._covered(subscription, key)
         for entry in covered:
-            subscription.pledged.setdefault(entry.key, transaction)
+            subscription.transactional.setdefault(entry.key, transaction)
         last = covered[-1].delivery
         return min(subscription.timed_out, default=last) < last
 
     def unpledged(self, client: Client, transaction: str) -> None:
         """It has ended: what it has answered, and is still held, has its time anew."""
         for subscription in client.subscriptions.values():
-            for key in [key for key, name in subscription.pledged.items() if name == transaction]:
-                del subscription.pledged[key]
+            for key in [key for key, name in subscription.transactional.items() if name == transaction]:
+                del subscription.transactional[key]
                 if key in subscription.held:
                     subscription.held[key].age = 0
 
@@ -216,7 +216,7 @@ class Model(Promises):
         """One while more. Everybody has heard everything that was on its way."""
         self.now += 1
         for subscription, entry in [pair for client in self.clients.values() for pair in client.holds()]:
-            if not entry.is_timed or entry.key in subscription.pledged:
+            if not entry.is_timed or entry.key in subscription.transactional:
                 continue
             entry.age += 1
             if entry.age >= (entry.rule.ack_timeout or 0):

@@ -90,7 +90,7 @@ class Entry:
 
     def is_lapsed(self, now: int) -> bool:
         ttl = self.rule.ttl
-        return now >= self.message.lapses or (ttl is not None and now >= self.message.born + ttl)
+        return now >= self.message.lapses or (ttl is not None and now >= self.message.created + ttl)
 
     @property
     def has_no_order(self) -> bool:
@@ -141,7 +141,7 @@ class Subscription:
     grace: bool = False  # it lost a right since it heard something last
     held: dict[Key, Entry] = field(default_factory=dict)  # in the order of delivery
     due: dict[str, deque[Message]] = field(default_factory=dict)  # of topics, by destination
-    pledged: dict[Key, str] = field(default_factory=dict)  # what an open transaction has answered
+    transactional: dict[Key, str] = field(default_factory=dict)  # what an open transaction has answered
     lost: set[int] = field(default_factory=set)  # deliveries that went back unanswered, by number
     timed_out: set[int] = field(default_factory=set)  # ``client``: those that no later answer stands for yet
 

@@ -25,7 +25,7 @@ REMEDY: Final = "stop the broker and run `radiator fsck --repair --latest now`"
 NAMED_MAX: Final = 5  # logs in one text
 
 
-class AheadLogs:
+class FutureLogs:
     """The logs of one store that are ahead of the clock.
 
     They are looked for at the first tick and after a step back of the clock, which are the only moments at which a log

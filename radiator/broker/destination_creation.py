@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from radiator.broker.clients.session import Subscription
     from radiator.broker.core import Core
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.durable.names import Names
+    from radiator.broker.durable.subscriptions import DurableSubscriptions
     from radiator.broker.logs.feed import Feed
     from radiator.routing.pattern import PatternSet
 
@@ -27,12 +27,12 @@ BIRTH_UNITS = 60  # of a destination
 JOIN_UNITS = 4  # of a subscription that it joins, a durable name or an expression that is tried
 
 
-class Births:
+class DestinationCreation:
     """See the top of the file."""
 
     __slots__ = ("_core", "_gathering", "_names", "_watchers")
 
-    def __init__(self, core: Core, names: Names) -> None:
+    def __init__(self, core: Core, names: DurableSubscriptions) -> None:
         self._core = core
         self._names = names
         self._watchers: PatternIndex[Subscription] = PatternIndex()
@@ -62,13 +62,13 @@ class Births:
         finally:
             self._gathering = [each for each in self._gathering if each is not entry]
 
-    def born(self, destination: Destination) -> None:
+    def created(self, destination: Destination) -> None:
         """A new destination: it joins the patterns that match it."""
         found = self._watchers.find(destination.name)
         for patterns, late in self._gathering:
             if patterns.matches(destination.name):
                 late.append(destination)
-        joined = len(found) + len(self.tried) + self._names.born(destination)
+        joined = len(found) + len(self.tried) + self._names.created(destination)
         self._core.budget.spend(BIRTH_UNITS + JOIN_UNITS * joined)
         for subscription in found:
             asked, permitted = subscription.asked, subscription.patterns
@@ -82,7 +82,7 @@ class Births:
         destination = core.destination(name)
         if not destination.sent:
             destination.note_sent()
-            core.budget.spend(JOIN_UNITS * self._names.born(destination))
+            core.budget.spend(JOIN_UNITS * self._names.created(destination))
         return destination
 
     def _join(self, subscription: Subscription, destination: Destination) -> None:
@@ -105,7 +105,7 @@ class Births:
                 next_offset = feed.partition.next_offset
                 core.read(subscription, feed, Reader(subscription, feed, next_offset, next_offset))
 
-    def lane_opened(self, destination: Destination, feed: Feed) -> None:
+    def priority_opened(self, destination: Destination, feed: Feed) -> None:
         """A queue has a log for another priority: a subscription that looks at the queue, and has not come to its stop
         position, looks there too."""
         others = [each for each in destination.feeds if each is not feed]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from radiator.broker.queues.ack_timeouts import start_anew
+from radiator.broker.queues.ack_timeouts import restart
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
 
 
-def pledge(
+def hold(
     broker: Services, transaction: Transaction, subscription: Subscription, number: Number, settles: bool
 ) -> Steps:
     """An answer to this delivery waits for COMMIT. ``settles``: it must not come again; else it is to go back, and if
@@ -30,9 +30,9 @@ def pledge(
     for part in broker.budget.portions(subscription.covered(number)):
         timed = [each for each in part if each in subscription.in_flight and subscription.is_timed(each)]
         for each in timed:
-            subscription.pledged.setdefault(each, transaction)
+            subscription.transactional.setdefault(each, transaction)
         if timed:
-            transaction.pledging[subscription] = None
+            transaction.transactional_in[subscription] = None
         yield True
     if settles:
         transaction.acked.append((subscription, number))
@@ -42,13 +42,13 @@ def pledge(
 
 def ended(broker: Services, transaction: Transaction) -> Steps:
     """End the pledges of a transaction that was aborted or has happened: what is still held has its time anew."""
-    while transaction.pledging:
-        subscription, _ = transaction.pledging.popitem()
-        for part in broker.budget.portions(list(subscription.pledged)):
-            own = [number for number in part if subscription.pledged.get(number) is transaction]
+    while transaction.transactional_in:
+        subscription, _ = transaction.transactional_in.popitem()
+        for part in broker.budget.portions(list(subscription.transactional)):
+            own = [number for number in part if subscription.transactional.get(number) is transaction]
             for number in own:
-                del subscription.pledged[number]
-            start_anew(subscription, own)
+                del subscription.transactional[number]
+            restart(subscription, own)
             yield True
 
 

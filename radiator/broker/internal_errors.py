@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 
-class Bugs:
+class InternalErrors:
     """``with bugs:`` goes on behind what raises."""
 
     __slots__ = ("_stats", "_times")

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from radiator.broker.delivery.cold_reads import Ends, Reading
+    from radiator.broker.delivery.cold_reads import ColdReads, Ends
     from radiator.broker.queues.queue import QueueSource
     from radiator.errors import StorageError
 
@@ -29,7 +29,7 @@ class Seeking:
 
     __slots__ = ("_reading", "_sources", "_waiting")
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ColdReads) -> None:
         self._reading = reading
         self._sources: dict[QueueSource, None] = {}
         self._waiting: list[Then] = []
@@ -50,9 +50,9 @@ class Seeking:
         """``then`` is called with None once every place is known, now or later; or with what went wrong."""
         self._waiting.append(then)
         if not self._sources:
-            self.tell(None)
+            self.report(None)
 
-    def tell(self, error: StorageError | None) -> None:
+    def report(self, error: StorageError | None) -> None:
         """Nobody waits any longer."""
         waiting, self._waiting = self._waiting, []
         for then in waiting:
@@ -67,14 +67,14 @@ class Seeking:
                 return
             if finished.error is not None:
                 self._reading.failed_look_up(finished.error, partial(self._ask, sources, ends, make, found))
-                self.tell(finished.error)
+                self.report(finished.error)
                 return
             for source in sources:
                 if source in self._sources:
                     del self._sources[source]
                     found(finished, source)
             if not self._sources:
-                self.tell(None)
+                self.report(None)
 
         if wanted():
             self._reading.look_up_stored(ends, make, done, wanted)

@@ -21,7 +21,7 @@ from radiator.storage.last_messages import LastJob, Wanted
 if TYPE_CHECKING:
     from radiator.broker.budget import Budget, Steps
     from radiator.broker.clients.session import Reader, Subscription
-    from radiator.broker.delivery.cold_reads import Ends, Reading
+    from radiator.broker.delivery.cold_reads import ColdReads, Ends
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.headers.positions import Position
     from radiator.broker.logs.feed import Feed
@@ -57,7 +57,7 @@ def parts(budget: Budget, destinations: Iterable[Destination]) -> Generator[bool
 
 def place(
     budget: Budget,
-    reading: Reading,
+    reading: ColdReads,
     subscription: Subscription,
     destinations: list[Destination],
     start: Position | None,
@@ -79,9 +79,9 @@ def place(
 
 
 def _find(
-    reading: Reading, part: Part, readers: dict[Feed, Reader], number: int, then: Callable[[Reader, Found], None]
+    reading: ColdReads, part: Part, readers: dict[Feed, Reader], number: int, then: Callable[[Reader, Found], None]
 ) -> None:
-    at_once = told(part, number)
+    at_once = reported(part, number)
     if at_once is not None:
         for feed, reader in readers.items():
             then(reader, at_once[feed.partition.name])
@@ -96,7 +96,7 @@ def _find(
     reading.resolve(list(readers.values()), make, placed, ends)
 
 
-def told(part: Part, number: int) -> dict[str, Found] | None:
+def reported(part: Part, number: int) -> dict[str, Found] | None:
     """The same as a look-up would, if the numbers of the log tell it."""
     feed, names = next(iter(part.items()))
     partition = feed.partition

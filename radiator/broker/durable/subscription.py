@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker.clients.joined import JOINED_BYTES
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.delivery import newest
-from radiator.broker.durable.seeking import Make, Seeking
+from radiator.broker.delivery import last_messages as last_messages
+from radiator.broker.durable.start_positions import Make, Seeking
 from radiator.broker.headers.positions import NEXT, Position
-from radiator.broker.logs.destination_filter import Topics
+from radiator.broker.logs.destination_filter import TopicFilter
 from radiator.broker.queues.policy import QueuePolicy, agreed
 from radiator.broker.queues.queue import Queue, QueueSource
 from radiator.clock import WallNs
@@ -31,10 +31,10 @@ from radiator.storage.memory import MemoryPartition
 if TYPE_CHECKING:
     from radiator.broker.budget import Budget, Steps
     from radiator.broker.clients.joined import JoinedOfAll
-    from radiator.broker.delivery.cold_reads import Ends, Reading
+    from radiator.broker.delivery.cold_reads import ColdReads, Ends
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.registry import Registry
-    from radiator.broker.durable.naming import Asked
+    from radiator.broker.durable.subscription_names import Asked
     from radiator.broker.logs.feed import Feed
     from radiator.broker.timers.timing import Timing
     from radiator.memory import MemoryShare
@@ -60,11 +60,11 @@ class Means(NamedTuple):
     memory: MemoryShare  # of subscriptions
     timing: Timing
     on_lost: Callable[[str, int], None]
-    reading: Reading
+    reading: ColdReads
     matches: Callable[[PatternSet, str], bool]
 
 
-class Named:
+class DurableSubscription:
     """See the top of the file. ``user`` is whose it is; ``used_ns`` when it was last in use."""
 
     def __init__(self, means: Means, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> None:
@@ -73,14 +73,14 @@ class Named:
         self.user = user
         self.patterns = patterns
         self.made_ns = self.used_ns = now_ns
-        self.claim = Topics(partial(means.matches, patterns))
-        self.queue = Queue(self.key, self.claim, means.on_lost, means.timing, QueuePolicy())
+        self.filter = TopicFilter(partial(means.matches, patterns))
+        self.queue = Queue(self.key, self.filter, means.on_lost, means.timing, QueuePolicy())
         self.destinations: dict[Destination, None] = {}
         self.joined = means.joined.of_one(means.joined_each)
         self._sources: dict[Feed, QueueSource] = {}
         self._handed: dict[Feed, dict[int, int]] = {}
         self.starts: Starts = {}  # of the claim's, those that hold after a restart too
-        self.wished: Starts = {}  # the same, where it is an offset that was asked for: there or not
+        self.requested: Starts = {}  # the same, where it is an offset that was asked for: there or not
         self.seeking = Seeking(means.reading)
         self.gone = False
         self._means = means
@@ -95,7 +95,7 @@ class Named:
     def ask(self, patterns: PatternSet) -> None:
         """It is about these from now on; the caller lets it leave and join."""
         self.patterns = patterns
-        self.claim.ask_anew(partial(self._means.matches, patterns))
+        self.filter.set_patterns(partial(self._means.matches, patterns))
 
     def revive(self, destination: Destination) -> None:
         """A topic is there, of an earlier run or just born: go on where the cursors are, or begin with its first
@@ -118,9 +118,9 @@ class Named:
         if position.kind != "offset" and (anew or not to_come_ns):  # what it means for those that are born later
             destinations = [each for each in destinations if not each.silent or each.name in self.patterns.names]
         if anew:
-            self.claim.want_since(to_come_ns)
-        elif to_come_ns or self.claim.since_ns:
-            self.claim.want_since(to_come_ns, [each.name for each in destinations])
+            self.filter.want_since(to_come_ns)
+        elif to_come_ns or self.filter.since_ns:
+            self.filter.want_since(to_come_ns, [each.name for each in destinations])
         names: dict[Feed, list[str]] = {}
         made_of: dict[Feed, Destination] = {}
         budget, moment = self._means.budget, self._means.moment()
@@ -134,7 +134,9 @@ class Named:
                 yield True
             new = {feed: made_of[feed] for feed in names if self._source(feed) is None}
             if position.kind == "last":
-                yield from self._begin_at_last(new, (yield from newest.parts(budget, destinations)), position.value)
+                yield from self._begin_at_last(
+                    new, (yield from last_messages.parts(budget, destinations)), position.value
+                )
             for feed, wanted in names.items():
                 end = moment.end_of(feed.partition)
                 if feed in new and position.kind != "last":
@@ -157,7 +159,7 @@ class Named:
             self.joined.remove(1)
             self._means.memory.add(-JOINED_BYTES)
             destination.count_subscribers(-1)
-            self.claim.since.pop(destination.name, None)
+            self.filter.since.pop(destination.name, None)
             budget.spend(ENTER_UNITS)
             yield True
         needed: set[Feed] = set()
@@ -169,7 +171,7 @@ class Named:
             yield True
         closed = False
         for feed, source in list(self._sources.items()):
-            if feed not in needed and not (source.former and names & feed.partition.destinations.keys()):
+            if feed not in needed and not (source.orphaned and names & feed.partition.destinations.keys()):
                 self.queue.release(source)
                 self._close(source)
                 closed = True
@@ -184,14 +186,14 @@ class Named:
         left = yield from self.leave(list(self.destinations))
         self._means.registry.cursors.delete(self.key)
         self._means.registry.cursors.sync_soon()
-        self.seeking.tell(None)
+        self.seeking.report(None)
         return left
 
     def move(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
         """Begin anew, from there on, everywhere: in these, which are all."""
         self.starts.clear()
-        self.wished.clear()
-        self.claim.begin_anew()
+        self.requested.clear()
+        self.filter.begin_again()
         with self._rewinding():
             yield from self.leave(list(self.destinations))
             self._means.registry.cursors.delete(self.key)
@@ -231,14 +233,14 @@ class Named:
         """Note that it was deleted."""
         self.gone = True
 
-    def remember(self, starts: Starts, wished: Starts) -> None:
+    def remember(self, starts: Starts, requested: Starts) -> None:
         """Take over the places that its definition has."""
         self.starts = {where: dict(each) for where, each in starts.items()}
-        self.wished = {where: dict(each) for where, each in wished.items()}
+        self.requested = {where: dict(each) for where, each in requested.items()}
 
     def permit(self, patterns: PatternSet | Permitted) -> None:
         """What the one who uses it may read."""
-        self.claim.permit(patterns if isinstance(patterns, Permitted) else None)
+        self.filter.permit(patterns if isinstance(patterns, Permitted) else None)
 
     def _policy(self, policy: Policy) -> QueuePolicy:
         # A single subscriber comes back for what it held. What a member of a group held belongs to a queue.
@@ -250,7 +252,7 @@ class Named:
     def drain(self, feed: Feed, destination: Destination) -> QueueSource:
         """Go on in a log that the rule of this topic does not name any more, where it has something unsettled. In a
         group one member at a time does."""
-        return self._open(feed, feed.partition.high_watermark, destination, former=True)
+        return self._open(feed, feed.partition.high_watermark, destination, orphaned=True)
 
     def drained(self, source: QueueSource) -> None:
         """It has settled everything there. The cursor stays: should the rule name the log again, it goes on there."""
@@ -263,7 +265,7 @@ class Named:
     def _source(self, feed: Feed) -> QueueSource | None:
         return self._sources.get(feed)
 
-    def _open(self, feed: Feed, start: int, destination: Destination, former: bool = False) -> QueueSource:
+    def _open(self, feed: Feed, start: int, destination: Destination, orphaned: bool = False) -> QueueSource:
         partition = feed.partition
         in_memory = isinstance(partition, MemoryPartition)
         registry = self._means.registry
@@ -274,15 +276,15 @@ class Named:
             registry.cursors.sync_soon()
         policy = self._policy(destination.policy)
         if len(partition.destinations) > 1:  # no topic's messages may be judged by another's settings
-            others = (registry.rules.policy_for(each) for each in partition.destinations if self.claim.wants(each))
+            others = (registry.rules.policy_for(each) for each in partition.destinations if self.filter.wants(each))
             policy = agreed([policy, *map(self._policy, others)])
-        first = former and not self.asked.is_group
-        source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, policy, former=former, first=first)
+        first = orphaned and not self.asked.is_group
+        source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, policy, orphaned=orphaned, first=first)
         source.expect_again(self._handed.get(feed, {}))
         self.queue.add(source)
         self._sources[feed] = source
-        if self.asked.is_group and (former or len(destination.feeds) > 1):
-            self.queue.share_out(source, partial(self._means.timing.wake, self.queue))
+        if self.asked.is_group and (orphaned or len(destination.feeds) > 1):
+            self.queue.assign(source, partial(self._means.timing.wake, self.queue))
         feed.join(source, pins=not in_memory)
         feed.pin()
         self._means.timing.wake(self.queue)
@@ -296,14 +298,14 @@ class Named:
         self._means.registry.cursors.delete(self.key, source.feed.partition.name)
         self._means.registry.dirty_sources.pop(source, None)
         self.seeking.drop(source)
-        self.claim.forget(source.feed.partition.name)
+        self.filter.forget(source.feed.partition.name)
         self.starts.pop(source.feed.partition.name, None)
-        self.wished.pop(source.feed.partition.name, None)
+        self.requested.pop(source.feed.partition.name, None)
 
     def _want_from(self, feed: Feed, names: Iterable[str], offset: int, kept: Starts | None) -> None:
         """Of these destinations, what is stored from ``offset`` on. ``kept``: where that is remembered."""
         starts = dict.fromkeys(names, offset)
-        self.claim.want_from(feed.partition.name, starts)
+        self.filter.want_from(feed.partition.name, starts)
         if kept is not None:
             kept.setdefault(feed.partition.name, {}).update(starts)
 
@@ -320,20 +322,20 @@ class Named:
             self._open(feed, first, destination)
         elif position.kind == "offset":
             if value < first:
-                self.queue.tell_next(ADJUSTED)
-            self._place(feed, destination, names, max(value, first), self.wished)
+                self.queue.send_next(ADJUSTED)
+            self._place(feed, destination, names, max(value, first), self.requested)
         else:
             make = partial(partition.offset_for_time, value)
             self._look_up({feed: destination}, make, [], lambda job, feed: dict.fromkeys(names, job.offset))
 
-    def _begin_at_last(self, new: dict[Feed, Destination], parts: list[newest.Part], number: int) -> Steps:
+    def _begin_at_last(self, new: dict[Feed, Destination], parts: list[last_messages.Part], number: int) -> Steps:
         for whole in parts:
             self._means.budget.spend(BEGIN_UNITS * len(whole))
             yield True
             part = {feed: names for feed, names in whole.items() if feed in new}
-            at_once = newest.told(part, number) if part else {}
+            at_once = last_messages.reported(part, number) if part else {}
             if at_once is None:
-                make, ends = newest.look_up(part, number)
+                make, ends = last_messages.look_up(part, number)
                 found_in = partial(self._found_in, part)
                 self._look_up({feed: new[feed] for feed in part}, make, ends, found_in)
                 continue
@@ -341,8 +343,8 @@ class Named:
                 self._place(feed, new[feed], list(names), at_once[feed.partition.name][next(iter(names))])
 
     @staticmethod
-    def _found_in(part: newest.Part, job: Any, feed: Feed) -> dict[str, int]:
-        return newest.found_in(job, feed, part[feed])
+    def _found_in(part: last_messages.Part, job: Any, feed: Feed) -> dict[str, int]:
+        return last_messages.found_in(job, feed, part[feed])
 
     def _place(
         self, feed: Feed, destination: Destination, names: list[str], offset: int, kept: Starts | None = None

@@ -20,7 +20,7 @@ from radiator.routing.rules import DEFAULT_PRIORITY, PRIORITIES
 if TYPE_CHECKING:
     from radiator.routing.policy import Policy
 
-_LANE = re.compile(r"-p([0-9])\Z", re.ASCII)
+_PRIORITY_LOG = re.compile(r"-p([0-9])\Z", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,9}", re.ASCII)
 
 
@@ -38,13 +38,13 @@ def priority_of(headers: Mapping[str, str]) -> int:
     return min(max(int(text), 0), PRIORITIES - 1)
 
 
-def at_birth(policy: Policy, stored: Mapping[str, object]) -> list[str]:
+def first_logs(policy: Policy, stored: Mapping[str, object]) -> list[str]:
     """The lanes that a destination begins with: that of the default priority, and those that are ``stored``."""
     names = policy.partitions
     return [name for priority, name in enumerate(names) if priority == DEFAULT_PRIORITY or name in stored]
 
 
-def lane_of(partition: str) -> int:
+def priority_of_log(partition: str) -> int:
     """The priority of what a former log has: its name tells if it was a lane."""
-    found = _LANE.search(partition)
+    found = _PRIORITY_LOG.search(partition)
     return DEFAULT_PRIORITY if found is None else int(found[1])

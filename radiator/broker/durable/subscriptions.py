@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from radiator import limits
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.durable.named_queue import Means, Named
-from radiator.broker.durable.naming import Asked
+from radiator.broker.durable.subscription import DurableSubscription, Means
+from radiator.broker.durable.subscription_names import Asked
 from radiator.broker.headers.positions import NEXT, Position
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.selection import Selection, text_of
@@ -49,9 +49,9 @@ GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for those who use a name
 class Making:
     """Receipts that wait for a new name to stand in the file, which is gone if it cannot."""
 
-    def __init__(self, names: Names, named: Named, waiters: list[Any]) -> None:
+    def __init__(self, names: DurableSubscriptions, durable: DurableSubscription, waiters: list[Any]) -> None:
         self._names = names
-        self._named = named
+        self._named = durable
         self._waiters = waiters
 
     def settle(self, failure: ProtocolError | None = None) -> None:
@@ -62,7 +62,7 @@ class Making:
             self._names.give_up(self._named)
 
 
-class Names:
+class DurableSubscriptions:
     """See the top of the file."""
 
     def __init__(self, core: Core) -> None:
@@ -70,10 +70,10 @@ class Names:
         self._definitions = core.store.definitions
         self._started_ns: MonoNs | None = None  # at the first look of this run
         self._looked_ns = MonoNs(0)
-        self.by_key: dict[str, Named] = {}
+        self.by_key: dict[str, DurableSubscription] = {}
         self._counts: Counter[str] = Counter()  # of each user
         self._busy: Counter[str] = Counter()  # keys of names that are being changed or deleted, in several turns
-        self._index: PatternIndex[Named] = PatternIndex()
+        self._index: PatternIndex[DurableSubscription] = PatternIndex()
 
     # --- a start ----------------------------------------------------------------------------------------------------
 
@@ -86,23 +86,25 @@ class Names:
             try:
                 assert prefix is not None
                 asked = Asked(prefix, key.removeprefix(prefix))
-                named = self._new(asked, str(entry["user"]), parse_list(entry["destination"]), WallNs(entry["made_ns"]))
-                named.note_use(WallNs(entry["used_ns"]))
-                named.queue.select_by(Selection(entry["selector"]) if "selector" in entry else None)
-                named.claim.want_since(int(entry.get("since_ns", 0)))
+                durable = self._new(
+                    asked, str(entry["user"]), parse_list(entry["destination"]), WallNs(entry["made_ns"])
+                )
+                durable.note_use(WallNs(entry["used_ns"]))
+                durable.queue.select_by(Selection(entry["selector"]) if "selector" in entry else None)
+                durable.filter.want_since(int(entry.get("since_ns", 0)))
                 for topic, since_ns in dict(entry.get("since", {})).items():
-                    named.claim.want_since(int(since_ns), [topic])
-                named.remember(entry.get("starts", {}), entry.get("wished", {}))
+                    durable.filter.want_since(int(since_ns), [topic])
+                durable.remember(entry.get("starts", {}), entry.get("wished", {}))
             except (AssertionError, KeyError, TypeError, ValueError, ProtocolError) as error:
                 log.error("subscription %s: its definition cannot be used: %r", key, error)
                 continue
-            for where, starts in named.starts.items():
+            for where, starts in durable.starts.items():
                 partition = self._core.store.partitions.get(where)
                 end = partition.next_offset if partition is not None else 0  # what was there may be gone: a power cut
-                named.claim.want_from(where, {name: min(start, end) for name, start in starts.items()})
-            for where, starts in named.wished.items():
-                named.claim.want_from(where, starts)
-            self._add(named)
+                durable.filter.want_from(where, {name: min(start, end) for name, start in starts.items()})
+            for where, starts in durable.requested.items():
+                durable.filter.want_from(where, starts)
+            self._add(durable)
 
     def loaded(self) -> None:
         """All topics are known: cursors of names that are not are what a crash has left of making or deleting one."""
@@ -112,24 +114,24 @@ class Names:
                 if name.startswith((cursor_names.SUBSCRIPTION, cursor_names.GROUP)) and name not in self.by_key:
                     cursors.delete(name, where)
 
-    def born(self, destination: Destination) -> int:
+    def created(self, destination: Destination) -> int:
         """A topic is there: an old one at a start, or a new one before its first message. Returns how many names want
         it, about. One that others are subscribed to, and nobody sends to, is nothing to a pattern."""
         if destination.policy.kind != "topic":
             return 0
         found, silent = self._index.find(destination.name), destination.silent
-        for named in found:
-            if named.claim.has(destination.name) and not (silent and destination.name not in named.patterns.names):
+        for durable in found:
+            if durable.filter.has(destination.name) and not (silent and destination.name not in durable.patterns.names):
                 try:
-                    named.revive(destination)
+                    durable.revive(destination)
                 except (StorageError, ProtocolError) as error:  # the sender is not at fault
                     self._core.stats.count(cursors_refused=1)
                     self._core.peer_log.line(
                         logging.ERROR,
                         "durable subscriptions without a cursor",
-                        named.key,
+                        durable.key,
                         "%s gets nothing of %s: %s",
-                        named.key,
+                        durable.key,
                         destination.name,
                         error,
                         logger=log,
@@ -146,49 +148,49 @@ class Names:
         position: Position | None,
         reset: bool,
         now_ns: WallNs,
-    ) -> Generator[bool, None, Named]:
+    ) -> Generator[bool, None, DurableSubscription]:
         """Let a subscription that takes part in nothing yet use the name. ``check`` was called before. Returns what
         stands behind the name, once all steps are done; nobody else changes it meanwhile. Raises ProtocolError."""
         patterns, session = subscription.asked, subscription.session
         yield from self.free(asked.key)
         self.check(session, asked, patterns, subscription.selection, reset)
-        named = self.by_key.get(asked.key)
+        durable = self.by_key.get(asked.key)
         with self.changing(asked.key):
-            if named is None:
-                named = self._add(self._new(asked, session.user, patterns, now_ns))
+            if durable is None:
+                durable = self._add(self._new(asked, session.user, patterns, now_ns))
                 try:
-                    yield from named.join(topics, position or NEXT, now_ns, anew=True)
+                    yield from durable.join(topics, position or NEXT, now_ns, anew=True)
                 except BaseException:  # refused, or the client is gone: it was not receipted
-                    self.delete(named)
+                    self.delete(durable)
                     raise
             else:
                 if not asked.is_group:
-                    yield from self._take_over(named)
-                if named.patterns.text != patterns.text:
-                    self._index.remove(named, named.patterns.patterns)
-                    named.ask(patterns)
-                    self._index.add(named, patterns.patterns)
-                    yield from self._narrow(named, topics)
+                    yield from self._take_over(durable)
+                if durable.patterns.text != patterns.text:
+                    self._index.remove(durable, durable.patterns.patterns)
+                    durable.ask(patterns)
+                    self._index.add(durable, patterns.patterns)
+                    yield from self._narrow(durable, topics)
                     if not reset:
-                        more = [each for each in topics if each not in named.destinations]
-                        yield from named.join(more, position or NEXT, now_ns)
+                        more = [each for each in topics if each not in durable.destinations]
+                        yield from durable.join(more, position or NEXT, now_ns)
                 elif not reset:
-                    yield from self._narrow(named, topics)
-                    yield from named.join([each for each in topics if each not in named.destinations], NEXT, now_ns)
+                    yield from self._narrow(durable, topics)
+                    yield from durable.join([each for each in topics if each not in durable.destinations], NEXT, now_ns)
                 if reset:
-                    yield from named.move([*named.destinations, *topics], position or NEXT, now_ns)
-        named.queue.select_by(subscription.take_selection())
-        named.note_use(now_ns)
-        named.permit(subscription.patterns)
-        self._core.take_part(subscription, named.queue, subscription.alone)
-        return named
+                    yield from durable.move([*durable.destinations, *topics], position or NEXT, now_ns)
+        durable.queue.select_by(subscription.take_selection())
+        durable.note_use(now_ns)
+        durable.permit(subscription.patterns)
+        self._core.take_part(subscription, durable.queue, subscription.alone)
+        return durable
 
     def check(
         self, session: Session, asked: Asked, patterns: PatternSet, selection: Selection | None, reset: bool
     ) -> None:
         """What could refuse it, before anything is changed. Raises ProtocolError."""
-        named = self.by_key.get(asked.key)
-        if named is None:
+        durable = self.by_key.get(asked.key)
+        if durable is None:
             if len(self.by_key) >= limits.SUBSCRIPTION_NAMES_MAX:
                 raise ProtocolError(
                     "too-many",
@@ -203,84 +205,84 @@ class Names:
                     "Delete some: UNSUBSCRIBE with their name. Who may do everything may have more.",
                 )
             return
-        self._check_user(session, named)
-        if any(each.session is session and not each.closed for each in subscriptions_of(named.queue)):
+        self._check_user(session, durable)
+        if any(each.session is session and not each.closed for each in subscriptions_of(durable.queue)):
             raise ProtocolError("bad-subscription", f"{asked} is in use on this connection", "Expected it once.")
-        if asked.is_group and named.active and (reset or patterns.text != named.patterns.text):
+        if asked.is_group and durable.active and (reset or patterns.text != durable.patterns.text):
             raise ProtocolError(
                 "bad-subscription",
-                f"{asked} has members, who are subscribed to {named.patterns.text[:300]!r}",
+                f"{asked} has members, who are subscribed to {durable.patterns.text[:300]!r}",
                 "All members say the same destination; to change it, or to reset the group, let them go first.",
             )
-        if asked.is_group and named.active and text_of(selection) != text_of(named.queue.selection):
+        if asked.is_group and durable.active and text_of(selection) != text_of(durable.queue.selection):
             raise ProtocolError(
                 "bad-subscription",
-                f"{asked} has members, whose selector is {text_of(named.queue.selection)[:300]!r}",
+                f"{asked} has members, whose selector is {text_of(durable.queue.selection)[:300]!r}",
                 "All members say the same selector; to change it, let them go first.",
             )
 
-    def keep(self, named: Named, waiters: Iterable[Any] = ()) -> None:
+    def keep(self, durable: DurableSubscription, waiters: Iterable[Any] = ()) -> None:
         """Write down what it is about; ``waiters`` are told when that is done. If it is known already nothing is
         written: who comes back on a full disk must be let in."""
         entry: dict[str, Any] = {
-            "user": named.user,
-            "destination": named.patterns.text,
-            "made_ns": named.made_ns,
-            "used_ns": named.used_ns,
+            "user": durable.user,
+            "destination": durable.patterns.text,
+            "made_ns": durable.made_ns,
+            "used_ns": durable.used_ns,
         }
-        for field, kept in (("starts", named.starts), ("wished", named.wished)):
+        for field, kept in (("starts", durable.starts), ("wished", durable.requested)):
             if kept:
                 entry[field] = {where: dict(starts) for where, starts in kept.items()}
-        if named.claim.since_ns:
-            entry["since_ns"] = named.claim.since_ns
-        if named.claim.since:
-            entry["since"] = dict(named.claim.since)
-        if named.queue.selection is not None:
-            entry["selector"] = named.queue.selection.given
-        old = self._definitions.entries.get(named.key)
-        if old is None or entry != old | {"used_ns": named.used_ns}:
-            self._definitions.put(named.key, entry)
+        if durable.filter.since_ns:
+            entry["since_ns"] = durable.filter.since_ns
+        if durable.filter.since:
+            entry["since"] = dict(durable.filter.since)
+        if durable.queue.selection is not None:
+            entry["selector"] = durable.queue.selection.given
+        old = self._definitions.entries.get(durable.key)
+        if old is None or entry != old | {"used_ns": durable.used_ns}:
+            self._definitions.put(durable.key, entry)
         else:
-            self._definitions.update(named.key, entry)
-        if not self._definitions.is_stored(named.key):
+            self._definitions.update(durable.key, entry)
+        if not self._definitions.is_stored(durable.key):
             waiting = list(waiters)
-            made = named.key not in self._definitions.stored
-            self._definitions.wait([Making(self, named, waiting)] if made and waiting else waiting)
+            made = durable.key not in self._definitions.stored
+            self._definitions.wait([Making(self, durable, waiting)] if made and waiting else waiting)
             return
         for group in waiters:
             group.settle()
 
-    def give_up(self, named: Named) -> None:
+    def give_up(self, durable: DurableSubscription) -> None:
         """Whoever made it was told that it could not be: it goes, unless it was there before or others use it."""
-        if not named.active and not named.gone and named.key not in self._definitions.stored:
-            self.delete(named)
+        if not durable.active and not durable.gone and durable.key not in self._definitions.stored:
+            self.delete(durable)
 
-    def keep_once_settled(self, named: Named) -> None:
+    def keep_once_settled(self, durable: DurableSubscription) -> None:
         """What it is about has changed, though a look-up has failed: written down when its places are known."""
 
         def settled(error: StorageError | None) -> None:
-            if error is not None and not named.gone:
-                self.keep_once_settled(named)
-            elif not named.gone:
-                self.keep(named)
+            if error is not None and not durable.gone:
+                self.keep_once_settled(durable)
+            elif not durable.gone:
+                self.keep(durable)
 
-        named.seeking.settled(settled)
+        durable.seeking.settled(settled)
 
     def permit(self, subscription: Subscription) -> None:
         """Its user may read other topics now than before."""
-        named = self.used_by(subscription)
-        if named is not None:
-            named.permit(subscription.patterns)
+        durable = self.used_by(subscription)
+        if durable is not None:
+            durable.permit(subscription.patterns)
 
     def free(self, key: str) -> Steps:
         """Wait until the name is not being changed or deleted, which may take several turns."""
         return self._core.background.until(lambda: key not in self._busy)
 
-    def used_by(self, subscription: Subscription) -> Named | None:
+    def used_by(self, subscription: Subscription) -> DurableSubscription | None:
         """The name that a subscription uses; None if it has none."""
         queues = subscription.queues
-        named = self.by_key.get(queues[0].name) if len(queues) == 1 else None
-        return named if named is not None and named.queue is queues[0] else None
+        durable = self.by_key.get(queues[0].name) if len(queues) == 1 else None
+        return durable if durable is not None and durable.queue is queues[0] else None
 
     @property
     def waiters(self) -> list[list[Any]]:
@@ -298,67 +300,67 @@ class Names:
             if not self._busy[key]:
                 del self._busy[key]
 
-    def delete(self, named: Named) -> None:
+    def delete(self, durable: DurableSubscription) -> None:
         """For good; whoever uses it has gone before. ``free`` waits until nothing is left of it."""
-        named.note_gone()
-        del self.by_key[named.key]
-        self._counts[named.user] -= 1
-        if not self._counts[named.user]:
-            del self._counts[named.user]
-        self._index.remove(named, named.patterns.patterns)
-        self._definitions.put(named.key, None)  # first: a definition without its cursors would begin anew
-        self._core.background.add(self._end(named))
+        durable.note_gone()
+        del self.by_key[durable.key]
+        self._counts[durable.user] -= 1
+        if not self._counts[durable.user]:
+            del self._counts[durable.user]
+        self._index.remove(durable, durable.patterns.patterns)
+        self._definitions.put(durable.key, None)  # first: a definition without its cursors would begin anew
+        self._core.background.add(self._end(durable))
 
-    def _end(self, named: Named) -> Steps:
-        with self.changing(named.key):
-            while named.queue.consumers:
+    def _end(self, durable: DurableSubscription) -> Steps:
+        with self.changing(durable.key):
+            while durable.queue.consumers:
                 yield False
-            yield from self._forget((yield from named.end()))
+            yield from self._forget((yield from durable.end()))
 
-    def find(self, session: Session, asked: Asked) -> Named:
+    def find(self, session: Session, asked: Asked) -> DurableSubscription:
         """An existing one that this session may use. Raises ProtocolError."""
-        named = self.by_key.get(asked.key)
-        if named is None:
+        durable = self.by_key.get(asked.key)
+        if durable is None:
             raise ProtocolError("bad-subscription", f"there is no {asked}")
-        self._check_user(session, named)
-        return named
+        self._check_user(session, durable)
+        return durable
 
-    def _check_user(self, session: Session, named: Named) -> None:
-        if named.user != session.user:
+    def _check_user(self, session: Session, durable: DurableSubscription) -> None:
+        if durable.user != session.user:
             raise ProtocolError(
                 "denied",
-                f"{named.asked} belongs to another user",
+                f"{durable.asked} belongs to another user",
                 "A name belongs to the user who made it; `radiator cursors rm` deletes it.",
             )
 
-    def _take_over(self, named: Named) -> Steps:
-        older_ones = [each for each in subscriptions_of(named.queue) if not each.closed]
+    def _take_over(self, durable: DurableSubscription) -> Steps:
+        older_ones = [each for each in subscriptions_of(durable.queue) if not each.closed]
         for older in older_ones:
             self._core.stats.count(taken_over=1)
             self._core.refuse(
                 older.session,
                 ProtocolError(
                     "taken-over",
-                    f"another connection goes on with {named.asked}",
+                    f"another connection goes on with {durable.asked}",
                     "A durable name has one subscription at a time. For several, say group:<name> in its place.",
                 ),
             )
         yield from self._core.background.until(lambda: all(each.left for each in older_ones))
 
-    def _narrow(self, named: Named, topics: list[Destination]) -> Steps:
+    def _narrow(self, durable: DurableSubscription, topics: list[Destination]) -> Steps:
         """It lets go of what is not among these: it does not match any more, or its user may not read it."""
         kept = set(topics)
-        gone = [each for each in named.destinations if each not in kept]
+        gone = [each for each in durable.destinations if each not in kept]
         if gone:
-            yield from self._forget((yield from named.leave(gone)))
+            yield from self._forget((yield from durable.leave(gone)))
 
-    def _add(self, named: Named) -> Named:
-        self.by_key[named.key] = named
-        self._counts[named.user] += 1
-        self._index.add(named, named.patterns.patterns)
-        return named
+    def _add(self, durable: DurableSubscription) -> DurableSubscription:
+        self.by_key[durable.key] = durable
+        self._counts[durable.user] += 1
+        self._index.add(durable, durable.patterns.patterns)
+        return durable
 
-    def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> Named:
+    def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> DurableSubscription:
         core = self._core
         means = Means(
             core.registry,
@@ -372,7 +374,7 @@ class Names:
             core.reading,
             self._matches,
         )
-        return Named(means, asked, user, patterns, now_ns)
+        return DurableSubscription(means, asked, user, patterns, now_ns)
 
     def _matches(self, patterns: PatternSet, name: str) -> bool:
         if not patterns.matches(name):
@@ -398,39 +400,39 @@ class Names:
         if now.mono - self._looked_ns < LOOK_EVERY_NS:
             return
         self._looked_ns = now.mono
-        for named in list(self.by_key.values()):
-            expiry_ns = self._expiry_ns(named)
+        for durable in list(self.by_key.values()):
+            expiry_ns = self._expiry_ns(durable)
             used = (
-                named.active or named.used_ns > now.wall
+                durable.active or durable.used_ns > now.wall
             )  # by a clock that was ahead: it would not expire for as long
             if used:
-                named.note_use(now.wall)
-            if expiry_ns is None or named.key in self._busy:
+                durable.note_use(now.wall)
+            if expiry_ns is None or durable.key in self._busy:
                 continue
             if used:
-                entry = self._definitions.entries.get(named.key)
+                entry = self._definitions.entries.get(durable.key)
                 if entry is not None:
-                    self._definitions.update(named.key, entry | {"used_ns": now.wall}, soon=True)
+                    self._definitions.update(durable.key, entry | {"used_ns": now.wall}, soon=True)
                 continue
-            unused_ns, up_ns = now.wall - named.used_ns, now.mono - self._started_ns
+            unused_ns, up_ns = now.wall - durable.used_ns, now.mono - self._started_ns
             if unused_ns > expiry_ns and up_ns > min(expiry_ns, GRACE_NS):
                 self._core.stats.count(names_expired=1)
                 self._core.peer_log.line(
                     logging.WARNING,
                     "durable subscriptions that expired",
-                    named.user or "anonymous",
+                    durable.user or "anonymous",
                     "%s of user %s is deleted: nobody has used it for %d s, and cursor_expiry is %d s",
-                    named.key,
-                    named.user or "anonymous",
+                    durable.key,
+                    durable.user or "anonymous",
                     unused_ns // NS_PER_SECOND,
                     expiry_ns // NS_PER_SECOND,
                     logger=log,
                 )
-                self.delete(named)
+                self.delete(durable)
 
-    def _expiry_ns(self, named: Named) -> int | None:
+    def _expiry_ns(self, durable: DurableSubscription) -> int | None:
         """The longest that the rules of its topics say; None, which is never, counts as longer than all."""
-        said = [each.policy.settings.cursor_expiry_ns for each in named.destinations]
+        said = [each.policy.settings.cursor_expiry_ns for each in durable.destinations]
         if not said:
             return self._core.config.defaults.settings.cursor_expiry_ns
         known = [each for each in said if each is not None]

@@ -16,7 +16,7 @@ from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorStore
 
 
-class Opening:
+class CursorCreation:
     """``with Opening(store) as opening:`` and then ``opening.open`` for each."""
 
     __slots__ = ("_made", "_store")
@@ -33,7 +33,7 @@ class Opening:
             self._made.append((name, partition))
         return cursor, new
 
-    def __enter__(self) -> Opening:
+    def __enter__(self) -> CursorCreation:
         return self
 
     def __exit__(

@@ -19,26 +19,26 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.destinations import lanes
-from radiator.broker.destinations.former import NAMES, Stranded, unsettled
+from radiator.broker.destinations import priorities as priorities
+from radiator.broker.destinations.orphaned import NAMES, Stranded, unsettled
 from radiator.broker.logs import cursor_names
 from radiator.broker.queues.queue import QueueSource
 
 if TYPE_CHECKING:
     from radiator.broker.core import Core
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.durable.names import Names
+    from radiator.broker.durable.subscriptions import DurableSubscriptions
     from radiator.storage.cursor import Cursor
 
 log = logging.getLogger("radiator.broker")
 
-TOLD_MAX = 20  # lines; then only how many more
+REPORTED_MAX = 20  # lines; then only how many more
 
 
-class FormerLogs:
+class OrphanedPartitions:
     """All of one core."""
 
-    def __init__(self, core: Core, names: Names) -> None:
+    def __init__(self, core: Core, names: DurableSubscriptions) -> None:
         """At a start: all destinations and names are there, and nobody is connected."""
         self._core = core
         self._by_name = names
@@ -47,7 +47,7 @@ class FormerLogs:
         self._owner: dict[QueueSource, Destination] = {}  # of those that are queues'
         cursors, partitions = core.store.cursors, core.store.partitions
         queues = [each.queue for each in core.destinations.values() if each.queue is not None]
-        queues += [named.queue for named in self._by_name.by_key.values()]
+        queues += [durable.queue for durable in self._by_name.by_key.values()]
         read = {id(source.cursor) for queue in queues for source in queue.sources}
         for name, where in cursors.names():
             cursor, partition = cursors.get(name, where), partitions.get(where)
@@ -56,7 +56,7 @@ class FormerLogs:
                     self._names(name, cursor, partition)
                 else:
                     self._queues(name, cursor, partition)
-        self._tell()
+        self._report()
 
     # --- finding ----------------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class FormerLogs:
                 self._strand(key, cursor, partition, _why(destination))
             return
         queue, registry = destination.queue, core.registry
-        if not any(map(queue.claim.has, partition.destinations)):
+        if not any(map(queue.filter.has, partition.destinations)):
             if partition.whole and partition.destinations:  # a ``fan_out`` fed it from there, and does not any more
                 registry.cursors.delete(key, partition.name)
             return
@@ -79,17 +79,17 @@ class FormerLogs:
         if not left and registry.feed_of(partition) is not None:
             return
         policy = destination.policy
-        feed = registry.former_feed(partition, policy)
+        feed = registry.orphaned_feed(partition, policy)
         registry.cursors.open(key, partition.name, cursor.floor, policy.settings.sync)  # that is there
         source = QueueSource(
             queue,
             feed,
             cursor,
             registry.dirty_sources,
-            fed=name not in partition.destinations,
-            former=True,
+            from_parent=name not in partition.destinations,
+            orphaned=True,
             first=True,
-            lane=lanes.lane_of(partition.name),
+            priority=priorities.priority_of_log(partition.name),
         )
         feed.join(source)
         if left:
@@ -98,31 +98,31 @@ class FormerLogs:
             self._owner[source] = destination
             for each in (destination, *destination.parents):
                 if each is destination or each.name in partition.destinations:
-                    each.former.append(feed)
+                    each.orphaned.append(feed)
             self._drain(source, left)
         feed.pin()
 
     def _names(self, key: str, cursor: Cursor, partition: Any) -> None:
         core = self._core
-        named = self._by_name.by_key.get(key)
-        if named is None:
+        durable = self._by_name.by_key.get(key)
+        if durable is None:
             return
         there = [core.destinations[each] for each in sorted(partition.destinations) if each in core.destinations]
-        wanted = [each for each in there if each in named.destinations]
+        wanted = [each for each in there if each in durable.destinations]
         left = unsettled(cursor, partition)
         if wanted:
-            feed = core.registry.former_feed(partition, wanted[0].policy)
+            feed = core.registry.orphaned_feed(partition, wanted[0].policy)
             if left:
-                self._drain(named.drain(feed, wanted[0]), left)
+                self._drain(durable.drain(feed, wanted[0]), left)
             feed.pin()
-        elif any(each.policy.kind == "queue" and named.patterns.matches(each.name) for each in there):
+        elif any(each.policy.kind == "queue" and durable.patterns.matches(each.name) for each in there):
             self._strand(key, cursor, partition, "what was a topic is a queue now")
 
     def _drain(self, source: QueueSource, left: int) -> None:
         feed = source.feed
-        feed.count_former(1)
+        feed.count_orphaned(1)
         self.ends[source] = feed.partition.next_offset
-        if len(self.ends) <= TOLD_MAX:
+        if len(self.ends) <= REPORTED_MAX:
             log.info(
                 "%s: up to %d messages in the log %s, which its rule does not name any more, are delivered first",
                 source.queue.name,
@@ -138,8 +138,8 @@ class FormerLogs:
             end = partition.high_watermark
             self.stranded.append(Stranded(key, partition.name, cursor.floor, end, left, why))
 
-    def _tell(self) -> None:
-        for each in self.stranded[:TOLD_MAX]:
+    def _report(self) -> None:
+        for each in self.stranded[:REPORTED_MAX]:
             log.warning(
                 "%s: no consumer gets what is in the log %s, in which up to %d messages are not settled: %s. They are "
                 "kept and not delivered: change the rule back, let the consumers empty the log, and change it then",
@@ -148,22 +148,22 @@ class FormerLogs:
                 each.lag,
                 each.why,
             )
-        if len(self.stranded) > TOLD_MAX:
-            log.warning("%d more logs have messages that nobody reads", len(self.stranded) - TOLD_MAX)
+        if len(self.stranded) > REPORTED_MAX:
+            log.warning("%d more logs have messages that nobody reads", len(self.stranded) - REPORTED_MAX)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Now and then: those that are done with are let go."""
         for source, end in list(self.ends.items()):
-            wanted = source.former and not source.closed
+            wanted = source.orphaned and not source.closed
             if wanted and source.cursor.floor < end:
                 continue
             if wanted:
                 self._drained(source)
             del self.ends[source]
             self._owner.pop(source, None)
-            source.feed.count_former(-1)
+            source.feed.count_orphaned(-1)
             if source.feed.destinations:  # others store here, and would be held back
                 source.feed.release_settled()
             source.feed.pin()
@@ -177,8 +177,8 @@ class FormerLogs:
             return
         queue.drop([source])
         for each in (destination, *destination.parents):
-            if feed in each.former:
-                each.former.remove(feed)
+            if feed in each.orphaned:
+                each.orphaned.remove(feed)
 
     def replaced(self, old: QueueSource, new: QueueSource) -> None:
         """A cursor was set."""

@@ -35,7 +35,7 @@ from radiator.storage.cursor import Cursor
 from radiator.storage.memory import MemoryPartition
 
 if TYPE_CHECKING:
-    from radiator.broker.destinations.opening import Opening
+    from radiator.broker.destinations.cursor_creation import CursorCreation
     from radiator.routing.policy import Policy
     from radiator.routing.rules import Rules
     from radiator.storage.store import Store
@@ -54,7 +54,7 @@ class Place(NamedTuple):
     cursor: Cursor | None = None
 
 
-class Beginnings:
+class CursorStarts:
     """See the top of the file."""
 
     __slots__ = ("_before", "_entries", "_parents", "_rules", "_store", "_then", "_unopened")
@@ -110,7 +110,7 @@ class Beginnings:
     # --- cursors ----------------------------------------------------------------------------------------------------
 
     def open(
-        self, opening: Opening, name: str, policy: Policy, partition: Any, feeding: Mapping[str, Policy] = NOBODY
+        self, opening: CursorCreation, name: str, policy: Policy, partition: Any, feeding: Mapping[str, Policy] = NOBODY
     ) -> Cursor:
         """The cursor of the queue ``name`` over this log. ``feeding``: a parent that is about to be. Raises
         StorageError."""

@@ -19,18 +19,18 @@ from radiator.clock import NS_PER_SECOND, MonoNs
 
 log = logging.getLogger("radiator.broker")
 
-TELL_EVERY_NS = 10 * NS_PER_SECOND
+REPORT_EVERY_NS = 10 * NS_PER_SECOND
 TEXTS_MAX = 8  # of one failure: its first error, and what trying again has met
 
 
-class Trouble:
+class StorageFailure:
     """One that lasts. Without a keeper nobody says when it ends: then it has when nothing more of it came."""
 
-    __slots__ = ("count", "refused", "texts", "told_ns")
+    __slots__ = ("count", "refused", "texts", "reported_ns")
 
     def __init__(self, text: str, now_ns: MonoNs) -> None:
         self.texts = [text]
-        self.told_ns = now_ns
+        self.reported_ns = now_ns
         self.count = 0  # since it was told
         self.refused = 0  # since it began
 
@@ -39,11 +39,11 @@ class Trouble:
         self.refused += refused
 
 
-class Troubles:
+class StorageFailures:
     """All of one broker."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Trouble] = {}  # by keeper, or by text
+        self._known: dict[Any, StorageFailure] = {}  # by keeper, or by text
 
     def failed(self, job: Any, now_ns: MonoNs) -> None:
         """This job, which is done, has an error."""
@@ -53,7 +53,7 @@ class Troubles:
         if trouble is None:
             if text not in self._known:  # the COMMIT that met it has just told it
                 log.error("storage: %s", text)
-            trouble = self._known[key] = Trouble(text, now_ns)
+            trouble = self._known[key] = StorageFailure(text, now_ns)
             trouble.refused = job.refused_count  # told with the error itself
             return
         if text not in trouble.texts and len(trouble.texts) < TEXTS_MAX:
@@ -71,13 +71,13 @@ class Troubles:
     def tick(self, now_ns: MonoNs) -> None:
         """Time passes."""
         for key, trouble in list(self._known.items()):
-            due = now_ns - trouble.told_ns >= TELL_EVERY_NS
+            due = now_ns - trouble.reported_ns >= REPORT_EVERY_NS
             if not isinstance(key, str) and key.failed is None:
                 del self._known[key]
                 log.warning("storage: %s: well again; %d were refused in the meantime", key.name, trouble.refused)
             elif due and trouble.count:
                 what = "times more" if isinstance(key, str) else "more were refused"
                 log.error("storage: %s (still so: %d %s)", trouble.texts[-1], trouble.count, what)
-                trouble.told_ns, trouble.count = now_ns, 0
+                trouble.reported_ns, trouble.count = now_ns, 0
             elif due and isinstance(key, str):
                 del self._known[key]

@@ -45,7 +45,7 @@ Credits = list[tuple["Consumer", int]]
 Kind = tuple["int | None", str, "Selection | None", int]
 
 
-class Share:
+class ConsumerShare:
     """What one consumer has had. ``service_ns``: how long it takes for a message, about; 0 is not known yet."""
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Share:
         """How many deliveries may be made up for."""
         return max(DEBT_MIN, min(DEBT_MAX, DEBT_NS // max(1, self.service_ns)))
 
-    def awaited_to_ns(self, by: Share, now_ns: MonoNs) -> MonoNs:
+    def awaited_to_ns(self, by: ConsumerShare, now_ns: MonoNs) -> MonoNs:
         """Until when the other one waits for this one, which is at work; NOT_AWAITED: not at all."""
         if self.exempt:
             return NOT_AWAITED
@@ -116,7 +116,7 @@ class Share:
         return until_ns if until_ns > now_ns else NOT_AWAITED
 
 
-class Shares:
+class FairDispatch:
     """The shares of one queue's consumers.
 
     Args:
@@ -139,7 +139,7 @@ class Shares:
         self._left = left
         self._timing = timing
         self._wake = wake
-        self._shares: dict[Consumer, Share] = {}
+        self._shares: dict[Consumer, ConsumerShare] = {}
         self._blockers: dict[Consumer, MonoNs] = {}  # who is waited for, and until when
         for consumer in consumers:
             self.joined(consumer)
@@ -179,7 +179,7 @@ class Shares:
         self,
         consumer: Consumer,
         credit: int,
-        peers: list[tuple[Consumer, Share, Kind]],
+        peers: list[tuple[Consumer, ConsumerShare, Kind]],
         given: dict[Consumer, int],
         everybody: bool,
         left: int,
@@ -219,7 +219,7 @@ class Shares:
         """One more: it shares what is left."""
         in_flight = len(consumer.in_flight)
         done = [known.served - len(each.in_flight) for each, known in self._shares.items()]
-        self._shares[consumer] = Share(min(done, default=0) + in_flight, in_flight, self._timing.now.mono)
+        self._shares[consumer] = ConsumerShare(min(done, default=0) + in_flight, in_flight, self._timing.now.mono)
 
     def left(self, consumer: Consumer) -> None:
         """One less."""

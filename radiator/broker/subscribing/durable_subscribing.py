@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.durable.naming import Asked, named_in
+from radiator.broker.durable.subscription_names import Asked, named_in
 from radiator.broker.headers.flags import flag
 from radiator.broker.subscribing import leaving
 from radiator.clock import WallNs
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.clients.session import Session, Subscription
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.durable.named_queue import Named
+    from radiator.broker.durable.subscription import DurableSubscription
     from radiator.broker.headers.positions import Position
     from radiator.broker.services import Services
     from radiator.errors import StorageError
@@ -40,30 +40,32 @@ def subscribe(
     """The subscription, which takes part in nothing yet, uses the name."""
     session = subscription.session
     reset = flag(frame.head.headers, "reset") is True
-    named = yield from broker.names.subscribe(subscription, asked, topics, position, reset, now_ns)
+    durable = yield from broker.durable.subscribe(subscription, asked, topics, position, reset, now_ns)
     waiting: list[Any] = []
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, [waiting, broker.store.cursors.waiters])
-    named.seeking.settled(partial(_settled, broker, session, named, waiting))
+    durable.seeking.settled(partial(_settled, broker, session, durable, waiting))
 
 
-def _settled(broker: Services, session: Session, named: Named, waiting: list[Any], error: StorageError | None) -> None:
+def _settled(
+    broker: Services, session: Session, durable: DurableSubscription, waiting: list[Any], error: StorageError | None
+) -> None:
     """It is known where the name begins; or that could not be found, or the name was deleted before it was."""
-    if named.gone:
+    if durable.gone:
         for group in waiting:
             group.settle()
         return
     if error is None:
-        broker.names.keep(named, waiting)
+        broker.durable.keep(durable, waiting)
         return
     failure = ProtocolError("storage", "the position could not be looked up", str(error))
     for group in waiting:
         group.settle(failure)
     if not session.closing:
         broker.refuse(session, failure)
-    broker.names.give_up(named)
-    if not named.gone:
-        broker.names.keep_once_settled(named)
+    broker.durable.give_up(durable)
+    if not durable.gone:
+        broker.durable.keep_once_settled(durable)
 
 
 def unsubscribe(
@@ -75,7 +77,7 @@ def unsubscribe(
     if asked is None:
         return False
     if subscription is not None:
-        here = broker.names.used_by(subscription)
+        here = broker.durable.used_by(subscription)
         if here is None:
             return False  # a queue's, for which a name means nothing
         if asked.by_id:
@@ -84,9 +86,9 @@ def unsubscribe(
             raise ProtocolError(
                 "bad-subscription", f"the subscription with this id is {here.asked}, not {asked}", "Leave the id out."
             )
-    named = broker.names.find(session, asked)
-    own = [each for each in subscriptions_of(named.queue) if each.session is session]
-    if named.active and not own:
+    durable = broker.durable.find(session, asked)
+    own = [each for each in subscriptions_of(durable.queue) if each.session is session]
+    if durable.active and not own:
         raise ProtocolError(
             "bad-subscription",
             f"{asked} is in use on another connection",
@@ -96,10 +98,10 @@ def unsubscribe(
         leaving.unsubscribe(broker, each)
     yield from broker.background.until(lambda: all(each.left for each in own))
     waited: list[list[Any]] = []
-    if not named.active:
-        broker.names.delete(named)
-        yield from broker.names.free(asked.key)
-        waited = broker.names.waiters
+    if not durable.active:
+        broker.durable.delete(durable)
+        yield from broker.durable.free(asked.key)
+        waited = broker.durable.waiters
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, waited + broker.dead_letters.waited())
     return True

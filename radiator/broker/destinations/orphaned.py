@@ -77,7 +77,7 @@ class Stranded(NamedTuple):
     @property
     def row(self) -> dict[str, Any]:
         """As ``cursors ls`` has it."""
-        told = self._asdict() | {"stranded": self.why, "former": True, "stored": True}
-        del told["why"]
-        told["destination"] = self.cursor.partition(":")[2]
-        return told | {"in_flight": 0, "members": 0, "shared": False, "user": None, "used_ns": None}
+        reported = self._asdict() | {"stranded": self.why, "former": True, "stored": True}
+        del reported["why"]
+        reported["destination"] = self.cursor.partition(":")[2]
+        return reported | {"in_flight": 0, "members": 0, "shared": False, "user": None, "used_ns": None}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BLOCK = 1_000  # notes of which it is counted at once, by a search, how many are not due
 
 
-class AheadCursor(Protocol):
+class ScheduledCursor(Protocol):
     """The cursor of a queue over one partition, as far as the messages before it need it."""
 
     next_offset: int
@@ -72,12 +72,12 @@ class Block:
         return len(self._ranked) - bisect_right(self._ranked, now_ns)
 
 
-class Ahead:
+class ScheduledAhead:
     """See the top of the file."""
 
     __slots__ = ("_left", "_loading", "_reads", "_sent", "_source", "_timing", "looked_to")
 
-    def __init__(self, source: AheadCursor, timing: Timing) -> None:
+    def __init__(self, source: ScheduledCursor, timing: Timing) -> None:
         self._source = source
         self._timing = timing
         self._left: deque[Block] = deque()  # by an earlier run

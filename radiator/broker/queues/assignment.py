@@ -51,7 +51,7 @@ class Proof:
         return consumer is not wanted and consumer.in_flight.get(self._number, (None,))[0] is self._source
 
 
-class Owners:
+class Assignment:
     """The owners of one queue's sources. ``wake`` is called when a source has got a new one."""
 
     __slots__ = ("_alone", "_free", "_owner", "_parting", "_proofs", "_shares", "_uneven", "_wake", "_wanted")
