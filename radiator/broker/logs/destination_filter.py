@@ -51,7 +51,7 @@ class DestinationFilter(Protocol):
         """Offsets from there on were given out and never stored: they will be others'."""
 
 
-class Names:
+class QueueFilter:
     """The claim of a queue: what is sent to it, and to those whose messages it gets as well."""
 
     __slots__ = ("owned",)
