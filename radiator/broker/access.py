@@ -43,10 +43,11 @@ LESS: Final = ProtocolError(
 class Login:
     """One CONNECT before the entrance: what the client says of itself, and what its connection says of it."""
 
-    __slots__ = ("_decided", "_session", "address", "certificate_name", "login", "passcode")
+    __slots__ = ("_answered", "_decided", "_session", "address", "certificate_name", "login", "passcode")
 
     def __init__(self, session: Session, login: str, passcode: str, decided: Callable[[Decision], None]) -> None:
         self._session = session
+        self._answered = False
         self._decided = decided
         self.login = login
         self.passcode = passcode
@@ -56,14 +57,13 @@ class Login:
     @property
     def wanted(self) -> bool:
         """False if nobody waits for a decision any more."""
-        return self._session.undecided and not self._session.closing
+        return self._session.undecided and not self._answered
 
     def decide(self, decision: Decision) -> None:
         """Once; what comes later does nothing."""
-        if self._session.undecided:
-            self._session.end_login()
-            if not self._session.closing:
-                self._decided(decision)
+        if self._session.undecided and not self._answered:
+            self._answered = True
+            self._decided(decision)
 
 
 Authenticator = Callable[[Login], None]

@@ -256,6 +256,7 @@ class Broker(Services):
             feed = self.registry.feed_of(job.partition)
             if feed is not None:
                 self.ready.feed(feed, feed.committed(batch, failure is not None))
+        assert batch is None or failure is not None or job.partition.high_watermark >= batch.next_offset
         for each in job.waiters:
             each.settle(failure)
         if job.place is not None:

@@ -57,7 +57,7 @@ def test_bytes_count_against_the_room_until_they_have_left() -> None:
 
 def test_a_closed_session_takes_no_bytes() -> None:
     session, woken = new()
-    session.closed = True
+    session.end()
     session.send(b"a")
     assert not session.outbox
     assert not woken

@@ -110,7 +110,7 @@ class Logins:
         """What is decided, once it is."""
         session = self.world.broker.connect(f"s{next(self.world.numbers)}", "secret", address)
         session.certificate_name = certificate
-        session.undecided = True
+        session.begin_login()
         decisions: list[Decision] = []
         self.authenticator(Login(session, login, passcode, decisions.append))
         return decisions
@@ -275,7 +275,7 @@ def test_who_has_gone_meanwhile_costs_nothing(users: Path) -> None:
     logins.ask("alice", "secret")
     logins.ask("bob", "hidden")
     for session in list(logins.world.broker.sessions.values()):
-        session.closing = True
+        session.begin_closing()
     logins.threads.run()
     assert logins.threads.done == 1
 
@@ -540,7 +540,7 @@ def test_clients_that_have_gone_make_room_for_others(users: Path, monkeypatch: p
         logins.ask(f"user{number}", "guess")
     assert isinstance(logins.ask("bob", "hidden")[0], ProtocolError)
     for session in logins.world.broker.sessions.values():
-        session.closing = True
+        session.begin_closing()
     logins.authenticator.tick()
     bob = logins.ask("bob", "hidden")
     logins.threads.run()

@@ -36,6 +36,7 @@ from radiator import limits
 from radiator.broker.budget import Unfinished
 from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
 from radiator.broker.clients.receipts import ReceiptLine
+from radiator.broker.clients.session_states import Event, State, after
 from radiator.broker.logs import wire
 from radiator.broker.logs.selection import YES
 from radiator.broker.logs.wire import fits, run_length
@@ -248,6 +249,7 @@ class Session:
         "rights",
         "secret",
         "since_ns",
+        "state",
         "steps",
         "subscriptions",
         "tags",
@@ -287,6 +289,7 @@ class Session:
         self.user = ""  # "" is anonymous
         self.identity: Identity  # once it is decided
         self.rights: Rights = NOTHING
+        self.state = State.NEW
         self.undecided = False  # CONNECT has come, and it is not known yet whose it is
         self.since_ns = 0  # when it was connected
         self.unfinished = False  # the frame whose turn it is was begun, and goes on in the next visit
@@ -370,17 +373,21 @@ class Session:
 
     def begin_login(self) -> None:
         """Act on no frame until it is known who the client is."""
-        self.undecided = True
-
-    def end_login(self) -> None:
-        """It is known who the client is, or that it is refused."""
-        self.undecided = False
+        self._on(Event.LOGIN)
 
     def welcome(self, client_id: str, now_ns: WallNs) -> None:
         """The CONNECT was accepted."""
         self.client_id = client_id
+        self._on(Event.WELCOME)
         self.connected = True
         self.since_ns = now_ns
+
+    def _on(self, event: Event) -> None:
+        """Go on to the state that follows, and set what the hot path asks for."""
+        state = self.state = after(self.state, event)
+        self.undecided = state is State.LOGGING_IN
+        self.closing = state in (State.CLOSING, State.CLOSED)
+        self.closed = state is State.CLOSED
 
     def open(self, version: str, heart_beat: tuple[int, int]) -> None:
         """Set what the CONNECT frame has settled.
@@ -397,7 +404,7 @@ class Session:
 
     def begin_closing(self) -> None:
         """Read nothing more; what is in the outbox still goes out."""
-        self.closing = True
+        self._on(Event.CLOSE)
 
     def take_waiting(self) -> dict[Subscription, None]:
         """Return the subscriptions that stopped because the outbox was full; they are not returned again."""
@@ -429,7 +436,7 @@ class Session:
 
     def end(self) -> None:
         """The connection is gone: what is still to be told is told to nobody."""
-        self.closed = True
+        self._on(Event.GONE)
         self.outbox.clear()
         self.receipts.close()
 
@@ -537,7 +544,7 @@ class Session:
     def fail(self, error: ProtocolError, receipt: bytes | None = None) -> None:
         """Answer ERROR after all receipts before it, then close."""
         first = not self.closing
-        self.closing = True
+        self._on(Event.CLOSE)
         if first or self.receipts.empty:  # empty: a failed commit took the receipt (or ERROR) that was to be the last
             self.receipts.final(encode_error(error, receipt, self.version if self.connected else None))
 
@@ -807,6 +814,7 @@ class Subscription:
                 lengths = [head + len(tail) for tail in tails]
                 session.auto_acks.append(AutoAck(session.queued_total, source, list(offsets), lengths))
             return
+        assert not self.closed and not session.closed
         first = session.deliveries
         session.deliveries += len(tails)
         numbers = list(map(str, range(first, session.deliveries)))
@@ -820,6 +828,7 @@ class Subscription:
             source.timeouts.start(self, offsets, numbers)
         if self.shares_window and (source is not None or session.capped):
             session.held += len(tails)
+            assert session.held <= session.window
         session.send(wire.frames(prefix, tails, first))
 
     def await_turn(self, queue: Queue) -> None:
@@ -893,6 +902,7 @@ class Subscription:
         if self.shares_window:
             counts = self.session.capped
             self.session.held -= sum(counts or source is not None for source, _, _ in settled)
+            assert self.session.held >= 0
         return settled
 
 
