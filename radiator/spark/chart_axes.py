@@ -22,7 +22,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from radiator.spark import labels, ticks
 
 if TYPE_CHECKING:
-    from radiator.spark.pictures import Theme
+    from radiator.spark.charts import Theme
 
 AROUND_DAYS = 0.5 / 24
 NARROW = 4.0  # the minimum ratio of the ends of a logarithmic axis

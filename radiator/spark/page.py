@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.spark import units
 from radiator.spark.chart_axes import WIDTH_INCHES
-from radiator.spark.pictures import DARK, LIGHT, Picture
+from radiator.spark.charts import DARK, LIGHT, Chart
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -170,7 +170,7 @@ class Section:
         title: The title.
         text: How to read the section.
         tiles: The tiles.
-        pictures: The charts.
+        charts: The charts.
         tables: The tables.
         found: The findings, in one or two sentences.
         stands_out: Unusual findings, one line each; a page with many sections repeats them at its top.
@@ -181,7 +181,7 @@ class Section:
     title: str
     text: str = ""
     tiles: list[Tile] = field(default_factory=list)
-    pictures: list[Picture] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     found: str = ""
     stands_out: list[str] = field(default_factory=list)
@@ -199,7 +199,7 @@ class Section:
             parts.append(f"<p>{html.escape(self.text)}</p>")
         if self.tiles:
             parts.append('<div class="tiles">' + "".join(map(_tile, self.tiles)) + "</div>")
-        parts += [_picture(picture) for picture in self.pictures]
+        parts += [_picture(picture) for picture in self.charts]
         parts += [table.html() for table in self.tables]
         if self.notes:
             parts.append("<ul>" + _items(self.notes) + "</ul>")
@@ -245,7 +245,7 @@ class Page:
         target.write_text(self.html(), encoding="utf-8")
         return target
 
-    def save_pictures(self, folder: str | os.PathLike[str]) -> list[Path]:
+    def save_charts(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write the charts of all sections as PNG files, and return their paths.
 
         Args:
@@ -254,7 +254,7 @@ class Page:
         Raises:
             OSError: A file cannot be written.
         """
-        return [picture.save(folder) for section in self.sections for picture in section.pictures]
+        return [picture.save(folder) for section in self.sections for picture in section.charts]
 
 
 def _items(lines: Sequence[str]) -> str:
@@ -266,7 +266,7 @@ def _tile(tile: Tile) -> str:
     return f'<div class="tile{mood}"><b>{html.escape(tile.value)}</b><span>{html.escape(tile.meaning)}</span></div>'
 
 
-def _picture(picture: Picture) -> str:
+def _picture(picture: Chart) -> str:
     light, dark = (base64.b64encode(picture.png(theme)).decode() for theme in (LIGHT, DARK))
     text = html.escape(f"{picture.title}. {picture.note}", quote=True)
     names = f' title="{html.escape("In full: " + ", ".join(picture.cut), quote=True)}"' if picture.cut else ""

@@ -15,8 +15,8 @@ from collections import Counter
 from radiator.spark import units
 from radiator.spark.jobs.damage import LEFT_OUT, LOST, REMOVED, WHY
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, Row, Rows, Work
 
 SHOWN_MAX = 5  # partitions with a line of their own
 REPEATS_MAX = 100  # ids with a row of their own
@@ -198,6 +198,3 @@ def _findings(rows: Rows, lost: Rows) -> str:
     if left_out:
         said.append(f"{left_out:,} were settled, or replaced by later ones, and taken out.")
     return " ".join(said)
-
-
-SHEET = Sheet(run, section)

@@ -112,7 +112,7 @@ DARK = Theme(
 
 
 @dataclass(frozen=True)
-class Picture:
+class Chart:
     """A chart. It is drawn at the first call of ``png`` or ``save``.
 
     Attributes:
@@ -186,7 +186,7 @@ class Picture:
 def bars(
     name: str, title: str, rows: Rows, *, label: str, value: str, unit: str = "count", note: str = "",
     panel: str | None = None, series: str | None = None, limit: int = 12,
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a chart of horizontal bars, in the order of the rows, with their values.
 
     Args:
@@ -229,13 +229,13 @@ def bars(
             patches = [Patch(color=theme.colour(i), label=kind) for i, kind in enumerate(above(kinds))]
             legend_above(figure, theme, patches)
 
-    return Picture(name, title, note, draw, panel_height(groups, 0.27), labels.in_full(names, letters))
+    return Chart(name, title, note, draw, panel_height(groups, 0.27), labels.in_full(names, letters))
 
 
 def ranges(
     name: str, title: str, rows: Rows, *, label: str, points: Sequence[str], unit: str = "duration", note: str = "",
     panel: str | None = None, log: bool = True, limit: int = 15,
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a chart of ranges: one line per row from the first to the last point, with a dot for each point.
 
     Panels have the same rows at the same height, in the order of their first rows.
@@ -293,13 +293,13 @@ def ranges(
             ncols=len(points), labelcolor=theme.quiet, handletextpad=0.1, columnspacing=0.9, fontsize=9.5,
         )  # fmt: skip
 
-    return Picture(name, title, note, draw, panel_height(groups, 0.33), labels.in_full(order, ROW_LETTERS))
+    return Chart(name, title, note, draw, panel_height(groups, 0.33), labels.in_full(order, ROW_LETTERS))
 
 
 def stacked(
     name: str, title: str, rows: Rows, *, x: str, series: str, value: str, width_seconds: float, unit: str = "short",
     label: str = "", note: str = "", limit: int = 7, order: Sequence[str] = (),
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a chart of bars over time, with the series stacked.
 
     The largest series have names, the rest is "other". If a burst would flatten the rest, the axis ends above the rest,
@@ -369,13 +369,13 @@ def stacked(
             figure_above(axes, lefts[highest] + width / 2, units.count(whole[highest]))
         legend_beside(axes, theme, list(columns))
 
-    return Picture(name, title, note, draw, 4.1, labels.in_full(list(columns), LEGEND_LETTERS))
+    return Chart(name, title, note, draw, 4.1, labels.in_full(list(columns), LEGEND_LETTERS))
 
 
 def lines(
     name: str, title: str, rows: Rows, *, x: str, y: str, series: str | None = None, unit: str = "short",
     label: str = "", x_label: str = "", note: str = "", limit: int = 7, log: bool = False,
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a line chart over time or over a number.
 
     Where two lines coincide, the line of the first series is on top.
@@ -423,13 +423,13 @@ def lines(
         if series:
             legend_beside(axes, theme, shown)
 
-    return Picture(name, title, note, draw, 4.1, labels.in_full(shown if series else [], LEGEND_LETTERS))
+    return Chart(name, title, note, draw, 4.1, labels.in_full(shown if series else [], LEGEND_LETTERS))
 
 
 def heatmap(
     name: str, title: str, rows: Rows, *, x: str, y: str, value: str, unit: str = "short", x_label: str = "",
     note: str = "",
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a heat map of ``x`` by ``y``, both sorted; a cell without a row is empty.
 
     Args:
@@ -466,13 +466,13 @@ def heatmap(
         bar.ax.yaxis.set_tick_params(color=theme.quiet, labelcolor=theme.quiet)
 
     height = min(max(1.7 + 0.28 * len(down), 3.0), 9.0)
-    return Picture(name, title, note, draw, height, labels.in_full(down, ROW_LETTERS))
+    return Chart(name, title, note, draw, height, labels.in_full(down, ROW_LETTERS))
 
 
 def pairs(
     name: str, title: str, rows: Rows, *, label: str, before: str, now: str, remark: str, unit: str = "short",
     words: tuple[str, str] = ("before", "now"), note: str = "", limit: int = 12,
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a chart of two bars per row, with a remark beside them.
 
     Args:
@@ -509,4 +509,4 @@ def pairs(
         legend_above(figure, theme, handles)
 
     names = labels.in_full([row[label] for row in shown], ROW_LETTERS)
-    return Picture(name, title, note, draw, panel_height([("", shown)], 0.44), names)
+    return Chart(name, title, note, draw, panel_height([("", shown)], 0.44), names)

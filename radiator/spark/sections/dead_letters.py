@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from radiator.spark import units
+from radiator.spark.charts import bars, stacked
 from radiator.spark.jobs import JOBS, dead_letter_words, key_columns
 from radiator.spark.labels import shortened
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import bars, stacked
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Again, Answers, Rows, Sheet, Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Again, Answers, Rows, Work
 
 BARS_MAX = 15
 PIECES = 40  # time buckets: letters are few, and more buckets would be almost empty
@@ -148,7 +148,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_findings(rows, words),
         stands_out=_stands_out(shown),
-        pictures=pictures,
+        charts=pictures,
         tables=tables,
     )
 
@@ -197,6 +197,3 @@ def _findings(rows: Rows, words: Rows) -> str:
     if repeated:
         said.append(f"{units.many(repeated, 'letter')} had been dead before.")
     return " ".join(said)
-
-
-SHEET = Sheet(run, section)

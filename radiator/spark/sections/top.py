@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from radiator.spark import units
+from radiator.spark.charts import Chart, bars
 from radiator.spark.jobs import key_columns, key_skew, partition_balance, senders, top_keys
 from radiator.spark.jobs.frequent import PARTITION_KEY, PRODUCER
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import Picture, bars
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, Row, Rows, Work
 
 PANELS_MAX, PANEL_ROWS_MAX = 6, 10  # panels of tags in one chart, and values in each
 BARS_MAX = 25
@@ -110,10 +110,10 @@ def section(answers: Answers, options: Options) -> Section:
         f"{row['value']} has {units.percent(row['share'])} of the messages with {key}"
         for row in _heavy(keys, answers["key_skew"])
     ]
-    return Section("Top", found=" ".join(said), stands_out=heavy, pictures=pictures, tables=tables)
+    return Section("Top", found=" ".join(said), stands_out=heavy, charts=pictures, tables=tables)
 
 
-def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Picture]:
+def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Chart]:
     pictures = []
     if tags:
         used = list(dict.fromkeys(row["key"] for row in tags))
@@ -189,6 +189,3 @@ def _of_partitions(uneven: Rows) -> str:
         f"Partition {worst['partition']} has {worst['even']:.1f} times its even share of {worst['destination']}: "
         f"{units.percent(worst['share'])} of the messages."
     )
-
-
-SHEET = Sheet(run, section)

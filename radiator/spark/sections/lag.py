@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from radiator.spark import units
+from radiator.spark.charts import lines
 from radiator.spark.jobs import JOBS, lag
 from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import lines
-from radiator.spark.sheets.options import SAMPLES, Options
-from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
+from radiator.spark.sections.options import SAMPLES, Options
+from radiator.spark.sections.work import Answers, Row, Rows, Work
 
 DRAWN_MAX = 7  # cursors in the chart: the number of colours
 SHOWN_MAX = 5  # cursors with a line of their own
@@ -104,7 +104,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_found(rows),
         stands_out=_stands_out(rows, dead_letter_only),
-        pictures=[picture],
+        charts=[picture],
         tables=[table],
     )
 
@@ -215,6 +215,3 @@ def _remark(row: Row, still: bool, only_dead_letters: bool) -> str:
     if row["age_ms"] is not None:
         parts.append(f"the oldest has waited {units.duration(row['age_ms'])}")
     return f"{parts[0]} {', '.join(parts[1:])}"
-
-
-SHEET = Sheet(run, section)

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from radiator.clock import NS_PER_SECOND
 from radiator.spark import units
+from radiator.spark.charts import pairs
 from radiator.spark.jobs import JOBS, compare
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import pairs
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, Rows, Work
 
 LONGEST = timedelta(days=1)  # the maximum length of default windows
 SHORTEST = timedelta(hours=1)  # a shorter log is compared only with explicit windows
@@ -174,7 +174,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_found(rows, now, before),
         stands_out=_stands_out(rows, (now["seconds"], before["seconds"])),
-        pictures=[picture],
+        charts=[picture],
         tables=tables,
     )
 
@@ -290,6 +290,3 @@ def _ns(moment: datetime) -> int:
 
 def _ns_of(width: timedelta) -> int:
     return width // _TICK * 1000
-
-
-SHEET = Sheet(run, section)

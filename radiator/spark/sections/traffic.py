@@ -14,12 +14,12 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from radiator.spark import units
+from radiator.spark.charts import OTHER, Chart, bars, stacked
 from radiator.spark.jobs import JOBS
 from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import OTHER, Picture, bars, stacked
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import ROWS_MAX, Answers, Rows, Sheet, Work, span
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import ROWS_MAX, Answers, Rows, Work, span
 
 NAMED_MAX = 200  # destinations with a series of their own
 REST = OTHER
@@ -161,7 +161,7 @@ def section(answers: Answers, options: Options) -> Section:
         "When messages came in, and when the things happened that they tell of.",
         found=_found(totals),
         stands_out=stands_out(rows, totals, options, _only_dead_letters(answers)),
-        pictures=pictures,
+        charts=pictures,
         tables=[
             Table("Messages by time of arrival", _fields(options), rows, rows_max=1000, folded=True),
         ],
@@ -182,7 +182,7 @@ def _picture(
     options: Options,
     width_of_all: timedelta,
     strays: str = "",
-) -> Picture:
+) -> Chart:
     seconds, words = options.width(width_of_all, of_clients=clock == "event")
     width = words.removeprefix("1 ")
     return stacked(
@@ -313,6 +313,3 @@ def _stopped(row: dict[str, Any], end: datetime) -> str:
 
 def _of(destination: str) -> str:
     return "from others" if destination == REST else f"in {destination}"
-
-
-SHEET = Sheet(run, section)
