@@ -271,7 +271,6 @@ ASSIGNED_ELSEWHERE_YET = {
     "bench": 10,
     "broker": 233,
     "client": 3,
-    "columns": 3,
     "kombu": 1,
     "server": 23,
     "storage": 2,
