@@ -305,12 +305,8 @@ def _weight(section: Section) -> int:
 def _uncounted(answers: Answers) -> list[str]:
     """Return a note about lost records, because they look like silence in all other sections."""
     names = [row["partition"] for row in answers.get("integrity", ()) if row["missing"]]
-    more = f" and {len(names) - NAMES_MAX:,} more" if len(names) > NAMES_MAX else ""
-    return (
-        [f"What is missing is counted nowhere: figures of {', '.join(names[:NAMES_MAX])}{more} are too low."]
-        if names
-        else []
-    )
+    which = units.names(names, NAMES_MAX)
+    return [f"What is missing is counted nowhere: figures of {which} are too low."] if names else []
 
 
 def _page(report: Report, title: str, found: list[tuple[str, Answers]], options: Options) -> Page:

@@ -261,10 +261,8 @@ def _whole(messages: int, then: int, now: dict[str, Any], before: dict[str, Any]
 
 
 def _names(rows: Rows) -> str:
-    shown = ", ".join(
-        f"{row['destination']} ({max(row['messages'], row['messages_before']):,})" for row in rows[:NAMES_MAX]
-    )
-    return shown + (f" and {len(rows) - NAMES_MAX:,} more" if len(rows) > NAMES_MAX else "")
+    each = [f"{row['destination']} ({max(row['messages'], row['messages_before']):,})" for row in rows]
+    return units.names(each, NAMES_MAX)
 
 
 def _window(row: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from radiator.spark.sections.options import SAMPLES, Options
 from radiator.spark.sections.work import Answers, Row, Rows, Work
 
 DRAWN_MAX = 7  # cursors in the chart: the number of colours
-SHOWN_MAX = 5  # cursors with a line of their own
+SHOWN_MAX, MORE = 5, "and {:,} cursors more"  # cursors with a line of their own
 STILL_SHARE = 0.1  # a cursor with a lag that settles nothing for this share of the samples is stuck
 GROWN_MIN = 10  # messages: a smaller growth is no trend
 _LAG = (
@@ -131,10 +131,9 @@ def _waits(rows: Rows, no_samples: str) -> Section:
         f"{units.moment(row['oldest'])}"
         for row in sorted(found.values(), key=lambda row: -row["lag"])
     ]
-    more = [f"and {len(findings) - SHOWN_MAX:,} cursors more"] if len(findings) > SHOWN_MAX else []
     return Section(
         "Lag", no_samples, found=f"Messages wait at {units.many(len(found), 'cursor')}.",
-        stands_out=[*findings[:SHOWN_MAX], *more], tables=[Table("Messages that wait", _WAITING, rows)],
+        stands_out=units.first(findings, SHOWN_MAX, MORE), tables=[Table("Messages that wait", _WAITING, rows)],
     )  # fmt: skip
 
 
@@ -167,11 +166,7 @@ def _stands_out(rows: Rows, dead_letter_only: set[str]) -> list[str]:
         [*still.values(), *falling.values()], key=lambda row: (row["destination"] in dead_letter_only, -row["lag"])
     )
     findings = [_remark(row, row["cursor"] in still, row["destination"] in dead_letter_only) for row in worst]
-    return (
-        findings
-        if len(findings) <= SHOWN_MAX
-        else [*findings[:SHOWN_MAX], f"and {len(findings) - SHOWN_MAX:,} cursors more"]
-    )
+    return units.first(findings, SHOWN_MAX, MORE)
 
 
 def _by_name(rows: Iterable[Row]) -> dict[str, Row]:

@@ -135,8 +135,7 @@ def _wrong(rows: Rows) -> str:
     for row in rows:
         messages[row["destination"]] += row["first_negative"]
     worst = sorted((name for name in messages if messages[name]), key=lambda name: (-messages[name], name))
-    names = ", ".join(f"{name} ({messages[name]:,})" for name in worst[:WRONG_MAX])
-    return names + (f" and {len(worst) - WRONG_MAX:,} more" if len(worst) > WRONG_MAX else "")
+    return units.names([f"{name} ({messages[name]:,})" for name in worst], WRONG_MAX)
 
 
 def _busiest(rows: Rows) -> Rows:

@@ -203,7 +203,5 @@ def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
 def _stands_out(rows: Rows) -> list[str]:
     """Return a line for each destination of which more than one percent of the messages is an hour late."""
     late = sorted((row for row in rows if (row["late_1h"] or 0) > LATE_MIN), key=lambda row: -row["late_1h"])
-    findings = [
-        f"{units.share(row['late_1h'])} of {row['destination']} came more than an hour late" for row in late[:SHOWN_MAX]
-    ]
-    return [*findings, f"and {len(late) - SHOWN_MAX:,} more were as late"] if len(late) > SHOWN_MAX else findings
+    findings = [f"{units.share(row['late_1h'])} of {row['destination']} came more than an hour late" for row in late]
+    return units.first(findings, SHOWN_MAX, "and {:,} more were as late")

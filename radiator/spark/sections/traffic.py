@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
-from itertools import pairwise
-from statistics import median
 from typing import Any
 
+import pandas as pd
 from pyspark.sql import functions as F
 
 from radiator.spark import units
@@ -236,7 +235,7 @@ def stands_out(rows: Rows, totals: Rows, options: Options, only_dead_letters: Co
     end = max(row["last_received"] for row in totals)
     return [
         *said,
-        *_brief(silent, "were silent for a while"),
+        *units.first(silent, SHOWN_MAX, "and {:,} more were silent for a while"),
         *_silent_since([row for row in totals if row["destination"] not in only_dead_letters], end),
     ]
 
@@ -255,49 +254,36 @@ def _silent_since(totals: Rows, end: datetime) -> list[str]:
     ]
 
 
-def _brief(lines: list[str], what: str) -> list[str]:
-    return lines if len(lines) <= SHOWN_MAX else [*lines[:SHOWN_MAX], f"and {len(lines) - SHOWN_MAX:,} more {what}"]
-
-
 def _bursts(rows: Rows, width: str) -> list[str]:
     """Return the largest burst of each destination with one, and the largest burst of many together."""
-    buckets: dict[Any, int] = {}
-    largest: dict[Any, dict[str, Any]] = {}
-    for row in rows:
-        at = row["start"]
-        buckets[at] = buckets.get(at, 0) + row["messages"]
-        if at not in largest or row["messages"] > largest[at]["messages"]:
-            largest[at] = row
+    frame = pd.DataFrame(rows, columns=["start", "destination", "messages"])
+    buckets = frame.groupby("start")["messages"].sum()
     if len(buckets) < BUCKETS_MIN:
         return []
-    usual = median(buckets.values())
-    least = max(PEAK_MIN * usual, usual + DEVIATIONS_MIN * usual**0.5)
+    usual = buckets.median()
+    high = buckets[buckets >= max(PEAK_MIN * usual, usual + DEVIATIONS_MIN * usual**0.5)]
+    largest = frame.loc[frame.groupby("start")["messages"].idxmax()].set_index("start")
     said: dict[str, str] = {}
-    for at in sorted(buckets, key=lambda at: -buckets[at]):
-        if buckets[at] < least:
-            break
-        name, share = largest[at]["destination"], largest[at]["messages"] / buckets[at]
+    for at, messages in high.sort_values(ascending=False, kind="stable").items():
+        name, share = largest["destination"][at], largest["messages"][at] / messages
         maker = REST if share < MOST_MIN else name
         whose = "from many" if maker == REST else f"{'all' if share == 1 else units.percent(share)} of them {_of(name)}"
-        times = f"{buckets[at] / usual:,.0f} times the usual"
-        said.setdefault(maker, f"a burst at {units.moment(at)}: {buckets[at]:,} messages in {width}, {times}; {whose}")
+        times = f"{messages / usual:,.0f} times the usual"
+        said.setdefault(maker, f"a burst at {units.moment(at)}: {messages:,} messages in {width}, {times}; {whose}")
     return list(said.values())[:BURSTS_MAX]
 
 
 def _pauses(rows: Rows, width: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
     """Return the longest time without a message of each destination that is almost always active."""
-    moments: dict[str, list[datetime]] = {}
-    for row in rows:
-        moments.setdefault(row["destination"], []).append(row["start"])
-    for name, starts in moments.items():
-        between = (starts[-1] - starts[0]) // width + 1
+    frame = pd.DataFrame(rows, columns=["start", "destination"])
+    for name, starts in frame.groupby("destination", sort=False)["start"]:
+        between = (starts.iloc[-1] - starts.iloc[0]) // width + 1
         if name == REST or len(starts) < BUCKETS_MIN or len(starts) < ALMOST_ALWAYS * between:
             continue
-        pause, first, last = max(
-            (later - earlier - width, earlier + width, later) for earlier, later in pairwise(starts)
-        )
-        if pause >= PAUSE_MIN * width:
-            yield name, first, last
+        pauses = starts.diff() - width
+        if pauses.max() >= PAUSE_MIN * width:
+            last = starts[pauses == pauses.max()].iloc[-1]
+            yield name, last - pauses.max(), last
 
 
 def _stopped(row: dict[str, Any], end: datetime) -> str:
