@@ -124,7 +124,7 @@ def table(
         With a store in ``./data`` and an archive in ``./archive``::
 
             df = table(spark, "./data", "./archive", destination="/topic/flights.>", view="flights")
-            spark.sql("SELECT destination, count(*) FROM flights GROUP BY destination").show()
+            spark.sql("SELECT destination, count(*) FROM flights GROUP BY destination").show(truncate=False)
     """
     if data is None and archive is None:
         raise ConfigError("table: expected the broker's data directory, or an archive, or both; got neither")
