@@ -217,7 +217,7 @@ def _both(
     """
     from radiator.spark.tables import table
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         if f"'{asking.SAMPLES}'" not in text:  # the section lag reports missing samples itself
             warn(text, warn_once)  # many sections give the same warning
 
@@ -226,18 +226,9 @@ def _both(
         since = None if start is None else spelled(start)
         strict = fail_on_data_loss
         return table(
-            session,
-            path,
-            archive,
-            columns=columns,
-            start=since,
-            end=spelled(end),
-            typed=False,
-            fail_on_data_loss=strict,
-            tell=tell,
-            warn_once=warn_once,
-            **asked,
-        )
+            session, path, archive, columns=columns, start=since, end=spelled(end), typed=False,
+            fail_on_data_loss=strict, report=report, warn_once=warn_once, **asked,
+        )  # fmt: skip
 
     return reader
 
@@ -311,7 +302,7 @@ def _uncounted(answers: Answers) -> list[str]:
 
 def _page(report: Report, title: str, found: list[tuple[str, Answers]], options: Options) -> Page:
     """Return the page: the sections with findings; empty sections are one line each at the top."""
-    part = options.told()
+    part = options.described()
     made = f"{report.path}, as of {units.moment(report.made)} UTC" + (f"; {part}" if part else "")
     foot = f"Made by radiator {__version__} with Spark from the files of the log. All times are UTC."
     sections = [load(name).section(answers, options) for name, answers in found]
