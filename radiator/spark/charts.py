@@ -217,17 +217,16 @@ def stacked(
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
         gaps = not places or places[-1] <= GAPS_MAX
-        lefts = heights.index.to_numpy(float)
+        lefts, tops = heights.index.to_numpy(float), heights.cumsum(axis=1)
         width = width_seconds / DAY_SECONDS * (0.92 if gaps else 1.0)  # a narrow gap between bars
-        for key, low, high in zip(
-            columns, (heights.cumsum(axis=1) - heights).T.to_numpy(), heights.cumsum(axis=1).T.to_numpy(), strict=True
-        ):
-            corners = np.stack([[lefts, low], [lefts, high], [lefts + width, high], [lefts + width, low]]).transpose(
-                2, 0, 1
-            )
+        rights = lefts + width
+        for key in columns:
+            high, height = tops[key].to_numpy(), heights[key].to_numpy()
+            low = high - height
+            corners = np.array([[lefts, low], [lefts, high], [rights, high], [rights, low]]).transpose(2, 0, 1)
             colour = theme.colours[-1] if key == OTHER else theme.colour(colours[key])
             # one collection, because drawing single bars takes seconds
-            drawn = PolyCollection(corners[high > low], color=colour, label=key, linewidth=0, aa=gaps)
+            drawn = PolyCollection(corners[height > 0], color=colour, label=key, linewidth=0, aa=gaps)
             drawn.sticky_edges.y.append(0)  # no margin below the bars
             axes.add_collection(drawn)
         axes.autoscale_view()
@@ -235,7 +234,7 @@ def stacked(
         time_axis(axes, PIECES_MIN * width_seconds / DAY_SECONDS)
         for group in [] if cut is None else cut.groups:
             highest = max(group, key=lambda i: whole[i])
-            bars_cut(axes, [(lefts[i], lefts[i] + width) for i in group], theme)
+            bars_cut(axes, [(lefts[i], rights[i]) for i in group], theme)
             figure_above(axes, lefts[highest] + width / 2, units.count(whole[highest]))
         legend_beside(axes, theme, columns)
 
