@@ -13,15 +13,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich.box import SIMPLE_HEAD
+from rich.console import JustifyMethod
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from radiator.spark import units
 from radiator.spark.chart_style import DARK, LIGHT, Chart
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 UNBROKEN_MAX = 44  # characters of a cell without a line break
 FOLDED_MIN, BETWEEN = 20, 3  # characters on a terminal: minimum width of a text column, and between two columns
@@ -108,10 +109,6 @@ class Table:
             width: The width of the terminal. Columns that do not fit are left out, from the right, and named in the
                 caption, because rich would truncate numbers. None shows all columns.
         """
-        from rich.box import SIMPLE_HEAD
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
         brief = self.rows if self.brief is None else self.brief
         left_out = len(self.rows) - min(rows_max, len(brief))
         every = [each for each in self.fields if not each.page_only]
@@ -121,18 +118,12 @@ class Table:
         more += [plain(each.heading) for each in every[len(fields) :]]
         caption = Text(f"{', '.join(more)} in the report") if more else None
         table = RichTable(
-            title=Text(plain(self.title), style="bold"),
-            title_justify="left",
-            caption=caption,
-            caption_justify="left",
-            box=SIMPLE_HEAD,
-            pad_edge=False,
-        )
+            title=Text(plain(self.title), style="bold"), title_justify="left", caption=caption, caption_justify="left",
+            box=SIMPLE_HEAD, pad_edge=False,
+        )  # fmt: skip
         for each in fields:
-            number, text = each.unit in NUMBERS, each.unit == "text"
-            table.add_column(
-                Text(plain(each.heading)), justify="right" if number else "left", overflow="fold", no_wrap=not text
-            )
+            side: JustifyMethod = "right" if each.unit in NUMBERS else "left"
+            table.add_column(Text(plain(each.heading)), justify=side, overflow="fold", no_wrap=each.unit != "text")
         for row in cells:
             table.add_row(*map(Text, row[: len(fields)]))
         return table
@@ -222,4 +213,4 @@ class Page:
         Raises:
             OSError: A file cannot be written.
         """
-        return [picture.save(folder) for section in self.sections for picture in section.charts]
+        return [chart.save(folder) for section in self.sections for chart in section.charts]

@@ -157,7 +157,7 @@ def section(answers: Answers, options: Options) -> Section:
         if row["difference"] or len(rows) == 1
     ]
     more = f"; {len(drawn) - DRAWN_MAX:,} smaller ones not shown" if len(drawn) > DRAWN_MAX else ""
-    picture = pairs(
+    chart = pairs(
         "compare",
         "The largest changes",
         drawn,
@@ -174,7 +174,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_found(rows, now, before),
         stands_out=_stands_out(rows, (now["seconds"], before["seconds"])),
-        charts=[picture],
+        charts=[chart],
         tables=tables,
     )
 

@@ -90,10 +90,12 @@ def section(answers: Answers, options: Options) -> Section:
     rows = answers["dead_letters"]
     if not rows:
         return Section("Dead letters", found="No dead letter is in the log.", nothing=True)
-    shown = [{**row, "cause": _words(row["cause"])} for row in rows]
+    shown, over_time, deliveries, words = (
+        [{**row, "cause": _words(row["cause"])} for row in answers[name]] for name in _ANSWERS
+    )
     width = max(row["last_died"] for row in rows) - min(row["first_died"] for row in rows)
     seconds, every = options.width(width, PIECES, of_clients=True)
-    pictures = [
+    charts = [
         bars(
             "dead-letters",
             "Dead letters by where they were",
@@ -105,9 +107,8 @@ def section(answers: Answers, options: Options) -> Section:
             note=f"Messages that the log still holds as dead letters{_rest(rows)}",
         )
     ]
-    over_time = [{**row, "cause": _words(row["cause"])} for row in answers["dead_letters_over_time"]]
     if len({row["start"] for row in over_time}) > 1:
-        pictures.append(
+        charts.append(
             stacked(
                 "dead-letters-time",
                 "When they died",
@@ -121,21 +122,9 @@ def section(answers: Answers, options: Options) -> Section:
                 note="By the time at which the broker gave them up, UTC",
             )
         )
-    words = answers["dead_letter_words"]
-    deliveries = [{**row, "cause": _words(row["cause"])} for row in answers["deliveries_of_dead_letters"]]
     tables = [
         Table("Dead letters", _letters(options), shown),
-        *(
-            [
-                Table(
-                    f"What their {options.key or ERROR} says",
-                    _WORDS,
-                    [{**row, "cause": _words(row["cause"])} for row in words],
-                )
-            ]
-            if words
-            else []
-        ),
+        *([Table(f"What their {options.key or ERROR} says", _WORDS, words)] if words else []),
         Table("Deliveries before death", _DELIVERIES, deliveries, folded=True),
     ]
     text = (
@@ -148,7 +137,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_findings(rows, words),
         stands_out=_stands_out(shown),
-        charts=pictures,
+        charts=charts,
         tables=tables,
     )
 

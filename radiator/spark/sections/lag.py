@@ -86,7 +86,7 @@ def section(answers: Answers, options: Options) -> Section:
     more = (
         f"; {len(_cursors(rows)) - DRAWN_MAX:,} others were less far behind" if len(_cursors(rows)) > DRAWN_MAX else ""
     )
-    picture = lines(
+    chart = lines(
         "lag",
         "How far behind cursors were",
         drawn,
@@ -104,7 +104,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_found(rows),
         stands_out=_stands_out(rows, dead_letter_only),
-        charts=[picture],
+        charts=[chart],
         tables=[table],
     )
 

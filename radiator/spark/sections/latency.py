@@ -66,7 +66,7 @@ def section(answers: Answers, options: Options) -> Section:
     drawn = [row["leg"] for row in everything if row not in old] or order
     shown = [row for row in [*together, *_busiest(rows)] if row["leg"] in drawn]
     shown.sort(key=lambda row: order.index(row["leg"]))
-    pictures = [
+    charts = [
         ranges(
             "latency",
             "How long messages were on their way",
@@ -91,7 +91,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_found(leg),
         stands_out=_stands_out(everything, rows, leg),
-        charts=pictures,
+        charts=charts,
         tables=tables,
         notes=notes,
     )

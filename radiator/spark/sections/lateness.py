@@ -122,7 +122,7 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Chart]:
         for name in ("p50", "p99")
     ]
     ahead = "; before the event is 0" if any((row["p50_ms"] or 0) < 0 for row in over_time) else ""
-    pictures = [
+    charts = [
         ranges(
             "lateness",
             "How late messages came",
@@ -134,7 +134,7 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Chart]:
         )
     ]
     if len({row["start"] for row in moments}) > 2:
-        pictures.append(
+        charts.append(
             lines(
                 "lateness-time",
                 "Lateness over time",
@@ -148,7 +148,7 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Chart]:
                 note=f"By the time of arrival, all together, UTC{ahead}",
             )
         )
-    return pictures
+    return charts
 
 
 def _watermark(disorder: Rows) -> list[Chart]:

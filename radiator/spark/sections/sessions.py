@@ -74,7 +74,7 @@ def section(answers: Answers, options: Options) -> Section:
         f"{units.percent(usual['share'])} of them are {usual['length']}. The longest of the busiest "
         f"{units.many(len(rows), 'key')} lasted {units.duration(longest['longest_ms'])}: {longest['key']}."
     )
-    pictures = [
+    charts = [
         bars(
             "session-lengths",
             "How long sessions are",
@@ -87,7 +87,7 @@ def section(answers: Answers, options: Options) -> Section:
     lasting = [row for row in rows if row["longest_ms"] > 0]
     if lasting:
         others = f"; {len(rows) - len(lasting):,} more have none of two messages"
-        pictures.append(
+        charts.append(
             ranges(
                 "sessions",
                 "Sessions of the busiest keys",
@@ -100,4 +100,4 @@ def section(answers: Answers, options: Options) -> Section:
             )
         )
     tables = [Table("Busiest keys", _KEYS, rows), Table("Lengths of sessions", _LENGTHS, lengths)]
-    return Section("Sessions", found=found, charts=pictures, tables=tables)
+    return Section("Sessions", found=found, charts=charts, tables=tables)

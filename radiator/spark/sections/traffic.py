@@ -131,7 +131,7 @@ def section(answers: Answers, options: Options) -> Section:
     if not totals:
         return Section("Traffic", found="No message was found.", nothing=True)
     rest = f"; {len(totals) - BARS_MAX:,} more not shown" if len(totals) > BARS_MAX else ""
-    pictures = [
+    charts = [
         bars(
             "volume",
             f"Messages per {options.what}",
@@ -140,11 +140,11 @@ def section(answers: Answers, options: Options) -> Section:
             value="messages",
             note=f"All messages that were looked at{rest}",
         ),
-        _picture("traffic", "Traffic by time of arrival", rows, totals, "received", options, span(totals)),
+        _chart("traffic", "Traffic by time of arrival", rows, totals, "received", options, span(totals)),
     ]
     if answers["event_traffic"]:
-        pictures.append(
-            _picture(
+        charts.append(
+            _chart(
                 "traffic-events",
                 "Traffic by time of event",
                 answers["event_traffic"],
@@ -160,7 +160,7 @@ def section(answers: Answers, options: Options) -> Section:
         "When messages came in, and when the things happened that they tell of.",
         found=_found(totals),
         stands_out=stands_out(rows, totals, options, _only_dead_letters(answers)),
-        charts=pictures,
+        charts=charts,
         tables=[
             Table("Messages by time of arrival", _fields(options), rows, rows_max=1000, folded=True),
         ],
@@ -172,7 +172,7 @@ def _of_strays(strays: Rows) -> str:
     return f"; not shown: {' and '.join(parts)}" if parts else ""
 
 
-def _picture(
+def _chart(
     name: str,
     title: str,
     rows: Rows,
