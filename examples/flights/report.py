@@ -15,8 +15,8 @@ from examples.flights.analysis import BUCKET_SECONDS, NEW_YORK, Rows
 from examples.flights.checks import Claim
 from radiator import __version__
 from radiator.spark import units
+from radiator.spark.charts import Chart, Theme, bars, lines, stacked
 from radiator.spark.page import Field, Page, Section, Table, Tile
-from radiator.spark.pictures import Picture, Theme, bars, lines, stacked
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 SIDES = {"fair": "fair weather", "rough": "rain or snow, strong wind, low visibility"}
@@ -106,7 +106,7 @@ def _traffic(answers: dict[str, Rows]) -> Section:
     return Section(
         "Traffic per destination and hour",
         f"The hours are those of event-time, when a flight was due to leave. The busiest one: {told}.",
-        pictures=pictures,
+        charts=pictures,
         tables=[
             Table("Messages per destination", _COUNTS, _counted(answers)),
             Table("Flights per hour of an average day, New York time", _HOURS, _hour_rows(profile)),
@@ -115,7 +115,7 @@ def _traffic(answers: dict[str, Rows]) -> Section:
     )
 
 
-def _hour_picture(profile: Rows) -> Picture:
+def _hour_picture(profile: Rows) -> Chart:
     picture = lines(
         "hours", "An average day", profile, x="hour", y="flights", series="airport", label="flights per hour",
         x_label="hour of the day in New York", note="Scheduled departures per hour and airport",
@@ -201,7 +201,7 @@ def _delays(facts: Facts, answers: dict[str, Rows]) -> Section:
         "Each flight is joined with the weather at its airport in its scheduled hour: two topics, one join on "
         "event-time. Minutes after the scheduled departure. Low visibility is less than 3 miles, strong wind is 20 mph "
         "and more.",
-        pictures=[
+        charts=[
             _delay_picture([row for row in carriers if row["flights"] >= FLIGHTS_MIN] or carriers),
             bars(
                 "weather", "More than an hour late", known, label="sky", value="late", unit="share",
@@ -227,7 +227,7 @@ def _carrier_rows(airlines: Mapping[str, str], rows: Rows) -> Rows:
     return sorted(wide.values(), key=lambda row: -row["flights"])
 
 
-def _delay_picture(rows: Rows) -> Picture:
+def _delay_picture(rows: Rows) -> Chart:
     """Two ranges per carrier on one axis, so that the weather's part can be seen."""
 
     def draw(figure: Figure, theme: Theme) -> None:
@@ -250,7 +250,7 @@ def _delay_picture(rows: Rows) -> Picture:
         axes.legend(loc="lower right", labelcolor=theme.ink, fontsize=9)
 
     note = "At departure. Large dot: half of the flights are below it; middle: three in four; small: nine in ten"
-    return Picture("delays", "How late flights leave", note, draw, 1.6 + 0.42 * len(rows))
+    return Chart("delays", "How late flights leave", note, draw, 1.6 + 0.42 * len(rows))
 
 
 # --- on the way -------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def _way(answers: dict[str, Rows]) -> Section:
         "event-time is when it happened, transmit-time when the publisher handed it over, receive-time when the broker "
         f"had it. The flights were {units.duration(age)} old when they were sent; what follows is the broker's doing. "
         "Messages that were under way when it died kept their transmit-time, so the outage is in the figures.",
-        pictures=[
+        charts=[
             lines(
                 "demo", "The demo itself", rate, x="second", y="messages", series="kind",
                 label=f"messages per {BUCKET_SECONDS:g} s", x_label="seconds since the first message",

@@ -10,8 +10,8 @@
 from prepare import prepared
 
 from radiator.spark import collect, get_session, read
+from radiator.spark.charts import bars
 from radiator.spark.jobs import key_columns, key_skew, session_lengths, sessions, top_keys
-from radiator.spark.pictures import bars
 from radiator.spark.units import duration
 
 data, out = prepared()

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from radiator.archive import files
 from radiator.cli.main import run
 from radiator.spark import collect, get_session, read, table
-from radiator.spark.pictures import bars
+from radiator.spark.charts import bars
 
 data, out = prepared()
 there = f"{data}.archive"

@@ -11,8 +11,8 @@ from prepare import FLIGHT, prepared
 from pyspark.sql import functions as F
 
 from radiator.spark import collect, get_session, read
+from radiator.spark.charts import heatmap, lines, ranges
 from radiator.spark.jobs import json_columns
-from radiator.spark.pictures import heatmap, lines, ranges
 
 data, out = prepared()
 spark = get_session()

@@ -10,8 +10,8 @@
 from prepare import prepared
 
 from radiator.spark import collect, get_session, read
+from radiator.spark.charts import ranges
 from radiator.spark.jobs import JOBS, disorder, lateness
-from radiator.spark.pictures import ranges
 from radiator.spark.units import duration
 
 data, out = prepared()

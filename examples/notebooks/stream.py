@@ -12,8 +12,8 @@ from prepare import prepared
 from pyspark.sql import functions as F
 
 from radiator.spark import collect, get_session, read
+from radiator.spark.charts import lines
 from radiator.spark.jobs import JOBS, disorder
-from radiator.spark.pictures import lines
 from radiator.spark.schema import select
 
 AIRPORT = "/topic/flights.LGA"

@@ -59,7 +59,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-EXTRAS = {"pyspark": "spark", "pyarrow": "spark", "pandas": "spark", "numpy": "spark", "matplotlib": "spark"}
+EXTRAS = dict.fromkeys(("pyspark", "pyarrow", "pandas", "numpy", "matplotlib", "jinja2"), "spark")
 
 
 class LazyGroup(click.Group):

@@ -2,7 +2,7 @@
 
 Tables go to the terminal (or JSON to stdout), pictures and one HTML page into a folder. The broker may be running: the
 report reads its files up to what is committed when it begins. pyspark and Java are looked for only when there is work,
-and if one is missing the command says how to get it. Which sheets there are stands in ``radiator.spark.sheets``.
+and if one is missing the command says how to get it. Which sheets there are stands in ``radiator.spark.sections``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from radiator.cli.common import (
     say,
     stdout_console,
 )
-from radiator.spark.sheets import ALL, COMMON, SHEETS, chosen
-from radiator.spark.sheets.options import FLAGS, LIMIT, SAMPLES
+from radiator.spark.sections import ALL, COMMON, SECTIONS, chosen
+from radiator.spark.sections.options import FLAGS, LIMIT, SAMPLES
 
 if TYPE_CHECKING:
     from radiator.spark.report import Report
@@ -54,18 +54,18 @@ class Sheets(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Sheets"):
-            formatter.write_dl([(name, _about(name)) for name in SHEETS])
+            formatter.write_dl([(name, _about(name)) for name in SECTIONS])
             formatter.write_dl([(LIVE, "What is coming in now? Published to a topic: see `report live --help`.")])
 
 
 def _about(name: str) -> str:
-    entry = SHEETS[name]
+    entry = SECTIONS[name]
     takes = ", ".join(FLAGS[option] for option in entry.takes)
     return entry.question + (f" Takes {takes}." if takes else "")
 
 
 @click.command("report", cls=Sheets, short_help="Make a report on a data directory with Spark.")
-@click.argument("sheets", metavar="[SHEET]...", nargs=-1, type=click.Choice([*SHEETS, ALL]))
+@click.argument("sheets", metavar="[SHEET]...", nargs=-1, type=click.Choice([*SECTIONS, ALL]))
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The broker's data directory.")
 @click.option("--archive", metavar="URI", help="What `radiator archive` wrote: read it and the log as one.")
 @click.option(
@@ -117,7 +117,7 @@ def report(
                 data,
                 folder,
                 archive=archive,
-                sheets=names,
+                sections=names,
                 fail_on_data_loss=not skip_damaged,
                 progress=step,
                 **options,
@@ -145,7 +145,7 @@ def _nowhere(data: str | None) -> bool:
 def _check(names: list[str], options: dict[str, Any]) -> None:
     """An option that no chosen sheet looks at would be ignored."""
     for option in (name for name, value in options.items() if value is not None and name not in COMMON):
-        takers = [name for name, entry in SHEETS.items() if option in entry.takes]
+        takers = [name for name, entry in SECTIONS.items() if option in entry.takes]
         if not set(takers) & set(names):
             raise click.UsageError(f"{FLAGS[option]} does not go with {', '.join(names)}; with: {', '.join(takers)}")
 

@@ -1,11 +1,11 @@
-"""Batches of a segment to Arrow RecordBatches: only the columns asked for, only the records wanted.
+"""Decode batches of a segment into Arrow RecordBatches: only the requested columns and the selected records.
 
-A ``Decoder`` belongs to one task and one partition of the log. It is given chunks whose batches are known to be good,
-drops the batches that the selection rules out by their headers and dictionaries alone, makes the columns that the
-schema names, filters rows only where a batch lies on the border of the selection, and cuts the result into pieces of
-at most ``rows_per_batch``. Many tiny batches come out as one large RecordBatch.
+A ``Decoder`` belongs to one task and one partition of the log. Its input is chunks of batches with a correct crc. It
+drops the batches that the selection excludes by their headers and dictionaries, builds the columns of the schema,
+filters rows where a batch is only partly selected, and slices the result into RecordBatches of at most
+``rows_per_batch`` rows. Many small batches become one large RecordBatch.
 
-Knows: Rows, Arrow. Must not know: files, pyspark. ``_MAKERS`` says how each column is made.
+``_MAKERS`` has a function for each column. Must not import files or pyspark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ UNPACKED_BYTES = 32 * MIB  # of compressed regions that are unpacked at a time
 
 
 class Counters:
-    """What a read has cost; the tests prove by it that skipping skips."""
+    """The cost of a read.
+
+    Attributes:
+        bytes_read: The number of bytes that were read from files.
+        batches_checked: The number of batches whose crc was checked.
+        batches_decoded: The number of batches of which columns were built.
+        rows: The number of rows that were returned.
+    """
 
     def __init__(self) -> None:
         self.bytes_read = 0
@@ -39,9 +46,26 @@ class Counters:
         self.batches_decoded = 0
         self.rows = 0
 
+    def count_read(self, bytes_read: int = 0, batches_checked: int = 0) -> None:
+        """Add what a scan has read and checked.
+
+        Args:
+            bytes_read: The number of bytes.
+            batches_checked: The number of batches.
+        """
+        self.bytes_read += bytes_read
+        self.batches_checked += batches_checked
+
 
 class Contradiction(NamedTuple):
-    """The batch at ``position`` of the file, which passed its crc, has no offsets ``first`` to ``following - 1``."""
+    """A batch with a correct crc whose parts contradict one another, so that its records cannot be read.
+
+    Attributes:
+        position: The position of the batch in the file, in bytes.
+        first: The first offset that is lost.
+        following: The offset after the last one that is lost.
+        reason: The contradiction.
+    """
 
     position: int
     first: int
@@ -54,6 +78,16 @@ def _refuse(found: Contradiction) -> None:
 
 
 class Decoder:
+    """Decode the batches of one partition for one task.
+
+    Args:
+        partition: The name of the partition.
+        schema: The columns to build, a subset of ``radiator.columns.schema.arrow_schema()``.
+        selection: The records to return.
+        rows_per_batch: The maximum number of rows of a RecordBatch.
+        counters: Counts the decoded batches and the rows.
+    """
+
     def __init__(
         self, partition: str, schema: pa.Schema, selection: Selection, rows_per_batch: int, counters: Counters
     ) -> None:
@@ -72,12 +106,22 @@ class Decoder:
         place_of: Callable[[int], int] = int,
         on_damage: Callable[[Contradiction], None] = _refuse,
     ) -> Iterator[pa.RecordBatch]:
-        """The wanted records of these batches, of those with offsets from ``low`` up to, not including, ``high``.
-        ``place_of``: where in the file a place in their chunk is. ``on_damage`` hears of each batch that contradicts
-        itself, before records behind it come; if it returns, that batch is left out."""
+        """Yield the selected records.
+
+        Args:
+            batches: The batches of a chunk.
+            low: The first offset to return.
+            high: The offset after the last one to return.
+            place_of: Converts a position in the chunk to a position in the file.
+            on_damage: Called for each batch whose parts contradict one another, before the records after it are
+                yielded. If it returns, the batch is left out. The default raises.
+
+        Raises:
+            DamagedBatch: A batch contradicts itself, and ``on_damage`` is the default.
+        """
 
         def tried(rows: Rows, step: Callable[[Rows], Made]) -> Iterator[Made]:
-            """``step`` of these, or of those batches among them of which it can be made."""
+            """Yield the result of ``step`` for all batches, or else for each batch that can be decoded."""
             try:
                 made = step(rows)
             except DamagedBatch as error:
@@ -102,7 +146,7 @@ class Decoder:
                         yield batch.slice(start, self._rows_per_batch)
 
     def _parts(self, rows: Rows, low: int, high: int) -> list[Rows]:
-        """Of the batches that may have wanted records."""
+        """Return the batches that may have selected records, in parts of limited unpacked size."""
         selection = self.selection
         chosen = (rows.base_offset < high) & (rows.base_offset + rows.span > low)
         if selection.by_time:
@@ -135,7 +179,7 @@ class Decoder:
 
 
 class _Made:
-    """The rows, and what several columns share."""
+    """The rows of a RecordBatch, and the values that several columns share."""
 
     def __init__(self, rows: Rows, partition: str, names: NameTable) -> None:
         self.rows, self.partition, self.names = rows, partition, names
@@ -170,7 +214,7 @@ def _destination(made: _Made, kind: pa.DataType) -> pa.Array:
     rows, names = made.rows, made.names.names
     if rows.only_destination is not None:
         return pa.repeat(pa.scalar(names[rows.only_destination]), rows.total)
-    ids = pa.array(rows.destination_ids)  # which may add to the names
+    ids = pa.array(rows.destination_ids)  # may append to ``names``
     return pa.array(names, pa.string()).take(ids)
 
 

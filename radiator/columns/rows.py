@@ -1,16 +1,16 @@
-"""The records of many batches as columns, without a loop over records.
+"""Return the records of many batches as columns, without a loop over records.
 
-A ``Rows`` is a chunk of a segment (aligned bytes in memory) and the places in it where batches begin, their crc
-already checked. Every column is one numpy expression over all batches at once: the batches' own columns are ready
-made in the chunk, so a single large batch is a view, and thousands of one-record batches are one gather per column.
-The regions of headers and bodies are joined by Arrow's ``take``. A column is made when the caller asks for it.
+A ``Rows`` is a chunk of a segment (aligned bytes in memory) and the positions of batches whose crc was checked. Every
+column is one numpy expression over all batches: a batch stores its columns as arrays, so the column of a single large
+batch is a view, and that of thousands of one-record batches is one gather. Arrow's ``take`` joins the regions of
+headers and bodies. A column is computed at its first use.
 
-Compressed regions are unpacked only if their column is asked for, batch by batch; ``parts`` limits what that takes,
-since a chunk of 8 MiB may contain a gigabyte.
+A compressed region is decompressed only if its column is used. ``parts`` limits the memory for that, because a chunk
+of 8 MiB may decompress to a gigabyte.
 
-Knows: numpy, the places of parts (``Batches``). Must not know: files, Spark, what a header means.
-Invariant: nothing outside the chunk is touched; a batch whose parts contradict one another (which a correct crc does
-not exclude) raises DamagedBatch. The rules and their words are those of ``storage.format.StoredBatch``.
+Uses numpy and ``Batches``, which has the positions of the parts. Must not import files, Spark, or the header codec.
+Invariant: no byte outside the chunk is read. A batch whose parts contradict one another (a correct crc does not exclude
+that) raises DamagedBatch, with the rules and the texts of ``radiator.storage.format.StoredBatch``.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ from radiator.storage.header import (
     DamagedBatch,
 )
 
-LONG_RECORDS = 64  # in a batch, on average: a copy of its own for each is faster than one gather of all
+LONG_RECORDS = 64  # records per batch from which one copy per batch is faster than one gather of all
 SAME_NAMES_BYTES_MAX = 256  # longer dictionaries are compared by their hashes
 
 
 def _pieces(chunk: Bytes, starts: Ints, stops: Ints) -> pa.BinaryArray:
-    """``chunk[start:stop]`` of each pair, one behind the other. They must rise and not overlap: then they and what
-    lies between them are one Arrow array over the chunk as it lies, and every second value is taken from it."""
+    """Return ``chunk[start:stop]`` of each pair as an array.
+
+    The pairs must be sorted and not overlap. Then the pieces and the gaps between them are one Arrow array over the
+    chunk, without a copy, and every second value of it is a piece.
+    """
     offsets = np.empty(2 * len(starts) + 1, np.int32)
     offsets[0:-1:2], offsets[1::2], offsets[-1] = starts, stops, stops[-1]
     data = pa.py_buffer(chunk)
@@ -58,6 +61,21 @@ def _pieces(chunk: Bytes, starts: Ints, stops: Ints) -> pa.BinaryArray:
 
 
 class Rows:
+    """The records of several batches of one chunk.
+
+    Args:
+        batches: The batches. Their crc was checked.
+        names: The destination names that were decoded so far; new ones are added.
+
+    Attributes:
+        chunk: The bytes of the chunk.
+        batches: The batches.
+        at: The position of each batch in the chunk.
+        base_offset: The first offset of each batch.
+        count: The number of records of each batch.
+        flags: The flags of each batch.
+    """
+
     def __init__(self, batches: Batches, names: NameTable) -> None:
         self.chunk, self.batches, self._names = batches.chunk, batches, names
         self.at, self.base_offset = batches.at, batches.base_offset
@@ -68,15 +86,27 @@ class Rows:
         self._places = batches.columns
 
     def only(self, chosen: Mask) -> Rows:
+        """Return the rows of the chosen batches.
+
+        Args:
+            chosen: A mask with one value per batch.
+        """
         return Rows(self.batches.only(chosen), self._names)
 
     def singly(self) -> Iterator[Rows]:
-        """Each batch by itself."""
+        """Yield the rows of each batch."""
         for number in range(len(self.at)):
             yield Rows(self.batches.only(slice(number, number + 1)), self._names)
 
     def parts(self, bytes_max: int) -> Iterator[Rows]:
-        """These rows in one piece, or in several, so that each has about ``bytes_max`` when it is unpacked."""
+        """Yield the rows in groups of batches with a limited decompressed size.
+
+        Args:
+            bytes_max: The approximate maximum size of a group, in bytes.
+
+        Raises:
+            DamagedBatch: A compressed region declares an impossible size.
+        """
         if not (self.flags & COMPRESSED).any():
             yield self
             return
@@ -87,11 +117,12 @@ class Rows:
 
     @cached_property
     def total(self) -> int:
+        """The number of records."""
         return int(self.count.sum())
 
     @cached_property
     def span(self) -> Ints:
-        """How many offsets each batch covers: its count, or more where compaction has removed records."""
+        """The number of offsets that each batch covers: its count, or more if compaction has removed records."""
         if not self._sparse.any():
             return self.count
         span = self.count.copy()
@@ -112,7 +143,7 @@ class Rows:
         return names_at
 
     def _gather(self, words: NDArray[Any], first: Ints) -> NDArray[Any]:
-        """One value per record: of each batch ``count`` words from its ``first`` on."""
+        """Return one value per record: from each batch, ``count`` words starting at ``first``."""
         if len(first) == 1:
             return words[int(first[0]) : int(first[0]) + self.total]
         if self._single:
@@ -126,15 +157,20 @@ class Rows:
 
     @cached_property
     def offsets(self) -> Ints:
+        """The offset of each record.
+
+        Raises:
+            DamagedBatch: The offsets of a batch do not increase.
+        """
         if self._single and not self._sparse.any():
             return self.base_offset
         offsets = np.repeat(self.base_offset - self._first_row, self.count) + np.arange(self.total)
         if self._sparse.any():
             sparse = np.repeat(self._sparse, self.count)
-            at = self.at + self._places.offset_delta * self._sparse  # of the others any column that exists
+            at = self.at + self._places.offset_delta * self._sparse  # for other batches, any column
             deltas = self._gather(self.chunk.view("<u4"), at >> 2).astype(np.int64)
             falls = deltas[1:] <= deltas[:-1]
-            falls[self._first_row[1:] - 1] = False  # from one batch to the next
+            falls[self._first_row[1:] - 1] = False  # the step to the next batch
             if (falls & sparse[1:]).any():
                 raise DamagedBatch(OFFSETS_WRONG)
             offsets = np.where(sparse, np.repeat(self.base_offset, self.count) + deltas, offsets)
@@ -142,14 +178,17 @@ class Rows:
 
     @cached_property
     def receive_ns(self) -> Ints:
+        """The receive time of each record, in nanoseconds since the epoch."""
         return self._gather(self._w64, (self.at + HEADER_BYTES) >> 3)
 
     @cached_property
     def event_ns(self) -> Ints:
+        """The event time of each record, in nanoseconds since the epoch; MISSING without one."""
         return self._optional(EVENT_ABSENT, self._places.event_ns)
 
     @cached_property
     def transmit_ns(self) -> Ints:
+        """The transmit time of each record, in nanoseconds since the epoch; MISSING without one."""
         return self._optional(TRANSMIT_ABSENT, self._places.transmit_ns)
 
     def _optional(self, absent: int, place: Any) -> Ints:
@@ -157,21 +196,25 @@ class Rows:
         present = (self.flags & absent) == 0
         if not present.any():
             return np.full(self.total, MISSING, np.int64)
-        values = self._gather(self._w64, (self.at + place) >> 3)  # where absent, other words: replaced below
+        values = self._gather(self._w64, (self.at + place) >> 3)  # wrong for batches without the column: replaced below
         if not present.all():
             values = np.where(np.repeat(present, self.count), values, MISSING)
         return values
 
     @cached_property
     def only_destination(self) -> int | None:
-        """The index into the NameTable's ``names`` that all records have; None: perhaps they have several."""
+        """The index into the NameTable's ``names`` of the only destination; None if there may be several."""
         if self._shared_place is None or (self.batches.name_counts != 1).any() or self._indexes.any():
             return None
         return int(self._names.flat[self._shared_place])
 
     @cached_property
     def destination_ids(self) -> Ints:
-        """Indices into the NameTable's ``names``, one per record."""
+        """The destination of each record, as an index into the NameTable's ``names``.
+
+        Raises:
+            DamagedBatch: An index is outside the dictionary of its batch.
+        """
         if self.only_destination is not None:
             return np.full(self.total, self.only_destination, np.int64)
         indexes = self._indexes
@@ -183,22 +226,37 @@ class Rows:
 
     @cached_property
     def _indexes(self) -> NDArray[Any]:
-        """Of each record, into its batch's dictionary."""
+        """The destination of each record, as an index into the dictionary of its batch."""
         return self._gather(self._w32, (self.at + self._places.destination_id) >> 2)
 
     def batches_with(self, wants: Callable[[str], bool]) -> Mask:
-        """The batches whose dictionary has a name that is wanted."""
+        """Return a mask of the batches with a selected name in their dictionary.
+
+        Args:
+            wants: Returns True for a selected destination.
+
+        Raises:
+            DamagedBatch: The dictionary of a batch is invalid.
+        """
         places = self._name_places()
         found = self._names.wanted(wants)[self._names.flat]
         sums = np.concatenate([[0], np.cumsum(found)])
         return np.asarray(sums[places + self.batches.name_counts] > sums[places])
 
     def records_with(self, wants: Callable[[str], bool]) -> Mask:
+        """Return a mask of the records with a selected destination.
+
+        Args:
+            wants: Returns True for a selected destination.
+
+        Raises:
+            DamagedBatch: The dictionary or an index of a batch is invalid.
+        """
         ids = self.destination_ids
         return self._names.wanted(wants)[ids]
 
     def _name_places(self) -> Ints:
-        """Where each batch's ids begin in the NameTable; equal dictionaries are looked at once."""
+        """Return the position of each batch's dictionary in the NameTable; equal dictionaries are decoded once."""
         counts = self.batches.name_counts
         if self._shared_place is not None:
             return np.full(len(counts), self._shared_place, np.int64)
@@ -215,11 +273,11 @@ class Rows:
 
     @cached_property
     def _shared_place(self) -> int | None:
-        """The one of all batches, if they have one dictionary, as in a log of one destination; None: perhaps not."""
+        """The position in the NameTable of the dictionary that all batches have; None if they may differ."""
         counts, lengths, first = self.batches.name_counts, self.batches.names_len, self._names_at >> 3
         if (lengths != lengths[0]).any() or (counts != counts[0]).any() or lengths[0] > SAME_NAMES_BYTES_MAX:
             return None
-        words = range((int(lengths[0]) + 7) >> 3)  # the padding is compared as well: if it differs, nothing is lost
+        words = range((int(lengths[0]) + 7) >> 3)  # includes the padding, which may differ: then None
         if not all(bool((self._w64[first + i] == self._w64[first[0] + i]).all()) for i in words):
             return None
         start = int(self._names_at[0])
@@ -227,15 +285,29 @@ class Rows:
 
     @cached_property
     def sizes(self) -> Ints:
+        """The size of each body, in bytes.
+
+        Raises:
+            DamagedBatch: The positions of the bodies are invalid.
+        """
         starts, stops = self._bounds(self._places.body_off, self._unpacked(BODIES_ZSTD)[1])
         sizes: Ints = stops.astype(np.int64) - starts
         return sizes
 
     def headers(self) -> tuple[Bytes, Offsets]:
-        """The header blocks, joined, and where each begins (one more than there are records)."""
+        """Return the joined header blocks, and their positions: one more than there are records.
+
+        Raises:
+            DamagedBatch: The positions are invalid, or a region cannot be decompressed.
+        """
         return self._region(self._places.header_off, self.at + self.batches.regions[0], HEADERS_ZSTD)
 
     def bodies(self) -> tuple[Bytes, Offsets]:
+        """Return the joined bodies, and their positions: one more than there are records.
+
+        Raises:
+            DamagedBatch: The positions are invalid, or a region cannot be decompressed.
+        """
         return self._region(self._places.body_off, self.at + self.batches.regions[1], BODIES_ZSTD)
 
     def _region(self, offsets_place: Any, region_at: Ints, zstd: int) -> tuple[Bytes, Offsets]:
@@ -253,7 +325,10 @@ class Rows:
         return np.frombuffer(joined, np.uint8) if joined else self.chunk[:0], offsets
 
     def _bounds(self, offsets_place: Any, length: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Where each record's part of its batch's region begins and ends; unpacked, the regions have this length."""
+        """Return the start and the end of each record in the decompressed region of its batch.
+
+        ``length`` are the sizes of the decompressed regions.
+        """
         first = (self.at + offsets_place) >> 2
         starts, stops = self._gather(self._w32, first), self._gather(self._w32, first + 1)
         at, end = (starts, stops) if self._single else (self._w32[first], self._w32[first + self.count])
@@ -262,7 +337,7 @@ class Rows:
         return starts, stops
 
     def _unpacked(self, zstd: int) -> tuple[Ints, Ints]:
-        """How long a region of each batch is: as stored, and unpacked."""
+        """Return the size of a region of each batch: as stored, and decompressed."""
         stored = self.batches.headers_len if zstd == HEADERS_ZSTD else self.batches.bodies_len
         packed = (self.flags & zstd) != 0
         if not packed.any():
@@ -274,7 +349,7 @@ class Rows:
         return stored, length
 
     def _unpack(self, region_at: Ints, stored: Ints, length: Ints, packed: Mask) -> Bytes:
-        """The regions, joined."""
+        """Return the joined regions, decompressed."""
         joined = np.empty(int(length.sum()), np.uint8)
         end = 0
         for at, size, full, zstd in zip(region_at.tolist(), stored.tolist(), length.tolist(), packed, strict=True):

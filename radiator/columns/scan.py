@@ -217,7 +217,7 @@ class _Walk:
         at, places = found.batches.at, found.places
         if not len(at):
             return None
-        self.counters.bytes_read += found.bytes_read
+        self.counters.count_read(bytes_read=found.bytes_read)
         batches, _, _ = self._in_order(found.batches.chunk, found.batches, 0, None)
         if not len(batches.at):
             return None
@@ -243,7 +243,7 @@ class _Walk:
         length = max(min(length, self.end - self.position), 0) & ~7
         data = np.empty(length, np.uint8)
         got = self.fs.preadv(self.fd, [data.data], self.position) if length else 0
-        self.counters.bytes_read += got
+        self.counters.count_read(bytes_read=got)
         return data[: got & ~7]
 
     def _length_at(self, data: Bytes, at: int) -> int:
@@ -288,7 +288,7 @@ class _Walk:
         last = int(np.argmax(expected >= self.wanted.next_offset)) or len(at)  # the range ends before this batch
         first = len(at) if good.all() else int(np.argmin(good))
         taken = min(first, last)
-        self.counters.batches_checked += taken
+        self.counters.count_read(batches_checked=taken)
         if taken:
             self.expected = int(after[taken - 1])
         if taken < len(at):

@@ -6,7 +6,7 @@ Example:
         from radiator.spark import get_session, read
 
         spark = get_session()
-        read(spark, "./data", destination="/topic/flights.>").groupBy("destination").count().show()
+        read(spark, "./data", destination="/topic/flights.>").groupBy("destination").count().show(truncate=False)
 
 ``get_session`` returns a SparkSession that is set up, ``register`` adds the format to a session of your own. ``read``
 and ``read_stream`` return a DataFrame of the log, ``table`` one of archive and log. Only this package imports pyspark.

@@ -9,9 +9,9 @@ group of cut bars has room for its number. A day with ten times the traffic of i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
+
+import numpy as np
 
 BARS_MIN = 5  # fewer bars have no usual value
 USUAL_MAX = 2.0  # values up to this multiple of the median are usual and not cut
@@ -41,25 +41,14 @@ def find(bars: Sequence[tuple[int, float]]) -> Cut | None:
     """
     if len(bars) < BARS_MIN:
         return None
-    values = [value for _, value in bars]
-    usual, highest = USUAL_MAX * median(values), max(values)
-    lowest = max(value for value in values if value <= usual)
-    near = NEAR_SHARE * (bars[-1][0] - bars[0][0] + 1)
-    for top in sorted({value for value in values if value >= lowest}):
-        if top * WORTH_MIN > highest:
+    places, values = np.array(bars, float).T
+    usual = values[values <= USUAL_MAX * np.median(values)]
+    near = NEAR_SHARE * (places[-1] - places[0] + 1)
+    for top in np.unique(values[values >= usual.max()]):
+        if top * WORTH_MIN > values.max():
             return None
-        above = [i for i, value in enumerate(values) if value > top]
-        groups = _groups(bars, above, near)
+        above = np.flatnonzero(values > top)
+        groups = np.split(above, np.flatnonzero(np.diff(places[above]) > near) + 1)
         if len(above) <= SHARE_MAX * len(bars) and len(groups) <= GROUPS_MAX:
-            return Cut(top, groups)
+            return Cut(float(top), [group.tolist() for group in groups if len(group)])
     return None
-
-
-def _groups(bars: Sequence[tuple[int, float]], above: Sequence[int], near: float) -> list[list[int]]:
-    groups = [[i] for i in above[:1]]
-    for before, i in pairwise(above):
-        if bars[i][0] - bars[before][0] <= near:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-    return groups

@@ -1,28 +1,26 @@
 """Draw the parts that charts share: panels side by side, axes with readable numbers, shortened names.
 
-``ticks`` chooses the ticks, ``labels`` shortens names. Uses matplotlib's axes.
+``ticks`` chooses the ticks, ``labels`` shortens names.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 import matplotlib.dates as mdates
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from matplotlib.ticker import NullLocator
+from numpy.typing import NDArray
 
 from radiator.spark import labels, ticks
-
-if TYPE_CHECKING:
-    from radiator.spark.pictures import Theme
+from radiator.spark.chart_style import WIDTH_INCHES, Theme
 
 AROUND_DAYS = 0.5 / 24
 NARROW = 4.0  # the minimum ratio of the ends of a logarithmic axis
@@ -30,7 +28,6 @@ VALUES_MAX, MAGNITUDES_MAX, MOMENTS_MAX = 5, 8, 8  # ticks of a linear, a logari
 BREAK_TIMES = 3  # a line over time is interrupted at a step above this multiple of the usual one
 ROW_LETTERS, PANEL_LETTERS, LEGEND_LETTERS = 34, 22, 30  # name lengths: of rows, of rows in panels, in the legend
 ABOVE_LETTERS, PATCH_LETTERS = 72, 3  # the width beside the title, and of a colour patch, in letters
-WIDTH_INCHES = 9.6  # of a chart
 LETTER_INCHES, HEADING_INCHES, HEADING_MIN = 0.076, 0.092, 8  # average letter widths beside and above a panel
 ROWS_MIN = 3  # the minimum number of rows to make room for: fewer bars would be very thick
 Rows = Sequence[Mapping[str, Any]]
@@ -144,8 +141,7 @@ def range_axis(axes: Axes, unit: str, log: bool, ticks_max: int) -> None:
 
 
 def _set_ticks(axis: Axis, found: Sequence[ticks.Tick]) -> None:
-    axis.set_major_locator(FixedLocator([tick.value for tick in found]))
-    axis.set_major_formatter(FixedFormatter([tick.text for tick in found]))
+    axis.set_ticks([tick.value for tick in found], [tick.text for tick in found])
     axis.set_minor_locator(NullLocator())
 
 
@@ -184,34 +180,30 @@ def value_axis(axes: Axes, unit: str, label: str, top: float | None = None, log:
     axes.set_ylabel(label)
 
 
-def broken(moments: Sequence[datetime], values: Sequence[float]) -> tuple[list[datetime], list[float]]:
+def broken(moments: Sequence[datetime], values: Sequence[float]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return points of a line with NaN where the line must be interrupted: where the time step is far above the usual.
 
     Args:
         moments: The times, sorted.
         values: The values.
+
+    Returns:
+        The positions on a time axis, and the values.
     """
-    found: tuple[list[datetime], list[float]] = ([], [])
-    steps = [later - earlier for earlier, later in pairwise(moments)]
-    usual = sorted(steps)[len(steps) // 2] if steps else timedelta(0)
-    for place, (moment, value) in enumerate(zip(moments, values, strict=True)):
-        if place and steps[place - 1] > BREAK_TIMES * usual:
-            found[0].append(moment - steps[place - 1] / 2)
-            found[1].append(math.nan)
-        found[0].append(moment)
-        found[1].append(value)
-    return found
+    at, up = mdates.date2num(moments), np.asarray(values, float)
+    steps = np.diff(at)
+    gaps = np.flatnonzero(steps > BREAK_TIMES * np.median(steps)) if len(steps) else np.array([], int)
+    return np.insert(at, gaps + 1, at[gaps] + steps[gaps] / 2), np.insert(up, gaps + 1, np.nan)
 
 
-def lonely(values: Sequence[float]) -> bool:
+def lonely(values: NDArray[Any]) -> bool:
     """Return True if a value has no neighbour, so that no line would show it.
 
     Args:
         values: The values, with NaN for gaps.
     """
-    beside = [math.nan, *values, math.nan]
-    pairs = zip(beside, beside[1:], beside[2:], strict=False)
-    return any(math.isnan(one) and not math.isnan(it) and math.isnan(other) for one, it, other in pairs)
+    known = np.pad(~np.isnan(values), 1)
+    return bool((known[1:-1] & ~known[:-2] & ~known[2:]).any())
 
 
 def bars_cut(axes: Axes, sides: Sequence[tuple[float, float]], theme: Theme) -> None:
@@ -257,12 +249,7 @@ def time_axis(axes: Axes, least_days: float = 0.0) -> None:
     low, high = axes.get_xlim()
     if high - low < least_days:
         axes.set_xlim((low + high - least_days) / 2, (low + high + least_days) / 2)
-    start, until = (mdates.num2date(number, UTC) for number in axes.get_xlim())
-    found = ticks.calendar(start, until, MOMENTS_MAX)
-    below = any("\n" in tick.text for tick in found)  # then all get two lines, so that they have the same height
-    texts = [tick.text if not below or "\n" in tick.text else f"{tick.text}\n" for tick in found]
-    places = [float(mdates.date2num(tick.value)) for tick in found]
-    _set_ticks(axes.xaxis, list(map(ticks.Tick, places, texts)))
+    ticks.calendar(axes.xaxis, MOMENTS_MAX)
 
 
 def above(names: Sequence[str]) -> list[str]:
@@ -276,17 +263,19 @@ def above(names: Sequence[str]) -> list[str]:
     return whole if fits else labels.cut(names, max(HEADING_MIN, ABOVE_LETTERS // len(names) - PATCH_LETTERS))
 
 
-def legend_above(figure: Figure, theme: Theme, handles: Sequence[Patch]) -> None:
+def legend_above(figure: Figure, theme: Theme, handles: Sequence[Patch | Line2D], spacing: float = 0.8) -> None:
     """Draw a legend at the right of the title.
 
     Args:
         figure: The figure.
         theme: The colours.
         handles: The entries.
+        spacing: The space between the mark of an entry and its text, in letters.
     """
     figure.legend(
-        handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / figure.get_figheight()),
-        ncols=len(handles), labelcolor=theme.quiet, handlelength=0.9, handleheight=0.9, columnspacing=0.9, fontsize=9.5,
+        handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / figure.get_figheight()), fontsize=9.5,
+        ncols=len(handles), labelcolor=theme.quiet, handlelength=0.9, handleheight=0.9, columnspacing=0.9,
+        handletextpad=spacing,
     )  # fmt: skip
 
 
@@ -302,18 +291,3 @@ def legend_beside(axes: Axes, theme: Theme, keys: Sequence[str]) -> None:
         labels.cut(keys, LEGEND_LETTERS), loc="upper left", bbox_to_anchor=(1.005, 1.02), labelcolor=theme.ink,
         handlelength=0.9, handleheight=0.9, fontsize=9, borderaxespad=0.2,
     )  # fmt: skip
-
-
-def fit(figure: Figure, line: Text, text: str, letters: int) -> None:
-    """Set a text, shortened to the width of the figure.
-
-    Args:
-        figure: The figure.
-        line: The text object.
-        text: The text.
-        letters: The length to start with; it is reduced until the text fits, because letters differ in width.
-    """
-    line.set_text(labels.shortened(text, letters))
-    while line.get_window_extent().x1 > figure.bbox.x1 and letters > 1:
-        letters -= 1
-        line.set_text(labels.shortened(text, letters))

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 import radiator
 
-_SUFFIXES = (".py", "py.typed")
+_SUFFIXES = (".py", "py.typed", ".html", ".css")
 
 
 def make_package(path: str) -> str:

@@ -1,7 +1,7 @@
 """Build the report of ``radiator report``: sections about a store, as tables, charts, JSON and one page.
 
     make_report("./data", "./report", progress=print).page      # the files are in ./report
-    make_report("./data", sheets=["traffic"], start="-1d", every="5m").answers["traffic"]
+    make_report("./data", sections=["traffic"], start="-1d", every="5m").answers["traffic"]
 
 All sections read up to the same ends, which are fixed when the report begins, so their numbers agree on a store that is
 being written. Each reads only the columns that it needs. The answers are small and collected; the log itself is read by
@@ -16,8 +16,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -39,11 +39,11 @@ from radiator.spark.jobs import absent
 from radiator.spark.jobs.archived_damage import absent_from_both
 from radiator.spark.page import Page, Section
 from radiator.spark.positions import spelled
+from radiator.spark.sections import chosen, left_out, load, overview
+from radiator.spark.sections import options as asking
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, Read, Work
 from radiator.spark.session import get_session, read
-from radiator.spark.sheets import chosen, left_out, load, overview
-from radiator.spark.sheets import options as asking
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Read, Sheet, Work
 from radiator.spark.waiting import waiting
 
 __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
@@ -63,7 +63,7 @@ class Report:
     Attributes:
         path: The store, the archive, or both.
         made: The time of the report.
-        sheets: The names of the sections.
+        sections: The names of the sections.
         answers: The rows of each answer, by name.
         page: The page.
         folder: The directory with the files, or None.
@@ -73,7 +73,7 @@ class Report:
 
     path: str
     made: datetime
-    sheets: list[str]
+    sections: list[str]
     answers: Answers
     page: Page
     folder: Path | None = None
@@ -92,7 +92,7 @@ class Report:
         return {
             "data": self.path,
             "made": self.made.isoformat(),
-            "sheets": self.sheets,
+            "sheets": self.sections,
             **sums,
             **({"missing": self.missing} if "integrity" in self.answers else {}),
             **({"notes": self.notes} if self.notes else {}),
@@ -106,7 +106,7 @@ def make_report(
     folder: str | os.PathLike[str] | None = None,
     *,
     archive: str | None = None,
-    sheets: Iterable[str] | None = None,
+    sections: Iterable[str] | None = None,
     spark: SparkSession | None = None,
     fail_on_data_loss: bool = True,
     title: str = "What the log holds",
@@ -119,12 +119,12 @@ def make_report(
         path: The data directory of the broker; None with an archive alone.
         folder: The directory for the files; None writes none.
         archive: The path or the URI of an archive, which is read together with the log.
-        sheets: Names of ``radiator.spark.sheets.SHEETS``; None is all of them.
+        sections: Names of ``radiator.spark.sections.SECTIONS``; None is all of them.
         spark: The session to use. None uses the active session, or starts a local one and stops it at the end.
         fail_on_data_loss: Raise if records cannot be read; else leave them out.
         title: The title of the page.
         progress: Called with the name of a step, its number, and the number of steps.
-        **options: Options of ``radiator.spark.sheets.options.Options``.
+        **options: Options of ``radiator.spark.sections.options.Options``.
 
     Raises:
         NoStore: There is no store at ``path``.
@@ -136,11 +136,11 @@ def make_report(
     Example:
         With a store in ``./data``::
 
-            report = make_report("./data", "./report", sheets=["traffic", "latency"])
+            report = make_report("./data", "./report", sections=["traffic", "latency"])
             print(report.files)
     """
     step = progress or (lambda what, i, n: None)
-    names = chosen(sheets)
+    names = chosen(sections)
     now_ns = time.time_ns()
     asked = asking.parse(options, now_ns)
     if path is None and archive is None:
@@ -173,9 +173,7 @@ def make_report(
             sizes = {log.name: log.size_bytes for log in logs}
             known = None if place is None or archive is not None else Holdings(place.fs).destinations(ends(place))
             work = Work(session, reader, asked, sizes, lacks, archive is not None, known, behind)
-            found = [
-                (load(name), _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)
-            ]
+            found = [(name, _run(work, name, partial(step, name, place, steps))) for place, name in enumerate(names, 1)]
         except KeyboardInterrupt:
             own = False  # the JVM has ended already
             raise
@@ -219,7 +217,7 @@ def _both(
     """
     from radiator.spark.tables import table
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         if f"'{asking.SAMPLES}'" not in text:  # the section lag reports missing samples itself
             warn(text, warn_once)  # many sections give the same warning
 
@@ -228,33 +226,25 @@ def _both(
         since = None if start is None else spelled(start)
         strict = fail_on_data_loss
         return table(
-            session,
-            path,
-            archive,
-            columns=columns,
-            start=since,
-            end=spelled(end),
-            typed=False,
-            fail_on_data_loss=strict,
-            tell=tell,
-            warn_once=warn_once,
-            **asked,
-        )
+            session, path, archive, columns=columns, start=since, end=spelled(end), typed=False,
+            fail_on_data_loss=strict, report=report, warn_once=warn_once, **asked,
+        )  # fmt: skip
 
     return reader
 
 
 def _run(work: Work, name: str, begin: Callable[[], None]) -> Answers:
     begin()
-    return load(name).run(work)
+    answers: Answers = load(name).run(work)
+    return answers
 
 
 def _save(report: Report, folder: Path) -> None:
-    stem = report.sheets[0] if len(report.sheets) == 1 else REPORT
+    stem = report.sections[0] if len(report.sections) == 1 else REPORT
     summary = folder / f"{stem}.json"
     report.folder = folder
     try:
-        report.files = [report.page.save(folder, f"{stem}.html"), *report.page.save_pictures(folder), summary]
+        report.files = [report.page.save(folder, f"{stem}.html"), *report.page.save_charts(folder), summary]
         summary.write_text(json.dumps(report.summary(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         place = error.filename or os.fspath(folder)
@@ -306,39 +296,31 @@ def _weight(section: Section) -> int:
 def _uncounted(answers: Answers) -> list[str]:
     """Return a note about lost records, because they look like silence in all other sections."""
     names = [row["partition"] for row in answers.get("integrity", ()) if row["missing"]]
-    more = f" and {len(names) - NAMES_MAX:,} more" if len(names) > NAMES_MAX else ""
-    return (
-        [f"What is missing is counted nowhere: figures of {', '.join(names[:NAMES_MAX])}{more} are too low."]
-        if names
-        else []
-    )
+    which = units.names(names, NAMES_MAX)
+    return [f"What is missing is counted nowhere: figures of {which} are too low."] if names else []
 
 
-def _page(report: Report, title: str, found: list[tuple[Sheet, Answers]], options: Options) -> Page:
+def _page(report: Report, title: str, found: list[tuple[str, Answers]], options: Options) -> Page:
     """Return the page: the sections with findings; empty sections are one line each at the top."""
-    part = options.told()
+    part = options.described()
     made = f"{report.path}, as of {units.moment(report.made)} UTC" + (f"; {part}" if part else "")
     foot = f"Made by radiator {__version__} with Spark from the files of the log. All times are UTC."
-    page = Page(title, made, foot=foot)
-    sections = [sheet.section(answers, options) for sheet, answers in found]
-    left = [*report.notes, *left_out.of_operations(report.answers)]
-    if len(sections) == 1:
-        page.sections = sections
-        page.sections[0].notes += left
-        return page
+    sections = [load(name).section(answers, options) for name, answers in found]
+    if len(sections) > 1:
+        sections = [*_head(report.answers, sections, options), *(each for each in sections if not each.nothing)]
+    first, *others = sections
+    notes = [*first.notes, *report.notes, *left_out.of_operations(report.answers)]
+    return Page(title, made, [replace(first, notes=notes), *others], foot)
+
+
+def _head(answers: Answers, sections: Sequence[Section], options: Options) -> list[Section]:
+    """Return the top section of a page with several sections: the findings of all, and which have nothing to show."""
     nothing = [f"{each.title}: {each.found}" for each in sections if each.nothing]
-    if "totals" in report.answers:
-        head = overview.section(report.answers, options)
-        head.notes += nothing if report.answers["totals"] else []
-        head.stands_out = [
-            f"{each.title}: {line}" for each in sorted(sections, key=_weight) for line in each.stands_out
-        ]
-        head.notes += _uncounted(report.answers)
-        if report.answers["totals"]:
-            head.found = "What stands out:" if head.stands_out else "Nothing stands out."
-        page.sections.append(head)
-    elif nothing:
-        page.sections.append(Section("Nothing to show", notes=nothing))
-    page.sections += [each for each in sections if not each.nothing]
-    page.sections[0].notes += left
-    return page
+    if "totals" not in answers:
+        return [Section("Nothing to show", notes=nothing)] if nothing else []
+    head = overview.section(answers, options)
+    stands_out = [f"{each.title}: {line}" for each in sorted(sections, key=_weight) for line in each.stands_out]
+    if not answers["totals"]:
+        return [replace(head, stands_out=stands_out, notes=[*head.notes, *_uncounted(answers)])]
+    found = "What stands out:" if stands_out else "Nothing stands out."
+    return [replace(head, found=found, stands_out=stands_out, notes=[*head.notes, *nothing, *_uncounted(answers)])]

@@ -151,7 +151,7 @@ def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None
         With a store in ``./data``::
 
             df = read(spark, "./data", columns=["destination", "size"], destination="/topic/flights.>")
-            df.groupBy("destination").sum("size").show()
+            df.groupBy("destination").sum("size").show(truncate=False)
     """
     return _load(spark.read, path, columns, options)
 

@@ -44,7 +44,7 @@ from radiator.spark.schema import SCHEMA, arrow_schema, checked
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
-from radiator.spark.unknown import tell_unknown
+from radiator.spark.unknown import warn_unknown
 from radiator.spark.worker import quiet, settle
 
 
@@ -156,7 +156,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
             StorageError: The store cannot be read, or does not have what the options name.
         """
         options = resolved(self._options)
-        tell_unknown(options)
+        warn_unknown(options)
         return [Split(ranges, options.selection) for ranges in plan(options)] or [Split((), options.selection)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,7 @@ from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
 from radiator.spark.stream_offsets import Offsets, Progress, between, first, following, progress_of
-from radiator.spark.unknown import tell_unknown
+from radiator.spark.unknown import warn_unknown
 from radiator.spark.worker import settle
 from radiator.storage import layout
 from radiator.storage.reader import StoredPartition
@@ -221,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._ends = ends(self._place)
         if not self._warned:
             self._warned = True
-            tell_unknown(self._options, self._ends)
+            warn_unknown(self._options, self._ends)
         return self._ends
 
     def _start(self, name: str, end: End) -> int:

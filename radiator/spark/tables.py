@@ -31,6 +31,7 @@ from radiator.archive.listing import time_ns
 from radiator.columns.files import open_store
 from radiator.columns.scan import LostRecords
 from radiator.columns.selection import HIGH, LOW, Selection
+from radiator.columns.warn import warn
 from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
 from radiator.spark import options as read_options
@@ -42,7 +43,6 @@ from radiator.spark.schemas import read_schema, schema_of
 from radiator.spark.session import read
 from radiator.spark.spelling import plain
 from radiator.spark.typed import CORRUPT, names_of, with_fields
-from radiator.spark.unknown import tell
 from radiator.spark.uris import arrow_uri, hadoop_uri
 
 TRIES_MAX: Final = 10  # each failed attempt means that a whole archive run happened meanwhile
@@ -85,7 +85,7 @@ def table(
     typed: bool | None = None,
     view: str | None = None,
     fail_on_data_loss: bool = True,
-    tell: Callable[[str], None] = tell,
+    report: Callable[[str], None] = warn,
     **options: Any,
 ) -> DataFrame:
     """Return every record in the archive and the log as of now, each once.
@@ -104,8 +104,8 @@ def table(
         typed: Whether the fields of JSON bodies are columns. None: if ``schema`` is given, or if ``destination`` is
             given and the broker has stored exactly one schema for it.
         view: The name of a temporary view for ``spark.sql``.
-        fail_on_data_loss: Raise if records are missing; else report them with ``tell``.
-        tell: Called with a line of text for missing records and for names that do not exist. The default prints on
+        fail_on_data_loss: Raise if records are missing; else pass them to ``report``.
+        report: Called with a line of text for missing records and for names that do not exist. The default prints on
             stderr.
         **options: More options of the data source, with underscores.
 
@@ -124,7 +124,7 @@ def table(
         With a store in ``./data`` and an archive in ``./archive``::
 
             df = table(spark, "./data", "./archive", destination="/topic/flights.>", view="flights")
-            spark.sql("SELECT destination, count(*) FROM flights GROUP BY destination").show()
+            spark.sql("SELECT destination, count(*) FROM flights GROUP BY destination").show(truncate=False)
     """
     if data is None and archive is None:
         raise ConfigError("table: expected the broker's data directory, or an archive, or both; got neither")
@@ -134,7 +134,7 @@ def table(
     fields = _fields(root, asked.storage, destination, schema, typed)
     wanted, needed = _columns(columns, fields)
     files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
-    df = _both(spark, root, files, asked.selection, asked.storage, needed, given, fail_on_data_loss, tell)
+    df = _both(spark, root, files, asked.selection, asked.storage, needed, given, fail_on_data_loss, report)
     if fields is not None:
         df = with_fields(df, fields)
     df = df.select(*(f"`{name.replace('`', '``')}`" for name in wanted)) if wanted != df.columns else df
@@ -244,11 +244,11 @@ def _columns(columns: Iterable[str] | None, fields: StructType | None) -> tuple[
 
 def _both(
     spark: SparkSession, root: str | None, files: Files | None, selection: Selection, storage: Mapping[str, str],
-    needed: list[str], given: Mapping[str, str], strict: bool, tell: Callable[[str], None],
+    needed: list[str], given: Mapping[str, str], strict: bool, report: Callable[[str], None],
 ) -> DataFrame:  # fmt: skip
     for _ in range(TRIES_MAX):
         found = find_boundary(root, files, selection, storage)
-        _tell(found, strict, tell)
+        _report(found, strict, report)
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
@@ -267,7 +267,7 @@ def _both(
     return reduce(DataFrame.union, sides)
 
 
-def _tell(found: Boundary, strict: bool, tell: Callable[[str], None]) -> None:
+def _report(found: Boundary, strict: bool, report: Callable[[str], None]) -> None:
     gaps = found.gaps
     if gaps and strict:
         more = f"; and {len(gaps) - LOSSES_SHOWN} more" if len(gaps) > LOSSES_SHOWN else ""
@@ -276,11 +276,11 @@ def _tell(found: Boundary, strict: bool, tell: Callable[[str], None]) -> None:
             "To read all other records: fail_on_data_loss=False"
         )
     for gap in gaps:
-        tell(f"skipped: {gap}")
+        report(f"skipped: {gap}")
     for gap in found.settled:
-        tell(f"not in the table: {gap}")
+        report(f"not in the table: {gap}")
     for hint in found.hints:
-        tell(hint)
+        report(hint)
 
 
 def _live(

@@ -140,6 +140,35 @@ def many(number: int, word: str) -> str:
     return f"{number:,} {word}{'s' * (number != 1)}"
 
 
+def first(lines: Sequence[str], most: int, rest: str) -> list[str]:
+    """Return the first lines, and if there are more, a last one that counts them.
+
+    Args:
+        lines: The lines.
+        most: The maximum number of lines to return, beside the last one.
+        rest: The last line, with ``{:,}`` for the number.
+
+    Example:
+        >>> first(["a", "b", "c"], 1, "and {:,} more")
+        ['a', 'and 2 more']
+    """
+    return [*lines[:most], *([rest.format(len(lines) - most)] if len(lines) > most else [])]
+
+
+def names(values: Sequence[str], most: int) -> str:
+    """Return names for a sentence: the first ones, and the number of the others.
+
+    Args:
+        values: The names.
+        most: The maximum number of names to return.
+
+    Example:
+        >>> names(["a", "b", "c"], 2)
+        'a, b and 1 more'
+    """
+    return ", ".join(values[:most]) + (f" and {len(values) - most:,} more" if len(values) > most else "")
+
+
 def text(value: object) -> str:
     """Return a value as text.
 

@@ -19,7 +19,7 @@ from radiator.columns.warn import warn
 NAMES_MAX = 5
 
 
-def tell_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -> None:
+def warn_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -> None:
     """Print a warning on stderr for each partition, destination or pattern that matches nothing.
 
     Args:
@@ -73,12 +73,3 @@ def unknown(selection: Selection, known: Collection[str]) -> Iterator[str]:
         elif each.kind == "pattern":
             for destinations in each.values:
                 yield from unheard(destinations, known)
-
-
-def tell(text: str) -> None:
-    """Print a line on stderr.
-
-    Args:
-        text: The line.
-    """
-    warn(text)

@@ -1,4 +1,4 @@
-"""Messages that wait for a consumer, from the cursors in the files: what a report knows of queues without samples."""
+"""Find messages that wait for a consumer, from the cursors in the files, for a report without samples."""
 
 from __future__ import annotations
 

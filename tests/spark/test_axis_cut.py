@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from radiator.spark.axis_cut import GROUPS_MAX, SHARE_MAX, WORTH_MIN, Cut, find
-from radiator.spark.pictures import LIGHT, stacked
+from radiator.spark.charts import LIGHT, stacked
 
 pytestmark = pytest.mark.spark
 FIRST = datetime(2023, 11, 14, tzinfo=UTC)

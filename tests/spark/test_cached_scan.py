@@ -1,4 +1,4 @@
-"""One report: its sheets share a scan of a small store, and tell what is damaged once."""
+"""One report: its sections share a scan of a small store, and tell what is damaged once."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_each_damaged_range_is_told_once_in_a_report(
 
     monkeypatch.setitem(make_report.__globals__, "read", reads)
     monkeypatch.setitem(CachedScan.__init__.__globals__, "CACHED_MAX_BYTES", 0)  # a scan for each question
-    make_report(writer.root, spark=spark, sheets=["traffic"], fail_on_data_loss=False)
+    make_report(writer.root, spark=spark, sections=["traffic"], fail_on_data_loss=False)
     assert len(asked) > 2 and len(set(asked)) == 1 and not Path(asked[0]).exists()
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from radiator.spark import units
 from radiator.spark.report import make_report
-from radiator.spark.sheets.compare import times, windows
-from radiator.spark.sheets.options import Options, parse
+from radiator.spark.sections.compare import times, windows
+from radiator.spark.sections.options import Options, parse
 from tests.spark.stores import MS, START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
@@ -47,7 +47,7 @@ WINDOWS = {"start": str(MIDDLE), "until": str(MIDDLE + 100 * S)}
 
 
 def test_each_destination_is_there_with_both_sides_the_largest_change_first(spark: Any, store: str) -> None:
-    rows = make_report(store, spark=spark, sheets=["compare"], **WINDOWS).answers["compare"]
+    rows = make_report(store, spark=spark, sections=["compare"], **WINDOWS).answers["compare"]
     found = [(row["destination"], row["kind"], row["messages"], row["messages_before"], row["ratio"]) for row in rows]
     assert found == [
         ("/topic/gone", "vanished", 0, 50, None),
@@ -62,7 +62,7 @@ def test_each_destination_is_there_with_both_sides_the_largest_change_first(spar
 
 
 def test_the_section_says_what_is_different(spark: Any, store: str, tmp_path: Any) -> None:
-    report = make_report(store, tmp_path, spark=spark, sheets=["compare"], **WINDOWS)
+    report = make_report(store, tmp_path, spark=spark, sections=["compare"], **WINDOWS)
     (section,) = report.page.sections
     assert section.found == "65 messages now, 80 before: −19%."
     assert section.stands_out == [
@@ -87,7 +87,7 @@ def test_dead_letters_are_no_new_destination_and_chance_is_no_change(spark: Any,
         letters = [each._replace(block=b"dlq-reason:rejected") for each in messages(name, start, count)]
         writer.write(name, letters)
     writer.write("/queue/gone", messages("/queue/gone", MIDDLE + 99 * S, 1))  # holds other messages too
-    report = make_report(writer.root, spark=spark, sheets=["compare"], **WINDOWS)
+    report = make_report(writer.root, spark=spark, sections=["compare"], **WINDOWS)
     found = {row["destination"]: (row["dead_letters"], row["dead_letters_before"]) for row in report.answers["compare"]}
     assert found == {
         "/topic/a": (0, 0), "/topic/few": (0, 0), "/topic/rare": (0, 0), "/queue/dead": (4, 0),
@@ -104,30 +104,30 @@ def test_dead_letters_are_no_new_destination_and_chance_is_no_change(spark: Any,
 
 
 def test_a_window_that_begins_in_the_future_is_told_as_that(spark: Any, store: str) -> None:
-    (section,) = make_report(store, spark=spark, sheets=["compare"], start="2200-01-01T00:00:00Z").page.sections
+    (section,) = make_report(store, spark=spark, sections=["compare"], start="2200-01-01T00:00:00Z").page.sections
     assert section.nothing and "--from, 2200-01-01 00:00:00, lies ahead of now" in section.found
-    (section,) = make_report(store, spark=spark, sheets=["compare"]).page.sections
+    (section,) = make_report(store, spark=spark, sections=["compare"]).page.sections
     assert section.found.startswith("The log is too short")
-    (section,) = make_report(store, spark=spark, sheets=["compare"], until="2001-01-01T00:00:00Z").page.sections
+    (section,) = make_report(store, spark=spark, sections=["compare"], until="2001-01-01T00:00:00Z").page.sections
     assert section.found.startswith("The log before --until, 2001-01-01 00:00:00, is too short")
 
 
 def test_windows_of_different_length_are_compared_by_rate(spark: Any, store: str) -> None:
     window = {"with_start": str(START_NS), "with_until": str(START_NS + 50 * S)}
-    (section,) = make_report(store, spark=spark, sheets=["compare"], **WINDOWS, **window).page.sections
+    (section,) = make_report(store, spark=spark, sections=["compare"], **WINDOWS, **window).page.sections
     assert "rates are compared" in section.text
     assert section.found == "65 messages now, 40 before: −19% by rate."
 
 
 def test_nothing_before_and_nothing_now_are_told_in_words(spark: Any, store: str) -> None:
     early = {"start": str(START_NS), "until": str(MIDDLE)}
-    (section,) = make_report(store, spark=spark, sheets=["compare"], **early).page.sections
+    (section,) = make_report(store, spark=spark, sections=["compare"], **early).page.sections
     assert section.found == "80 messages now, none before."
     silent = {"start": str(MIDDLE + 100 * S), "until": str(MIDDLE + 200 * S)}
-    (section,) = make_report(store, spark=spark, sheets=["compare"], **silent).page.sections
+    (section,) = make_report(store, spark=spark, sections=["compare"], **silent).page.sections
     assert section.found == "No message now, 65 before."
     nothing = {"start": str(MIDDLE + 500 * S), "until": str(MIDDLE + 600 * S)}
-    (section,) = make_report(store, spark=spark, sheets=["compare"], **nothing).page.sections
+    (section,) = make_report(store, spark=spark, sections=["compare"], **nothing).page.sections
     assert section.found == "Neither window holds a message."
 
 

@@ -16,8 +16,8 @@ from radiator.spark import read, read_stream, register
 from radiator.spark.jobs import JOBS
 from radiator.spark.options import OPTIONS, parse
 from radiator.spark.schema import SCHEMA
-from radiator.spark.sheets import SHEETS
-from radiator.spark.sheets.options import FLAGS
+from radiator.spark.sections import SECTIONS
+from radiator.spark.sections.options import FLAGS
 from radiator.spark.sink_options import WRITE_OPTIONS
 from radiator.spark.sink_rows import ACCEPTED, CARRIED_BY_THE_BROKER
 from tests.running import BrokerProcess
@@ -34,7 +34,7 @@ NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT.replace(WRITING, "").replace(KAFK
 
 def test_every_option_column_and_job_is_documented_and_nothing_else() -> None:
     helpers = {"json_column", "absent"}
-    sheets = {name for name in SHEETS if "-" not in name}
+    sheets = {name for name in SECTIONS if "-" not in name}
     assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers | sheets == NAMES
 
 
@@ -60,10 +60,11 @@ def test_every_option_and_column_of_writing_is_documented_and_nothing_else() -> 
     assert all(f"`{name}`" in WRITING for name in CARRIED_BY_THE_BROKER)
 
 
-def test_the_table_of_sheets_is_the_one_that_the_code_goes_by() -> None:
+def test_the_table_of_sections_is_the_one_that_the_code_goes_by() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \| ([^|]+\?) \|(.*)\|$", TEXT, re.MULTILINE)
     told = [
-        (name, entry.question, ", ".join(f"`{FLAGS[each]}`" for each in entry.takes)) for name, entry in SHEETS.items()
+        (name, entry.question, ", ".join(f"`{FLAGS[each]}`" for each in entry.takes))
+        for name, entry in SECTIONS.items()
     ]
     assert [(name, question, takes.strip()) for name, question, takes in rows] == told
 

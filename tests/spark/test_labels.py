@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from matplotlib.figure import Figure
 
+from radiator.spark.charts import LIGHT, bars, lines, pairs, ranges, stacked
 from radiator.spark.labels import EMPTY, cut, in_full, shortened
 from radiator.spark.page import Page, Section
-from radiator.spark.pictures import LIGHT, bars, lines, pairs, ranges, stacked
 
 pytestmark = pytest.mark.spark
 LONG = "/topic/eu-central-1.production.billing.invoices.of-customer-{}.by-the-nightly-run"
@@ -72,19 +72,19 @@ def test_no_name_is_longer_than_its_room_in_any_picture() -> None:
             shown += [axes.get_title(loc="left"), *(text.get_text() for text in axes.get_yticklabels())]
         assert max(map(len, shown)) <= 34, picture.name
         assert sorted(picture.cut) == NAMES, picture.name
-        page = Page("T", "s", [Section("S", pictures=[picture])]).html()
+        page = Page("T", "s", [Section("S", charts=[picture])]).html()
         assert f'title="In full: {", ".join(picture.cut)}"' in page
 
 
 def test_the_names_in_full_are_text_on_the_page() -> None:
     evil = '"><script>alert("1")</script>' + "x" * 40
-    page = Page("T", "s", [Section("S", pictures=[bars("a", "A", [{"a": evil, "n": 1}], label="a", value="n")])]).html()
-    assert "<script" not in page and "&quot;&gt;&lt;script" in page
+    page = Page("T", "s", [Section("S", charts=[bars("a", "A", [{"a": evil, "n": 1}], label="a", value="n")])]).html()
+    assert "<script" not in page and "&#34;&gt;&lt;script" in page
 
 
 def test_a_picture_without_long_names_has_no_title_on_the_page() -> None:
     picture = bars("a", "A", [{"a": "/topic/a", "n": 1}, {"a": "", "n": 1}], label="a", value="n")
-    assert picture.cut == () and " title=" not in Page("T", "s", [Section("S", pictures=[picture])]).html()
+    assert picture.cut == () and " title=" not in Page("T", "s", [Section("S", charts=[picture])]).html()
     figure = Figure()
     picture.draw(figure, LIGHT)
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["/topic/a", EMPTY]

@@ -14,8 +14,8 @@ from radiator.cli.sampling import FIELDS
 from radiator.spark import units
 from radiator.spark.jobs.lag import SAMPLE
 from radiator.spark.report import make_report
+from radiator.spark.sections.options import SAMPLES
 from radiator.spark.session import read
-from radiator.spark.sheets.options import SAMPLES
 from tests.spark.stores import MS, START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
@@ -49,7 +49,7 @@ def store(writer: Writer) -> str:
 
 
 def test_a_cursor_that_stands_still_is_told_with_how_long_and_how_old(spark: Any, store: str, tmp_path: Path) -> None:
-    report = make_report(store, tmp_path, spark=spark, sheets=["lag"])
+    report = make_report(store, tmp_path, spark=spark, sections=["lag"])
     stops, works = report.answers["lag"]
     assert (stops["cursor"], stops["lag"], stops["lag_max"], stops["max_at"]) == ("group:stops<b>", 80, 80, at(100))
     assert (stops["samples"], stops["first"], stops["last"]) == (11, at(0), at(100))
@@ -78,7 +78,7 @@ def test_a_name_with_many_partitions_and_a_queue_of_dead_letters_are_told_once(s
             dead = sample("queue:/queue/dead", second, 0, 40, 0, partition=f"d{number}", destination="/queue/dead")
             writer.write(SAMPLES, [dead])
     writer.write("d0", [Message("/queue/dead", b"", b"dlq-reason:rejected", START_NS + 50 * S)])
-    (section,) = make_report(writer.root, spark=spark, sheets=["lag"]).page.sections
+    (section,) = make_report(writer.root, spark=spark, sections=["lag"]).page.sections
     stops, dead_letters = section.stands_out
     assert stops.startswith("group:stops is 300 messages behind in 3 partitions and has settled nothing since")
     assert (
@@ -88,12 +88,12 @@ def test_a_name_with_many_partitions_and_a_queue_of_dead_letters_are_told_once(s
 
 
 def test_the_width_and_the_topic_of_samples_can_be_chosen(spark: Any, store: str) -> None:
-    answers = make_report(store, spark=spark, sheets=["lag"], every="50s").answers
+    answers = make_report(store, spark=spark, sections=["lag"], every="50s").answers
     assert [row["lag"] for row in answers["lag_over_time"] if row["cursor"] != "sub:works"] == [20, 70, 80]
-    assert make_report(store, spark=spark, sheets=["lag"], samples="/topic/other").answers["lag"] == []
+    assert make_report(store, spark=spark, sections=["lag"], samples="/topic/other").answers["lag"] == []
 
 
-def test_without_samples_the_sheet_says_how_to_get_them(
+def test_without_samples_the_section_says_how_to_get_them(
     spark: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.write(LOG, [Message(LOG)])
@@ -104,9 +104,9 @@ def test_without_samples_the_sheet_says_how_to_get_them(
         return read(*args, **options)
 
     monkeypatch.setitem(make_report.__globals__, "read", reads)
-    (section,) = make_report(writer.root, spark=spark, sheets=["lag"]).page.sections
+    (section,) = make_report(writer.root, spark=spark, sections=["lag"]).page.sections
     assert asked == []  # else stderr would name the topic as if it were somebody's slip
-    make_report(writer.root, spark=spark, sheets=["lag"], samples="/topic/mine")
+    make_report(writer.root, spark=spark, sections=["lag"], samples="/topic/mine")
     assert "/topic/mine" in asked
     assert "radiator cursors sample --to /topic/ops.cursors --every 30s" in section.found
 
@@ -125,24 +125,24 @@ def test_what_anybody_may_write_into_the_topic_of_samples_is_left_out(spark: Any
     ):
         odd = Message(SAMPLES, json.dumps({**good, name: value}).encode(), b"", START_NS)
         writer.write(SAMPLES, [odd, odd])
-    answers = make_report(writer.root, spark=spark, sheets=["lag"]).answers
+    answers = make_report(writer.root, spark=spark, sections=["lag"]).answers
     assert [(row["partition"], row["samples"], row["lag_max"]) for row in answers["lag"]] == [(LOG, 2, 5)]
     assert [row["lag"] for row in answers["lag_over_time"]] == [5, 2]
 
 
-def test_a_sample_that_says_little_fails_no_sheet(spark: Any, writer: Writer) -> None:
+def test_a_sample_that_says_little_fails_no_section(spark: Any, writer: Writer) -> None:
     bodies = [
         b'{"time_ns": %d, "cursor": "c", "partition": "p", "lag": %d}' % (START_NS + n * 1_000_000_000, 100 * n)
         for n in range(5)
     ]
     writer.write(SAMPLES, [Message(SAMPLES, body, b"", START_NS) for body in bodies])
-    (section,) = make_report(writer.root, spark=spark, sheets=["lag"]).page.sections
+    (section,) = make_report(writer.root, spark=spark, sections=["lag"]).page.sections
     assert section.stands_out == ["c is 400 messages behind and falls behind by 100/s"]
 
 
 def test_one_sample_has_no_slope_and_is_drawn_all_the_same(spark: Any, writer: Writer, tmp_path: Path) -> None:
     writer.write(SAMPLES, [sample("sub:new", 0, 0, 5)])
-    report = make_report(writer.root, tmp_path, spark=spark, sheets=["lag"])
+    report = make_report(writer.root, tmp_path, spark=spark, sections=["lag"])
     (row,) = report.answers["lag"]
     assert (row["lag"], row["slope"], row["took"], row["age_ms"]) == (5, None, None, None)
     assert report.page.sections[0].stands_out == []
@@ -151,7 +151,7 @@ def test_one_sample_has_no_slope_and_is_drawn_all_the_same(spark: Any, writer: W
 def test_a_cursor_that_was_moved_back_does_not_stand_still(spark: Any, writer: Writer) -> None:
     for second, position in ((0, 10), (10, 50), (20, 5), (30, 5)):
         writer.write(SAMPLES, [sample("sub:back", second, position, 60)])
-    (row,) = make_report(writer.root, spark=spark, sheets=["lag"]).answers["lag"]
+    (row,) = make_report(writer.root, spark=spark, sections=["lag"]).answers["lag"]
     assert row["still_since"] is None
 
 

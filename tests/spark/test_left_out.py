@@ -12,8 +12,8 @@ from radiator.broker.outcomes.dead_letters import HEADERS
 from radiator.replay.messages import REPLAYED_FROM
 from radiator.spark.jobs.left_out import AGAIN, DEAD_LETTER, OPERATIONS, REPLAYED, WRITTEN
 from radiator.spark.report import make_report
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Work
 from radiator.spark.sink_ids import SHAPE, Ids
 from radiator.spark.sink_rows import DIGEST_BYTES
 from tests.spark.stores import MS, START_NS, Message, Writer
@@ -86,7 +86,7 @@ def test_times_of_the_first_sending_are_in_no_latency_lateness_or_disorder(
     spark: Any, store: Writer, tmp_path: Path
 ) -> None:
     sheets = ["traffic", "latency", "lateness", "sessions"]
-    report = make_report(store.root, tmp_path / "out", spark=spark, sheets=sheets)
+    report = make_report(store.root, tmp_path / "out", spark=spark, sections=sheets)
     assert report.summary()["left_out"] == LEFT_OUT
     assert {row["max_ms"] for row in report.answers["latency_all"]} == {0.0, 5.0}
     (late,), (order,) = report.answers["lateness_all"], report.answers["disorder_all"]
@@ -103,28 +103,28 @@ def test_times_of_the_first_sending_are_in_no_latency_lateness_or_disorder(
 
 
 def test_topics_of_operations_are_left_out_and_told_unless_they_are_named(spark: Any, store: Writer) -> None:
-    report = make_report(store.root, spark=spark, sheets=["traffic", "top"])
+    report = make_report(store.root, spark=spark, sections=["traffic", "top"])
     names = {row["destination"] for row in report.answers["totals"]}
     assert names == {"/topic/a", "/topic/b", "/queue/dead"} == {row["destination"] for row in report.answers["traffic"]}
     (note,) = [note for note in report.page.sections[0].notes if note.startswith("Left out as operations")]
     assert f"20 messages of {CURSORS} and 3 messages of {WINDOWS}" in note and "--destination" in note
-    asked = make_report(store.root, spark=spark, sheets=["traffic", "latency"], destination="/topic/ops.>")
+    asked = make_report(store.root, spark=spark, sections=["traffic", "latency"], destination="/topic/ops.>")
     assert {row["destination"]: row["messages"] for row in asked.answers["totals"]} == {CURSORS: 20, WINDOWS: 3}
     assert asked.answers["left_out"] == [] and asked.page.sections[0].notes == []
     assert max(row["max_ms"] for row in asked.answers["latency_all"]) == 40_000.0
 
 
 def test_by_a_header_the_same_are_left_out(spark: Any, store: Writer) -> None:
-    report = make_report(store.root, spark=spark, sheets=["traffic"], by="partition")
+    report = make_report(store.root, spark=spark, sections=["traffic"], by="partition")
     assert {row["destination"] for row in report.answers["totals"]} == {"p", "b", "dead"}
     assert report.answers["left_out"] == LEFT_OUT
-    by_key = make_report(store.root, spark=spark, sheets=["traffic"], by="partition-key").answers["totals"]
+    by_key = make_report(store.root, spark=spark, sections=["traffic"], by="partition-key").answers["totals"]
     assert {row["destination"]: row["messages"] for row in by_key} == {"k": 70, "(none)": 12}
 
 
 def test_of_two_windows_the_way_is_compared_without_what_was_replayed(spark: Any, store: Writer) -> None:
     report = make_report(
-        store.root, spark=spark, sheets=["compare"], start=START_NS + 30_000 * MS, until=START_NS + 80_000 * MS
+        store.root, spark=spark, sections=["compare"], start=START_NS + 30_000 * MS, until=START_NS + 80_000 * MS
     )
     (row,) = [row for row in report.answers["compare"] if row["destination"] == "/topic/a"]
     assert (row["messages"], row["messages_before"], row["p99_ms"]) == (40, 30, 5.0)
@@ -132,7 +132,7 @@ def test_of_two_windows_the_way_is_compared_without_what_was_replayed(spark: Any
 
 def test_only_operations_in_a_log_are_no_empty_store(spark: Any, writer: Writer) -> None:
     writer.write("ops", [_sent(CURSORS, number, 0) for number in range(20)])
-    report = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"])
+    report = make_report(writer.root, spark=spark, sections=["traffic", "integrity"])
     assert report.page.sections[0].found == "No message is left to look at."
     assert any(CURSORS in note for note in report.page.sections[0].notes)
 

@@ -17,7 +17,7 @@ from radiator.errors import ConfigError, StorageError
 from radiator.spark import report as reports
 from radiator.spark.page import Field, Page, Section, Table, Tile
 from radiator.spark.report import FIRST, LAST, Report, _save, make_report
-from radiator.spark.sheets import SHEETS
+from radiator.spark.sections import SECTIONS
 from tests.spark.archives import archive
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.spark.test_source import damage
@@ -77,8 +77,8 @@ def test_page_pictures_and_json_are_in_the_folder(made: tuple[Report, Any]) -> N
 
 
 def test_progress_is_told_step_by_step(made: tuple[Report, Any]) -> None:
-    steps, of = made[1], len(SHEETS) + 2
-    assert [what for what, _, _ in steps] == [FIRST, *SHEETS, LAST, "done"]
+    steps, of = made[1], len(SECTIONS) + 2
+    assert [what for what, _, _ in steps] == [FIRST, *SECTIONS, LAST, "done"]
     assert [place for _, place, _ in steps] == list(range(of + 1))
     assert {total for _, _, total in steps} == {of}
 
@@ -95,7 +95,7 @@ def test_all_jobs_of_one_report_see_the_same_end(spark: Any, writer: Writer, mon
     def more(what: str, place: int, of: int) -> None:
         writer.write("p", numbered("/topic/a", 10, 50 + 10 * place))
 
-    summary = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"], progress=more).summary()
+    summary = make_report(writer.root, spark=spark, sections=["traffic", "integrity"], progress=more).summary()
     assert summary["messages"] == summary["integrity"][0]["messages"] == 50
     assert sum(row["messages"] for row in summary["traffic"]) == 50
 
@@ -107,17 +107,19 @@ def test_history_that_was_published_later_is_not_drawn_as_latency(spark: Any, tm
         "p", [Message("/topic/a", b"", b"", START_NS + i * MS, START_NS - 10 * year, START_NS - MS) for i in range(9)]
     )
     writer.close()
-    report = make_report(writer.root, spark=spark, sheets=["latency"])
+    report = make_report(writer.root, spark=spark, sections=["latency"])
     (latency,) = [section for section in report.page.sections if section.title == "Latency"]
     assert "recorded history was published" in latency.text
     assert len(latency.tables[0].rows) == 6
 
 
-def test_one_sheet_has_a_page_of_its_own_and_reads_the_part_that_was_asked_for(
+def test_one_section_has_a_page_of_its_own_and_reads_the_part_that_was_asked_for(
     spark: Any, store: str, tmp_path: Path
 ) -> None:
     window = {"start": str(START_NS + 10 * MS), "until": str(START_NS + 20 * MS)}
-    report = make_report(store, tmp_path, spark=spark, sheets=["traffic"], destination="/topic/a", every="1s", **window)
+    report = make_report(
+        store, tmp_path, spark=spark, sections=["traffic"], destination="/topic/a", every="1s", **window
+    )
     assert {path.name for path in report.files} == {
         "traffic.html", "traffic.json", "volume.png", "traffic.png", "traffic-events.png",
     }  # fmt: skip
@@ -129,14 +131,14 @@ def test_one_sheet_has_a_page_of_its_own_and_reads_the_part_that_was_asked_for(
 def test_archive_and_log_are_read_as_one_and_the_log_may_be_gone(spark: Any, store: str, tmp_path: Path) -> None:
     archive(tmp_path / "archive", store, {"a": 200, "b": 60})
     both = make_report(
-        store, spark=spark, archive=str(tmp_path / "archive"), sheets=["traffic", "integrity", "compare"]
+        store, spark=spark, archive=str(tmp_path / "archive"), sections=["traffic", "integrity", "compare"]
     )
-    plain = make_report(store, spark=spark, sheets=["traffic", "integrity", "compare"])
+    plain = make_report(store, spark=spark, sections=["traffic", "integrity", "compare"])
     assert both.answers == plain.answers
     since = {"archive": str(tmp_path / "archive"), "start": "2000-01-01"}
-    begun = make_report(store, spark=spark, sheets=["traffic"], **since)
+    begun = make_report(store, spark=spark, sections=["traffic"], **since)
     assert begun.answers["traffic"] == plain.answers["traffic"]
-    alone = make_report(None, tmp_path / "out", spark=spark, archive=str(tmp_path / "archive"), sheets=["integrity"])
+    alone = make_report(None, tmp_path / "out", spark=spark, archive=str(tmp_path / "archive"), sections=["integrity"])
     assert [row["messages"] for row in alone.answers["integrity"]] == [200, 60]
     assert str(tmp_path / "archive") in (tmp_path / "out" / "integrity.html").read_text("utf-8")
     with pytest.raises(ConfigError, match="or an archive, or both"):
@@ -144,10 +146,10 @@ def test_archive_and_log_are_read_as_one_and_the_log_may_be_gone(spark: Any, sto
 
 
 def test_a_header_can_stand_in_the_place_of_destinations(spark: Any, store: str) -> None:
-    report = make_report(store, spark=spark, sheets=["traffic", "latency"], by="tag-carrier")
+    report = make_report(store, spark=spark, sections=["traffic", "latency"], by="tag-carrier")
     assert [(row["destination"], row["messages"]) for row in report.answers["totals"]] == [("UA", 300), ("<DL>", 60)]
     assert {row["destination"] for row in report.answers["latency"]} == {"UA", "<DL>"}
-    partitions = make_report(store, spark=spark, sheets=["traffic"], by="partition").answers["totals"]
+    partitions = make_report(store, spark=spark, sections=["traffic"], by="partition").answers["totals"]
     assert [row["destination"] for row in partitions] == ["a", "b"]
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from radiator.spark.report import Report, make_report
-from radiator.spark.sheets import SHEETS
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.traffic import stands_out
+from radiator.spark.sections import SECTIONS
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.traffic import stands_out
 from tests.spark import story
 from tests.spark.stores import Writer, numbered
 from tests.spark.test_source import damage
@@ -67,7 +67,7 @@ def test_a_load_that_was_done_long_ago_is_no_silence_and_many_silences_are_one_l
 
 
 def test_of_many_dead_letters_the_most_are_told_and_how_many_more_there_are() -> None:
-    from radiator.spark.sheets.dead_letters import _stands_out as told
+    from radiator.spark.sections.dead_letters import _stands_out as told
 
     rows = [{"letters": 9 - i, "origin": f"/queue/{i}", "subscription": None, "cause": "rejected"} for i in range(6)]
     assert told(rows[:4])[-1] == "6 letters of /queue/3: rejected"
@@ -75,7 +75,7 @@ def test_of_many_dead_letters_the_most_are_told_and_how_many_more_there_are() ->
 
 
 def test_dead_letters_of_one_place_were_all_there() -> None:
-    from radiator.spark.sheets.dead_letters import _findings as found
+    from radiator.spark.sections.dead_letters import _findings as found
 
     row = {"letters": 47, "origin": "/queue/a", "cause": "rejected", "last_died": FIRST, "repeated": 0}
     assert found([row], []).startswith("47 dead letters; all were in /queue/a: rejected.")
@@ -86,7 +86,7 @@ def test_dead_letters_of_one_place_were_all_there() -> None:
 
 
 def test_where_all_times_are_in_the_wrong_order_no_duration_is_negative() -> None:
-    from radiator.spark.sheets.latency import _found as found
+    from radiator.spark.sections.latency import _found as found
 
     leg = {"leg": "event to receive", "p50_ms": -7_200_000.0, "p99_ms": -1000.0, "max_ms": -1000.0}
     assert found(leg) == (
@@ -140,7 +140,7 @@ def test_what_is_missing_is_told_to_be_in_no_figure(spark: Any, tmp_path: Path) 
     writer.write("p", numbered("/topic/a", 50), per_batch=10)
     writer.close()
     damage(writer.root, "p")
-    made = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"], fail_on_data_loss=False)
+    made = make_report(writer.root, spark=spark, sections=["traffic", "integrity"], fail_on_data_loss=False)
     head = made.page.sections[0]
     assert head.stands_out[0] == "Integrity: 10 offsets missing in p"
     assert head.notes == ["What is missing is counted nowhere: figures of p are too low."]
@@ -154,10 +154,10 @@ def test_what_was_as_always_is_not_told(report: Report) -> None:
         assert name not in told
 
 
-def test_every_sheet_says_something_and_every_answer_is_json(report: Report) -> None:
+def test_every_section_says_something_and_every_answer_is_json(report: Report) -> None:
     titles = [section.title for section in report.page.sections]
     (left_out,) = report.page.sections[0].notes
-    assert len(titles) == len(set(titles)) == 1 + len(SHEETS)
+    assert len(titles) == len(set(titles)) == 1 + len(SECTIONS)
     assert left_out.startswith("Left out as operations: 96 messages of /topic/ops.cursors.")
     assert all(section.found for section in report.page.sections)
     assert set(report.answers) <= set(report.summary())

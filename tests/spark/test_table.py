@@ -162,7 +162,7 @@ def test_either_side_may_be_missing(spark: Any, store: tuple[str, str], tmp_path
     assert nothing.columns == SCHEMA.names and nothing.count() == 0
     assert offsets(table(spark, empty.root, there)) == {"abc": list(range(200)), "q": list(range(50))}
     told: list[str] = []
-    assert offsets(table(spark, data, tmp_path / "no archive yet", tell=told.append)) == WHOLE
+    assert offsets(table(spark, data, tmp_path / "no archive yet", report=told.append)) == WHOLE
     assert "the archive does not exist or is empty, so only the log is read" in "".join(told)
     with pytest.raises(NoArchive, match="there is no archive.*`radiator archive --data DIR --to URI` writes"):
         table(spark, None, tmp_path / "no archive yet")
@@ -174,7 +174,7 @@ def test_a_name_that_neither_side_has_is_told_once_and_one_of_the_archive_is_not
     spark: Any, store: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     told: list[str] = []
-    assert table(spark, *store, destination="/topic/aa", tell=told.append).count() == 0
+    assert table(spark, *store, destination="/topic/aa", report=told.append).count() == 0
     assert told == ["neither archive nor log has a destination '/topic/aa' yet; did you mean /topic/a?"]
     empty = Writer(tmp_path / "empty")
     empty.close()

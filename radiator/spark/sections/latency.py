@@ -6,12 +6,12 @@ from collections import Counter
 from typing import Any
 
 from radiator.spark import units
+from radiator.spark.charts import ranges
 from radiator.spark.jobs.latency import LEGS
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import ranges
-from radiator.spark.sheets.left_out import of_old_times
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
+from radiator.spark.sections.left_out import of_old_times
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, Rows, Work
 
 HISTORY_MS = 30 * 86_400_000.0  # older events were not sent live
 DESTINATIONS_MAX = 15  # in the chart
@@ -66,7 +66,7 @@ def section(answers: Answers, options: Options) -> Section:
     drawn = [row["leg"] for row in everything if row not in old] or order
     shown = [row for row in [*together, *_busiest(rows)] if row["leg"] in drawn]
     shown.sort(key=lambda row: order.index(row["leg"]))
-    pictures = [
+    charts = [
         ranges(
             "latency",
             "How long messages were on their way",
@@ -91,7 +91,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_found(leg),
         stands_out=_stands_out(everything, rows, leg),
-        pictures=pictures,
+        charts=charts,
         tables=tables,
         notes=notes,
     )
@@ -135,8 +135,7 @@ def _wrong(rows: Rows) -> str:
     for row in rows:
         messages[row["destination"]] += row["first_negative"]
     worst = sorted((name for name in messages if messages[name]), key=lambda name: (-messages[name], name))
-    names = ", ".join(f"{name} ({messages[name]:,})" for name in worst[:WRONG_MAX])
-    return names + (f" and {len(worst) - WRONG_MAX:,} more" if len(worst) > WRONG_MAX else "")
+    return units.names([f"{name} ({messages[name]:,})" for name in worst], WRONG_MAX)
 
 
 def _busiest(rows: Rows) -> Rows:
@@ -146,6 +145,3 @@ def _busiest(rows: Rows) -> Rows:
     chosen = sorted(messages, key=lambda name: (-messages[name], name))[:DESTINATIONS_MAX]
     shown = [row for row in rows if row["destination"] in chosen]
     return sorted(shown, key=lambda row: chosen.index(row["destination"]))
-
-
-SHEET = Sheet(run, section)

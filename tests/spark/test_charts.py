@@ -1,4 +1,4 @@
-"""Pictures, numbers and the page, without Spark."""
+"""Charts, numbers and the page, without Spark."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from radiator.spark import units
+from radiator.spark.charts import DARK, LIGHT, Chart, Theme, bars, heatmap, lines, pairs, ranges, stacked
 from radiator.spark.page import Field, Page, Section, Table, Tile
-from radiator.spark.pictures import DARK, LIGHT, Picture, Theme, bars, heatmap, lines, pairs, ranges, stacked
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +47,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [0, 1, 12])
 def test_every_kind_draws_many_rows_one_and_none(kind: str, count: int) -> None:
-    picture: Picture = KINDS[kind](ROWS[:count])
+    picture: Chart = KINDS[kind](ROWS[:count])
     for theme in (LIGHT, DARK):
         assert picture.png(theme).startswith(b"\x89PNG")
 
@@ -137,7 +137,7 @@ def test_the_folder_of_pictures_and_pages_need_not_be_there(tmp_path: Path) -> N
 @pytest.mark.parametrize("letter", ["i ", "m ", "W ", "several words "])
 def test_title_and_note_end_within_the_picture(letter: str) -> None:
     figures = []
-    Picture("x", letter * 100, letter * 100, lambda figure, _: figures.append(figure), 3.0).png()
+    Chart("x", letter * 100, letter * 100, lambda figure, _: figures.append(figure), 3.0).png()
     (figure,) = figures
     assert len(figure.texts) == 2
     for line in figure.texts:
@@ -218,8 +218,20 @@ def test_what_clients_sent_is_text_on_the_page_never_markup() -> None:
     assert text.count("&lt;script&gt;") >= 12
 
 
+def test_a_destination_named_like_a_tag_is_text_on_the_page() -> None:
+    rows = [{"destination": "<script>", "messages": 5}]
+    table = Table("Destinations", [Field("destination", "destination"), Field("messages", "messages", "count")], rows)
+    chart = bars("volume", "Messages", rows, label="destination", value="messages")
+    text = Page(
+        "T", "s", [Section("S", "in <script>", stands_out=["<script> is new"], charts=[chart], tables=[table])]
+    ).html()
+    assert "<script" not in text
+    assert '<td class="t">&lt;script&gt;</td><td class="n">5</td>' in text
+    assert "<li>&lt;script&gt; is new</li>" in text
+
+
 def test_the_page_needs_nothing_from_elsewhere() -> None:
-    text = Page("T", "s", [Section("S", pictures=[KINDS["bars"](ROWS)])]).html()
+    text = Page("T", "s", [Section("S", charts=[KINDS["bars"](ROWS)])]).html()
     assert not re.findall(r'(?:src|href|srcset)="(?!data:)', text)
     assert text.count("data:image/png;base64,") == 2  # light and dark
     assert "prefers-color-scheme: dark" in text
@@ -227,7 +239,7 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
 
 def test_a_long_table_says_what_it_leaves_out() -> None:
     table = Table("T", [Field("n", "n", "count")], [{"n": i} for i in range(30)], rows_max=10)
-    assert "20 more rows left out here" in table.html()
+    assert "20 more rows left out here" in Page("T", "s", [Section("S", tables=[table])]).html()
     assert table.rich(5).row_count == 5
 
 

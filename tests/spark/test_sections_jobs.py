@@ -1,4 +1,4 @@
-"""The sheets of what is late, frequent, in sessions, dead or absent: one store, one report, and what it says."""
+"""The sections about what is late, frequent, in sessions, dead or absent: one store, one report, and what it says."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from radiator.spark.page import Section
 from radiator.spark.report import Report, make_report
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.sessions import section as sessions_section
-from radiator.spark.sheets.top import section as top_section
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.sessions import section as sessions_section
+from radiator.spark.sections.top import section as top_section
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.spark.test_source import damage
 
 pytestmark = pytest.mark.spark
 
-SHEETS = ["lateness", "top", "sessions", "dead-letters", "integrity"]
+SECTIONS = ["lateness", "top", "sessions", "dead-letters", "integrity"]
 MINUTE_NS = 60_000 * MS
 
 
@@ -46,7 +46,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
     writer.close()
     damage(writer.root, "harmed")
     folder = tmp_path_factory.mktemp("out")
-    return make_report(writer.root, folder, spark=spark, sheets=SHEETS, fail_on_data_loss=False, limit=5, gap="2m")
+    return make_report(writer.root, folder, spark=spark, sections=SECTIONS, fail_on_data_loss=False, limit=5, gap="2m")
 
 
 def found(made: Report, title: str) -> str:
@@ -114,12 +114,12 @@ def test_the_end_of_a_log_that_is_lost_is_missing_too(spark: Any, writer: Writer
     writer.write("p", numbered("/topic/a", 20), per_batch=10)
     writer.close()
     damage(writer.root, "p")
-    report = make_report(writer.root, spark=spark, sheets=["integrity"], fail_on_data_loss=False)
+    report = make_report(writer.root, spark=spark, sections=["integrity"], fail_on_data_loss=False)
     assert report.missing == 10
     assert report.answers["integrity"][0]["last_offset"] == 9
 
 
-def test_a_sheet_without_anything_to_show_says_what_it_looked_for() -> None:
+def test_a_section_without_anything_to_show_says_what_it_looked_for() -> None:
     nothing = sessions_section({"session_lengths": [], "sessions": []}, Options(key="$.tail"))
     assert nothing.nothing
     assert nothing.found.startswith("No message carries $.tail;")
@@ -141,5 +141,5 @@ def test_a_share_of_few_messages_says_nothing() -> None:
     assert many.stands_out == ["k0 has 12% of the messages with partition-key"]
     assert "Partition p has 3.0 times its even share" in many.found
     assert "The most frequent is t, with 1 value; 100% of its messages say v." in many.found
-    tags, keys = many.pictures
+    tags, keys = many.charts
     assert tags.note.endswith("the 10 most frequent at most") and keys.note == "Messages by partition-key"

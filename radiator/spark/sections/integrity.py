@@ -15,10 +15,10 @@ from collections import Counter
 from radiator.spark import units
 from radiator.spark.jobs.damage import LEFT_OUT, LOST, REMOVED, WHY
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, Row, Rows, Work
 
-SHOWN_MAX = 5  # partitions with a line of their own
+SHOWN_MAX, MORE = 5, "and {:,} partitions more"  # partitions with a line of their own
 REPEATS_MAX = 100  # ids with a row of their own
 _INTEGRITY = (
     Field("partition", "partition"),
@@ -164,12 +164,12 @@ def section(answers: Answers, options: Options) -> Section:
         f"{units.many(row['duplicates'], 'record')} twice in {row['partition']}" for row in rows if row["duplicates"]
     ]
     return Section(
-        "Integrity", text, found=_findings(rows, lost), stands_out=_brief(out) + _again(repeats), tables=tables
+        "Integrity",
+        text,
+        found=_findings(rows, lost),
+        stands_out=units.first(out, SHOWN_MAX, MORE) + _again(repeats),
+        tables=tables,
     )
-
-
-def _brief(lines: list[str]) -> list[str]:
-    return lines if len(lines) <= SHOWN_MAX else [*lines[:SHOWN_MAX], f"and {len(lines) - SHOWN_MAX:,} partitions more"]
 
 
 def _again(repeats: Rows) -> list[str]:
@@ -198,6 +198,3 @@ def _findings(rows: Rows, lost: Rows) -> str:
     if left_out:
         said.append(f"{left_out:,} were settled, or replaced by later ones, and taken out.")
     return " ".join(said)
-
-
-SHEET = Sheet(run, section)

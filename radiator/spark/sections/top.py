@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from radiator.spark import units
+from radiator.spark.charts import Chart, bars
 from radiator.spark.jobs import key_columns, key_skew, partition_balance, senders, top_keys
 from radiator.spark.jobs.frequent import PARTITION_KEY, PRODUCER
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import Picture, bars
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, Row, Rows, Work
 
 PANELS_MAX, PANEL_ROWS_MAX = 6, 10  # panels of tags in one chart, and values in each
 BARS_MAX = 25
@@ -104,22 +104,22 @@ def section(answers: Answers, options: Options) -> Section:
         *([Table("Uneven partitions", _BALANCE, uneven)] if uneven else []),
         *([Table("Values of tags", _TAGS, tags, folded=True)] if tags else []),
     ]
-    pictures = _pictures(tags, keys, sent, options)
+    charts = _charts(tags, keys, sent, options)
     key = options.key or PARTITION_KEY
     heavy = [
         f"{row['value']} has {units.percent(row['share'])} of the messages with {key}"
         for row in _heavy(keys, answers["key_skew"])
     ]
-    return Section("Top", found=" ".join(said), stands_out=heavy, pictures=pictures, tables=tables)
+    return Section("Top", found=" ".join(said), stands_out=heavy, charts=charts, tables=tables)
 
 
-def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Picture]:
-    pictures = []
+def _charts(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Chart]:
+    charts = []
     if tags:
         used = list(dict.fromkeys(row["key"] for row in tags))
         shown = used[:PANELS_MAX]
         more = f"; {len(used) - PANELS_MAX:,} rarer tags not shown" if len(used) > PANELS_MAX else ""
-        pictures.append(
+        charts.append(
             bars(
                 "tags",
                 "Most frequent values of the tags",
@@ -140,8 +140,8 @@ def _pictures(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Pict
             title = f"Most frequent values of {header}" if name == "keys" else "Who sends most"
             few = f", the {min(len(rows), BARS_MAX)} most frequent" if len(rows) >= min(options.limit, BARS_MAX) else ""
             note = f"Messages by {header}{few}"
-            pictures.append(bars(name, title, rows, label=label, value="messages", note=note, limit=BARS_MAX))
-    return pictures
+            charts.append(bars(name, title, rows, label=label, value="messages", note=note, limit=BARS_MAX))
+    return charts
 
 
 # --- what is remarkable -----------------------------------------------------------------------------------------------
@@ -189,6 +189,3 @@ def _of_partitions(uneven: Rows) -> str:
         f"Partition {worst['partition']} has {worst['even']:.1f} times its even share of {worst['destination']}: "
         f"{units.percent(worst['share'])} of the messages."
     )
-
-
-SHEET = Sheet(run, section)

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
-from itertools import pairwise
-from statistics import median
 from typing import Any
 
+import pandas as pd
 from pyspark.sql import functions as F
 
 from radiator.spark import units
+from radiator.spark.charts import OTHER, Chart, bars, stacked
 from radiator.spark.jobs import JOBS
 from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import OTHER, Picture, bars, stacked
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import ROWS_MAX, Answers, Rows, Sheet, Work, span
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import ROWS_MAX, Answers, Rows, Work, span
 
 NAMED_MAX = 200  # destinations with a series of their own
 REST = OTHER
@@ -132,7 +131,7 @@ def section(answers: Answers, options: Options) -> Section:
     if not totals:
         return Section("Traffic", found="No message was found.", nothing=True)
     rest = f"; {len(totals) - BARS_MAX:,} more not shown" if len(totals) > BARS_MAX else ""
-    pictures = [
+    charts = [
         bars(
             "volume",
             f"Messages per {options.what}",
@@ -141,11 +140,11 @@ def section(answers: Answers, options: Options) -> Section:
             value="messages",
             note=f"All messages that were looked at{rest}",
         ),
-        _picture("traffic", "Traffic by time of arrival", rows, totals, "received", options, span(totals)),
+        _chart("traffic", "Traffic by time of arrival", rows, totals, "received", options, span(totals)),
     ]
     if answers["event_traffic"]:
-        pictures.append(
-            _picture(
+        charts.append(
+            _chart(
                 "traffic-events",
                 "Traffic by time of event",
                 answers["event_traffic"],
@@ -161,7 +160,7 @@ def section(answers: Answers, options: Options) -> Section:
         "When messages came in, and when the things happened that they tell of.",
         found=_found(totals),
         stands_out=stands_out(rows, totals, options, _only_dead_letters(answers)),
-        pictures=pictures,
+        charts=charts,
         tables=[
             Table("Messages by time of arrival", _fields(options), rows, rows_max=1000, folded=True),
         ],
@@ -173,7 +172,7 @@ def _of_strays(strays: Rows) -> str:
     return f"; not shown: {' and '.join(parts)}" if parts else ""
 
 
-def _picture(
+def _chart(
     name: str,
     title: str,
     rows: Rows,
@@ -182,7 +181,7 @@ def _picture(
     options: Options,
     width_of_all: timedelta,
     strays: str = "",
-) -> Picture:
+) -> Chart:
     seconds, words = options.width(width_of_all, of_clients=clock == "event")
     width = words.removeprefix("1 ")
     return stacked(
@@ -236,7 +235,7 @@ def stands_out(rows: Rows, totals: Rows, options: Options, only_dead_letters: Co
     end = max(row["last_received"] for row in totals)
     return [
         *said,
-        *_brief(silent, "were silent for a while"),
+        *units.first(silent, SHOWN_MAX, "and {:,} more were silent for a while"),
         *_silent_since([row for row in totals if row["destination"] not in only_dead_letters], end),
     ]
 
@@ -255,49 +254,36 @@ def _silent_since(totals: Rows, end: datetime) -> list[str]:
     ]
 
 
-def _brief(lines: list[str], what: str) -> list[str]:
-    return lines if len(lines) <= SHOWN_MAX else [*lines[:SHOWN_MAX], f"and {len(lines) - SHOWN_MAX:,} more {what}"]
-
-
 def _bursts(rows: Rows, width: str) -> list[str]:
     """Return the largest burst of each destination with one, and the largest burst of many together."""
-    buckets: dict[Any, int] = {}
-    largest: dict[Any, dict[str, Any]] = {}
-    for row in rows:
-        at = row["start"]
-        buckets[at] = buckets.get(at, 0) + row["messages"]
-        if at not in largest or row["messages"] > largest[at]["messages"]:
-            largest[at] = row
+    frame = pd.DataFrame(rows, columns=["start", "destination", "messages"])
+    buckets = frame.groupby("start")["messages"].sum()
     if len(buckets) < BUCKETS_MIN:
         return []
-    usual = median(buckets.values())
-    least = max(PEAK_MIN * usual, usual + DEVIATIONS_MIN * usual**0.5)
+    usual = buckets.median()
+    high = buckets[buckets >= max(PEAK_MIN * usual, usual + DEVIATIONS_MIN * usual**0.5)]
+    largest = frame.loc[frame.groupby("start")["messages"].idxmax()].set_index("start")
     said: dict[str, str] = {}
-    for at in sorted(buckets, key=lambda at: -buckets[at]):
-        if buckets[at] < least:
-            break
-        name, share = largest[at]["destination"], largest[at]["messages"] / buckets[at]
+    for at, messages in high.sort_values(ascending=False, kind="stable").items():
+        name, share = largest["destination"][at], largest["messages"][at] / messages
         maker = REST if share < MOST_MIN else name
         whose = "from many" if maker == REST else f"{'all' if share == 1 else units.percent(share)} of them {_of(name)}"
-        times = f"{buckets[at] / usual:,.0f} times the usual"
-        said.setdefault(maker, f"a burst at {units.moment(at)}: {buckets[at]:,} messages in {width}, {times}; {whose}")
+        times = f"{messages / usual:,.0f} times the usual"
+        said.setdefault(maker, f"a burst at {units.moment(at)}: {messages:,} messages in {width}, {times}; {whose}")
     return list(said.values())[:BURSTS_MAX]
 
 
 def _pauses(rows: Rows, width: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
     """Return the longest time without a message of each destination that is almost always active."""
-    moments: dict[str, list[datetime]] = {}
-    for row in rows:
-        moments.setdefault(row["destination"], []).append(row["start"])
-    for name, starts in moments.items():
-        between = (starts[-1] - starts[0]) // width + 1
+    frame = pd.DataFrame(rows, columns=["start", "destination"])
+    for name, starts in frame.groupby("destination", sort=False)["start"]:
+        between = (starts.iloc[-1] - starts.iloc[0]) // width + 1
         if name == REST or len(starts) < BUCKETS_MIN or len(starts) < ALMOST_ALWAYS * between:
             continue
-        pause, first, last = max(
-            (later - earlier - width, earlier + width, later) for earlier, later in pairwise(starts)
-        )
-        if pause >= PAUSE_MIN * width:
-            yield name, first, last
+        pauses = starts.diff() - width
+        if pauses.max() >= PAUSE_MIN * width:
+            last = starts[pauses == pauses.max()].iloc[-1]
+            yield name, last - pauses.max(), last
 
 
 def _stopped(row: dict[str, Any], end: datetime) -> str:
@@ -313,6 +299,3 @@ def _stopped(row: dict[str, Any], end: datetime) -> str:
 
 def _of(destination: str) -> str:
     return "from others" if destination == REST else f"in {destination}"
-
-
-SHEET = Sheet(run, section)

@@ -1,4 +1,4 @@
-"""The sheet ``integrity`` of a window of time, and of archive and log: what was compacted away is no gap."""
+"""The section ``integrity`` of a window of time, and of archive and log: what was compacted away is no gap."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def _rows(report: Report) -> dict[str, tuple[int, int]]:
 
 def test_of_a_window_only_what_is_lost_in_it_is_missing(spark: Any, store: Writer) -> None:
     damage(store.root, "damaged")
-    whole = make_report(store.root, spark=spark, sheets=["integrity"], fail_on_data_loss=False)
+    whole = make_report(store.root, spark=spark, sections=["integrity"], fail_on_data_loss=False)
     (lost,) = [row for row in whole.answers["absent"] if row["why"] == "lost"]
     left_out = _rows(whole)["compacted"][1]
     assert _rows(whole) == {"compacted": (0, left_out), "damaged": (10, 0)} and left_out > 100
     with_it = make_report(
-        store.root, spark=spark, sheets=["integrity"], fail_on_data_loss=False, until=START_NS + 280 * SECOND_NS
+        store.root, spark=spark, sections=["integrity"], fail_on_data_loss=False, until=START_NS + 280 * SECOND_NS
     )
     assert with_it.missing == 10 and _rows(with_it)["compacted"][0] == 0 and 100 < _rows(with_it)["compacted"][1] < 150
     before = START_NS + (lost["first_missing"] - 30) * SECOND_NS
-    without = make_report(store.root, spark=spark, sheets=["integrity"], start=MIDDLE, until=before)
+    without = make_report(store.root, spark=spark, sections=["integrity"], start=MIDDLE, until=before)
     assert without.missing == 0 and without.page.sections[0].stands_out == []
     assert without.page.sections[0].found.startswith("Whole:")
 
@@ -59,15 +59,15 @@ def test_of_archive_and_log_what_the_archive_could_not_take_is_missing(
     spark: Any, store: Writer, tmp_path: Path
 ) -> None:
     archive(tmp_path / "archive", store.root, {"compacted": 250, "damaged": 100})
-    both = make_report(store.root, spark=spark, archive=str(tmp_path / "archive"), sheets=["integrity"])
-    plain = make_report(store.root, spark=spark, sheets=["integrity"])
+    both = make_report(store.root, spark=spark, archive=str(tmp_path / "archive"), sections=["integrity"])
+    plain = make_report(store.root, spark=spark, sections=["integrity"])
     assert _rows(both) == _rows(plain) and both.missing == 0 and _rows(both)["compacted"][1] > 100
     lose(tmp_path / "archive", Lost("compacted", 20, 30, "retention"))
     (archived,) = [row for row in both.answers["absent"] if row["partition"] == "compacted"]
     assert archived["why"] == "left out"
     damage(store.root, "damaged")
     found = make_report(
-        store.root, spark=spark, archive=str(tmp_path / "archive"), sheets=["integrity"], fail_on_data_loss=False
+        store.root, spark=spark, archive=str(tmp_path / "archive"), sections=["integrity"], fail_on_data_loss=False
     )
     missing, left_out = _rows(found)["compacted"]
     assert missing == 10 and left_out == _rows(both)["compacted"][1] - 10

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from radiator.clock import NS_PER_SECOND
 from radiator.spark import units
+from radiator.spark.charts import pairs
 from radiator.spark.jobs import JOBS, compare
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import pairs
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Rows, Sheet, Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, Rows, Work
 
 LONGEST = timedelta(days=1)  # the maximum length of default windows
 SHORTEST = timedelta(hours=1)  # a shorter log is compared only with explicit windows
@@ -157,7 +157,7 @@ def section(answers: Answers, options: Options) -> Section:
         if row["difference"] or len(rows) == 1
     ]
     more = f"; {len(drawn) - DRAWN_MAX:,} smaller ones not shown" if len(drawn) > DRAWN_MAX else ""
-    picture = pairs(
+    chart = pairs(
         "compare",
         "The largest changes",
         drawn,
@@ -174,7 +174,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_found(rows, now, before),
         stands_out=_stands_out(rows, (now["seconds"], before["seconds"])),
-        pictures=[picture],
+        charts=[chart],
         tables=tables,
     )
 
@@ -261,10 +261,8 @@ def _whole(messages: int, then: int, now: dict[str, Any], before: dict[str, Any]
 
 
 def _names(rows: Rows) -> str:
-    shown = ", ".join(
-        f"{row['destination']} ({max(row['messages'], row['messages_before']):,})" for row in rows[:NAMES_MAX]
-    )
-    return shown + (f" and {len(rows) - NAMES_MAX:,} more" if len(rows) > NAMES_MAX else "")
+    each = [f"{row['destination']} ({max(row['messages'], row['messages_before']):,})" for row in rows]
+    return units.names(each, NAMES_MAX)
 
 
 def _window(row: dict[str, Any]) -> str:
@@ -290,6 +288,3 @@ def _ns(moment: datetime) -> int:
 
 def _ns_of(width: timedelta) -> int:
     return width // _TICK * 1000
-
-
-SHEET = Sheet(run, section)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from radiator.spark import units
+from radiator.spark.charts import lines
 from radiator.spark.jobs import JOBS, lag
 from radiator.spark.jobs.left_out import DEAD_LETTER
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import lines
-from radiator.spark.sheets.options import SAMPLES, Options
-from radiator.spark.sheets.work import Answers, Row, Rows, Sheet, Work
+from radiator.spark.sections.options import SAMPLES, Options
+from radiator.spark.sections.work import Answers, Row, Rows, Work
 
 DRAWN_MAX = 7  # cursors in the chart: the number of colours
-SHOWN_MAX = 5  # cursors with a line of their own
+SHOWN_MAX, MORE = 5, "and {:,} cursors more"  # cursors with a line of their own
 STILL_SHARE = 0.1  # a cursor with a lag that settles nothing for this share of the samples is stuck
 GROWN_MIN = 10  # messages: a smaller growth is no trend
 _LAG = (
@@ -86,7 +86,7 @@ def section(answers: Answers, options: Options) -> Section:
     more = (
         f"; {len(_cursors(rows)) - DRAWN_MAX:,} others were less far behind" if len(_cursors(rows)) > DRAWN_MAX else ""
     )
-    picture = lines(
+    chart = lines(
         "lag",
         "How far behind cursors were",
         drawn,
@@ -104,7 +104,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_found(rows),
         stands_out=_stands_out(rows, dead_letter_only),
-        pictures=[picture],
+        charts=[chart],
         tables=[table],
     )
 
@@ -131,10 +131,9 @@ def _waits(rows: Rows, no_samples: str) -> Section:
         f"{units.moment(row['oldest'])}"
         for row in sorted(found.values(), key=lambda row: -row["lag"])
     ]
-    more = [f"and {len(findings) - SHOWN_MAX:,} cursors more"] if len(findings) > SHOWN_MAX else []
     return Section(
         "Lag", no_samples, found=f"Messages wait at {units.many(len(found), 'cursor')}.",
-        stands_out=[*findings[:SHOWN_MAX], *more], tables=[Table("Messages that wait", _WAITING, rows)],
+        stands_out=units.first(findings, SHOWN_MAX, MORE), tables=[Table("Messages that wait", _WAITING, rows)],
     )  # fmt: skip
 
 
@@ -167,11 +166,7 @@ def _stands_out(rows: Rows, dead_letter_only: set[str]) -> list[str]:
         [*still.values(), *falling.values()], key=lambda row: (row["destination"] in dead_letter_only, -row["lag"])
     )
     findings = [_remark(row, row["cursor"] in still, row["destination"] in dead_letter_only) for row in worst]
-    return (
-        findings
-        if len(findings) <= SHOWN_MAX
-        else [*findings[:SHOWN_MAX], f"and {len(findings) - SHOWN_MAX:,} cursors more"]
-    )
+    return units.first(findings, SHOWN_MAX, MORE)
 
 
 def _by_name(rows: Iterable[Row]) -> dict[str, Row]:
@@ -215,6 +210,3 @@ def _remark(row: Row, still: bool, only_dead_letters: bool) -> str:
     if row["age_ms"] is not None:
         parts.append(f"the oldest has waited {units.duration(row['age_ms'])}")
     return f"{parts[0]} {', '.join(parts[1:])}"
-
-
-SHEET = Sheet(run, section)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from radiator.spark import units
+from radiator.spark.charts import bars, stacked
 from radiator.spark.jobs import JOBS, dead_letter_words, key_columns
 from radiator.spark.labels import shortened
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import bars, stacked
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Again, Answers, Rows, Sheet, Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Again, Answers, Rows, Work
 
 BARS_MAX = 15
 PIECES = 40  # time buckets: letters are few, and more buckets would be almost empty
@@ -90,10 +90,12 @@ def section(answers: Answers, options: Options) -> Section:
     rows = answers["dead_letters"]
     if not rows:
         return Section("Dead letters", found="No dead letter is in the log.", nothing=True)
-    shown = [{**row, "cause": _words(row["cause"])} for row in rows]
+    shown, over_time, deliveries, words = (
+        [{**row, "cause": _words(row["cause"])} for row in answers[name]] for name in _ANSWERS
+    )
     width = max(row["last_died"] for row in rows) - min(row["first_died"] for row in rows)
     seconds, every = options.width(width, PIECES, of_clients=True)
-    pictures = [
+    charts = [
         bars(
             "dead-letters",
             "Dead letters by where they were",
@@ -105,9 +107,8 @@ def section(answers: Answers, options: Options) -> Section:
             note=f"Messages that the log still holds as dead letters{_rest(rows)}",
         )
     ]
-    over_time = [{**row, "cause": _words(row["cause"])} for row in answers["dead_letters_over_time"]]
     if len({row["start"] for row in over_time}) > 1:
-        pictures.append(
+        charts.append(
             stacked(
                 "dead-letters-time",
                 "When they died",
@@ -121,21 +122,9 @@ def section(answers: Answers, options: Options) -> Section:
                 note="By the time at which the broker gave them up, UTC",
             )
         )
-    words = answers["dead_letter_words"]
-    deliveries = [{**row, "cause": _words(row["cause"])} for row in answers["deliveries_of_dead_letters"]]
     tables = [
         Table("Dead letters", _letters(options), shown),
-        *(
-            [
-                Table(
-                    f"What their {options.key or ERROR} says",
-                    _WORDS,
-                    [{**row, "cause": _words(row["cause"])} for row in words],
-                )
-            ]
-            if words
-            else []
-        ),
+        *([Table(f"What their {options.key or ERROR} says", _WORDS, words)] if words else []),
         Table("Deliveries before death", _DELIVERIES, deliveries, folded=True),
     ]
     text = (
@@ -148,7 +137,7 @@ def section(answers: Answers, options: Options) -> Section:
         text,
         found=_findings(rows, words),
         stands_out=_stands_out(shown),
-        pictures=pictures,
+        charts=charts,
         tables=tables,
     )
 
@@ -197,6 +186,3 @@ def _findings(rows: Rows, words: Rows) -> str:
     if repeated:
         said.append(f"{units.many(repeated, 'letter')} had been dead before.")
     return " ".join(said)
-
-
-SHEET = Sheet(run, section)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from radiator.spark import units
+from radiator.spark.charts import bars, ranges
 from radiator.spark.jobs import key_columns, session_lengths, sessions
 from radiator.spark.jobs.frequent import PARTITION_KEY
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import bars, ranges
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, Sheet, Work
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, Work
 
 GAP_SECONDS = 1800
 KEYS_MAX = 15  # in the chart
@@ -74,7 +74,7 @@ def section(answers: Answers, options: Options) -> Section:
         f"{units.percent(usual['share'])} of them are {usual['length']}. The longest of the busiest "
         f"{units.many(len(rows), 'key')} lasted {units.duration(longest['longest_ms'])}: {longest['key']}."
     )
-    pictures = [
+    charts = [
         bars(
             "session-lengths",
             "How long sessions are",
@@ -87,7 +87,7 @@ def section(answers: Answers, options: Options) -> Section:
     lasting = [row for row in rows if row["longest_ms"] > 0]
     if lasting:
         others = f"; {len(rows) - len(lasting):,} more have none of two messages"
-        pictures.append(
+        charts.append(
             ranges(
                 "sessions",
                 "Sessions of the busiest keys",
@@ -100,7 +100,4 @@ def section(answers: Answers, options: Options) -> Section:
             )
         )
     tables = [Table("Busiest keys", _KEYS, rows), Table("Lengths of sessions", _LENGTHS, lengths)]
-    return Section("Sessions", found=found, pictures=pictures, tables=tables)
-
-
-SHEET = Sheet(run, section)
+    return Section("Sessions", found=found, charts=charts, tables=tables)

@@ -7,11 +7,11 @@ than usual.
 from __future__ import annotations
 
 from radiator.spark import units
+from radiator.spark.charts import Chart, lines, ranges
 from radiator.spark.page import Field, Section, Table
-from radiator.spark.pictures import Picture, lines, ranges
-from radiator.spark.sheets.left_out import of_old_times
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Again, Answers, Row, Rows, Sheet, Work, span
+from radiator.spark.sections.left_out import of_old_times
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Again, Answers, Row, Rows, Work, span
 
 TOGETHER = "all together"
 DESTINATIONS_MAX = 15  # in a chart
@@ -99,7 +99,7 @@ def section(answers: Answers, options: Options) -> Section:
         "that is what a watermark of Structured Streaming waits for, because it follows the events and not the clock.",
         found=_findings(together, order, answers["disorder"], history),
         stands_out=[] if history else _stands_out(answers["lateness"]),
-        pictures=[*([] if history else _by_the_clock(late, answers["lateness_over_time"])), *_watermark(disorder)],
+        charts=[*([] if history else _by_the_clock(late, answers["lateness_over_time"])), *_watermark(disorder)],
         tables=[
             Table("Lateness by the clock", _lateness(options), late),
             Table("Out of order, and the watermark that keeps it", _disorder(options), disorder),
@@ -114,7 +114,7 @@ def _with_total(rows: Rows, together: Row) -> Rows:
     return [{"destination": TOGETHER, **together}, *measured] if len(measured) > 1 else measured
 
 
-def _by_the_clock(late: Rows, over_time: Rows) -> list[Picture]:
+def _by_the_clock(late: Rows, over_time: Rows) -> list[Chart]:
     moments = [
         {"start": row["start"], "percentile": name, "ms": max(row[f"{name}_ms"], 0.0)}
         for row in over_time
@@ -122,7 +122,7 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Picture]:
         for name in ("p50", "p99")
     ]
     ahead = "; before the event is 0" if any((row["p50_ms"] or 0) < 0 for row in over_time) else ""
-    pictures = [
+    charts = [
         ranges(
             "lateness",
             "How late messages came",
@@ -134,7 +134,7 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Picture]:
         )
     ]
     if len({row["start"] for row in moments}) > 2:
-        pictures.append(
+        charts.append(
             lines(
                 "lateness-time",
                 "Lateness over time",
@@ -148,10 +148,10 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Picture]:
                 note=f"By the time of arrival, all together, UTC{ahead}",
             )
         )
-    return pictures
+    return charts
 
 
-def _watermark(disorder: Rows) -> list[Picture]:
+def _watermark(disorder: Rows) -> list[Chart]:
     shown = [row for row in disorder if row["keep_all_ms"] > 0]
     if not shown:
         return []
@@ -203,10 +203,5 @@ def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
 def _stands_out(rows: Rows) -> list[str]:
     """Return a line for each destination of which more than one percent of the messages is an hour late."""
     late = sorted((row for row in rows if (row["late_1h"] or 0) > LATE_MIN), key=lambda row: -row["late_1h"])
-    findings = [
-        f"{units.share(row['late_1h'])} of {row['destination']} came more than an hour late" for row in late[:SHOWN_MAX]
-    ]
-    return [*findings, f"and {len(late) - SHOWN_MAX:,} more were as late"] if len(late) > SHOWN_MAX else findings
-
-
-SHEET = Sheet(run, section)
+    findings = [f"{units.share(row['late_1h'])} of {row['destination']} came more than an hour late" for row in late]
+    return units.first(findings, SHOWN_MAX, "and {:,} more were as late")

@@ -1,4 +1,4 @@
-"""Every sheet, on stores that are not as one thinks of them: nothing, one record, names that bite."""
+"""Every section, on stores that are not as one thinks of them: nothing, one record, names that bite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from radiator.spark.report import make_report
-from radiator.spark.sheets import SHEETS, traffic, work
+from radiator.spark.sections import SECTIONS, traffic, work
 from tests.spark.stores import MS, START_NS, Message, Writer
 
 pytestmark = pytest.mark.spark
@@ -23,9 +23,9 @@ NAMES = (
 )
 
 
-def test_every_sheet_has_words_for_a_store_with_nothing(spark: Any, writer: Writer, tmp_path: Path) -> None:
-    for name in SHEETS:
-        report = make_report(writer.root, tmp_path, spark=spark, sheets=[name])
+def test_every_section_has_words_for_a_store_with_nothing(spark: Any, writer: Writer, tmp_path: Path) -> None:
+    for name in SECTIONS:
+        report = make_report(writer.root, tmp_path, spark=spark, sections=[name])
         (section,) = report.page.sections
         assert section.found.endswith("."), name
         assert json.loads((tmp_path / f"{name}.json").read_text("utf-8"))["sheets"] == [name]
@@ -41,7 +41,7 @@ def test_a_page_of_one_record_is_made(spark: Any, writer: Writer, tmp_path: Path
     assert "1 message, in /topic/a." in [section.found for section in report.page.sections]
 
 
-def test_names_that_bite_are_text_on_the_page_and_in_the_pictures(spark: Any, writer: Writer, tmp_path: Path) -> None:
+def test_names_that_bite_are_text_on_the_page_and_in_the_charts(spark: Any, writer: Writer, tmp_path: Path) -> None:
     for i, name in enumerate(NAMES):
         block = f"tag-{i}$_{{:{'v' * 90}<b>\nuser:<u>".encode()
         writer.write("p", [Message(name, b"", block, START_NS + (100 * n + i) * MS, START_NS) for n in range(30)])
@@ -69,7 +69,7 @@ def test_what_clients_say_of_themselves_fails_no_report(spark: Any, writer: Writ
     assert sum(row["messages"] for row in report.answers["event_traffic"]) == 40
     (strays,) = report.answers["event_strays"]
     assert (strays["earlier"], strays["later"], strays["first"].year, strays["last"].year) == (2, 0, 2023, 2023)
-    (events,) = [each for section in report.page.sections for each in section.pictures if each.name == "traffic-events"]
+    (events,) = [each for section in report.page.sections for each in section.charts if each.name == "traffic-events"]
     assert events.note == "Messages per 10 seconds and destination, UTC; not shown: 2 earlier"
     assert "<e>" not in (tmp_path / "report.html").read_text("utf-8")
 
@@ -81,13 +81,13 @@ def test_what_is_too_much_for_a_summary_is_told_where_it_is_seen(
     writer.write("p", sent)
     for module in (work, traffic):
         monkeypatch.setattr(module, "ROWS_MAX", 60)
-    report = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"])
+    report = make_report(writer.root, spark=spark, sections=["traffic", "integrity"])
     assert report.notes == [] and report.summary()["messages"] == 90
     rows = report.answers["traffic"]
     assert sum(row["messages"] for row in rows) == 90  # fewer by name, so that the end of the time is there
     assert {row["destination"] for row in rows} == {*(f"/topic/{n}" for n in range(4)), "other"}
     monkeypatch.setattr(work, "ROWS_MAX", 5)
-    cut = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"])
+    cut = make_report(writer.root, spark=spark, sections=["traffic", "integrity"])
     assert cut.summary()["notes"] == cut.notes != [] and cut.page.sections[0].notes[: len(cut.notes)] == cut.notes
     assert cut.notes[0] == "totals has more than 5 rows: the others are in no figure and no picture."
 
@@ -97,8 +97,8 @@ def test_the_overview_says_no_destination_to_be_in_partitions_that_were_looked_a
 ) -> None:
     for name in "ab":
         writer.write(name, [Message(f"/topic/{name}", b"x", b"", START_NS)])
-    head = make_report(writer.root, spark=spark, sheets=["traffic", "integrity"], destination="/topic/a").page.sections[
-        0
-    ]
+    head = make_report(
+        writer.root, spark=spark, sections=["traffic", "integrity"], destination="/topic/a"
+    ).page.sections[0]
     meanings = [tile.meaning for tile in head.tiles]
     assert "destination" in meanings and "on disk in 2 partitions, headers and all" in meanings

@@ -1,16 +1,14 @@
 """Define a section of a report, and the queries that it can run.
 
-A section has two halves. ``run`` queries Spark and returns answers: lists of plain rows, small enough for this process,
-with the names that they have in ``report.json``. ``section`` converts answers to text, tables and charts, and queries
-nothing:
+A section is a module with two functions. ``run`` queries Spark and returns answers: lists of plain rows, small enough
+for this process, with the names that they have in ``report.json``. ``section`` converts answers to text, tables and
+charts, and queries nothing:
 
     def run(work: Work) -> Answers:
         return {"lateness": work.job("lateness")}
 
     def section(answers: Answers, options: Options) -> Section:
         return Section("Lateness", found="No event came late.", tables=[Table("Lateness", FIELDS, answers["lateness"])])
-
-    SHEET = Sheet(run, section)
 
 Invariants: all reads of one ``Work`` see the same ends, and the part of the log that the options choose. Answers that
 several sections need (``totals``) are queried once.
@@ -19,10 +17,9 @@ several sections need (``totals``) are queried once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,11 +27,8 @@ from pyspark.sql import functions as F
 from radiator.spark.jobs import JOBS
 from radiator.spark.jobs.left_out import OPERATIONS, SENDER_TIMES, stored_again, without_old_times
 from radiator.spark.live import TOPIC as WINDOWS
+from radiator.spark.sections.options import Options
 from radiator.spark.session import collect
-from radiator.spark.sheets.options import Options
-
-if TYPE_CHECKING:
-    from radiator.spark.page import Section
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -51,19 +45,6 @@ class Again(Enum):
     TIMELESS = "they count, and have no times of the sender"
     OUT = "they do not count"
     AS_IT_IS = "they are messages like others"
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A section of a report.
-
-    Attributes:
-        run: Queries the log and returns the answers.
-        section: Converts the answers to a section of the page.
-    """
-
-    run: Callable[[Work], Answers]
-    section: Callable[[Answers, Options], Section]
 
 
 class Work:

@@ -90,7 +90,7 @@ class Options:
         """The noun for the column ``destination``: what the report groups by."""
         return self.by or "destination"
 
-    def told(self) -> str:
+    def described(self) -> str:
         """Return the chosen part of the log in words; empty for all of it."""
         parts = [f"destination {self.destination}"] if self.destination else []
         parts += [f"from {units.moment(units.utc(self.start))}"] if self.start is not None else []

@@ -6,28 +6,21 @@ A chart is made from rows (mappings, as Spark's ``Row.asDict()`` returns them) a
 
 The title is at the left, and a line below it says how to read the chart. Every axis has a unit. The palette can be
 distinguished by colour-blind people. Beyond ``limit`` the rest is one grey "other".
-
-Uses matplotlib without its global state (no pyplot), so any thread may draw.
 """
 
 from __future__ import annotations
 
-import io
-import os
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from datetime import datetime
 from statistics import median
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+import numpy as np
+import pandas as pd
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.dates import date2num
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
@@ -37,14 +30,13 @@ from radiator.spark.chart_axes import (
     LEGEND_LETTERS,
     PANEL_LETTERS,
     ROW_LETTERS,
-    WIDTH_INCHES,
     Panels,
+    Rows,
     above,
     bars_cut,
     broken,
     drawable,
     figure_above,
-    fit,
     heading,
     legend_above,
     legend_beside,
@@ -58,126 +50,15 @@ from radiator.spark.chart_axes import (
     time_axis,
     value_axis,
 )
+from radiator.spark.chart_style import DARK, LIGHT, Chart, Theme
 
-# Letters that no installed font has are drawn as boxes; a warning for each letter on stderr does not help.
-warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font", category=UserWarning)
+__all__ = ["DARK", "LIGHT", "OTHER", "Chart", "Theme", "bars", "heatmap", "lines", "pairs", "ranges", "stacked"]
 
-Rows = Sequence[Mapping[str, Any]]
-DPI = 144
-TITLE_LETTERS, NOTE_LETTERS = 74, 142  # letters that fit into the width
 OTHER = "other"
 DAY_SECONDS = 86_400  # matplotlib counts in days
 OVER_CUT = 1.3  # the height of a cut axis, as a multiple of the highest bar that is not cut
 STEEP_MIN = 50.0  # a value above this multiple of the median is a peak that flattens the rest
 GAPS_MAX, PIECES_MIN = 60, 16  # bars over time: the maximum number with gaps, and the minimum width of the axis
-
-
-@dataclass(frozen=True)
-class Theme:
-    """Colours of a chart, as hexadecimal RGB.
-
-    Attributes:
-        name: ``light`` or ``dark``.
-        paper: The background.
-        ink: Text.
-        quiet: Secondary text.
-        grid: Grid lines.
-        colours: The palette of series; the last one is for "other".
-    """
-
-    name: str
-    paper: str
-    ink: str
-    quiet: str
-    grid: str
-    colours: tuple[str, ...]
-
-    def colour(self, i: int) -> str:
-        """Return a colour of the palette.
-
-        Args:
-            i: The number of the series; the palette repeats.
-        """
-        return self.colours[i % len(self.colours)]
-
-
-LIGHT = Theme(
-    "light", "#ffffff", "#1d2733", "#66717f", "#e6e9ee",
-    ("#2f6fde", "#ed6d41", "#04673b", "#a367b8", "#e6a00b", "#2ebd91", "#df0754", "#7a8594"),
-)  # fmt: skip
-DARK = Theme(
-    "dark", "#161b22", "#e6eaf0", "#96a1b0", "#2b333d",
-    ("#6ea6ff", "#ffa168", "#07ca98", "#d3d7fa", "#f2c94c", "#4bffbe", "#f86a70", "#9aa5b3"),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A chart. It is drawn at the first call of ``png`` or ``save``.
-
-    Attributes:
-        name: The file name, without .png.
-        title: The title.
-        note: How to read the chart.
-        draw: Draws the chart into a figure.
-        height: The height in inches.
-        cut: The full names that are shortened in the chart.
-    """
-
-    name: str
-    title: str
-    note: str
-    draw: Callable[[Figure, Theme], None]
-    height: float
-    cut: tuple[str, ...] = ()
-    _drawn: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)  # by theme
-
-    def png(self, theme: Theme = LIGHT) -> bytes:
-        """Return the chart as PNG. It is drawn once per theme.
-
-        Args:
-            theme: The colours.
-        """
-        if theme.name not in self._drawn:
-            self._drawn[theme.name] = self._draw(theme)
-        return self._drawn[theme.name]
-
-    def _draw(self, theme: Theme) -> bytes:
-        style = {
-            "font.size": 10, "text.color": theme.ink, "axes.labelcolor": theme.quiet, "axes.edgecolor": theme.grid,
-            "xtick.color": theme.quiet, "ytick.color": theme.ink, "axes.facecolor": theme.paper,
-            "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "xtick.major.size": 0,
-            "ytick.major.size": 0, "grid.color": theme.grid, "axes.axisbelow": True, "legend.frameon": False,
-            "timezone": "UTC", "text.parse_math": False,
-        }  # fmt: skip
-        with rc_context(style):
-            layout = ConstrainedLayoutEngine(rect=(0.006, 0.01, 0.984, 1 - 0.72 / self.height))  # room for the title
-            figure = Figure(figsize=(WIDTH_INCHES, self.height), dpi=DPI, facecolor=theme.paper, layout=layout)
-            FigureCanvasAgg(figure)
-            top = 1 - 0.16 / self.height
-            title = figure.text(0.014, top, "", fontsize=14, fontweight="bold", color=theme.ink, va="top")
-            note = figure.text(0.014, top - 0.29 / self.height, "", fontsize=9.5, color=theme.quiet, va="top")
-            fit(figure, title, self.title, TITLE_LETTERS)
-            fit(figure, note, self.note, NOTE_LETTERS)
-            self.draw(figure, theme)
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format="png", facecolor=theme.paper, metadata={"Software": "radiator"})
-        return buffer.getvalue()
-
-    def save(self, folder: str | os.PathLike[str], theme: Theme = LIGHT) -> Path:
-        """Write the chart as a PNG file and return its path.
-
-        Args:
-            folder: The directory; it is created if necessary.
-            theme: The colours.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
-        target = Path(folder, f"{self.name}.png")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(self.png(theme))
-        return target
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------
@@ -186,7 +67,7 @@ class Picture:
 def bars(
     name: str, title: str, rows: Rows, *, label: str, value: str, unit: str = "count", note: str = "",
     panel: str | None = None, series: str | None = None, limit: int = 12,
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a chart of horizontal bars, in the order of the rows, with their values.
 
     Args:
@@ -213,9 +94,8 @@ def bars(
             values = [float(row[value] or 0) for row in group]
             one = theme.colour(place if panel else 0)
             colours = one if series is None else [theme.colour(kinds.index(str(row[series]))) for row in group]
-            axes.barh(range(len(group)), values, height=0.68, color=colours)
-            for y, number in enumerate(values):
-                axes.text(number + widest * 0.012, y, units.FORMATS[unit](number), va="center", fontsize=9)
+            drawn_bars = axes.barh(range(len(group)), values, height=0.68, color=colours)
+            axes.bar_label(drawn_bars, list(map(units.FORMATS[unit], values)), padding=4, fontsize=9)
             axes.set_xlim(0, widest * 1.16)
             axes.xaxis.set_major_locator(NullLocator())
             axes.spines["bottom"].set_visible(False)
@@ -229,13 +109,13 @@ def bars(
             patches = [Patch(color=theme.colour(i), label=kind) for i, kind in enumerate(above(kinds))]
             legend_above(figure, theme, patches)
 
-    return Picture(name, title, note, draw, panel_height(groups, 0.27), labels.in_full(names, letters))
+    return Chart(name, title, note, draw, panel_height(groups, 0.27), labels.in_full(names, letters))
 
 
 def ranges(
     name: str, title: str, rows: Rows, *, label: str, points: Sequence[str], unit: str = "duration", note: str = "",
     panel: str | None = None, log: bool = True, limit: int = 15,
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a chart of ranges: one line per row from the first to the last point, with a dot for each point.
 
     Panels have the same rows at the same height, in the order of their first rows.
@@ -283,23 +163,19 @@ def ranges(
             rows_axis(axes, group, label, shown=place % panel_columns(groups) == 0)
             heading(axes, panel_title, theme, panel_columns(groups), ROW_LETTERS / panel_columns(groups))
         handles = [
-            Line2D(
-                [], [], marker="o", linestyle="", color=theme.quiet, alpha=1 - 0.26 * i, markersize=7 - i, label=point
-            )
-            for i, point in enumerate(point.removesuffix("_ms") for point in points)
-        ]
-        figure.legend(
-            handles=handles, loc="upper right", bbox_to_anchor=(0.99, 1 - 0.1 / figure.get_figheight()),
-            ncols=len(points), labelcolor=theme.quiet, handletextpad=0.1, columnspacing=0.9, fontsize=9.5,
-        )  # fmt: skip
+            Line2D([], [], marker="o", linestyle="", color=theme.quiet, alpha=1 - 0.26 * i, markersize=7 - i,
+                   label=point.removesuffix("_ms"))
+            for i, point in enumerate(points)
+        ]  # fmt: skip
+        legend_above(figure, theme, handles, spacing=0.3)
 
-    return Picture(name, title, note, draw, panel_height(groups, 0.33), labels.in_full(order, ROW_LETTERS))
+    return Chart(name, title, note, draw, panel_height(groups, 0.33), labels.in_full(order, ROW_LETTERS))
 
 
 def stacked(
     name: str, title: str, rows: Rows, *, x: str, series: str, value: str, width_seconds: float, unit: str = "short",
     label: str = "", note: str = "", limit: int = 7, order: Sequence[str] = (),
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a chart of bars over time, with the series stacked.
 
     The largest series have names, the rest is "other". If a burst would flatten the rest, the axis ends above the rest,
@@ -319,21 +195,19 @@ def stacked(
         limit: The maximum number of named series.
         order: The names that come first, so that two charts of the same series have the same colours.
     """
-    totals: dict[str, float] = {}
-    for row in rows:
-        totals[row[series]] = totals.get(row[series], 0.0) + float(row[value])
+    frame = pd.DataFrame([(row[series], float(row[value])) for row in rows], columns=["key", "value"])
+    frame["day"] = date2num([row[x] for row in rows])
+    totals = frame.groupby("key")["value"].sum().to_dict()
     place = {key: i for i, key in enumerate(order)}
     ranked = sorted(totals.keys() - {OTHER}, key=lambda key: (place.get(key, len(place)), -totals[key], key))
     named = ranked[: limit if len(totals) > limit + 1 else limit + 1]
     free = iter([i for i in range(limit + 1) if i not in {place.get(key) for key in named}])
     colours = {key: place[key] if place.get(key, limit + 1) <= limit else next(free) for key in named}
-    columns: dict[str, dict[Any, float]] = {key: {} for key in [*named, *([OTHER] if len(totals) > len(named) else [])]}
-    for row in rows:
-        column = columns[row[series] if row[series] in totals and row[series] in named else OTHER]
-        column[row[x]] = column.get(row[x], 0.0) + float(row[value])
-    moments = sorted({row[x] for row in rows})
-    whole = [sum(column.get(at, 0.0) for column in columns.values()) for at in moments]
-    places = [round((at - moments[0]).total_seconds() / width_seconds) for at in moments]
+    columns = [*named, *([OTHER] if len(totals) > len(named) else [])]
+    frame["key"] = frame["key"].where(frame["key"].isin(named), OTHER)
+    heights = frame.pivot_table(index="day", columns="key", values="value", aggfunc="sum", fill_value=0.0)[columns]
+    whole = heights.sum(axis=1).tolist()
+    places = [round((day - heights.index[0]) * DAY_SECONDS / width_seconds) for day in heights.index]
     cut = axis_cut.find(list(zip(places, whole, strict=True)))
     if cut is not None:
         note += "; " * bool(note) + f"bars over {units.count(cut.top)} are cut, "
@@ -342,40 +216,35 @@ def stacked(
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        base = [0.0] * len(moments)
-        pieces = (moments[-1] - moments[0]).total_seconds() / width_seconds if moments else 0.0
-        gaps = pieces <= GAPS_MAX
-        lefts = [float(date2num(at)) for at in moments]
+        gaps = not places or places[-1] <= GAPS_MAX
+        lefts, tops = heights.index.to_numpy(float), heights.cumsum(axis=1)
         width = width_seconds / DAY_SECONDS * (0.92 if gaps else 1.0)  # a narrow gap between bars
-        for key, column in columns.items():
-            heights = [column.get(at, 0.0) for at in moments]
+        rights = lefts + width
+        for key in columns:
+            high, height = tops[key].to_numpy(), heights[key].to_numpy()
+            low = high - height
+            corners = np.array([[lefts, low], [lefts, high], [rights, high], [rights, low]]).transpose(2, 0, 1)
             colour = theme.colours[-1] if key == OTHER else theme.colour(colours[key])
-            tops = [low + high for low, high in zip(base, heights, strict=True)]
-            corners = [  # one collection, because drawing single bars takes seconds
-                [(left, low), (left, high), (left + width, high), (left + width, low)]
-                for left, low, high in zip(lefts, base, tops, strict=True)
-                if high > low
-            ]
-            bars_drawn = PolyCollection(corners, color=colour, label=key, linewidth=0, aa=gaps)
-            bars_drawn.sticky_edges.y.append(0)  # no margin below the bars
-            axes.add_collection(bars_drawn)
-            base = tops
+            # one collection, because drawing single bars takes seconds
+            drawn = PolyCollection(corners[height > 0], color=colour, label=key, linewidth=0, aa=gaps)
+            drawn.sticky_edges.y.append(0)  # no margin below the bars
+            axes.add_collection(drawn)
         axes.autoscale_view()
         value_axis(axes, unit, label, None if cut is None else cut.top * OVER_CUT)
         time_axis(axes, PIECES_MIN * width_seconds / DAY_SECONDS)
         for group in [] if cut is None else cut.groups:
             highest = max(group, key=lambda i: whole[i])
-            bars_cut(axes, [(lefts[i], lefts[i] + width) for i in group], theme)
+            bars_cut(axes, [(lefts[i], rights[i]) for i in group], theme)
             figure_above(axes, lefts[highest] + width / 2, units.count(whole[highest]))
-        legend_beside(axes, theme, list(columns))
+        legend_beside(axes, theme, columns)
 
-    return Picture(name, title, note, draw, 4.1, labels.in_full(list(columns), LEGEND_LETTERS))
+    return Chart(name, title, note, draw, 4.1, labels.in_full(columns, LEGEND_LETTERS))
 
 
 def lines(
     name: str, title: str, rows: Rows, *, x: str, y: str, series: str | None = None, unit: str = "short",
     label: str = "", x_label: str = "", note: str = "", limit: int = 7, log: bool = False,
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a line chart over time or over a number.
 
     Where two lines coincide, the line of the first series is on top.
@@ -404,11 +273,13 @@ def lines(
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
+        across: Any
+        up: Any
         for i, key in enumerate(shown):
             points = sorted(groups[key])
             dots = "o" if len(points) <= 40 else ""
-            across, up = [a for a, _ in points], [b for _, b in points]
-            if hasattr(across[0], "year"):
+            across, up = zip(*points, strict=True)
+            if isinstance(across[0], datetime):
                 across, up = broken(across, up)
                 dots = dots or "o" * lonely(up)
             axes.plot(
@@ -417,19 +288,19 @@ def lines(
         if log:
             axes.set_yscale("log")
         value_axis(axes, unit, label + ", logarithmic" * log, log=log)
-        if rows and hasattr(rows[0][x], "year"):
+        if rows and isinstance(rows[0][x], datetime):
             time_axis(axes)
         axes.set_xlabel(x_label)
         if series:
             legend_beside(axes, theme, shown)
 
-    return Picture(name, title, note, draw, 4.1, labels.in_full(shown if series else [], LEGEND_LETTERS))
+    return Chart(name, title, note, draw, 4.1, labels.in_full(shown if series else [], LEGEND_LETTERS))
 
 
 def heatmap(
     name: str, title: str, rows: Rows, *, x: str, y: str, value: str, unit: str = "short", x_label: str = "",
     note: str = "",
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a heat map of ``x`` by ``y``, both sorted; a cell without a row is empty.
 
     Args:
@@ -443,19 +314,16 @@ def heatmap(
         x_label: The label of the horizontal axis.
         note: How to read the chart.
     """
-    across = sorted({row[x] for row in rows})
-    down = sorted({row[y] for row in rows})
-    cells = {(row[x], row[y]): row[value] for row in rows}
+    found = [(row[x], row[y], row[value]) for row in rows]
+    cells = pd.DataFrame(found, columns=["x", "y", "value"]).pivot(index="y", columns="x", values="value")
+    across, down = list(cells.columns), list(cells.index)
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        cells_drawn = (
-            [[float("nan")]]
-            if not rows
-            else [[float("nan") if cells.get((a, b)) is None else float(cells[a, b]) for a in across] for b in down]
-        )
         colours = LinearSegmentedColormap.from_list("radiator", [theme.grid, theme.colour(0), theme.colour(1)])
-        mesh = axes.imshow(cells_drawn, aspect="auto", cmap=colours, interpolation="nearest")
+        mesh = axes.imshow(
+            cells.to_numpy(float) if rows else [[np.nan]], aspect="auto", cmap=colours, interpolation="nearest"
+        )
         step = max(1, -(-len(across) // 24))
         axes.set_xticks(range(0, len(across), step), [str(a) for a in across[::step]])
         axes.set_yticks(range(len(down)), labels.cut(down, ROW_LETTERS))
@@ -466,13 +334,13 @@ def heatmap(
         bar.ax.yaxis.set_tick_params(color=theme.quiet, labelcolor=theme.quiet)
 
     height = min(max(1.7 + 0.28 * len(down), 3.0), 9.0)
-    return Picture(name, title, note, draw, height, labels.in_full(down, ROW_LETTERS))
+    return Chart(name, title, note, draw, height, labels.in_full(down, ROW_LETTERS))
 
 
 def pairs(
     name: str, title: str, rows: Rows, *, label: str, before: str, now: str, remark: str, unit: str = "short",
     words: tuple[str, str] = ("before", "now"), note: str = "", limit: int = 12,
-) -> Picture:  # fmt: skip
+) -> Chart:  # fmt: skip
     """Return a chart of two bars per row, with a remark beside them.
 
     Args:
@@ -489,24 +357,23 @@ def pairs(
         limit: The maximum number of pairs.
     """
     shown = rows[:limit]
+    values = [[float(row[side] or 0) for row in shown] for side in (before, now)]
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        for side, shift, colour in ((before, -0.19, theme.colours[-1]), (now, 0.19, theme.colour(0))):
-            places = [place + shift for place in range(len(shown))]
-            axes.barh(places, [float(row[side] or 0) for row in shown], height=0.34, color=colour)
-        widest = max((float(row[side] or 0) for row in shown for side in (before, now)), default=0.0) or 1.0
-        for place, row in enumerate(shown):
-            old, new = float(row[before] or 0), float(row[now] or 0)
-            where = place + (0.19 if new >= old else -0.19)  # beside the longer bar
-            axes.text(max(old, new) + widest * 0.012, where, str(row[remark]), va="center", fontsize=9)
-        axes.set_xlim(0, widest * 1.2)
+        colours = (theme.colours[-1], theme.colour(0))
+        places, old, new = (np.array(each) for each in (range(len(shown)), *values))
+        grown = new >= old  # the remark is beside the longer bar
+        for side, shift, colour, longer in ((old, -0.19, colours[0], ~grown), (new, 0.19, colours[1], grown)):
+            drawn = axes.barh(places + shift, side, height=0.34, color=colour)
+            texts = [str(row[remark]) if here else "" for row, here in zip(shown, longer, strict=True)]
+            axes.bar_label(drawn, texts, padding=4, fontsize=9)
+        axes.set_xlim(0, 1.2 * (max((*old, *new), default=0.0) or 1.0))
         axes.grid(axis="x")
         range_axis(axes, unit, False, 7)
         rows_axis(axes, shown, label)
-        colours = (theme.colours[-1], theme.colour(0))
         handles = [Patch(color=colour, label=word) for colour, word in zip(colours, words, strict=True)]
         legend_above(figure, theme, handles)
 
     names = labels.in_full([row[label] for row in shown], ROW_LETTERS)
-    return Picture(name, title, note, draw, panel_height([("", shown)], 0.44), names)
+    return Chart(name, title, note, draw, panel_height([("", shown)], 0.44), names)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from radiator.spark import units
 from radiator.spark.page import Field, Section, Table, Tile
-from radiator.spark.sheets.options import Options
-from radiator.spark.sheets.work import Answers, span
+from radiator.spark.sections.options import Options
+from radiator.spark.sections.work import Answers, span
 
 TOP = 25  # destinations in the open table; a folded table has all
 
@@ -39,7 +39,7 @@ def section(answers: Answers, options: Options) -> Section:
         empty = (
             "The store is empty: nothing has been committed yet." if not others else "No message is left to look at."
         )
-        return Section("Overview", found="No message is in what was asked for." if options.told() else empty)
+        return Section("Overview", found="No message is in what was asked for." if options.described() else empty)
     width, what = span(totals), options.what + "s" * (len(totals) != 1)
     messages = sum(row["messages"] for row in totals)
     rate = messages / max(width.total_seconds(), 1.0)

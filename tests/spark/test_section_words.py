@@ -1,4 +1,4 @@
-"""What sheets say stands out, from rows alone: no claim that the figures beside it do not bear."""
+"""The findings of sections, from rows alone: no claim that the figures beside it do not bear."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from radiator.spark.sheets import latency, traffic
+from radiator.spark.sections import latency, traffic
 
 pytestmark = pytest.mark.spark
 START = datetime(2013, 1, 31, 12, tzinfo=UTC)

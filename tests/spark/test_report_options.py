@@ -8,8 +8,8 @@ import pytest
 
 from radiator.cli import main as command_line
 from radiator.errors import ConfigError
-from radiator.spark.sheets import SHEETS, chosen
-from radiator.spark.sheets.options import Options, parse
+from radiator.spark.sections import SECTIONS, chosen
+from radiator.spark.sections.options import Options, parse
 from tests.spark.stores import START_NS
 
 SECOND = 1_000_000_000
@@ -66,20 +66,20 @@ def test_a_width_that_makes_too_many_pieces_is_refused() -> None:
         Options(every=1).width(timedelta(days=365))
 
 
-def test_sheets_are_chosen_by_name_and_stand_in_the_order_of_the_page() -> None:
-    assert chosen(None) == chosen(["all"]) == list(SHEETS)
+def test_sections_are_chosen_by_name_and_stand_in_the_order_of_the_page() -> None:
+    assert chosen(None) == chosen(["all"]) == list(SECTIONS)
     assert chosen(["latency", "traffic"]) == ["traffic", "latency"]
-    with pytest.raises(ConfigError, match="there is no sheet trafic: expected traffic, latency"):
+    with pytest.raises(ConfigError, match="there is no section trafic: expected traffic, latency"):
         chosen(["trafic"])
 
 
-def test_the_command_refuses_an_option_that_no_chosen_sheet_looks_at(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_an_option_that_no_chosen_section_looks_at(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.run(["report", "integrity", "--every", "5m"]) == 2
     assert "--every does not go with integrity; with: traffic" in capsys.readouterr().err
 
 
-def test_the_help_of_the_command_tells_of_every_sheet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_the_command_lists_every_section(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.run(["report", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for name, entry in SHEETS.items():
+    for name, entry in SECTIONS.items():
         assert f"{name} {entry.question}" in shown

@@ -1,0 +1,74 @@
+"""List the sections of a report. Each answers one question about the log, with a table, charts and JSON.
+
+``SECTIONS`` has them in the order of the page; the command line, the documentation and the tests iterate over it. It
+imports nothing, so listing the sections needs no pyspark; ``load`` imports a section. To add one: a module with ``run``
+and ``section`` (see ``work.py``), a line here, and a line in docs/spark.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import NamedTuple
+
+from radiator.errors import ConfigError
+
+
+class Entry(NamedTuple):
+    """A section.
+
+    Attributes:
+        question: The question that it answers.
+        takes: The fields of ``options.Options`` that it uses, beside COMMON.
+    """
+
+    question: str
+    takes: tuple[str, ...] = ()
+
+
+ALL = "all"
+SECTIONS: Mapping[str, Entry] = {
+    "traffic": Entry("How much came, where and when?", ("every", "by")),
+    "latency": Entry("How long was it on its way?", ("by",)),
+    "lateness": Entry("How late and out of order do events come?", ("every", "by")),
+    "top": Entry("Which tags, keys and senders are frequent?", ("limit", "key", "sender")),
+    "sessions": Entry("How often is each key active, for how long?", ("key", "gap", "limit")),
+    "dead-letters": Entry("What was given up, where, and why?", ("every", "key", "limit")),
+    "integrity": Entry("Is every record there, once?"),
+    "lag": Entry("Who was how far behind, and is it growing?", ("every", "samples")),
+    "compare": Entry(
+        "What is different from the time before?",
+        ("shift", "with_start", "with_until", "by"),
+    ),
+}
+COMMON = ("destination", "start", "until")  # options of every section
+
+
+def chosen(names: Iterable[str] | None) -> list[str]:
+    """Return names of sections in the order of the page.
+
+    Args:
+        names: Names of sections; None and ``all`` are all of them.
+
+    Raises:
+        ConfigError: A name does not exist.
+
+    Example:
+        >>> chosen(["latency", "traffic"])
+        ['traffic', 'latency']
+    """
+    wanted = set(names or (ALL,))
+    unknown = sorted(wanted - {*SECTIONS, ALL})
+    if unknown:
+        raise ConfigError(f"there is no section {', '.join(unknown)}: expected {', '.join(SECTIONS)} or {ALL}")
+    return [name for name in SECTIONS if name in wanted or ALL in wanted]
+
+
+def load(name: str) -> ModuleType:
+    """Import the module of a section, with its functions ``run`` and ``section``.
+
+    Args:
+        name: A key of SECTIONS.
+    """
+    return import_module(f"{__name__}.{name.replace('-', '_')}")
