@@ -31,7 +31,7 @@ class ChildFailed(Exception):
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """Have the kernel kill this process when its parent dies; each child calls this first. Linux only."""
+    """Return a function with which a child has the kernel kill it when its parent dies; None except on Linux."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork

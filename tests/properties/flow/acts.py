@@ -1,7 +1,8 @@
-"""What clients do, one frame each: said to the broker and told to the model, never decided by what the broker did.
+"""The acts of clients, one frame each. An act goes to the broker and to the model, and does not depend on the
+broker's state.
 
-``Acts`` is the half of a history that draws what is done; when the broker works, and who comes and goes, is in
-``history``.
+``Acts`` is the half of a history that draws the acts. ``history`` draws when the broker works, and which clients
+connect and disconnect.
 """
 
 from __future__ import annotations

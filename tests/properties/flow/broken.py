@@ -1,4 +1,4 @@
-"""Brokers with a bug each, on purpose: the model must notice every one of them, or its silence means nothing."""
+"""Brokers with one deliberate bug each. The model must find every one of them."""
 
 from __future__ import annotations
 

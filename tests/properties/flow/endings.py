@@ -1,12 +1,12 @@
-"""How a message ends in the model, or comes back: what ``redeliver``, ``dead_letter`` and ``on_unacked`` promise.
+"""How a message ends in the model, or is requeued: the promises of ``redeliver``, ``dead_letter`` and ``on_unacked``.
 
-    refused, not answered, its consumer lost   back in its place, after a pause if its rule or the NACK says so
-    delivered ``redeliver.max`` times          a dead letter; dropped, if the rule has no place for them
+    rejected, timed out, its consumer lost     requeued in its place, after a pause if its rule or the NACK says so
+    delivered ``redeliver.max`` times          a dead letter; dropped, if the rule has no dead-letter queue
     NACK with ``requeue:false``                the same
-    its consumer lost, with ``on_unacked``     a dead letter, or deleted; but what a name has comes back in any case
-    expired                                    not delivered; with ``dead_letter_expired`` a dead letter, once it is met
+    its consumer lost, with ``on_unacked``     a dead letter, or deleted; of a durable subscription always requeued
+    expired                                    not delivered; with ``dead_letter_expired`` a dead letter, once found
 
-A dead letter is a new message of its dead-letter queue. In what order they come there nobody can see.
+A dead letter is a new message of its dead-letter queue. The order of dead letters is not defined.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One seed, one history: clients do whatever they may in any order, while the broker's turn is cut into its steps.
+"""One history from one seed: clients act in any order, while the broker's turn is cut into its steps.
 
-Everything is drawn from ``Random(seed)``, so a seed that fails fails again, and the text of the violation says what
-happened before. One operation is one thing that a client does, a lost connection or the passing of time included.
-What a history is about, which destinations and which features, is drawn first: few of each, so that they meet.
+Everything is drawn from ``Random(seed)``, so a failing seed fails again. The text of the violation lists the steps
+before it. One operation is one act of a client, a lost connection or the passing of time. A history first draws its
+destinations and features: few of each, so that they interact.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a broker owes its clients, kept beside it: who holds what, what waits, what was settled, what must come next.
+"""A model of a broker: which messages are in flight, wait, or were settled, and which must come next.
 
-It is told what clients do and what they hear, and nothing else: it never looks into the broker. It knows no logs,
-cursors or outboxes; a queue is a heap of messages in the order in which they were sent. What is promised of each
-delivery is in ``promises``, how messages end in ``endings``.
+Its only input is what clients do and receive; it does not look into the broker. It has no logs, cursors or outboxes: a
+queue is a heap of messages in the order in which they were sent. ``promises`` has the checks of deliveries, ``endings``
+how messages end.
 
-    hears      a delivery: to whom, was it there to be given, does it keep the order, is there room in the window
-    rests      nothing moves any more: whatever waits, waits only for room, or for its moment
+    hears      check a delivery: its consumer, whether the message was available, the order, the window
+    rests      check that nothing can move: each waiting message waits for credit, or for its time
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the model is made of: messages, the backlogs in which they wait, and those who are given them.
+"""The parts of the model: messages, the backlogs in which they wait, and the consumers.
 
-A backlog is whatever hands each of its messages to one of its consumers: a queue, a child of a fan-out, a named
-subscription. What becomes of a message there is an *entry*; a message that several of them hand out has one in each.
+A backlog delivers each of its messages to one of its consumers: a queue, a bound queue of a fan-out, a durable
+subscription. The state of a message in a backlog is an *entry*; a message in several backlogs has one in each.
 """
 
 from __future__ import annotations

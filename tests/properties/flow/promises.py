@@ -1,7 +1,7 @@
-"""What is promised of each delivery, and of what is not delivered: checked when it is heard, and when nothing moves.
+"""Checks of each delivery when a client receives it, and of undelivered messages when nothing moves.
 
-A check may only use what is certain: a delivery is heard later than it was decided, so what was right at any moment
-since its client heard something last is right.
+A client receives a delivery later than the broker decides it. So a delivery is right if it was right at any time since
+the client last received something.
 """
 
 from __future__ import annotations

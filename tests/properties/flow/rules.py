@@ -1,7 +1,7 @@
-"""The destinations of the histories: their configuration, and what it means to the model.
+"""The destinations of the histories: their configuration, and its meaning for the model.
 
-Time goes by in whiles: so long that no turn of the broker, which takes milliseconds, can be taken for one. Every
-duration here lies between two of them, so it is never a question whether it is over.
+Time passes in steps that are much longer than a turn of the broker, which takes milliseconds. Every duration here is
+between two multiples of a step, so it is always certain whether it is over.
 """
 
 from __future__ import annotations
