@@ -24,7 +24,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[[Any], Around]]] = {}
 
 
 def bug(owner: Any, name: str) -> Callable[[Callable[[Any], Around]], Callable[[Any], Around]]:
-    """What is decorated gets the right function and returns the wrong one; its own name tells what is wrong."""
+    """Register a bug. The decorated function gets the right function and returns a wrong one; its name is the bug's."""
 
     def add(make: Callable[[Any], Around]) -> Callable[[Any], Around]:
         BROKEN[make.__name__.replace("_", " ")] = (owner, name, make)

@@ -31,7 +31,7 @@ class Endings:
         raise NotImplementedError
 
     def returns(self, entry: Entry, pause: int) -> None:
-        """It was delivered, is not settled and in nobody's hands."""
+        """Requeue a delivered message that is not settled, or end it after ``redeliver.max`` deliveries."""
         backlog, number = entry.backlog, entry.message.number
         assert backlog is not None
         most = entry.rule.deliveries_max
@@ -55,11 +55,11 @@ class Endings:
             self.ends(entry, "unacked")
 
     def owed(self, backlog: Backlog) -> list[Entry]:
-        """What has to come, here or as a dead letter."""
+        """Return the entries that must be delivered, here or as a dead letter."""
         return [each for each in backlog.waiting.values() if not each.is_lapsed(self.now) or each.rule.keeps_expired]
 
     def ends(self, entry: Entry, reason: str) -> None:
-        """It is delivered no more."""
+        """End a message: it is not delivered any more."""
         assert entry.backlog is not None
         self.counts[reason] += 1
         entry.settled = True
@@ -75,11 +75,11 @@ class Endings:
 
     @staticmethod
     def name_of_dead(body: bytes, origin: str) -> bytes:
-        """Bodies are unique where they were sent; of two children of a fan-out each may have buried the same one."""
+        """Return the identity of a dead letter. Two bound queues of a fan-out may have one with the same body."""
         return b"%b from %b" % (body, origin.encode())
 
     def heard_dead(self, body: bytes, destination: str, headers: Mapping[str, str]) -> Message:
-        """The message that was heard from a dead-letter queue; it must be dead by now, for that reason."""
+        """Return the message received from a dead-letter queue. It must be a dead letter by now, for that reason."""
         origin, reason = headers["dlq-destination"], headers["dlq-reason"]
         key = self.name_of_dead(body, origin), destination
         if key not in self.of_body:
@@ -95,7 +95,7 @@ class Endings:
         return message
 
     def _dies_unseen(self, body: bytes, origin: str, reason: str) -> None:
-        """It waited, and its time was over; when that was noticed is the broker's affair."""
+        """Make a waiting message that has expired a dead letter; the broker may notice it at any time."""
         for backlog in self.backlogs.values():
             for entry in list(backlog.waiting.values()):
                 there = entry.message.destination if backlog.naming else backlog.name
