@@ -1,1 +1,1 @@
-"""Measurements that look inside: rerun them with ``make measure``. ``radiator bench`` measures what a user sees."""
+"""Measurements of internals; ``make measure`` runs them. ``radiator bench`` measures a broker from outside."""

@@ -1,14 +1,14 @@
-"""How long a start takes: ``python -m bench.recovery [--quick]``.
+"""Measure how long a start takes: ``python -m bench.recovery [--quick]``.
 
-    rebuild    the active segment is walked from its first byte, its index gone: MB/s, for batches of one record and for
-               large ones; and the same for a list of names that is gone
-    sparse     20 GiB in 160 sealed segments, of which only the first header and the last batch are there
-    many       2,000 partitions, stopped well; killed, each with a torn tail; and all their heads gone as well, after
-               which everything counts as not yet synced, and is
-    journal    as much journal as there may be, of messages of 100 B over 1 log, and over 1,000, each a batch of
-               its own: with its segments, as a kill leaves it; and with none, as a power cut may
+    rebuild    walk an active segment without an index: MB/s, for batches of one record and for large ones; and the
+               same without a list of names
+    sparse     20 GiB in 160 sealed segments, which consist of a first header and a last batch
+    many       2,000 partitions: after a clean stop; after a kill, each with a torn tail; and without their heads, so
+               that everything counts as unsynced and is synced
+    journal    the largest possible journal, messages of 100 B over 1 log, and over 1,000 with a batch for each message:
+               with all segments, as after a kill; and with none, as possibly after a power failure
 
-The files are in the page cache: it is the program that is measured, not the disk. Nothing is left behind.
+The files are in the page cache, so the program is measured and not the disk. All files are removed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def commit(store: Store) -> None:
 
 
 def fill(root: str, size_bytes: int, body_bytes: int, per_batch: int, names: int) -> str:
-    """One partition with one segment; its directory."""
+    """Write one partition with one segment, and return its directory."""
     store = Store(root, FileSystem())
     store.open(now())
     partition = store.partition("q", NEVER)
@@ -61,7 +61,7 @@ def fill(root: str, size_bytes: int, body_bytes: int, per_batch: int, names: int
 
 
 def seconds_to_open(root: str, before: Callable[[], None] = lambda: None) -> tuple[float, float]:
-    """The best of a few starts: by the clock on the wall, and of the processor."""
+    """Return the wall time and the CPU time of the fastest of a few starts."""
     times, spent = [], []
     for _ in range(ROUNDS):
         before()
@@ -96,7 +96,7 @@ def rebuild(parent: str, size_bytes: int) -> None:
 
 
 def sparse(parent: str, segments: int) -> None:
-    """Sealed segments with a first batch, and nothing in the 128 MiB behind it; the last one is whole."""
+    """Write sealed segments that have a first batch and a hole of 128 MiB; the last one is whole."""
     root = tempfile.mkdtemp(dir=parent)
     directory = fill(root, 8 << 20, 1_024, 100, 1)
     store = Store(root, FileSystem())
@@ -158,7 +158,7 @@ def journal(parent: str, logs: int, part: int) -> None:
     partitions = [store.partition(f"/queue/{number}", Settings()) for number in range(logs)]
     messages = 0
     size_bytes = limits.JOURNAL_FILES_MAX * limits.JOURNAL_FILE_BYTES // part
-    while store.journal.bytes < size_bytes and not store.journal.full:  # nobody runs the checkpoints that it asks for
+    while store.journal.bytes < size_bytes and not store.journal.full:  # the measurement runs no checkpoints
         for partition in partitions:
             for _ in range(max(1_000 // logs, 1)):
                 partition.append(partition.name, BLOCK, b"x" * 100, NOW + messages)

@@ -1,12 +1,11 @@
-"""What many sockets cost a broker: ``python -m bench.sockets [idle|dribble|handshakes] [--scheme ...] [--count N]``.
+"""Measure many sockets: ``python -m bench.sockets [idle|dribble|handshakes] [--scheme ...] [--count N]``.
 
-    idle         so many clients that connect, agree on heart-beats and say nothing else: memory for each, and the CPU
-                 that the broker takes for all of them
-    dribble      so many sockets that send half frames, a byte now and then: how long a legitimate client takes from the
-                 socket to CONNECTED meanwhile
-    handshakes   TLS connections a second, and how long a plain client takes to connect meanwhile
+    idle         N clients that connect and send only heart-beats: the broker's memory for each, and its CPU for all
+    dribble      N sockets that send incomplete frames, a byte now and then: the time from socket to CONNECTED of a
+                 normal client meanwhile
+    handshakes   TLS connections a second, and the time that a plain client takes to connect meanwhile
 
-A broker of its own is started, with its data in a temporary directory. Nothing is left behind.
+The measurement starts its own broker, with its data in a temporary directory, and removes both.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ WAIT_SECONDS = 60.0
 
 
 def masked(data: bytes) -> bytes:
-    """One text message of a client, its mask all zeros."""
+    """Return one text message of a client, with a mask of zeros."""
     assert len(data) < 126
     return bytes((0x81, 0x80 | len(data), 0, 0, 0, 0)) + data
 
 
 class Broker:
-    """A child process that listens by every scheme."""
+    """A broker in a child process that listens with every scheme."""
 
     def __init__(self, directory: str, more: str = "") -> None:
         cert, key = f"{directory}/cert.pem", f"{directory}/key.pem"
@@ -79,7 +78,7 @@ class Broker:
         return self.context.wrap_socket(sock, server_hostname="127.0.0.1") if scheme in ("stomp+tls", "wss") else sock
 
     def connect(self, scheme: str, heart_beat: bytes = b"0,0") -> socket.socket:
-        """A client that has been told CONNECTED."""
+        """Return a client that has received CONNECTED."""
         sock = self.open(scheme)
         if scheme in ("ws", "wss"):
             sock.sendall(UPGRADE)
@@ -135,7 +134,7 @@ def idle(scheme: str, count: int, seconds: float) -> None:
 
 
 class Beats:
-    """Reads what a broker sends to idle clients, on a thread."""
+    """A thread that reads what the broker sends to idle clients."""
 
     def __init__(self, socks: list[socket.socket]) -> None:
         self.heard = 0
@@ -171,7 +170,7 @@ HALVES["wss"] = HALVES["stomp+tls"]
 
 
 class Dribblers:
-    """Sockets that send a byte each, in turn, and open again what the broker closes."""
+    """Sockets that send a byte each, in turn, and are opened again when the broker closes them."""
 
     def __init__(self, port: int, count: int, half: bytes, bytes_per_second: float) -> None:
         self.sent = 0

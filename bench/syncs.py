@@ -7,9 +7,9 @@ A group brings each of N files a few hundred bytes. They are made durable in one
     syncfs     write of each, then one syncfs
     journal    one append of all of it to one file, one fdatasync; the files themselves are not written
     zeros      the same into a file that was filled with zeros before
-    lazy       as zeros, and the files are written, and not synced, behind it
+        lazy       as zeros, and then the files are written, but not synced
 
-Each way is measured in turn, ROUNDS times; medians, with the quarter below and above. The figures of ADR 33.
+Each way is measured in turn, ROUNDS times; the output is medians and quartiles. ADR 33 has the figures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import quantiles
 
 FILES = (1, 10, 100, 1_000)
-GROUP_BYTES = 40 << 10  # of all files together
+GROUP_BYTES = 40 << 10  # for all files together
 ROUNDS = 40
 THREADS = 8
 JOURNAL_BYTES = 64 << 20

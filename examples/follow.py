@@ -1,8 +1,8 @@
-"""Follow topics by a pattern with stomp.py: what was published before, then what is published now.
+"""Follow topics by a pattern with stomp.py: stored messages first, then new ones.
 
     python examples/follow.py [--url HOST:PORT] [--pattern P] [--count N]
 
-One header does it: ``start-position: first``. History and live messages come as one stream, every offset of a
+The header ``start-position: first`` does it. History and live messages come as one stream, every offset of a
 destination once and in order; the program checks that. Try ``last:10``, ``ago:1h`` or ``time:2013-01-01T05:00:00Z``.
 """
 

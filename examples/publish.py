@@ -2,8 +2,8 @@
 
     python examples/publish.py [--url HOST:PORT] [--count N]
 
-Each message has a time of its own (``event-time``) and a tag (``tag-room``); both are kept, delivered, and columns in
-Spark. A RECEIPT means that the message is stored as its rule promises: with the default, on the disk.
+Each message has an event time (``event-time``) and a tag (``tag-room``). Both are stored, delivered, and columns in
+Spark. A RECEIPT means that the message is stored as its rule promises: on disk by default.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOMS = ("kitchen", "cellar", "attic")
 
 
 class Receipts(stomp.ConnectionListener):
-    """Counts what the broker has promised to keep."""
+    """Counts the receipts."""
 
     def __init__(self, expected: int) -> None:
         self.expected = expected

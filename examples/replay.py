@@ -1,9 +1,9 @@
-"""Read a topic again from its start, then go on live, with radiator.client.
+"""Read a topic from its start, then continue with live messages, with radiator.client.
 
     python examples/replay.py [--url HOST:PORT]
 
-A late subscriber misses nothing: every destination keeps its history, and the hand-over to live messages has neither
-gap nor repeat. The second part reads only a window of the past and ends by itself.
+A late subscriber misses nothing: every destination stores its history, and live messages follow without gap or repeat.
+The second part reads only a range of the history and ends by itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Ask and answer over queues, with radiator.client: a service, and many questions at once.
+"""Send requests and replies over queues, with radiator.client: a service, and many requests at once.
 
     python examples/request_reply.py [--url HOST:PORT]
 
-The client's replies come by a private ``/temp-queue/``; each reply finds the call that waits for it. Two services share
-the queue, so the work is spread; a question that nobody answers in time is an error, and its late answer is dropped.
+Replies come through a private ``/temp-queue/``, and the client matches each reply with its request. Two services share
+the queue of requests. A request without a reply in time is an error, and its late reply is dropped.
 """
 
 from __future__ import annotations

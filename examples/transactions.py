@@ -1,9 +1,9 @@
-"""Take an order from one queue and put two messages into others, all or nothing, with radiator.client.
+"""Take an order from one queue and send two messages to others in one transaction, with radiator.client.
 
     python examples/transactions.py [--url HOST:PORT]
 
-The acknowledgement of the order and both new messages are one transaction. Halfway through the work something fails:
-the transaction is aborted, neither message is ever seen, and the order comes again.
+The acknowledgement of the order and both new messages are one transaction. The first attempt fails halfway:
+the transaction is aborted, neither message is delivered, and the order is delivered again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from radiator.client import Connection, Message, connect
 
 
 class OutOfStock(Exception):
-    """What goes wrong the first time."""
+    """The error of the first attempt."""
 
 
 def handle(connection: Connection, order: Message, prefix: str, in_stock: bool) -> None:

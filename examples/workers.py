@@ -1,9 +1,9 @@
-"""Workers share a queue, with stomp.py; one of them dies in the middle of a job, and nothing is lost.
+"""Workers share a queue, with stomp.py. One of them dies in the middle of a job, and no job is lost.
 
     python examples/workers.py [--url HOST:PORT] [--jobs N]
 
-Each worker is a process that subscribes with ``ack: client-individual`` and so holds one job at a time. The first one
-kills itself with a job in hand: the broker sees the connection go, gives the job back to its place in the queue, and
+Each worker is a process that subscribes with ``ack: client-individual``, so it has one job in flight at a time. The
+first one kills itself during a job. The broker detects the closed connection and requeues the job in its old place, and
 another worker gets it, marked ``redelivered``.
 """
 
@@ -34,7 +34,7 @@ class Worker(stomp.ConnectionListener):
     def on_message(self, frame: stomp.utils.Frame) -> None:
         self.jobs += 1
         if self.name == "unlucky" and self.jobs == 3:
-            os.kill(os.getpid(), signal.SIGKILL)  # with the job in hand, neither reported nor acknowledged
+            os.kill(os.getpid(), signal.SIGKILL)  # during the job, which is neither reported nor acknowledged
         self.report.send((self.name, frame.body, frame.headers.get("redelivered") == "true"))
         self.connection.ack(frame.headers["ack"])
 
@@ -70,12 +70,12 @@ def main() -> None:
         receiver, sender = context.Pipe(duplex=False)
         workers.append(context.Process(target=work, args=(options.url, name, sender), daemon=True))
         workers[-1].start()
-        sender.close()  # so that the worker's end is the only one, and its death is seen here
+        sender.close()  # so that only the worker has that end of the pipe, and its death is detected here
         reports.append(receiver)
     done: dict[str, str] = {}
     again = 0
     while len(done) < options.jobs or len(reports) == len(names):
-        if len(done) == options.jobs:  # the others were faster than the unlucky one could start: give it work
+        if len(done) == options.jobs:  # the others were faster than the first one could start: give it work
             publisher.send(QUEUE, f"job {options.jobs}", headers={"persistent": "true"})
             options.jobs += 1
         ready = wait(reports, timeout=60)

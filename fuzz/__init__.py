@@ -1,1 +1,1 @@
-"""Bytes from nowhere, for everything that reads bytes of a store: see ``targets`` and ``run``."""
+"""Fuzzing of all code that reads bytes of a store or of a peer: see ``targets``, ``wire`` and ``run``."""

@@ -1,7 +1,7 @@
-"""``python -m fuzz.run TARGET [SECONDS]`` lets atheris look for bytes that break a target, for so long.
+"""Fuzz a target with atheris: ``python -m fuzz.run TARGET [SECONDS]``.
 
-Without a target all of them take turns. Needs the extra ``fuzz``. What it finds is left as ``crash-*`` in the working
-directory; that file in the place of the seconds runs it once more.
+Without a target all of them take turns. The extra ``fuzz`` is required. An input that breaks a target is stored as
+``crash-*`` in the working directory. Pass that file instead of SECONDS to run the input again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 SECONDS = 60
-# Of the targets, which must not be imported before they are instrumented.
+# The names of the targets. The modules must not be imported before they are instrumented.
 STORAGE = ("batch", "log", "cursors", "index")
 WIRE = ("parser", "connection", "broker")
 NAMES = (*STORAGE, *WIRE)

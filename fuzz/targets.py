@@ -1,14 +1,15 @@
-"""What is fuzzed of the files (of the wire: ``wire``), and what must hold for any bytes. Each target takes bytes and
-returns nothing; it raises for a bug.
+"""Fuzz targets for files (``wire`` has those for the wire). A target takes bytes, and raises if a property is violated.
 
-    batch      nothing but DamagedBatch and UnknownVersion leaves the decoder, and what it takes is small enough
-    log        a directory with these bytes as its segment, its index, head and names recovers, twice, to the same
-    cursors    these bytes as the journal, or as a snapshot: what is not acked stays so
-    index      any bytes: entries that rise, or none
+    batch      the decoder raises only DamagedBatch and UnknownVersion, and returns only batches of a legal size
+    log        a directory with these bytes as segment, index, head and names recovers, twice, to the same state
+    cursors    these bytes as the journal, or as a snapshot: no unacknowledged message becomes acknowledged
+    index      the decoder returns increasing entries, or none
 
-``seal`` mends magics and crcs first, as a mutation hardly ever keeps them: what lies behind the checks is reached too.
+``seal`` repairs magics and crcs first, because a mutation hardly ever keeps them. So mutations also reach the code
+behind the checks.
 
-Knows: storage from inside. Must not know: atheris and Hypothesis, which drive these (``run``, and tests of storage).
+Uses the internals of storage. Must not import atheris and Hypothesis, which call the targets (``run``, and tests of
+storage).
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from radiator.storage.segment import Window, whole_batches
 
 KEY = bytes(16)
 U32 = Struct("<I")
-MEMORY_FACTOR_MAX = 64  # decoded columns are Python's objects; a compressed region says how long it will be
+MEMORY_FACTOR_MAX = 64  # decoded columns are Python objects; a compressed region states its length
 EXPANDED_BYTES_MAX = 64 * 1024 * 1024
 
 
 def seal(data: bytes) -> bytes:
-    """Every batch header in ``data`` gets the magic of one, and the crc of what it claims to hold."""
+    """Give every batch header in ``data`` a valid magic, and the crc of the bytes that it covers."""
     sealed, at = bytearray(data), 0
     while at + 64 <= len(sealed):
         (total,) = U32.unpack_from(sealed, at + 8)
@@ -67,7 +68,7 @@ def batch(data: bytes) -> None:
 
 
 def log(data: bytes) -> None:
-    """The first byte chooses which file the others are, and whether they are sealed."""
+    """Recover a log. The first byte selects the file that the others replace, and whether ``seal`` repairs them."""
     choice, data = data[:1] or b"\0", data[1:]
     which, data = choice[0] & 3, seal(data) if choice[0] & 4 else data
     with tempfile.TemporaryDirectory(dir=_memory()) as root:
@@ -139,7 +140,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {"batch": batch, "log": log, "curs
 
 
 def seeds() -> dict[str, list[bytes]]:
-    """What mutation begins with."""
+    """Return the inputs with which mutation begins."""
     plain = _batch(0)
     many = b"".join(
         encode_batch(
@@ -180,5 +181,5 @@ def _recovered(directory: str) -> tuple[int, list[int]]:
 
 
 def _memory() -> str | None:
-    """Where files cost no disk."""
+    """Return a directory in memory, if there is one."""
     return "/dev/shm" if os.path.isdir("/dev/shm") else None

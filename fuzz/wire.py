@@ -1,13 +1,13 @@
-"""What is fuzzed of the wire, and what must hold for any bytes that a peer sends. Each target takes bytes, returns
-nothing, and raises for a bug; the first byte chooses the version and how the rest is cut into pieces.
+"""Fuzz targets for the bytes that a peer sends. A target takes bytes, and raises if a property is violated. The first
+byte selects the version and how the rest is cut into pieces.
 
-    parser      nothing but ``failed``; every cut gives the same frames and the same verdict
-    connection  both ends: what refuses is understood by our own client, and holds no more than its limits
-    broker      the whole core: what it answers is whole frames, and when all have gone nobody is forgotten
+    parser      raises nothing, and sets only ``failed``; every cut gives the same frames and the same failure
+    connection  both ends: our own client reads each ERROR, and memory stays within the limits
+    broker      the whole core: it answers in whole frames, and no state remains when all clients have gone
 
-``CONVERSATIONS`` is what mutation begins with: every command and header, every version, odd but valid ways to write.
+Mutation begins with ``CONVERSATIONS``: every command and header, every version, unusual but valid spellings.
 
-Knows: stomp and the broker from outside, and the world of ``tests/broker``. Must not know: atheris and Hypothesis.
+Uses stomp and the broker from outside, and the world of ``tests/broker``. Must not import atheris and Hypothesis.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ TOKENS = (
 
 
 def mutated(random: Random, data: bytes) -> bytes:
-    """A few changes: bytes, tokens, stretches cut, doubled, or taken from another conversation."""
+    """Return ``data`` with some changes: bytes, tokens, ranges removed, doubled, or taken from another conversation."""
     changed = bytearray(data)
     for _ in range(random.randrange(1, 5)):
         at = random.randrange(len(changed) + 1)
@@ -116,7 +116,7 @@ def mutated(random: Random, data: bytes) -> bytes:
 
 
 def cut(data: bytes, how: int) -> list[bytes]:
-    """The same bytes in pieces: whole, byte by byte, or at places that ``how`` decides."""
+    """Return the same bytes in pieces: whole, byte by byte, or cut at places that ``how`` determines."""
     if how % 4 == 0:
         return [data]
     if how % 4 == 1:
@@ -156,7 +156,7 @@ def parser(data: bytes) -> None:
 
 
 def served(pieces: Sequence[bytes]) -> tuple[list[Plain], str]:
-    """What the server's end makes of a stream: the frames, and the code of the failure."""
+    """Return the frames that the server's end reads from a stream, and the code of the failure."""
     end = ServerConnection(LIMITS, _CACHES, (10_000, 10_000))
     frames: list[Frame] = []
     for piece in pieces:
@@ -181,7 +181,7 @@ def served(pieces: Sequence[bytes]) -> tuple[list[Plain], str]:
 
 
 def _understood(data: bytes, command: str, version: str | None = None) -> Frame:
-    """The one frame that our own client reads there; a line end comes behind it, and nothing else."""
+    """Return the one frame that our own client reads; behind it is one line end, and nothing else."""
     reader = Parser()
     reader.version = version or "1.0"
     (frame,) = reader.feed(data)
@@ -201,8 +201,8 @@ def connection(data: bytes) -> None:
 
 
 def answered(pieces: Sequence[bytes], world: World | None = None) -> bytes:
-    """Every byte that the broker says to a stream, which is whole frames, each ended by NUL and LF. The world comes to
-    rest before each ACK and NACK, wherever the stream is cut: so there are deliveries that they can name."""
+    """Return all bytes that the broker answers to a stream: whole frames, each ended by NUL and LF. The world comes to
+    rest before each ACK and NACK, wherever the stream is cut, so that there are deliveries to acknowledge."""
     world = world or World(SMALL)
     bystander = world.connect()
     bystander.subscribe("/queue/t", ack="client-individual")
@@ -240,6 +240,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {"parser": parser, "connection": c
 
 
 def seeds() -> dict[str, list[bytes]]:
-    """What mutation begins with."""
+    """Return the inputs with which mutation begins."""
     corpus = [bytes([number % 256]) + data for number, data in enumerate(CONVERSATIONS)]
     return dict.fromkeys(TARGETS, corpus)

@@ -1,11 +1,11 @@
-"""What happens, and when: two acts of publishing with everybody around, and a sudden death in each.
+"""The script of the demo: two acts of publishing, with a killed process in each.
 
 Act one, the first 60 % of the messages. Three publishers send at once. `radiator tail` follows from the first message
 on; a late subscriber joins when a third is through; two workers share the queue, and one of them is killed.
 
-Act two, the rest. The broker is killed under load and started again; publishers, worker and tail go on.
+Act two, the rest. The broker is killed under load and started again; publishers, worker and tail continue.
 
-The acts are scripts, one line after the other: wait for something, do something. ``checks`` judges what was seen.
+Each act waits for a state, then takes the next step. ``checks`` compares the results with the claims.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def act_one(stage: Stage) -> None:
     subscriber.say()
     stage.until("the late subscriber", lambda: subscriber.state.get("seen"), everybody)
     for publisher in publishers:
-        publisher.say()  # what was held back may come
+        publisher.say()  # release the held messages
 
     stage.until("half of act one", lambda: stage.published() >= messages * WORKERS_START, everybody)
     for name in (SURVIVOR, VICTIM):
@@ -80,7 +80,7 @@ def act_two(stage: Stage) -> None:
         [stage.broker, *publishers, worker, tail.child],
     )
     stage.broker.kill()
-    stage.killed_ns = time.time_ns()  # no other broker is there before this
+    stage.killed_ns = time.time_ns()  # before this no other broker runs
     if tail.child.process.wait() != UNREACHABLE:
         raise ChildFailed(tail.child.story(f"should have ended with {UNREACHABLE}, cannot connect"))
     tail.read()
@@ -88,7 +88,7 @@ def act_two(stage: Stage) -> None:
     stage.broker = stage.start_broker()
     stage.show.say(f"the broker was killed (SIGKILL) under load, and is there again {_ms(before)} after its restart")
 
-    # it knows how far it was in each partition; the earliest of these times gives the rest of each, and a little more
+    # the earliest of the last times of all partitions: each partition continues there, with a few repeats
     stage.follow(f"@{min(tail.last_ns.values())}")
     again = stage.followers[1]
     stage.until(
@@ -115,7 +115,7 @@ def act_two(stage: Stage) -> None:
 
 
 def ends_of(stage: Stage) -> dict[str, int]:
-    """Per partition of flights the end, by the receipts: the last record has one, what is sent again being in order."""
+    """Return the end offset of each partition of flights. The last record has a receipt, since repeats are in order."""
     ends: dict[str, int] = defaultdict(int)
     for load in stage.loads:
         for line in read_lines(stage.receipts / f"{load.origin}.jsonl"):

@@ -1,9 +1,9 @@
-"""The Spark jobs of the demo: over the broker's own files, while it runs, with nothing exported before.
+"""The Spark jobs of the demo. They read the broker's own files while it runs, without an export.
 
     python -m examples.flights.analysis --store demo-out/data --receipts demo-out/receipts --answers answers.json
 
-Each function takes DataFrames and gives a small one that answers a question, like those in ``radiator.spark.jobs``,
-which it uses where they fit. It trusts nobody: a job that counts flights counts each of them ``once``.
+Each function takes DataFrames and returns a small one that answers a question, like those in ``radiator.spark.jobs``,
+which it uses. A job that counts flights removes repeats first (``once``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ANSWERS = (
     "counts", "promises", "copies", "integrity", "traffic", "hours", "sky", "carriers", "latency", "timeline",
 )  # fmt: skip
 BUCKET_SECONDS = 0.1
-SMALL = {  # a month is little for Spark: it shall start quickly, not run for hours
+SMALL = {  # a month is little data for Spark: a quick start matters more than throughput
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -44,7 +44,7 @@ FAIR = "fair"
 
 
 def stored(spark: SparkSession, path: str) -> DataFrame:
-    """What the store holds of the demo's destinations, with the id and the checksum of each body."""
+    """Return the stored records of the demo's destinations, with the id and the checksum of each body."""
     times = ("event_time", "event_ns", "transmit_ns", "receive_ns")
     columns = ("destination", "partition", "offset", *times, "size", "body")
     text = F.col("body").cast("string")
@@ -56,21 +56,21 @@ def stored(spark: SparkSession, path: str) -> DataFrame:
 
 
 def once(messages: DataFrame) -> DataFrame:
-    """Without second copies, should there be any."""
+    """Remove second copies, if there are any."""
     return messages.dropDuplicates(["destination", "id"])
 
 
-# --- is everything there? ---------------------------------------------------------------------------------------------
+# --- is everything stored? --------------------------------------------------------------------------------------------
 
 
 def counts(messages: DataFrame) -> DataFrame:
-    """Per destination: records, and how many different messages they are."""
+    """Return per destination the number of records and of different messages."""
     different = F.count_distinct("id").alias("different")
     return messages.groupBy("destination").agg(F.count("*").alias("records"), different).orderBy("destination")
 
 
 def promises(messages: DataFrame, receipts: DataFrame, killed_ns: int) -> DataFrame:
-    """One row: how many receipts there are, and how many name a record that is what was sent; also of those that came
+    """Return one row: the receipts, and those whose record equals the sent message; also of the receipts that came
     before the kill."""
     facts = ("destination", "id", "event_ns", "transmit_ns", "crc32")
     place = ["partition", "offset"]
@@ -86,7 +86,7 @@ def promises(messages: DataFrame, receipts: DataFrame, killed_ns: int) -> DataFr
 
 
 def copies(messages: DataFrame, receipts: DataFrame) -> DataFrame:
-    """One row: records that no receipt names, so that they would be there twice."""
+    """Return one row: the records without a receipt, which would be repeats."""
     return messages.join(receipts, ["partition", "offset"], "left_anti").select(F.count("*").alias("extra"))
 
 
@@ -94,7 +94,7 @@ def copies(messages: DataFrame, receipts: DataFrame) -> DataFrame:
 
 
 def hours(flights: DataFrame) -> DataFrame:
-    """Flights per destination and hour of the day in New York: an average day."""
+    """Return flights per destination and hour of the day in New York, for an average day."""
     local = F.from_utc_timestamp("event_time", NEW_YORK)
     days = flights.select(F.count_distinct(F.to_date(local))).first()[0] or 1
     return (
@@ -105,7 +105,7 @@ def hours(flights: DataFrame) -> DataFrame:
 
 
 def sky() -> Column:
-    """The weather in a word; the first that fits."""
+    """Return the weather in a word: the first that fits."""
     return (
         F.when(F.col("visibility_mi").isNull(), "not known")
         .when(F.col("visibility_mi") < 3, "low visibility")
@@ -116,13 +116,13 @@ def sky() -> Column:
 
 
 def with_weather(flights: DataFrame, weather: DataFrame) -> DataFrame:
-    """Flights with the weather at their airport in their hour."""
+    """Join flights with the weather at their airport in their hour."""
     there = weather.select("origin", "event_ns", "wind_mph", "precip_in", "visibility_mi")
     return flights.join(there, ["origin", "event_ns"], "left").withColumn("sky", sky())
 
 
 def delays(flights: DataFrame, *by: str | Column) -> DataFrame:
-    """Percentiles of the delay at departure in minutes, over the flights that left; shares over all of them."""
+    """Return percentiles of the departure delay in minutes, over the flights that left, and shares over all flights."""
     quantiles = F.percentile("dep_delay", [0.5, 0.75, 0.9, 0.99])
     found = flights.groupBy(*by).agg(
         F.count("*").alias("flights"),
@@ -137,7 +137,7 @@ def delays(flights: DataFrame, *by: str | Column) -> DataFrame:
 
 
 def timeline(messages: DataFrame) -> DataFrame:
-    """The demo itself, in steps of a tenth of a second: messages, and how long they were under way to the broker."""
+    """Return the demo's traffic per tenth of a second: messages, and their time from publisher to broker."""
     start = messages.agg(F.min("receive_ns")).first()[0]
     step = F.floor((F.col("receive_ns") - start) / (BUCKET_SECONDS * 1e9))
     ms = (F.col("receive_ns") - F.col("transmit_ns")) / 1e6
@@ -155,7 +155,7 @@ def timeline(messages: DataFrame) -> DataFrame:
 
 
 def answers(spark: SparkSession, store: Path, receipts_folder: Path, killed_ns: int) -> Iterator[tuple[str, Rows]]:
-    """Everything that the checks and the report ask for, one job after the other."""
+    """Run all jobs that the checks and the report need."""
     messages = stored(spark, str(store)).cache()
     receipts = spark.read.schema(RECEIPT).json(str(receipts_folder)).cache()
     different = once(messages)
@@ -181,13 +181,13 @@ def answers(spark: SparkSession, store: Path, receipts_folder: Path, killed_ns: 
 
 
 def _of(messages: DataFrame, kind: str) -> DataFrame:
-    """Messages of the topics of a kind, with the columns that the jobs need beside those in the body."""
+    """Return the messages of the topics of a kind, with the columns that the jobs need beside those in the body."""
     columns = ("destination", "event_time", "event_ns", "body")
     return messages.where(F.col("destination").startswith(f"/topic/{kind}.")).select(*columns)
 
 
 def load(path: Path) -> dict[str, Rows]:
-    """What ``main`` wrote, its times as times again."""
+    """Read the answers that ``main`` wrote, with times as datetime."""
     found: dict[str, Rows] = json.loads(path.read_text())
     for row in found["traffic"]:
         row["start"] = datetime.fromisoformat(row["start"])
@@ -202,7 +202,7 @@ def main() -> None:
     parser.add_argument("--answers", type=Path, required=True, help="the JSON file to write")
     options = parser.parse_args()
     told = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever Spark and its Java have to say is for the log
+    os.dup2(2, 1)  # the output of Spark and its Java goes to the log
 
     def say(**values: object) -> None:
         print(json.dumps(values), file=told, flush=True)

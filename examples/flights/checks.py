@@ -1,8 +1,7 @@
-"""What the demo claims, and how each claim is decided: plain functions from what was seen to a Claim.
+"""The claims of the demo, and how each is checked: functions from the recorded results to a Claim.
 
-Nobody is trusted here: the follower, the late subscriber and the workers only write down what they got, the publishers
-which message was receipted at which offset, and these functions compare. Every function says what is wrong in its
-figures, so a failing demo tells where to look.
+The follower, the late subscriber and the workers only record the messages they got, and the publishers the offset in
+each receipt. These functions compare the records. The figures of a claim that does not hold show the difference.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Address = tuple[str, int]  # partition, offset
 
 
 def address(message_id: str) -> Address:
-    """A message-id is an address: the partition's name, @, the offset."""
+    """Split a message-id into the partition's name and the offset."""
     partition, _, offset = message_id.rpartition("@")
     return partition, int(offset)
 
@@ -31,7 +30,7 @@ def address(message_id: str) -> Address:
 
 
 def follower(text: str, runs: Sequence[Sequence[Address]], ends: Mapping[str, int], starts: bool = True) -> Claim:
-    """Each run sees every partition in order, without gap or repeat; together they see all offsets below ``ends``."""
+    """Check that each run is in order, without gap or repeat, and that all runs together have all offsets."""
     faults = [fault for run in runs for fault in seams(run)]
     seen = {each for run in runs for each in run}
     expected = {(partition, offset) for partition, end in ends.items() for offset in range(end)}
@@ -47,7 +46,7 @@ def follower(text: str, runs: Sequence[Sequence[Address]], ends: Mapping[str, in
 
 
 def seams(run: Iterable[Address]) -> list[str]:
-    """Where the offsets of a partition do not follow one another."""
+    """Return the places where the offsets of a partition are not consecutive."""
     faults = []
     following: dict[str, int] = {}
     for partition, offset in run:
@@ -63,7 +62,7 @@ def seams(run: Iterable[Address]) -> list[str]:
 def latecomer(
     seen: Mapping[str, Sequence[tuple[int, int, bool]]], expected: Mapping[str, Sequence[int]], joined_at: int
 ) -> Claim:
-    """Every flight once, in the order of publishing per destination; history first, then live."""
+    """Check that every flight came once, in the order of publishing per destination: history first, then live."""
     faults: list[str] = []
     for destination in sorted({*seen, *expected}):
         came = seen.get(destination, ())
@@ -96,7 +95,7 @@ def _difference(came: Sequence[int], wanted: Sequence[int]) -> str:
 
 
 def workers(journals: Mapping[str, Sequence[Mapping[str, Any]]], late: Iterable[int], killed: str) -> Claim:
-    """Every late flight was dealt with, and no message twice, unless it said that it had been given out before."""
+    """Check that every late flight was handled, and no message twice unless it was marked ``redelivered``."""
     lines = [line for journal in journals.values() for line in journal]
     faults = []
     undone = set(late) - {line["id"] for line in lines}
@@ -120,7 +119,7 @@ def workers(journals: Mapping[str, Sequence[Mapping[str, Any]]], late: Iterable[
 
 
 def counts(found: Sequence[Mapping[str, Any]], published: Mapping[str, int]) -> Claim:
-    """Per destination as many different messages as were published, and no other destination."""
+    """Check that the destinations, and the number of different messages in each, are those that were published."""
     stored = {row["destination"]: row["different"] for row in found}
     faults = [
         f"{name}: {stored.get(name, 0):,} instead of {published.get(name, 0):,}"
@@ -132,7 +131,7 @@ def counts(found: Sequence[Mapping[str, Any]], published: Mapping[str, int]) -> 
 
 
 def promises(found: Mapping[str, int]) -> Claim:
-    """Every receipt names a record that is there, and is what was sent."""
+    """Check that the record of every receipt is stored and equals the sent message."""
     broken = found["receipts"] - found["kept"]
     figures = f"{found['kept']:,} of {found['receipts']:,} receipts ({found['before']:,} of them from before the kill)"
     if broken:
@@ -142,13 +141,13 @@ def promises(found: Mapping[str, int]) -> Claim:
 
 
 def copies(extra: int, sent_again: int) -> Claim:
-    """What was sent again because its receipt was lost in the crash is not stored again."""
+    """Check that no message is stored twice which was sent again because the crash took its receipt."""
     figures = f"{sent_again:,} sent again after the crash, {extra:,} of them are stored twice"
     return Claim("each message is stored once, however often it was sent", not extra, figures)
 
 
 def whole(found: Sequence[Mapping[str, Any]]) -> Claim:
-    """No offset is missing or there twice."""
+    """Check that every offset is stored exactly once."""
     records = sum(row["messages"] for row in found)
     missing, twice = (sum(row[key] for row in found) for key in ("missing", "duplicates"))
     figures = f"{records:,} records in {len(found)} partitions, {missing:,} missing, {twice:,} repeated"

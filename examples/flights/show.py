@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: headlines, progress bars, claims; plain lines where there is no terminal."""
+"""The demo's output while it runs: headlines, progress bars, claims; plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Show:
 
     @contextmanager
     def act(self, title: str) -> Iterator[None]:
-        """A headline, and below it a bar for everything that ``bar`` and ``step`` name."""
+        """Print a headline, and below it a bar for each name that ``bar`` and ``step`` get."""
         self.console.print()
         self.console.print(f"[bold cyan]{title}")
         columns = (

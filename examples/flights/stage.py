@@ -1,4 +1,4 @@
-"""Who is there: the broker and those around it, each a process; starting them, looking at them, waiting for them."""
+"""The broker and the other processes of the demo: start them, observe them, wait for them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ CONFIG = Path(__file__).with_name("radiator.yaml")
 PATTERN = "/topic/flights.>"
 READY = "/topic/ready"
 FORMAT = r"%T %i %t %e %g\n"  # receive-time, message-id, destination, event-time, tags
-FIRST_ACT = 0.6  # of each publisher's messages
-HELD_BACK = 0.9  # of the first act: what follows waits until the late subscriber has joined, which it long has
-SECOND_ACT_FASTER = 3  # than the pace, so that the broker dies under load
+FIRST_ACT = 0.6  # share of each publisher's messages
+HELD_BACK = 0.9  # share of the first act: the rest waits for the late subscriber, which has long joined by then
+SECOND_ACT_FASTER = 3  # times the pace, so that the broker dies under load
 STALL_SECONDS = 60.0
 POLL_SECONDS = 0.02
 
 
 @dataclass
 class Follower:
-    """A run of `radiator tail`, whose output is read as it grows."""
+    """A run of `radiator tail`, whose output file is read while it grows."""
 
     child: Child
     seen: list[Address] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Follower:
     _position: int = 0
 
     def read(self) -> int:
-        """Take in what is new; returns how many flights there are by now."""
+        """Read new lines and return the number of flights so far."""
         assert self.child.output is not None
         with self.child.output.open("rb") as file:
             file.seek(self._position)
@@ -57,7 +57,7 @@ class Follower:
 
 
 class Stage:
-    """``pace``: seconds that the first act may take at least."""
+    """All processes of a run. ``pace``: the minimum duration of the first act in seconds."""
 
     def __init__(self, out: Path, loads: list[Load], pace: float, children: Children, show: Show) -> None:
         self.out, self.loads, self.pace, self.children, self.show = out, loads, pace, children, show
@@ -82,7 +82,7 @@ class Stage:
         for child in (*self.publishers, self.subscriber):
             child.wait_for("ready")
         with connect(self.address) as connection:
-            # "next" begins when the tail is there; a receipt tells how many subscriptions its message has met
+            # "next" begins once the tail is subscribed; a receipt says how many subscriptions its message matched
             self.until(
                 "radiator tail", lambda: any(receipt.delivered_to for receipt in connection.send_many([(READY, "?")]))
             )
@@ -94,7 +94,7 @@ class Stage:
     # --- starting -----------------------------------------------------------------------------------------------------
 
     def start_broker(self) -> Child:
-        """`radiator serve`, on a free port or again on the one it had; returns when it is ready."""
+        """Start `radiator serve`, on a free port or again on its last one, and return when it is ready."""
         arguments = ["serve", "--config", CONFIG, "--data", self.data, "--listen", f"stomp://{self.address}", "--json"]
         broker = self.children.start("broker", "radiator", arguments)
         self.port = int(broker.wait_for("listen")[0].rpartition(":")[2])
@@ -109,7 +109,7 @@ class Stage:
         return self.children.start(f"{load.origin} publisher", "examples.flights.publisher", arguments)
 
     def follow(self, position: str) -> None:
-        """`radiator tail` from a position on."""
+        """Start `radiator tail` from a position on."""
         name = f"tail-{len(self.followers) + 1}"
         arguments = ["tail", PATTERN, READY, "-o", position, "-f", FORMAT, "--url", self.address]
         self.followers.append(Follower(self.children.start(name, "radiator", arguments, self.out / f"{name}.txt")))
@@ -121,28 +121,28 @@ class Stage:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def published(self) -> int:
-        """Messages with a receipt."""
+        """Return the number of messages with a receipt."""
         return sum(publisher.state.get("done", 0) for publisher in self.publishers)
 
     def jobs_done(self) -> int:
         return sum(worker.lines() for worker in self.workers.values())
 
     def journals(self) -> dict[str, list[dict[str, Any]]]:
-        """What each worker has written down."""
+        """Return the journal of each worker."""
         return {name: read_lines(self.out / f"{name}.jsonl") for name in self.workers}
 
     def jobs_waiting(self) -> int:
-        """Messages of the queue that nobody has acknowledged: a browser sees them, and takes nothing."""
+        """Count the unacknowledged messages of the queue, with a browser, which takes none."""
         with connect(self.address) as connection:
             browser = connection.subscribe(DELAYS, browser=True, stop_position="end")
             return sum(1 for _ in browser)
 
     def _flights(self, firsts: Sequence[int | None]) -> dict[str, list[int]]:
-        """The ids per topic in the order of publishing, of the first messages only."""
+        """Return the ids per topic in the order of publishing, of the first messages only."""
         return {load.topic: load.ids(load.topic, first) for load, first in zip(self.loads, firsts, strict=True)}
 
     def refresh(self) -> tuple[int, ...]:
-        """Show how far everybody is; returns it too, to notice a stall."""
+        """Show the progress of all processes and return it, to detect a stall."""
         for load, publisher in zip(self.loads, self.publishers, strict=True):
             again = publisher.state.get("sent_again", 0)
             note = f"{again:,} sent again" if again else ""
@@ -158,7 +158,7 @@ class Stage:
         return self.published(), *runs, seen, self.jobs_done()
 
     def until(self, what: str, condition: Callable[[], object], watched: Iterable[Child] = ()) -> None:
-        """Wait for something: not for ever if nothing moves, and not at all if one of ``watched`` has died."""
+        """Wait for a condition. Raise if there is no progress for too long, or if one of ``watched`` has died."""
         before: tuple[int, ...] = ()
         since = time.monotonic()
         watched = list(watched)
@@ -184,6 +184,6 @@ def count(flights: dict[str, list[int]]) -> int:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """JSON lines."""
+    """Read a file of JSON lines."""
     with path.open() as file:
         return [json.loads(line) for line in file]

@@ -1,13 +1,13 @@
-"""The late subscriber, on stomp.py: it joins while others publish, and asks for everything from the start.
+"""The late subscriber, with stomp.py: it joins while others publish, and reads everything from the start.
 
     python -m examples.flights.subscriber --port 61613 --seen seen.json
 
-One header does it: ``start-position: first``. What was stored before the subscription comes first, marked ``replayed``,
-then what is published now; the hand-over has neither gap nor repeat. ``--seen`` gets what came, per destination and in
-the order of arrival, as ``[offset, id of the flight, replayed]``, for others to judge.
+The header ``start-position: first`` does it. Messages that were stored before the subscription come first, marked
+``replayed``, then new ones, without gap or repeat between them. The file ``--seen`` gets the received messages per
+destination, in the order of arrival, as ``[offset, id of the flight, replayed]``; ``checks`` reads it.
 
-It joins at the first line on stdin and leaves at the second. UNSUBSCRIBE is answered after all that was sent before, so
-when its receipt is here nothing is missing that was to come.
+The subscriber joins at the first line on stdin and leaves at the second. The receipt of UNSUBSCRIBE follows all
+messages that were sent before, so then no message is outstanding.
 """
 
 from __future__ import annotations

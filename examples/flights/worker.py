@@ -1,12 +1,12 @@
-"""A worker on the queue of late flights, on stomp.py: it does a job, writes it down, and acknowledges it.
+"""A worker on the queue of late flights, with stomp.py: it does a job, writes it to its journal, and acknowledges it.
 
     python -m examples.flights.worker --port 61613 > ann.jsonl
 
-``ack: client-individual`` and the rule's ``prefetch: 10``: up to ten jobs are in its hands. If it dies, the broker
-gives them to another worker, marked ``redelivered``. stdout is its journal: one line per job, written at once, *before*
-the acknowledgement; so a job may be done a second time after a crash, but then it says so, and none is lost.
+With ``ack: client-individual`` and the rule's ``prefetch: 10`` it has up to ten jobs in flight. If it dies, the broker
+delivers them to another worker, marked ``redelivered``. stdout is its journal: one line per job, written *before*
+the acknowledgement. So no job is lost, and a job may be done twice after a crash, marked in the journal.
 
-If the broker goes away it connects again. SIGTERM ends it after the job in hand.
+If the broker ends, the worker connects again. SIGTERM ends it after the current job.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Worker(stomp.ConnectionListener):
 
     def on_message(self, frame: stomp.utils.Frame) -> None:
         if self.over.is_set():
-            return  # it came before the connection was lost, and will come again
+            return  # from a lost connection: the broker delivers it again
         flight = json.loads(frame.body)
-        time.sleep(self.seconds)  # somebody rebooks the passengers
+        time.sleep(self.seconds)  # the job: rebook the passengers
         journal = {
             "message": frame.headers["message-id"],
             "id": flight["id"],
@@ -49,7 +49,7 @@ class Worker(stomp.ConnectionListener):
         try:
             self.connection.ack(frame.headers["ack"])
         except (stomp.exception.StompException, OSError, AttributeError):
-            self.over.set()  # the broker is gone, and will give out again what is not acknowledged
+            self.over.set()  # the broker has ended; it will redeliver what is not acknowledged
 
     def on_disconnected(self) -> None:
         self.over.set()

@@ -16,7 +16,7 @@ from radiator.spark.units import duration
 
 data, out = prepared()
 spark = get_session()
-KEY = "$.tailnum"  # a field of the JSON body; the name of a header does as well
+KEY = "$.tailnum"  # a field of the JSON body, or the name of a header
 
 # %% Heavy hitters: which aircraft leave most often
 log = read(spark, data, columns=key_columns(KEY, "partition", "size", "receive_time", "event_time"))

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Archive and log as one table
 #
-# A log is kept for a while, an archive for good. `radiator archive` writes what is sealed as Parquet, the log has the
-# rest, and `table` is both: each flight once, its JSON as typed columns. Which airlines are late, and where does what
-# we know of them lie?
+# A log is stored for a while, an archive for good. `radiator archive` writes sealed segments as Parquet, the log has
+# the rest, and `table` reads both: each flight once, its JSON as typed columns. Which airlines are late, and which data
+# is in the archive?
 #
 #     python examples/notebooks/archive.py
 
@@ -31,12 +31,12 @@ airlines = collect(
 for row in (airlines[0], airlines[-1]):
     print(f"{row['carrier']}: {row['minutes']:.0f} minutes late on average, over {row['flights']:,} flights")
 
-# %% Where they lie: the archive has whole segments, the log what is still written to
+# %% Archive or log: the archive has whole sealed segments, the log the rest
 (archived,) = collect(table(spark, None, there, columns=["size"]).agg(F.count("*").alias("flights")))
 total, logged = flights.count(), read(spark, data, columns=["offset"]).count()
 print(f"{total:,} flights in the table, {archived['flights']:,} of them archived; the log has {logged:,} by itself")
 
-# %% The archive is Parquet, so Spark is not needed: the commits name the files, and anything reads them
+# %% The archive is Parquet, so Spark is not needed: the commits name the files, and any Parquet reader reads them
 named = files(there, destination="/topic/flights.JFK")
 rows = ds.dataset(named).count_rows(filter=ds.field("destination") == "/topic/flights.JFK")
 print(f"JFK, by pyarrow alone: {rows:,} flights, in {len(named)} file(s)")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A bad day at JFK
 #
-# Two weeks of flights lie in a broker's log, as JSON. Which day was the worst at JFK, when did it go wrong, and whom
+# A broker's log has two weeks of flights, as JSON. Which day was the worst at JFK, when did it go wrong, and whom
 # did it hit?
 #
 #     python examples/notebooks/bad_day.py
@@ -17,9 +17,9 @@ from radiator.spark.jobs import json_columns
 data, out = prepared()
 spark = get_session()
 
-# %% Bodies become typed columns; only what is named is read
+# %% Bodies become typed columns; only the named columns are read
 log = read(spark, data, columns=["destination", "event_time", "body"], destination="/topic/flights.JFK")
-flights = json_columns(log, FLIGHT).cache()  # it is small, and asked four times
+flights = json_columns(log, FLIGHT).cache()  # it is small, and used four times
 flights.printSchema()
 
 # %% Each day: how many flights, how late, how many never left
@@ -78,7 +78,7 @@ ranges(
     note="Departures from JFK by airline; half of them were no later than p50",
 ).save(out)
 
-# %% The same as a field: days by hours
+# %% The same as a heat map: days by hours
 field = collect(
     flights.groupBy(F.date_format(local, "MM-dd").alias("day"), F.hour(local).alias("hour")).agg(
         F.avg("dep_delay").alias("minutes")

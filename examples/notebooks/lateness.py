@@ -1,7 +1,7 @@
 # %% [markdown]
 # # How long must a streaming query wait?
 #
-# Flights are told when they leave, and counted where they were scheduled: a delayed flight is an event out of order.
+# Flights are published when they leave, and counted when they were scheduled: a late flight is an event out of order.
 # `lateness` goes by the clock, `disorder` by the stream. A watermark follows the stream.
 #
 #     python examples/notebooks/lateness.py
@@ -17,11 +17,11 @@ from radiator.spark.units import duration
 data, out = prepared()
 spark = get_session()
 
-# %% By the clock: this is history, so everything is years late, and that says nothing
+# %% By the clock: this is history, so everything is years late, which is no useful figure
 (clock,) = collect(lateness(read(spark, data, columns=JOBS["lateness"].columns), by=()))
 print(f"half of {clock['messages']:,} messages came more than {duration(clock['p50_ms'])} after the event")
 
-# %% By the stream: what came after a later event, and by how much
+# %% By the stream: events that came after a later event, and their distance
 order = read(spark, data, columns=JOBS["disorder"].columns)
 airports = collect(disorder(order))
 for row in airports:

@@ -1,9 +1,9 @@
-"""What the notebooks share: two weeks of flights from New York in a log, and a folder for pictures.
+"""Shared by the notebooks: two weeks of flights from New York in a log, and a folder for pictures.
 
-``prepared()`` reads ``--data`` and ``--out`` from the command line (in Jupyter: their defaults) and gives both folders.
-If there is no log in the first one yet, a broker is started there, and gets the flights as an airport's systems would
-send them: in the order of departure, a cancelled flight when it should have left, each with its scheduled departure as
-the ``event-time``. So what is late in life is late in the log. The broker is stopped again; Spark reads its files.
+``prepared()`` reads ``--data`` and ``--out`` from the command line (in Jupyter: their defaults) and returns both
+folders. If the first one has no log yet, it starts a broker there and publishes the flights as an airport's systems
+would: in the order of departure, a cancelled flight when it should have left, each with its scheduled departure as
+the ``event-time``. So a late flight is late in the log. The broker is stopped again; Spark reads its files.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def prepared() -> Folders:
 
 
 def fill(data: Path) -> None:
-    """The flights, published to a broker; into another folder first, so that what is there is whole."""
+    """Publish the flights to a broker, into another folder first, so that the final folder is always complete."""
     unfinished = data.with_name(data.name + ".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was interrupted: its flights would be there twice
+    shutil.rmtree(unfinished, ignore_errors=True)  # of an interrupted run: its flights would be stored twice
     with broker(unfinished) as connection:
         receipts = connection.send_many(
             (f"/topic/flights.{body['origin']}", json.dumps(body), headers) for _, body, headers in departures()
@@ -68,7 +68,7 @@ def fill(data: Path) -> None:
 
 
 def departures() -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
-    """(when it is told, body, headers) of each flight, in that order."""
+    """Return (time of publishing, body, headers) of each flight, in that order."""
     told = []
     for number, row in enumerate(flight_rows(), 1):
         if PERIOD.has(row):
@@ -83,7 +83,7 @@ def departures() -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
 
 @contextlib.contextmanager
 def broker(data: Path) -> Iterator[Connection]:
-    """A broker over ``data`` for as long as this lasts, and a connection to it."""
+    """Run a broker over ``data`` during the block, and yield a connection to it."""
     with tempfile.TemporaryDirectory(prefix="radiator-") as scratch:
         address, rules = f"unix:{scratch}/socket", Path(scratch, "radiator.yaml")
         rules.write_text(RULES)

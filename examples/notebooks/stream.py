@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Flights per hour, as a stream
 #
-# `readStream` follows the log of a running broker. Here it catches up with what is there (`availableNow`), in several
+# `readStream` follows the log of a running broker. Here it reads the existing records (`availableNow`), in several
 # micro-batches, and counts flights per scheduled hour. Flights come in the order in which they left, so an hour is
-# complete only when nobody who was scheduled in it can still come: how long that takes is what `disorder` says.
+# complete only when no flight that was scheduled in it can still come. `disorder` says how long that takes.
 #
 #     python examples/notebooks/stream.py
 
@@ -39,14 +39,14 @@ query = (
     per_hour.select(F.col("window.start").alias("hour"), "count")
     .writeStream.format("memory")
     .queryName("flights_per_hour")
-    .outputMode("append")  # an hour is told once, when it is complete
+    .outputMode("append")  # an hour is output once, when it is complete
     .trigger(availableNow=True)
     .start()
 )
 query.awaitTermination()
 streamed = {row["hour"]: row["count"] for row in collect(spark.table("flights_per_hour"))}
 
-# %% The same question, asked of the files
+# %% The same question, answered from the files
 hour = F.window("event_time", "1 hour").start.alias("hour")
 batch = read(spark, data, columns=["event_time"], destination=AIRPORT).groupBy(hour).count()
 truth = {row["hour"]: row["count"] for row in collect(batch)}

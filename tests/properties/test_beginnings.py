@@ -1,8 +1,9 @@
-"""Whoever shares a log with whom, is fed by whom, and whatever is left of the cursors: no receipted message is lost.
+"""No receipted message is lost, whatever queues share logs, whatever fan-outs exist, and whatever cursors are left.
 
-Each seed has names in an order of its own, puts them into few logs, lets some be fed by others, sends, consumes, and
-ends the broker; what happens to the cursors' files then, and to the rules, is drawn too. The model knows only what
-each queue is owed: what was receipted and neither acknowledged nor, by a change of rules, given to others.
+Each seed draws names and their order, puts them into few logs, binds some of them with ``fan_out``, sends, consumes,
+and ends the broker. It also draws what happens then to the files of the cursors, and to the rules. The model has only
+what each queue must still deliver: receipted messages that were neither acknowledged nor, by a change of rules, given
+to other queues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cursor against a set of numbers, and the partition against a list."""
+"""Compare a cursor with a set of numbers, and a partition with a list."""
 
 from __future__ import annotations
 

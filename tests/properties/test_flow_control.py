@@ -1,11 +1,11 @@
-"""Flow control under every interleaving: random sends, acks, nacks, subscriptions and lost connections over several
-queues and clients, with the broker's turn cut into its steps, against a model that knows only what clients have seen.
+"""Compare flow control with a model, for random sends, acks, nacks, subscriptions and lost connections over several
+queues and clients, with the broker's turn cut into its steps. The model uses only what clients have seen.
 
-    no client ever holds more than its window
-    a message is in one pair of hands at most, and what was settled never comes back
-    what nobody holds and nobody has settled waits in the queue, each once, and is given out in the order of the log
-    a delivery count only rises
-    in the end everything that was sent has been settled, each exactly once
+    no client has more messages in flight than its window
+    a message is in flight at one client at most, and a settled message is not delivered again
+    every other message waits in the queue, once, and is delivered in the order of the log
+    a delivery count only increases
+    in the end every sent message has been settled exactly once
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Delivery against a model: thousands of operations of several clients, in any order, on every kind of queue and
+"""Compare delivery with a model: thousands of operations of several clients, in any order, on every kind of queue and
 topic, with every way in which a message may end.
 
-RADIATOR_FLOW_SEEDS=1000:2000 tries others; python -m tests.properties.flow 0:100000 is a long night.
+RADIATOR_FLOW_SEEDS=1000:2000 tries other seeds; python -m tests.properties.flow 0:100000 takes a night.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""No text of one client breaks or forges a header line that another client is sent, whatever version that speaks."""
+"""No text of one client breaks or forges a header line that another client receives, in any version of STOMP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trees that find matches among many against the plain matcher: any patterns, any names, added and removed."""
+"""Compare the search trees for patterns with the plain matcher: any patterns, any names, added and removed."""
 
 from __future__ import annotations
 

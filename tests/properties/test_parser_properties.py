@@ -1,7 +1,7 @@
-"""The parser against a reference that reads byte by byte, over streams cut anywhere and over garbage.
+"""Compare the parser with a reference that reads byte by byte, over streams cut anywhere and over garbage.
 
-Three of the project's promises are checked here: every cut of a stream gives the same frames, garbage never raises but
-sets ``failed``, and what the head cache remembers never changes what comes out.
+Three promises are checked: every cut of a stream gives the same frames; garbage sets ``failed`` and raises nothing; the
+cache of header blocks never changes the result.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rights against their definition: what reaches a user is what it asked for and may have, whatever the patterns, the
-kind of destination, the log it is kept in, and whether it was born before or after the SUBSCRIBE; and what a user may
-not send is not stored."""
+"""Compare rights with their definition. A user receives the messages that it has subscribed to and may read, whatever
+the patterns, the kind of destination, its log, and whether it was created before or after the SUBSCRIBE. Messages
+that a user may not send are not stored."""
 
 from __future__ import annotations
 

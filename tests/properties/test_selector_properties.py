@@ -1,7 +1,7 @@
-"""Selectors against a naive reading of docs/protocol.md, "Selectors": whatever tree, whatever headers.
+"""Compare selectors with a simple implementation of docs/protocol.md, "Selectors", for any tree and any headers.
 
-The reference walks the tree for each message, with fractions for whole numbers and a regular expression for LIKE; it
-shares the tree with the code under test and nothing else.
+The reference walks the tree for each message, with fractions for whole numbers and a regular expression for LIKE. It
+shares only the tree with the code under test.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""``python -m tests.simulation 0:100000 [CAST ...]``: the histories of these seeds with each cast, or with those named.
+"""``python -m tests.simulation 0:100000 [CAST ...]`` runs the histories of these seeds with each cast, or with those
+named.
 
-Each failing seed is printed, with what it broke and the steps to it.
+It prints each failing seed, with the violation and the steps to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The clients of the simulation: producers, consumers and readers on a network that delays, cuts and loses.
 
-Each has a connection with two pipes. What it says waits in ``out`` until the simulation carries some bytes of it to the
-broker, and what the broker says waits in the session's outbox; a connection that breaks loses both.
+Each has a connection with two pipes. Its bytes wait in ``out`` until the simulation carries some of them to the
+broker, and the broker's bytes wait in the session's outbox. A connection that breaks loses both.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Actor:
         self.opened()
 
     def opened(self) -> None:
-        """Say the first things."""
+        """Send the first frames."""
 
     def say(self, command: str, body: bytes = b"", **headers: Any) -> None:
         assert self.client is not None
@@ -62,24 +62,24 @@ class Actor:
     # --- the network --------------------------------------------------------------------------------------------------
 
     def carry_out(self, size: int) -> None:
-        """Bytes arrive at the broker."""
+        """Carry bytes to the broker."""
         data, self.out = self.out[:size], self.out[size:]
         if data and self.client is not None:
             self.client.say_bytes(data)
 
     @property
     def present(self) -> bool:
-        """True while it has a connection that the broker has not given up."""
+        """True while it has a connection that the broker has not closed."""
         return self.client is not None and not self.client.session.closing
 
     @property
     def expects(self) -> bool:
-        """True if the broker has something for it, or has closed."""
+        """True if the broker has bytes for it, or has closed."""
         client = self.client
         return client is not None and bool(client.wire or client.session.outbox or client.session.closing)
 
     def carry_in(self, size: int) -> None:
-        """Bytes arrive at the client."""
+        """Carry bytes to the client."""
         client = self.client
         if client is None:
             return
@@ -97,13 +97,13 @@ class Actor:
             self.lose()
 
     def heard(self, frame: Frame) -> None:
-        """A frame has come."""
+        """Handle a received frame."""
 
     def act(self) -> None:
-        """Do something."""
+        """Do one random act."""
 
     def lose(self) -> None:
-        """The connection is gone, for both sides."""
+        """Lose the connection, on both sides."""
         client, self.client, self.out = self.client, None, b""
         if client is not None:
             client.drop()
@@ -115,12 +115,12 @@ class Actor:
         self.client, self.out = None, b""
 
     def at_the_end(self) -> None:
-        """All is healed: whoever has a name of its own takes what is left."""
+        """After all faults: owners of durable subscriptions take the remaining messages."""
 
 
 class Producer(Actor):
-    """Sends, waits for receipts now and then, and remembers what it was promised. Some messages say which one they are;
-    those it sends again when the connection is lost before their receipt has come."""
+    """Sends, waits for receipts now and then, and records them. Some messages have an id;
+    the producer repeats these when the connection is lost before their receipt has come."""
 
     number = 0
 
@@ -195,7 +195,7 @@ class Producer(Actor):
         return {"priority": str(PRIORITIES[self.number % 3])} if destination == LANES else {}
 
     def _transaction(self) -> None:
-        """To one destination, or to several, each in its own partition."""
+        """Send a transaction to one destination, or to several, each in its own partition."""
         name = self.new_receipt()
         destinations = self.random.sample(self.one_log, self.random.choice([1, 1, 2, 3]))
         sends = [self.random.choice(destinations) for _ in range(self.random.randrange(1, 5))]
@@ -225,7 +225,7 @@ class Producer(Actor):
 
 
 class Holder(Actor):
-    """Holds what it was sent and has not answered, no more than its window."""
+    """Has messages in flight, no more than its window."""
 
     mode = ""
     window = 1
@@ -237,7 +237,7 @@ class Holder(Actor):
             raise Violation(f"{self} holds {len(self.held)}, its window is {self.window}")
 
     def let_go(self, place: int) -> tuple[Frame, list[Frame]]:
-        """The message to answer, and all that its answer is about in this mode; they are held no more."""
+        """Return the message to answer, and all that its answer covers in this mode. They leave the window."""
         message = self.held[place]
         if self.mode == "client":
             answered, self.held = self.held[: place + 1], self.held[place + 1 :]
@@ -255,8 +255,8 @@ class Holder(Actor):
 
 
 class Consumer(Holder):
-    """Takes from queues, answers sooner or later, and counts what it holds. Some answers are transactions that pass the
-    message on: the ACK and what is sent hold together."""
+    """Takes from queues, answers sooner or later, and counts its messages in flight. Some answers are transactions with
+    the ACK and a message that passes it on."""
 
     number = 0
 
@@ -349,7 +349,7 @@ class Consumer(Holder):
 
 
 class Reader(Actor):
-    """Follows topics, comes back where it stopped, and misses nothing of what is under ``fsync: always``."""
+    """Follows topics, continues where it stopped, and misses no message under ``fsync: always``."""
 
     def __init__(self, name: str, world: World, random: Random, checkers: Checkers) -> None:
         super().__init__(name, world, random, checkers)

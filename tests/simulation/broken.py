@@ -1,6 +1,6 @@
-"""Brokers with a bug each, on purpose: the checkers must notice every one of them, or their silence means nothing.
+"""Brokers with one deliberate bug each. The checkers must find every one of them.
 
-Those that the simulation has to do itself, as they are bugs of the shell, are told by their names alone (``SHELL``).
+The simulation itself implements bugs of the shell; for these only the names are here (``SHELL``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BUGS: dict[str, list[Bug]] = {}  # a bug may be in several places
 
 
 class Bug(NamedTuple):
-    """What is wrong, and the ``cast`` that has to meet it."""
+    """A bug, and the ``cast`` that must find it."""
 
     owner: Any
     attribute: str
@@ -54,7 +54,7 @@ class Bug(NamedTuple):
 
 
 def bug(owner: Any, name: str, cast: str = "choosy") -> Callable[[Make], Make]:
-    """What is decorated gets what is right and returns what is wrong; its own name tells the bug."""
+    """Register a bug. The decorated function gets the right method and returns a wrong one; its name is the bug's."""
 
     def add(make: Make) -> Make:
         BUGS.setdefault(make.__name__.replace("_", " "), []).append(Bug(owner, name, make, cast))
@@ -65,7 +65,7 @@ def bug(owner: Any, name: str, cast: str = "choosy") -> Callable[[Make], Make]:
 
 @contextmanager
 def broken(name: str) -> Iterator[None]:
-    """For a time; without a name, or with one of ``SHELL``, nothing is broken here."""
+    """Install a bug for the duration of the block; nothing without a name, or for one of ``SHELL``."""
     if name not in BUGS:
         assert not name or name in SHELL, name
         yield
@@ -181,7 +181,7 @@ def a_dead_letter_and_its_ack_apart(right: Any) -> Any:
 
 @bug(DeadLetters, "decided", "plain")
 def a_dead_letter_twice(right: Any) -> Any:
-    """Whoever has buried it does not know, and does it again."""
+    """A dead letter is forgotten and moved once more."""
 
     def decided(self: Any, letter: Any, together: bool, holds: bool) -> None:
         if holds and letter.offset % 3 == 0 and letter.deliveries < 1_000:

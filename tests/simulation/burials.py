@@ -1,7 +1,7 @@
-"""Dead letters, watched from outside: whoever leaves a queue for its dead letters is in one of the two places.
+"""Checks of dead letters: a message that moves to a dead-letter queue is in exactly one of the two queues.
 
-nothing is doubled     what stands in the dead-letter queue is settled where it was, and stands there once
-nothing is lost        what is settled where it was, and nobody has acknowledged, stands in the dead-letter queue
+nothing is doubled     a message in the dead-letter queue is settled in its queue, and is there once
+nothing is lost        a message that is settled in its queue, but not acknowledged, is in the dead-letter queue
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.simulation.checkers import CAPPED, DEAD, Checkers, Violation, stored
 
 
 def check(store: Any, checkers: Checkers) -> int:
-    """After a start; returns how many dead letters there are."""
+    """Check after a start, and return the number of dead letters."""
     logs = {name: stored(store.partitions[name]) for name in (*CAPPED, DEAD) if name in store.partitions}
     dead = [checkers.known_by(DEAD, offset, body) for offset, body in logs.get(DEAD, {}).items()]
     buried = set(dead)

@@ -1,9 +1,9 @@
-"""Who takes part in a history, over which rules: each seed has a history with each cast.
+"""The casts of the simulation: clients and rules. Each seed has a history with each cast.
 
-plain     everything at once: queues, topics and durable subscriptions of all kinds, by consumers who take what comes
-choosy    who gets what: selectors, exclusive consumers, groups, names that are taken over, priorities, times; over
-          fewer destinations, so that they meet
-repeating what was sent before is sent again, alone and in transactions, under rules that change with each start
+plain     queues, topics and durable subscriptions of all kinds, with consumers that take all messages
+choosy    selectors, exclusive consumers, groups, durable subscriptions that are taken over, priorities, times; over
+          fewer destinations, so that they interact
+repeating messages are sent again, alone and in transactions, under rules that change with each start
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.simulation.repeaters import Repeater, Worker
 
 
 class Cast(NamedTuple):
-    """The rules of the broker, and who uses it. ``later``: rules of which a start after the first has some."""
+    """The rules of the broker, and its clients. ``later``: rules of which each start after the first has some."""
 
     config: str
     meet: Callable[[World, Random, Checkers], list[Actor]]

@@ -1,24 +1,24 @@
-"""The promises, watched from outside: what clients were told, and what is found in the log after each start.
+"""Checks of the promises, from the frames of clients and from the log after each start.
 
-    receipted is kept           a receipt under ``fsync: always`` outlives everything, under others a killed broker
-    offsets are dense, stable   an offset that anybody has seen means the same message for ever
-    order                       messages of one producer stand in a partition in the order in which it sent them
-    transactions                all of one or nothing: messages in any number of partitions, and acks; and nothing of
-                                one without the messages that it repeats
-    windows                     no client ever holds more than it asked for
-    one pair of hands           nobody is sent what another client holds
-    compaction                  the last message of each key is there, and every message without a key
-    stored once                 no message stands in the log twice, however often it was sent under one identity
-    settled is settled          an ack that was receipted never comes back
-    unacked comes back          what nobody settled is delivered in the end
-    in time                     nothing comes before its moment, or after its end; only what has ended is not delivered
+    receipted is stored         a receipt under ``fsync: always`` survives everything, another one a killed broker
+    offsets are dense, stable   an offset that a client has seen means the same message for ever
+    order                       a partition has the messages of one producer in the order in which it sent them
+    transactions                all or nothing of a transaction is stored, messages in any number of partitions and
+                                acks; and nothing of it without the messages that it repeats
+    windows                     no client has more messages in flight than it asked for
+    one consumer                no client is sent a message that another client has in flight
+    compaction                  the last message of each key is stored, and every message without a key
+    stored once                 no message is in the log twice, however often it was sent with one id
+    settled is settled          a message whose ACK was receipted is not delivered again
+    unacked is redelivered      an unsettled message is delivered in the end
+    in time                     no message is delivered before its time or after its expiry; all others are delivered
 
-A message is known by its body. One exception: a dead letter under ``fsync: always`` may outlive a power cut that takes
-its original, in a queue under a weaker promise. Its producer, who has no receipt, sends that body again: then there are
-two messages, and the letter is known by its place (``outlived``).
+Messages are identified by their bodies. One exception: a dead letter under ``fsync: always`` may survive a power
+failure that takes its original, in a queue under a weaker rule. Its producer has no receipt and sends that body
+again. Then there are two messages, and the dead letter is identified by its place (``outlived``).
 
-A *strong* partition is under ``fsync: always``. A power cut may take the end of the others, and then what had been
-promised and seen of them is forgotten here as well; what is in memory ends with the process.
+A *strong* partition is under ``fsync: always``. A power failure may take the end of the others. Then the checkers drop
+what was promised and seen of that end. Messages in memory end with the process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Violation(AssertionError):
 
 
 def stored(partition: Any) -> dict[int, bytes]:
-    """The messages of a log by offset: those in its files, and those that are decided and wait for room there."""
+    """Return the messages of a log by offset: those in its files, and those that are decided and wait for room."""
     found: dict[int, bytes] = read_all(partition, memory=False)
     for batch in getattr(partition, "postponed", ()):
         found.update(zip(batch.offsets, batch.bodies, strict=True))
@@ -48,8 +48,8 @@ def stored(partition: Any) -> dict[int, bytes]:
 
 
 class Transaction:
-    """What one COMMIT sends to files, and acknowledges there; and what it sends that may be there already
-    (``repeated``), and surely is (``known``), written or synced."""
+    """The messages that one COMMIT sends to files, and those that it acknowledges; of the former those that may be
+    stored already (``repeated``), and that certainly are (``known``), written or synced."""
 
     def __init__(
         self,
@@ -94,11 +94,11 @@ class Checkers:
         self.present: set[bytes] = set()  # after the last start
 
     def known_by(self, partition: str, offset: int, body: bytes) -> bytes:
-        """What tells this message from all others."""
+        """Return the identity of this message."""
         return self.outlived.get(offset, body) if partition == DEAD else body
 
     def of(self, frame: Frame) -> bytes:
-        """What a delivered message is known by."""
+        """Return the identity of a delivered message."""
         return self.known_by(frame.headers["partition"], int(frame.headers["offset"]), frame.body)
 
     # --- what clients are told ----------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Checkers:
         self.promised[partition][offset] = body
 
     def durable(self, body: bytes) -> None:
-        """It was receipted as synced, whatever its partition is."""
+        """Note that it was receipted as synced, whatever its partition's rule is."""
         self.kept.add(body)
         self.synced.add(body)
         self.counts["durable"] += 1
@@ -116,7 +116,7 @@ class Checkers:
     def begun(
         self, name: str, sent: list[bytes], acked: list[bytes] | None = None, repeated: list[bytes] | None = None
     ) -> None:
-        """A COMMIT was said. What is kept in memory is no part of the promise."""
+        """Note that a COMMIT was sent. Messages in memory are not covered by the promise."""
         in_files = {body for body in sent if "memory" not in self.partition_of[body]}
         stored = {body for body in acked or () if "memory" not in self.partition_of[body]}
         again = set(repeated or ())
@@ -146,8 +146,8 @@ class Checkers:
             raise Violation(f"{partition}@{offset} was {known[:30]!r}, and {body[:30]!r} is {how}")
 
     def taken(self, who: Any, body: bytes) -> None:
-        """A queue message has come to a client that will answer it, and whose connection the broker has not given up:
-        else it was sent before that, and may belong to another by now."""
+        """Check a queue message that has come to a client which will answer it, over a connection that the broker has
+        not closed. Otherwise it was sent before that, and another client may have it by now."""
         if body in self.settled:
             raise Violation(f"{body[:30]!r} was settled, and came back to {who}")
         holder = self.holders.get(body)
@@ -164,7 +164,7 @@ class Checkers:
             self.maybe_settled.add(body)
 
     def lost(self, who: Any) -> None:
-        """The connection of a client is gone: what it held belongs to the queue again."""
+        """Note that a client's connection is lost: its messages in flight belong to the queue again."""
         for body in [body for body, holder in self.holders.items() if holder is who]:
             del self.holders[body]
 
@@ -185,7 +185,7 @@ class Checkers:
         return "memory" in partition or (power_cut and not self.strong(partition))
 
     def started(self, store: Any, power_cut: bool = False) -> None:
-        """Read everything that is there."""
+        """Read the whole store after a start."""
         self.crashed |= power_cut
         logs = {name: stored(partition) for name, partition in store.partitions.items()}
         if power_cut:
@@ -250,8 +250,8 @@ class Checkers:
                 self.settled |= transaction.acked
 
     def _letters_alone(self, logs: dict[str, dict[int, bytes]]) -> None:
-        """A power cut took a message where it was, and not its dead letter: from now on that has a name of its own, as
-        the body may come once more. What had become of it has become of the letter: the letter's log keeps all."""
+        """A power failure took a message and not its dead letter. From now on the dead letter has an identity of its
+        own, as the body may be sent again. It takes over the message's history, because its log keeps all."""
         for offset, body in logs.get(DEAD, {}).items():
             if offset in self.outlived:
                 continue
@@ -276,30 +276,30 @@ class Checkers:
         return self._given_back(body) or (partition in COMPACTED and self._replaced(partition, offset, body, present))
 
     def _replaced(self, partition: str, offset: int, body: bytes, present: set[bytes]) -> bool:
-        """Whether a later message of the same key is there."""
+        """Return whether a later message of the same key is stored."""
         key = self.key_of.get(body)
         later = (known for at, known in self.seen[partition].items() if at > offset and known in present)
         return key is not None and any(self.key_of.get(known) == key for known in later)
 
     def _given_back(self, body: bytes) -> bool:
-        """A queue's log need not keep what is settled."""
+        """Return whether its queue's log may have dropped it, because it is settled."""
         if self.partition_of.get(body) not in RECLAIMED:
             return False
         acked = any(body in transaction.acked for transaction in self.acked_in[body])
         return acked or self.may_be_settled(body)
 
     def may_be_settled(self, body: bytes) -> bool:
-        """Somebody has answered it, whether the broker heard that or not, or its time was over."""
+        """Return whether a client has answered it, whether or not the broker received that, or it has expired."""
         return body in self.settled or body in self.maybe_settled or self.moments.over(body)
 
     def _made_into_another(self, body: bytes) -> bool:
-        """Whether a COMMIT that was not receipted may have settled it, with an output that is there."""
+        """Return whether a COMMIT without a receipt may have settled it, with an output that is stored."""
         return any(
             body in each.acked and each.repeated and each.repeated <= self.present for each in self.acked_in[body]
         )
 
     def at_the_end(self, drained: list[bytes], waiting: set[bytes]) -> None:
-        """``drained`` came out of the queues in the end, of the ``waiting`` messages that stand in their logs."""
+        """Check that ``drained``, the messages delivered in the end, has all ``waiting`` messages of the logs."""
         if len(drained) != len(set(drained)):
             raise Violation("a message was delivered twice in the end")
         back = set(drained) & self.settled

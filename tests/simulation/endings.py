@@ -1,8 +1,8 @@
-"""The end of a history: the faults have stopped, and consumers come who take all that is left in the queues.
+"""The end of a history: after the last fault, consumers take all messages that are left in the queues.
 
-``drain`` returns it. Where consumers were choosy, so are the last ones: what waited for somebody who wants it goes to
-just that one, what waited for its turn comes in it, and only a queue with one exclusive consumer at a time keeps
-something back, until that one has gone.
+``drain`` returns these. If consumers had selectors or were exclusive, so are the last ones. A message skipped by
+selector goes to a consumer that selects it, and an exclusive queue delivers to the next consumer once the present one
+has gone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAUSE_SECONDS = 40_000  # delays, of clocks that were set back since, too; dead 
 
 
 def drain(world: World, checkers: Checkers, most: int, choosy: bool) -> list[Frame]:
-    """``most``: more than there are would be without an end."""
+    """Take all messages. ``most``: an upper limit for their number; more would mean an endless loop."""
     if not choosy:
         return _all(world, checkers, [_consumer(world, "/queue/*", 20)], most)
     for _ in range(IDLE):
@@ -41,7 +41,7 @@ def _consumer(world: World, what: str, window: int, **headers: str) -> Client:
 
 
 def _all(world: World, checkers: Checkers, clients: list[Client], most: int) -> list[Frame]:
-    """What comes to these until nothing comes any more; then they go."""
+    """Return what these consumers receive until nothing more comes; then they disconnect."""
     drained: list[Frame] = []
     last: dict[tuple[int, str], int] = {}
     idle = 0
@@ -77,7 +77,7 @@ def _fits(message: Frame, client: Client, now_ns: int, checkers: Checkers) -> No
 
 
 def _in_order(frames: list[Frame]) -> None:
-    """Of a queue with priorities, while nothing was sent there."""
+    """Check the order of a queue with priorities while nothing was sent to it."""
     lanes = [int(frame.headers["partition"].rpartition("-p")[2]) for frame in frames]
     assert set(lanes) <= set(PRIORITIES)
     places = [(-lane, int(frame.headers["offset"])) for lane, frame in zip(lanes, frames, strict=True)]

@@ -1,9 +1,10 @@
-"""Durable subscriptions in the simulation: each follower has a name, loses connections and brokers, and comes back.
+"""Durable subscriptions in the simulation: each follower has one, loses connections and brokers, and comes back.
 
-What a name promises, whatever happens to processes, disks and machines: every message of its topics comes until it is
-acknowledged with a receipt, and none comes after that; within a log what is not marked ``redelivered`` comes in order.
-A follower asks for ``start-position:first`` each time: so a name that a crash has taken before its receipt begins
-where the lost one did. A *rival* shares its name with others, who take it over from one another, and has a selector.
+The promise, whatever happens to processes, disks and machines: every message of its topics is delivered until it is
+acknowledged with a receipt, and not after that. Within a log, messages without ``redelivered`` come in order. A
+follower subscribes with ``start-position:first`` each time, so a subscription that a crash has taken before its
+receipt begins at the same place again. *Rivals* use the same durable subscription, take it over from each other, and
+have a selector.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Follower(Holder):
         self.ledger.died()
 
     def at_the_end(self) -> None:
-        """It comes once more, and gets all that is left."""
+        """Connect once more and get all that is left."""
         world = self.world
         client = world.connect()
         more = {"selector": self.selector} if self.selector else {}
@@ -131,7 +132,7 @@ class Follower(Holder):
 
 
 class Rival(Follower):
-    """One of several with one name, who deletes it now and then."""
+    """One of several clients of one durable subscription, which deletes it now and then."""
 
     def __init__(self, name: str, world: World, random: Random, checkers: Checkers, ledger: Ledger, topic: str) -> None:
         self._topic = topic
@@ -182,7 +183,7 @@ class Rival(Follower):
 
 
 def stored_for(world: World, key: str) -> dict[Place, bytes]:
-    """What is in the logs of the topics that a name is about."""
+    """Return the messages in the logs of a durable subscription's topics."""
     return {
         (feed.partition.name, offset): body
         for destination in world.broker.durable.by_key[key].destinations
@@ -193,7 +194,7 @@ def stored_for(world: World, key: str) -> dict[Place, bytes]:
 
 
 def named_at(partition: Any, offset: int) -> str:
-    """The destination of a stored message."""
+    """Return the destination of a stored message."""
     batch = partition.read(offset)
     if batch is None:
         job = partition.fetch(offset)

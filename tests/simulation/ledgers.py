@@ -1,14 +1,15 @@
-"""What the users of one name have been told and have said: of a durable subscription, or of a group.
+"""The frames of all clients of one durable subscription or consumer group, and the checks of its promises.
 
-A message is known by its place here, its partition and offset, as everything is under ``fsync: always``.
+A message is identified by its partition and offset, since everything is under ``fsync: always``.
 
-    settled is settled     what was acknowledged with a receipt never comes again, to nobody
-    one pair of hands      nobody is sent what another one holds
-    one user               a name that was taken over is nobody else's any more
-    begins anew            of a name that was deleted nothing is left
-    order                  of a partition with one owner at a time, what is not ``redelivered`` comes in order, whoever
-                           has it; nobody is sent anything of it while another holds something of it; and to whoever
-                           holds one message at a time each comes after all before it were answered
+    settled is settled     a message whose ACK was receipted is not delivered again, to any client
+    one consumer           no client is sent a message that another client has in flight
+    one user               after a takeover the former client gets nothing more
+    begins anew            a deleted subscription leaves nothing behind
+    order                  in a partition that is assigned to one member at a time, messages without ``redelivered``
+                           come in order, whichever member gets them; no member gets a message while another has
+                           one in flight; and a member with a window of one gets each message after all before it
+                           were answered
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def place_of(frame: Frame) -> Place:
 
 
 class Ledger:
-    """Of one name. ``owned`` says which partitions belong to one member at a time."""
+    """The ledger of one subscription. ``owned``: the partitions that are assigned to one member at a time."""
 
     def __init__(self, name: str, checkers: Checkers, owned: Callable[[str], bool] = lambda partition: False) -> None:
         self.name = name
@@ -47,7 +48,7 @@ class Ledger:
         self.partition_of_key: dict[str, str] = {}
 
     def taken(self, who: Any, frame: Frame) -> None:
-        """A message has come to one of them, whose connection the broker has not given up."""
+        """Check a message that has come to one of them, over a connection that the broker has not closed."""
         place = place_of(frame)
         if place in self.settled:
             raise Violation(f"{self.name}: {place} was settled, and came back to {who}")
@@ -89,7 +90,7 @@ class Ledger:
                 self.maybe_settled.add(place)
 
     def receipted(self, places: Iterable[Place], life: int = 0) -> None:
-        """The ACK of these, which was said in that life of the name."""
+        """Note the receipt for the ACK of these messages, which was sent in that life of the subscription."""
         if life == self.lives:
             self.settled.update(places)
 
@@ -98,13 +99,13 @@ class Ledger:
         return self.now
 
     def joined(self) -> None:
-        """A SUBSCRIBE was receipted."""
+        """Note that a SUBSCRIBE was receipted."""
         if not self.made:
             self.made = True
             self.last.clear()
 
     def deleting(self) -> int:
-        """That was said, and may have happened; returns the life that begins then."""
+        """Note that a deletion was requested and may have happened, and return the life that begins then."""
         self.before |= self.settled | self.maybe_settled
         self.settled.clear()
         self.maybe_settled.clear()
@@ -112,22 +113,22 @@ class Ledger:
         return self.lives
 
     def deleted(self, life: int) -> None:
-        """It has happened."""
+        """Note that the deletion has happened."""
         self.checkers.counts["deleted"] += 1
         if life == self.lives:
             self.before.clear()
 
     def left(self, who: Any) -> None:
-        """It holds nothing any more."""
+        """Note that the client has nothing in flight any more."""
         self.holders = {place: holder for place, holder in self.holders.items() if holder is not who}
 
     def died(self) -> None:
-        """The broker. Whether something was delivered before may be forgotten with the latest of it."""
+        """Note the broker's death. The latest deliveries may be forgotten."""
         self.holders.clear()
         self.last.clear()
 
     def at_the_end(self, drained: list[Frame], stored: set[Place]) -> None:
-        """``drained`` is what came in the end, of what it is about, which is ``stored``."""
+        """Check that the ``stored`` messages came. ``drained``: those that came in the end."""
         places = list(map(place_of, drained))
         if len(places) != len(set(places)):
             raise Violation(f"{self.name}: a message came twice in the end")

@@ -1,5 +1,5 @@
-"""The members of a group: they share the messages of topics, and each partition of one that has several is one member's
-at a time. They come, go and come back in any order; what they have been promised is in their ledger.
+"""The members of a consumer group. They share the messages of topics; each partition of a topic with several is
+assigned to one member at a time. Members join, leave and come back in any order. Their ledger checks the promises.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ PARTS = "/topic/parts"  # it has several partitions
 
 
 class Group:
-    """One of them: what it is about, and its ledger."""
+    """A consumer group: its topics, and its ledger."""
 
     def __init__(self, name: str, topics: str, checkers: Checkers) -> None:
         self.topics = topics
         self.ledger = Ledger(name, checkers, owned=lambda partition: partition.startswith(f"{PARTS}-"))
 
     def at_the_end(self, world: World) -> None:
-        """Three come at once and get all that is left; each partition goes to one of them, in its order."""
+        """Three members join at once and get all that is left; each partition goes to one of them, in order."""
         clients = [world.connect() for _ in range(3)]
         for client in clients:
             client.subscribe(self.topics, "m", group=self.ledger.name, start_position="first", prefetch_count=2)

@@ -1,9 +1,9 @@
-"""When messages may be delivered: those that expire, or that are not to come before a moment.
+"""Checks of delivery times: of messages that expire, and of scheduled messages.
 
-The clock of the simulation is set forward and back, and a client hears what the broker has sent earlier. So a message
-has come too early only if at no time since it was said its moment had been there; and too late only if at every time
-since it had expired. One that had expired at some time may be gone, and only such a one: by the trusted clock, as a
-step forward that is not confirmed must destroy nothing.
+The simulation sets its clock forward and back, and a client receives messages later than the broker sends them. So a
+message is too early only if the clock has shown its time at no moment since it was sent, and too late only if it was
+expired at every moment since. A message may be missing only if it was expired at some moment, by the trusted clock,
+since a forward step that is not confirmed must destroy nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from radiator.stomp.frames import Frame
 
 @dataclass
 class Moment:
-    """Of one message. ``earliest_ns`` and ``latest_ns``: what the clock has shown since it was said.
-    ``trusted_ns``: the latest that was to be trusted."""
+    """The times of one message. ``earliest_ns`` and ``latest_ns``: what the clock has shown since it was sent.
+    ``trusted_ns``: the latest trusted time."""
 
     earliest_ns: int
     latest_ns: int
@@ -27,21 +27,21 @@ class Moment:
 
 
 class Moments:
-    """Those of all messages that have any."""
+    """The times of all messages that have any."""
 
     def __init__(self) -> None:
         self._of: dict[bytes, Moment] = {}
         self._ahead_ns = 0  # how far the clock is ahead of what is to be trusted
 
     def said(self, body: bytes, now_ns: int, headers: dict[str, str]) -> None:
-        """A message is on its way to the broker."""
+        """Note that a message was sent to the broker."""
         if "delay" in headers or "expires" in headers:
             delay_ns, expires_ns = (int(headers.get(name, "0")) * NS_PER_MS for name in ("delay", "expires"))
             trusted_ns = now_ns - self._ahead_ns
             self._of[body] = Moment(trusted_ns, now_ns, trusted_ns, delay_ns, expires_ns)
 
     def shows(self, now_ns: int, trusted_ns: int) -> None:
-        """The clock does, before or after it is set. ``trusted_ns``: what the broker has to take it for."""
+        """Note what the clock shows, before or after it is set. ``trusted_ns``: the time that the broker must trust."""
         self._ahead_ns = now_ns - trusted_ns
         for moment in self._of.values():
             moment.earliest_ns = min(moment.earliest_ns, trusted_ns)
@@ -49,7 +49,7 @@ class Moments:
             moment.trusted_ns = max(moment.trusted_ns, trusted_ns)
 
     def fault(self, frame: Frame, now_ns: int) -> str:
-        """What is wrong with this delivery; empty if nothing is."""
+        """Return what is wrong with this delivery, or an empty text."""
         moment = self._of.get(frame.body)
         if moment is None or "dlq-reason" in frame.headers:
             return ""
@@ -63,10 +63,10 @@ class Moments:
         return ""
 
     def waited(self, body: bytes) -> bool:
-        """Whether it may come behind what was sent after it."""
+        """Return whether it may come behind messages that were sent after it."""
         return body in self._of
 
     def over(self, body: bytes) -> bool:
-        """Whether its time may have come to an end."""
+        """Return whether it may have expired."""
         moment = self._of.get(body)
         return moment is not None and 0 < moment.expires_ns <= moment.trusted_ns

@@ -1,10 +1,10 @@
-"""Queues whose consumers are choosy, or want to be the only one, and producers of what they choose from.
+"""Queues whose consumers have selectors or are exclusive, and producers for them.
 
-wrong receiver     whoever has a selector is sent nothing else; whoever is not exclusive is sent nothing while one that
-                   is has its turn, and of those the first that came has it
-two at once        while an exclusive consumer holds something of a queue nobody else holds anything of it
-order              of one log each consumer is sent its own in their order, but for what comes again or had to wait
-lost               what was passed over, parked, or waits for its turn, comes to who wants it in the end (``endings``)
+wrong receiver     a consumer with a selector gets only messages that it selects; while there are exclusive consumers,
+                   only the first of them gets messages
+two at once        while an exclusive consumer has messages of a queue in flight, no other consumer has any
+order              each consumer gets its messages of one log in order, except redelivered and delayed ones
+lost               a message that was skipped by selector, or waits, is delivered in the end (``endings``)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SELECTORS: dict[str, Callable[[Headers], bool]] = {
 
 
 class Sender(Producer):
-    """Sends what has a colour and a size, to fewer destinations."""
+    """Sends messages with a colour and a size, to fewer destinations."""
 
     def __init__(self, name: str, world: World, random: Random, checkers: Checkers, queues: list[str]) -> None:
         super().__init__(name, world, random, checkers)
@@ -65,7 +65,7 @@ class Sender(Producer):
 
 
 class Turns:
-    """Of the queues with exclusive consumers: who has something of them, and who came before whom."""
+    """The queues with exclusive consumers: which consumer has messages in flight, and in which order they came."""
 
     def __init__(self) -> None:
         self.pickers: list[Picker] = []

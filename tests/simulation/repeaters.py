@@ -1,10 +1,10 @@
-"""Producers and workers that send what they have sent before, under rules that change with each start.
+"""Producers and workers that repeat messages, under rules that change with each start.
 
-What is checked: a receipt under ``always``, or for a SEND with ``durability: fsync``, outlives every power cut, whoever
-sent the first copy and under which rule; a COMMIT holds with the messages that it repeats; an input is not settled
-without the output that was made from it.
+The checks: a message that was receipted under ``always``, or sent with ``durability: fsync``, survives every power
+failure, whichever client sent the first copy and under which rule. A COMMIT is stored together with the messages that
+it repeats. An input is not settled without the output that was made from it.
 
-The destinations count as weak, so ``checkers`` expect nothing of them after a power cut but what is said here
+The destinations count as weak, so ``checkers`` expect only these messages after a power failure
 (``Checkers.durable``).
 """
 
@@ -29,7 +29,7 @@ KNOWN_MAX = 30
 
 
 def config(policies: tuple[str, ...]) -> str:
-    """The rules of one start: the ``fsync`` of each of the outputs."""
+    """Return the rules of one start: the ``fsync`` of each output."""
     defaults = "{segment: {size: 64KiB}, retention: {acked: keep}, dedup: {window: 36500d}}"
     roll = 'segment: {roll_at: "06:00"}'
     rules = [f"  - {{match: {name}, fsync: {each}, {roll}}}" for name, each in zip(OUTPUTS, policies, strict=True)]
@@ -40,17 +40,17 @@ CONFIGS = [config(each) for each in POLICIES]
 
 
 def durability(random: Random, again: bool) -> dict[str, str]:
-    """Rarely of a first copy: one sync covers all that is in its file."""
+    """Return the header ``durability``, rarely for a first copy, because one sync covers the whole file."""
     return {"durability": "fsync"} if random.random() < (0.4 if again else 0.03) else {}
 
 
 def is_synced(world: World, frame: Frame, asked: bool) -> bool:
-    """Whether this RECEIPT, of a SEND, promises a sync."""
+    """Return whether this RECEIPT, of a SEND, promises a sync."""
     return asked or bool(world.store.partitions[frame.headers["partition"]].settings.sync.always)
 
 
 class Repeater(Producer):
-    """Most of its messages say which one they are, and are sent again: alone, or in a transaction with new ones."""
+    """Sends messages, most of them with ids, and repeats these: alone, or in a transaction with new ones."""
 
     def __init__(self, name: str, world: World, random: Random, checkers: Checkers) -> None:
         super().__init__(name, world, random, checkers)
@@ -115,7 +115,7 @@ class Repeater(Producer):
 
 
 class Worker(Consumer):
-    """Makes an output of each input. It sends the output, mostly, and then once more together with the ACK."""
+    """Makes an output from each input. It usually sends the output, and then repeats it together with the ACK."""
 
     def opened(self) -> None:
         self.sends: dict[str, tuple[bytes, bool]] = {}  # by receipt: what was sent, and is to be synced

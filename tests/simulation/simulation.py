@@ -1,7 +1,7 @@
-"""One seed, one history: clients, a network, a broker over a disk that lets it down, and the time.
+"""One history from one seed: clients, a network, a broker over a failing disk, and the time.
 
-Everything is drawn from ``Random(seed)``: who acts, which bytes arrive, how far the broker's turn gets, what fails and
-when. So a failing seed fails again, and ``trace`` says what happened before.
+Everything is drawn from ``Random(seed)``: which client acts, which bytes arrive, how far the broker's turn gets, what
+fails and when. So a failing seed fails again, and ``trace`` lists the steps before.
 
     clients act                  network carries some bytes, cut anywhere, connection by connection in any order
     a connection breaks          the broker's turn goes one step on: take, write one job, sync one job, done, pump
@@ -9,7 +9,7 @@ when. So a failing seed fails again, and ``trace`` says what happened before.
     a sync or a write fails      the broker is killed / the power fails / a clean restart, between any two steps
     time passes                  intervals end, segments roll
 
-In the end all is healed: the faults stop, the broker starts once more, and a last consumer drains the queues.
+In the end the faults stop, the broker starts once more, and last consumers drain the queues.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ FAULTS = ["fdatasync", "fdatasync", "sync_all", "pwritev", "open", "sync_dir", "
 
 
 class Died(BaseException):
-    """The broker, in the middle of its background work."""
+    """The broker was killed during its background maintenance."""
 
 
 class Simulation:
-    """``cast`` is who takes part (``casts``); ``broken`` names a deliberate bug, for the test of the checkers."""
+    """A history. ``cast``: the clients (``casts``). ``broken``: a deliberate bug, for the test of the checkers."""
 
     def __init__(self, seed: int, broken: str = "", steps: int = STEPS, cast: str = "plain") -> None:
         self.cast = cast
@@ -90,7 +90,7 @@ class Simulation:
         self.actors = CASTS[cast].meet(self.world, self.random, self.checkers)
 
     def run(self) -> None:
-        """Raises Violation with the trace."""
+        """Run the history. Raises Violation with the trace."""
         happen: dict[str, Callable[[], None]] = {
             event: getattr(self, f"_{event.replace(' ', '_')}") for event in EVENTS
         }
@@ -149,7 +149,7 @@ class Simulation:
             self.trace[-1] += f": {step}"
 
     def _steps_of_a_turn(self) -> Iterator[str]:
-        """What the driver and the disk thread do, with a place to die between any two steps."""
+        """Do the work of the driver and the disk thread, with a possible death between any two steps."""
         world = self.world
         jobs = world.take()
         yield f"take {len(jobs)}"
@@ -197,7 +197,7 @@ class Simulation:
         self.checkpoint = None
 
     def _memory(self) -> None:
-        """What needs no disk is committed while the disk is at work."""
+        """Commit messages in memory while the disk is busy."""
         if self.world.jobs:
             self.world.broker.take_finished(self.world.time)
 
@@ -208,7 +208,7 @@ class Simulation:
         self.world.reads()
 
     def _care(self) -> None:
-        """A segment is rewritten, while the broker goes on; or only until it dies."""
+        """Rewrite a segment while the broker continues, or until it dies."""
         job = self.world.store.maintenance.take()
         if job is None:
             return
@@ -236,7 +236,7 @@ class Simulation:
         self.world.fs.fail(verb, self.random.randrange(1, 4), error)
 
     def _full(self) -> None:
-        """Others fill the disk, but for some bytes."""
+        """Fill the disk, except for some bytes."""
         self.world.fs.fill(self.random.choice([0, 0, 50, 300, 20_000]))
 
     def _room(self) -> None:
@@ -295,7 +295,7 @@ class Simulation:
         self._started()
 
     def _other_rules(self) -> None:
-        """The next start may have others."""
+        """Draw the rules of the next start."""
         if later := CASTS[self.cast].later:
             self.world.config = load_text(self.random.choice(later))
 
@@ -306,7 +306,7 @@ class Simulation:
         burials.check(self.world.store, self.checkers)
 
     def _dies(self) -> None:
-        """Between two steps, or in the middle of one."""
+        """Kill the broker, between two steps or in the middle of one."""
         steps = self.random.choice([self.turn, self.turn, self.checkpoint, None])
         if steps is not None:
             self.world.fs.crash_at(self.random.randrange(1, 6))

@@ -1,4 +1,4 @@
-"""The checkers themselves, where what is right and what is wrong look alike."""
+"""Tests of the checkers, for cases in which right and wrong look alike."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WEAK, BODY = "/queue/capped-weak", b"p0:1::x"
 
 @pytest.fixture(autouse=True)
 def nothing_in_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be synced with what comes later under another rule."""
+    """Write all batches to their segments only: the journal is synced with later messages under another rule."""
     monkeypatch.setattr(limits, "JOURNAL_PASSED_BYTES_MIN", 1)
 
 
 def outlived() -> tuple[World, Checkers]:
-    """A power cut has taken a message, and not its dead letter; its producer has sent it once more."""
+    """A power failure has taken a message, and not its dead letter; its producer has sent it again."""
     for seed in range(100):
         checkers = Checkers(lambda partition: "weak" not in partition)
         checkers.partition_of[BODY] = WEAK
@@ -47,7 +47,7 @@ def outlived() -> tuple[World, Checkers]:
 
 
 def again(world: World, checkers: Checkers) -> int:
-    """The broker is killed, and looked at; how many dead letters there are."""
+    """Kill the broker, check the store, and return the number of dead letters."""
     world.kill()
     checkers.died(power_cut=False)
     checkers.started(world.store)

@@ -1,7 +1,7 @@
-"""Histories from seeds, thousands of them. A seed that fails is printed, and fails again.
+"""Thousands of histories from seeds. A failing seed is printed, and fails again.
 
-Each seed has a history with each cast. RADIATOR_SEEDS=1000:2000 tries others; python -m tests.simulation 0:100000 is a
-long night.
+Each seed has a history with each cast. RADIATOR_SEEDS=1000:2000 tries others; python -m tests.simulation 0:100000 takes
+a night.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HISTORIES_MAX = 300  # most bugs are found in the first few; a clock that is bel
 
 
 def run(seeds: str) -> None:
-    """In processes of their own, on all cores."""
+    """Run the histories in processes of their own, on all cores."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation", seeds], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -72,7 +72,7 @@ REPEATING = {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "
 
 @pytest.mark.parametrize(("cast", "least"), [("plain", PLAIN), ("choosy", CHOOSY), ("repeating", REPEATING)])
 def test_the_histories_are_eventful(cast: str, least: dict[str, int]) -> None:
-    """Otherwise the tests above say nothing."""
+    """Without events the tests above would prove nothing."""
     counts: Counter[str] = Counter()
     for seed in range(30):
         simulation = Simulation(seed, cast=cast)
@@ -83,5 +83,5 @@ def test_the_histories_are_eventful(cast: str, least: dict[str, int]) -> None:
 
 
 def test_a_decided_commit_is_known_in_a_log_that_went_on_in_another_file() -> None:
-    """Its batches and those of others had become one there; the journal of the cursors had failed."""
+    """Its batches and those of others were merged there; the journal of the cursors had failed."""
     Simulation(5354).run()

@@ -1,4 +1,4 @@
-"""python -m tests.properties.flow FIRST:LAST    histories of these seeds; a seed that fails is printed."""
+"""``python -m tests.properties.flow FIRST:LAST`` runs the histories of these seeds and prints each failing seed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What clients do, one frame each: said to the broker and told to the model, never decided by what the broker did.
+"""The acts of clients, one frame each. An act goes to the broker and to the model, and does not depend on the
+broker's state.
 
-``Acts`` is the half of a history that draws what is done; when the broker works, and who comes and goes, is in
-``history``.
+``Acts`` is the half of a history that draws the acts. ``history`` draws when the broker works, and which clients
+connect and disconnect.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MODES = ["client-individual", "client-individual", "client", "auto"]
 
 @dataclass(eq=False)
 class Person:
-    """A client: its connection, what the model knows of it, and what it has not committed yet."""
+    """A client: its connection, its state in the model, and its open transactions."""
 
     connection: Connection
     known: Client
@@ -45,7 +46,7 @@ class Acts:
     world: World
     model: Model
     people: list[Person]
-    names: list[str]  # that are sent to
+    names: list[str]  # destinations of SENDs
     patterns: list[str]
     naming: list[rules.Naming]
     features: set[str]
@@ -96,7 +97,7 @@ class Acts:
             self.say(person, "SEND", body, destination=destination, transaction=transaction, **headers)
 
     def _about(self, destination: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the model is told of a message, and its headers."""
+        """Return the facts of a message for the model, and its headers."""
         known: dict[str, Any] = {}
         headers: dict[str, Any] = {}
         if destination == "/queue/lanes":
@@ -164,7 +165,7 @@ class Acts:
             self._touches(person, *choice)
 
     def _long_work(self, person: Person) -> None:
-        """It takes longer than its rule allows, and says so in between."""
+        """Work for longer than ``ack_timeout``, with ACKs with ``touch`` in between."""
         self._wait()
         timed = [(where, entry.key) for where, entry in person.known.holds() if entry.is_timed]
         if timed:
@@ -176,7 +177,7 @@ class Acts:
         self._answer(person, person.messages[subscription.name, key], "ACK", {"touch": "true"})
 
     def _ack_twice(self, person: Person) -> None:
-        """Late, which changes nothing: unless a message id names what is held again."""
+        """Send an ACK twice. The late one changes nothing, unless it names a message-id that is in flight again."""
         if person.answered:
             key, frame = self.random.choice(person.answered[-20:])
             held = [entry for _, entry in person.known.holds() if entry.message.number == key[0]]
@@ -201,14 +202,16 @@ class Acts:
             self._subscribe_by_name(person)
             return
         text = self.random.choice(self.patterns)
-        if text == rules.TWINS and person.connection.version != "1.2":  # which of two is meant an ack id alone can tell
+        if (
+            text == rules.TWINS and person.connection.version != "1.2"
+        ):  # of two deliveries, only an ack id says which one is meant
             return
         mode, asked, more = self._how()
         known: dict[str, Any] = {}
         if "selectors" in self.features and self.random.random() < 0.4:
             known["selector"] = more["selector"] = self.random.choice(list(rules.SELECTORS))
         alone = "exclusive" in self.features and self.random.random() < 0.3
-        if alone and text != rules.TWINS:  # of which nobody knows who holds what
+        if alone and text != rules.TWINS:  # it is not known which client has these in flight
             known["exclusive"], more["exclusive"] = True, "true"
         name = f"s{person.next()}"
         self.model.subscribed(person.known, name, text, mode, asked, **known)
@@ -271,7 +274,7 @@ class Acts:
         if any(late or number in subscription.lost for _, subscription, number, late in acknowledged):
             self._is_refused(person, "bad-ack")
             return
-        if repeated and person.known.may_have_lost and self._hears_an_error(person):  # it may be taken for a lost one
+        if repeated and person.known.may_have_lost and self._hears_an_error(person):  # it may count as a lost one
             self._is_refused(person, "bad-ack")
             return
         self.model.unpledged(person.known, name)

@@ -1,4 +1,4 @@
-"""Brokers with a bug each, on purpose: the model must notice every one of them, or its silence means nothing."""
+"""Brokers with one deliberate bug each. The model must find every one of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[[Any], Around]]] = {}
 
 
 def bug(owner: Any, name: str) -> Callable[[Callable[[Any], Around]], Callable[[Any], Around]]:
-    """What is decorated gets the right function and returns the wrong one; its own name tells what is wrong."""
+    """Register a bug. The decorated function gets the right function and returns a wrong one; its name is the bug's."""
 
     def add(make: Callable[[Any], Around]) -> Callable[[Any], Around]:
         BROKEN[make.__name__.replace("_", " ")] = (owner, name, make)

@@ -1,4 +1,4 @@
-"""More brokers with a bug each: in what rules, names, selectors and time say about a message. See ``broken``."""
+"""More brokers with one deliberate bug each: in rules, durable subscriptions, selectors and time. See ``broken``."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""How a message ends in the model, or comes back: what ``redeliver``, ``dead_letter`` and ``on_unacked`` promise.
+"""How a message ends in the model, or is requeued: the promises of ``redeliver``, ``dead_letter`` and ``on_unacked``.
 
-    refused, not answered, its consumer lost   back in its place, after a pause if its rule or the NACK says so
-    delivered ``redeliver.max`` times          a dead letter; dropped, if the rule has no place for them
+    rejected, timed out, its consumer lost     requeued in its place, after a pause if its rule or the NACK says so
+    delivered ``redeliver.max`` times          a dead letter; dropped, if the rule has no dead-letter queue
     NACK with ``requeue:false``                the same
-    its consumer lost, with ``on_unacked``     a dead letter, or deleted; but what a name has comes back in any case
-    expired                                    not delivered; with ``dead_letter_expired`` a dead letter, once it is met
+    its consumer lost, with ``on_unacked``     a dead letter, or deleted; of a durable subscription always requeued
+    expired                                    not delivered; with ``dead_letter_expired`` a dead letter, once found
 
-A dead letter is a new message of its dead-letter queue. In what order they come there nobody can see.
+A dead letter is a new message of its dead-letter queue. The order of dead letters is not defined.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Endings:
         raise NotImplementedError
 
     def returns(self, entry: Entry, pause: int) -> None:
-        """It was delivered, is not settled and in nobody's hands."""
+        """Requeue a delivered message that is not settled, or end it after ``redeliver.max`` deliveries."""
         backlog, number = entry.backlog, entry.message.number
         assert backlog is not None
         most = entry.rule.deliveries_max
@@ -55,11 +55,11 @@ class Endings:
             self.ends(entry, "unacked")
 
     def owed(self, backlog: Backlog) -> list[Entry]:
-        """What has to come, here or as a dead letter."""
+        """Return the entries that must be delivered, here or as a dead letter."""
         return [each for each in backlog.waiting.values() if not each.is_lapsed(self.now) or each.rule.keeps_expired]
 
     def ends(self, entry: Entry, reason: str) -> None:
-        """It is delivered no more."""
+        """End a message: it is not delivered any more."""
         assert entry.backlog is not None
         self.counts[reason] += 1
         entry.settled = True
@@ -75,11 +75,11 @@ class Endings:
 
     @staticmethod
     def name_of_dead(body: bytes, origin: str) -> bytes:
-        """Bodies are unique where they were sent; of two children of a fan-out each may have buried the same one."""
+        """Return the identity of a dead letter. Two bound queues of a fan-out may have one with the same body."""
         return b"%b from %b" % (body, origin.encode())
 
     def heard_dead(self, body: bytes, destination: str, headers: Mapping[str, str]) -> Message:
-        """The message that was heard from a dead-letter queue; it must be dead by now, for that reason."""
+        """Return the message received from a dead-letter queue. It must be a dead letter by now, for that reason."""
         origin, reason = headers["dlq-destination"], headers["dlq-reason"]
         key = self.name_of_dead(body, origin), destination
         if key not in self.of_body:
@@ -95,7 +95,7 @@ class Endings:
         return message
 
     def _dies_unseen(self, body: bytes, origin: str, reason: str) -> None:
-        """It waited, and its time was over; when that was noticed is the broker's affair."""
+        """Make a waiting message that has expired a dead letter; the broker may notice it at any time."""
         for backlog in self.backlogs.values():
             for entry in list(backlog.waiting.values()):
                 there = entry.message.destination if backlog.naming else backlog.name

@@ -1,8 +1,8 @@
-"""One seed, one history: clients do whatever they may in any order, while the broker's turn is cut into its steps.
+"""One history from one seed: clients act in any order, while the broker's turn is cut into its steps.
 
-Everything is drawn from ``Random(seed)``, so a seed that fails fails again, and the text of the violation says what
-happened before. One operation is one thing that a client does, a lost connection or the passing of time included.
-What a history is about, which destinations and which features, is drawn first: few of each, so that they meet.
+Everything is drawn from ``Random(seed)``, so a failing seed fails again. The text of the violation lists the steps
+before it. One operation is one act of a client, a lost connection or the passing of time. A history first draws its
+destinations and features: few of each, so that they interact.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WEIGHTS = {
 
 
 class History(Acts):
-    """``run`` raises Violation."""
+    """A history. ``run`` raises Violation."""
 
     def __init__(self, seed: int, operations: int = OPERATIONS) -> None:
         self.random = Random(seed)
@@ -61,15 +61,15 @@ class History(Acts):
         self._choose()
         for _ in range(CLIENTS):
             self._join()
-        for name in rules.NAMES:  # else what rules say of a pattern depends on who was there first
+        for name in rules.NAMES:  # else the window of a pattern depends on which destination was created first
             if "late" not in name:
                 self.publish(self.people[0], name, None)
 
     def _choose(self) -> None:
-        """What it is about."""
+        """Draw the destinations and the features."""
         self.features = {each for each in FEATURES if self.random.random() < 0.35}
         self.names, self.patterns, self.naming = rules.NAMES, rules.PATTERNS, []
-        if self.random.random() < 0.75:  # few destinations: everybody meets everybody
+        if self.random.random() < 0.75:  # few destinations, so that clients interact
             few = self.random.sample(rules.NAMES, 5)
             for name in list(few):
                 few += [child for child in rules.rule_of(name).children if not rules.rule_of(child).is_twin]
@@ -85,7 +85,7 @@ class History(Acts):
             self.names = [*self.names, *(each for naming in self.naming for each in naming.topics)]
 
     def run(self) -> None:
-        """With every other seed a queue with selectors does so little in one call that a few messages fill it."""
+        """Run the history. With every other seed, one call of a queue with selectors is bound to a few messages."""
         with patch.object(limits, "SKIPPED_FOUND_MAX", self.found_max):
             with patch.object(selective, "AGAIN_MAX", self.again_max):
                 self._run()
@@ -97,7 +97,7 @@ class History(Acts):
                 self._operation(what)
                 self._turns()
             self._end()
-        except AssertionError as violation:  # of the harness: it does not come to rest
+        except AssertionError as violation:  # of the harness: the broker does not come to rest
             raise Violation(f"{violation}\nbefore that:\n  " + "\n  ".join(self.trace)) from None
         self.counts += self.model.counts
 
@@ -128,7 +128,7 @@ class History(Acts):
         person = Person(self.world.connect(version, **headers), known)
         self.people.append(person)
         for _ in range(self.random.randrange(3)):
-            if person in self.people:  # or a later one has taken over its name already
+            if person in self.people:  # or a later one has taken over its durable subscription already
                 self._subscribe(person)
 
     def _leave(self, person: Person) -> None:
@@ -138,7 +138,7 @@ class History(Acts):
         self.people.remove(person)
 
     def _drop(self, person: Person, stays_away: bool = False) -> None:
-        """What the socket took has been heard; what waits in the broker is lost on the way."""
+        """Lose a connection. Bytes that the socket took were received; bytes that wait in the broker are lost."""
         connection = person.connection
         self.trace.append(f"{person.known.name} is lost")
         inbox, connection.inbox = connection.inbox, []
@@ -160,7 +160,7 @@ class History(Acts):
         self._join()
 
     def _goes(self, person: Person) -> None:
-        """Its name is about to be used by another."""
+        """Let a client go whose durable subscription is about to be taken over."""
         self.hear(person)
         self.model.left(person.known)
         self.people.remove(person)
@@ -238,7 +238,7 @@ class History(Acts):
     # --- the broker ---------------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        """Time goes by. What was decided before is heard before, so that it is known in which while that was."""
+        """Let a step of time pass. Earlier deliveries are received before, so that their step is certain."""
         for person in self.people:
             self.hear(person)
         self.trace.append("a while passes")
@@ -279,7 +279,7 @@ class History(Acts):
         self.model.rests()
 
     def _end(self) -> None:
-        """Everybody leaves, and one client takes what is left: nothing is missing."""
+        """Disconnect all clients, and check that one client gets all that is left."""
         self._rest()
         for person in list(self.people):
             self._drop(person, stays_away=True)
@@ -293,7 +293,7 @@ class History(Acts):
         for naming in [each.naming for each in self.model.backlogs.values() if each.naming is not None]:
             self._takes_all(last, naming.name, naming.destinations, naming)
         self._rest()
-        for _ in range(max(rules.DELAYS)):  # what was put off for longest
+        for _ in range(max(rules.DELAYS)):  # the message with the longest delay
             self._wait()
             self._rest()
         left = [str(each) for backlog in self.model.backlogs.values() for each in self.model.owed(backlog)]

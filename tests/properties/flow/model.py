@@ -1,11 +1,11 @@
-"""What a broker owes its clients, kept beside it: who holds what, what waits, what was settled, what must come next.
+"""A model of a broker: which messages are in flight, wait, or were settled, and which must come next.
 
-It is told what clients do and what they hear, and nothing else: it never looks into the broker. It knows no logs,
-cursors or outboxes; a queue is a heap of messages in the order in which they were sent. What is promised of each
-delivery is in ``promises``, how messages end in ``endings``.
+Its only input is what clients do and receive; it does not look into the broker. It has no logs, cursors or outboxes: a
+queue is a heap of messages in the order in which they were sent. ``promises`` has the checks of deliveries, ``endings``
+how messages end.
 
-    hears      a delivery: to whom, was it there to be given, does it keep the order, is there room in the window
-    rests      nothing moves any more: whatever waits, waits only for room, or for its moment
+    hears      check a delivery: its consumer, whether the message was available, the order, the window
+    rests      check that nothing can move: each waiting message waits for credit, or for its time
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.properties.flow.rules import Naming, rule_of
 
 class Model(Promises):
     def __init__(self) -> None:
-        self.now = 0  # in whiles
+        self.now = 0  # in steps of time
         self.messages: list[Message] = []
         self.of_body: dict[tuple[bytes, str], Message] = {}  # and destination
         self.backlogs: dict[str, Backlog] = {}
@@ -44,11 +44,11 @@ class Model(Promises):
             yield from client.subscriptions.values()
 
     def consumers(self, backlog: Backlog) -> list[Subscription]:
-        """As they came."""
+        """Return the consumers of a backlog, in the order of their SUBSCRIBE."""
         return sorted((each for each in self.subscriptions() if each.consumes(backlog)), key=lambda each: each.serial)
 
     def active(self, backlog: Backlog) -> Subscription | None:
-        """The exclusive consumer whose turn it is: the first that came."""
+        """Return the active exclusive consumer: the first that came."""
         alone = (each for each in self.subscriptions() if each.is_exclusive(backlog) and each.consumes(backlog))
         return min(alone, key=lambda each: each.serial, default=None)
 
@@ -61,7 +61,7 @@ class Model(Promises):
         return message
 
     def enters(self, message: Message) -> None:
-        """It is there: in each backlog that hands it out, and for each subscriber."""
+        """Add a stored message to each backlog that delivers it, and for each subscriber."""
         self.messages.append(message)
         destination = message.destination
         self.of_body[message.body, destination] = message
@@ -89,7 +89,7 @@ class Model(Promises):
         return self.backlogs.setdefault(name, Backlog(name))
 
     def _born(self, destination: str) -> None:
-        """It is there, perhaps from now on: then it may widen the windows of patterns."""
+        """Note that a destination exists. A new one may widen the windows of patterns."""
         if destination in self.destinations:
             return
         self.destinations.add(destination)
@@ -123,22 +123,22 @@ class Model(Promises):
             window = asked or max((rule_of(each).prefetch for each in matching), default=1)
             subscription.window = None if window == 1 else window
         client.subscriptions[name] = subscription
-        for each in self.subscriptions():  # what is on its way to others was given to them by right
+        for each in self.subscriptions():  # messages that other clients are about to receive were rightly sent to them
             each.grace = True
         return subscription
 
     def answered(
         self, subscription: Subscription, key: Key, settles: bool, requeue: bool = True, pause: int = -1
     ) -> None:
-        """ACK or NACK of a message; one that is not held any more changes nothing. ``pause`` -1: as the rule says."""
+        """Apply an ACK or NACK, unless its message is not in flight. ``pause`` -1: as in the rule."""
         if key not in subscription.held:
             self.counts["late"] += 1
             return
         covered = self._covered(subscription, key)
         if subscription.held[key].delivery > max(subscription.timed_out, default=-1):
-            subscription.timed_out.clear()  # it stands for all that came before
+            subscription.timed_out.clear()  # it covers all that came before
         for entry in covered:
-            subscription.transactional.pop(entry.key, None)  # if it comes again, its time runs
+            subscription.transactional.pop(entry.key, None)  # if it is redelivered, its ack_timeout runs
             self._released(subscription, entry)
             if settles or entry.backlog is None:
                 entry.settled = entry.backlog is not None
@@ -149,8 +149,8 @@ class Model(Promises):
                 self.returns(entry, entry.rule.pause if pause < 0 else pause)
 
     def transactional(self, subscription: Subscription, key: Key, transaction: str) -> bool:
-        """An answer waits for COMMIT, and the time of what it answers stands still. True if it stands for something
-        that has gone back already."""
+        """Add an ACK or NACK to a transaction; the ``ack_timeout`` of its messages stops. Return whether it covers a
+        message that was requeued already."""
         covered = self._covered(subscription, key)
         for entry in covered:
             subscription.transactional.setdefault(entry.key, transaction)
@@ -158,7 +158,7 @@ class Model(Promises):
         return min(subscription.timed_out, default=last) < last
 
     def unpledged(self, client: Client, transaction: str) -> None:
-        """It has ended: what it has answered, and is still held, has its time anew."""
+        """End a transaction: the ``ack_timeout`` of its messages that are still in flight starts again."""
         for subscription in client.subscriptions.values():
             for key in [key for key, name in subscription.transactional.items() if name == transaction]:
                 del subscription.transactional[key]
@@ -170,7 +170,7 @@ class Model(Promises):
         subscription.client.may_have_lost = True
 
     def touched(self, subscription: Subscription, key: Key) -> None:
-        """ACK with ``touch``: the time to answer begins anew."""
+        """Apply an ACK with ``touch``: the ``ack_timeout`` starts again."""
         for entry in self._covered(subscription, key):
             entry.age = 0
 
@@ -193,7 +193,7 @@ class Model(Promises):
         del subscription.client.subscriptions[subscription.name]
 
     def deleted(self, naming: Naming) -> None:
-        """A named subscription, for good."""
+        """Delete a durable subscription."""
         del self.backlogs[naming.name]
 
     def left(self, client: Client) -> None:
@@ -202,7 +202,7 @@ class Model(Promises):
         del self.clients[client.name]
 
     def restarted(self, forgotten: set[str]) -> None:
-        """All have left, and the broker was started anew; these destinations were in memory only."""
+        """Note a restart of the broker without clients. ``forgotten``: destinations that were in memory only."""
         for backlog in self.backlogs.values():
             for entry in backlog.entries.values():
                 entry.restarted = True
@@ -213,7 +213,7 @@ class Model(Promises):
             backlog.begin_round(self.now)
 
     def time_passed(self) -> None:
-        """One while more. Everybody has heard everything that was on its way."""
+        """Let one step of time pass. Clients have received everything before."""
         self.now += 1
         for subscription, entry in [pair for client in self.clients.values() for pair in client.holds()]:
             if not entry.is_timed or entry.key in subscription.transactional:
@@ -238,7 +238,7 @@ class Model(Promises):
     # --- what must hold when nothing moves ----------------------------------------------------------------------------
 
     def rests(self) -> None:
-        """Everybody has heard everything."""
+        """Check the state at rest: clients have received everything."""
         self.counts["rests"] += 1
         for backlog in self.backlogs.values():
             self.nobody_starves(backlog)

@@ -1,7 +1,7 @@
-"""What the model is made of: messages, the backlogs in which they wait, and those who are given them.
+"""The parts of the model: messages, the backlogs in which they wait, and the consumers.
 
-A backlog is whatever hands each of its messages to one of its consumers: a queue, a child of a fan-out, a named
-subscription. What becomes of a message there is an *entry*; a message that several of them hand out has one in each.
+A backlog delivers each of its messages to one of its consumers: a queue, a bound queue of a fan-out, a durable
+subscription. The state of a message in a backlog is an *entry*; a message in several backlogs has one in each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def demand(holds: bool, text: str) -> None:
 
 @dataclass(frozen=True)
 class Death:
-    """Why a message is in a dead-letter queue, and what its headers have to say."""
+    """The reason why a message is in a dead-letter queue, and the expected headers."""
 
     reason: str
     origin: str
@@ -45,11 +45,11 @@ class Message:
     body: bytes = b""
     priority: int | None = None
     colour: str | None = None
-    due: int = 0  # not before so many whiles
-    lapses: int = ENDLESS  # and not from then on
-    born: int = 0  # while in which it was sent
+    due: int = 0  # the first step in which it may be delivered
+    lapses: int = ENDLESS  # the step in which it expires
+    born: int = 0  # step in which it was sent
     death: Death | None = None
-    partition: str | None = None  # known once it is heard
+    partition: str | None = None  # known once it is received
 
     def __str__(self) -> str:
         return f"{self.number} of {self.destination}"
@@ -57,7 +57,7 @@ class Message:
 
 @dataclass(eq=False)
 class Entry:
-    """A message in a backlog; or with one subscriber of a topic, which is no backlog."""
+    """The state of a message in a backlog, or at one subscriber of a topic, which is no backlog."""
 
     message: Message
     backlog: Backlog | None
@@ -65,10 +65,10 @@ class Entry:
     unsent: int = 0  # of these; with ack:auto, never written to the socket: they end nothing
     holder: Subscription | None = None
     settled: bool = False
-    restarted: bool = False  # since the deliveries above the broker was started anew
-    not_before: int = 0  # while; it was refused
-    age: int = 0  # whiles since it was delivered
-    delivery: int = -1  # the number of its latest delivery, as its client heard it
+    restarted: bool = False  # the broker was restarted since these deliveries
+    not_before: int = 0  # step, after a NACK
+    age: int = 0  # steps since its delivery
+    delivery: int = -1  # the number of its latest delivery, as its client received it
 
     @property
     def key(self) -> Key:
@@ -76,13 +76,13 @@ class Entry:
 
     @property
     def rule(self) -> Rule:
-        """That of the queue; in a named subscription that of the topic."""
+        """Return the rule of the queue, or that of the topic for a durable subscription."""
         assert self.backlog is not None
         return rule_of(self.message.destination if self.backlog.naming else self.backlog.name)
 
     @property
     def is_timed(self) -> bool:
-        """True if whoever has it must answer in time."""
+        """Return whether its consumer must answer within ``ack_timeout``."""
         return self.backlog is not None and self.rule.ack_timeout is not None
 
     def is_due(self, now: int) -> bool:
@@ -94,7 +94,7 @@ class Entry:
 
     @property
     def has_no_order(self) -> bool:
-        """Dead letters are in that of their dying, which nobody sees; and twins cannot be told apart."""
+        """Return whether the order is unknown: dead letters have that of their deaths, and twins look alike."""
         return self.message.death is not None or self.rule.is_twin
 
     def __str__(self) -> str:
@@ -105,12 +105,12 @@ class Entry:
 class Backlog:
     name: str
     naming: Naming | None = None
-    entries: dict[int, Entry] = field(default_factory=dict)  # all there ever were, by number
-    waiting: dict[int, Entry] = field(default_factory=dict)  # not settled, in nobody's hands
+    entries: dict[int, Entry] = field(default_factory=dict)  # all entries ever, by number
+    waiting: dict[int, Entry] = field(default_factory=dict)  # neither settled nor in flight
     old: set[int] = field(default_factory=set)  # waited, and might have been delivered, when the round began
     came_back: set[int] = field(default_factory=set)  # in this round, or may come out of order for another reason
-    last: dict[tuple[Subscription, str], int] = field(default_factory=dict)  # highest number heard, by log
-    lowest: dict[Subscription, int] = field(default_factory=dict)  # priority heard in this round
+    last: dict[tuple[Subscription, str], int] = field(default_factory=dict)  # highest received number, by log
+    lowest: dict[Subscription, int] = field(default_factory=dict)  # priority received in this round
 
     def begin_round(self, now: int) -> None:
         self.old = {number for number, each in self.waiting.items() if each.is_due(now)}
@@ -119,7 +119,7 @@ class Backlog:
         self.lowest.clear()
 
     def held(self, but: Subscription | None = None, partition: str | None = None) -> Entry | None:
-        """What one of the others holds."""
+        """Return a message that another consumer has in flight, or None."""
         for each in self.entries.values():
             if each.holder not in (None, but) and partition in (None, each.message.partition):
                 return each
@@ -138,12 +138,12 @@ class Subscription:
     exclusive: bool = False
     named: Backlog | None = None
     serial: int = 0
-    grace: bool = False  # it lost a right since it heard something last
+    grace: bool = False  # it lost a right since it last received something
     held: dict[Key, Entry] = field(default_factory=dict)  # in the order of delivery
     due: dict[str, deque[Message]] = field(default_factory=dict)  # of topics, by destination
     transactional: dict[Key, str] = field(default_factory=dict)  # what an open transaction has answered
-    lost: set[int] = field(default_factory=set)  # deliveries that went back unanswered, by number
-    timed_out: set[int] = field(default_factory=set)  # ``client``: those that no later answer stands for yet
+    lost: set[int] = field(default_factory=set)  # deliveries that were requeued unacknowledged, by number
+    timed_out: set[int] = field(default_factory=set)  # ``client``: those that no later answer covers yet
 
     @property
     def is_durable(self) -> bool:
@@ -164,13 +164,13 @@ class Subscription:
         return takes(self.selector, message)
 
     def counted(self) -> int:
-        """What is held here and counts against the client's window."""
+        """Return the number of messages in flight here that count against the client's window."""
         if self.client.cap is not None:
             return len(self.held)
         return sum(each.backlog is not None for each in self.held.values()) if self.window is None else 0
 
     def room(self, is_queued: bool) -> int:
-        """How many more messages of queues, or of topics, it may be sent."""
+        """Return how many more messages of queues, or of topics, the broker may send to it."""
         if self.mode == "auto":
             return ENDLESS
         shared = self.client.window - sum(each.counted() for each in self.client.subscriptions.values())
@@ -190,7 +190,7 @@ class Client:
     cap: int | None  # max-in-flight
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     receipts: deque[str] = field(default_factory=deque)
-    may_have_lost: bool = False  # something that it was delivered, heard or not, went back unanswered
+    may_have_lost: bool = False  # a delivery, received or not, was requeued unacknowledged
 
     @property
     def window(self) -> int:

@@ -1,7 +1,7 @@
-"""What is promised of each delivery, and of what is not delivered: checked when it is heard, and when nothing moves.
+"""Checks of each delivery when a client receives it, and of undelivered messages when nothing moves.
 
-A check may only use what is certain: a delivery is heard later than it was decided, so what was right at any moment
-since its client heard something last is right.
+A client receives a delivery later than the broker decides it. So a delivery is right if it was right at any time since
+the client last received something.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Promises(Endings):
         return entry
 
     def _entry(self, subscription: Subscription, message: Message, count: int) -> Entry | None:
-        """Which backlog it came from."""
+        """Return the entry of a delivery, from the backlog that it came from."""
         if subscription.named is not None:
             return subscription.named.entries.get(message.number)
         children = rule_of(message.destination).children
@@ -103,8 +103,8 @@ class Promises(Endings):
     def lost_on_the_way(
         self, client: Client, name: str, message: Message, partition: str, count: int, marked: bool
     ) -> None:
-        """A delivery that was under way to a client when its connection broke: it goes back, as any other that was
-        not acknowledged; with ack:auto as if it had not been delivered, but counted."""
+        """Requeue a delivery that was under way when the connection broke, like any other unacknowledged one. With
+        ack:auto it counts as a delivery, but as not delivered."""
         subscription = client.subscriptions[name]
         entry = self._entry(subscription, message, count)
         if entry is None or entry.backlog is None:
@@ -151,7 +151,7 @@ class Promises(Endings):
     # --- what waits ---------------------------------------------------------------------------------------------------
 
     def nobody_starves(self, backlog: Backlog) -> None:
-        """What might be delivered waits only for room."""
+        """Check that deliverable messages wait only for credit."""
         waiting = [each for each in backlog.waiting.values() if each.is_due(self.now) and not each.is_lapsed(self.now)]
         if not waiting:
             return
@@ -164,7 +164,7 @@ class Promises(Endings):
             demand(not hungry, stalled + ", ".join(map(str, hungry[:3])))
 
     def _free(self, subscription: Subscription, entry: Entry) -> bool:
-        """False if it may be another member's, by its partition."""
+        """Return False if its partition may be assigned to another member."""
         backlog = entry.backlog
         assert backlog is not None
         if backlog.naming is None or not backlog.naming.is_group:
@@ -172,7 +172,7 @@ class Promises(Endings):
         return rule_of(entry.message.destination).partitions == 1 or len(self.consumers(backlog)) == 1
 
     def oldest_went_first(self, backlog: Backlog) -> None:
-        """What waited all the time is never passed over for a later message of the same partition."""
+        """Check that a message which waited all the time was not overtaken by a later one of the same partition."""
         patient = [
             each
             for number, each in backlog.waiting.items()
@@ -188,7 +188,7 @@ class Promises(Endings):
             return
         for (subscription, key), number in backlog.last.items():
             destination = key.split(" ")[0]
-            if rule_of(destination).partitions > 1:  # where those are that nobody has heard yet is not known
+            if rule_of(destination).partitions > 1:  # the partition of a message that no client has received is unknown
                 continue
             first = min(
                 (

@@ -1,7 +1,7 @@
-"""The destinations of the histories: their configuration, and what it means to the model.
+"""The destinations of the histories: their configuration, and its meaning for the model.
 
-Time goes by in whiles: so long that no turn of the broker, which takes milliseconds, can be taken for one. Every
-duration here lies between two of them, so it is never a question whether it is over.
+Time passes in steps that are much longer than a turn of the broker, which takes milliseconds. Every duration here is
+between two multiples of a step, so it is always certain whether it is over.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ destinations:
 
 @dataclass(frozen=True)
 class Rule:
-    """What holds for a destination, and for the messages of a topic in a named subscription. Times are in whiles."""
+    """The settings of a destination, and of a topic's messages in a durable subscription. Times are in steps."""
 
     prefetch: int = 1
     deliveries_max: int | None = None
@@ -52,7 +52,7 @@ class Rule:
     exclusive: bool = False
     children: tuple[str, ...] = ()
     partitions: int = 1
-    is_twin: bool = False  # whoever consumes it consumes the other one too
+    is_twin: bool = False  # its consumers consume the other one too
 
 
 PLAIN = Rule()
@@ -88,7 +88,7 @@ QUEUES += [*ENDING, "first", "parent", "pair", "kid.1", "kid.2", "kid.3"]
 TOPICS = ["a", "parts", "memory", "shared", "late.1", "parent", "named"]
 NAMES = [*(f"/queue/{each}" for each in QUEUES), *(f"/topic/{each}" for each in TOPICS)]
 TWINS = "/queue/twin.*"
-PATTERNS = [  # none of them has two children of one parent, but those that are twins
+PATTERNS = [  # none has two bound queues of one fan-out source, except twins
     *(name for name in NAMES if name not in ("/queue/parent", "/queue/pair")),
     TWINS,
     TWINS,
@@ -110,7 +110,7 @@ EVERYTHING = [
     "/queue/kid.3",
     TWINS,
 ]
-DELAYS = {1: "30m", 2: "70m"}  # whiles, and how to say it
+DELAYS = {1: "30m", 2: "70m"}  # steps, and the text for a rule
 EXPIRES_NS, EXPIRES = 60 * NS_PER_MINUTE, 2
 PRIORITIES = [0, 4, 4, 9]
 COLOURS = [None, None, "red", "blue"]
@@ -137,7 +137,7 @@ SELECTORS = {
 
 @dataclass(frozen=True)
 class Naming:
-    """A named subscription, or a group: everybody says the same of it."""
+    """A durable subscription or a consumer group; all clients subscribe to it in the same way."""
 
     name: str
     destinations: str
@@ -155,7 +155,7 @@ class Naming:
 
 NAMED = [
     Naming("n1", "/topic/a,/topic/parts"),
-    Naming("n2", "/topic/named"),  # alone: what of it is dead tells its topic, and not whose it was
+    Naming("n2", "/topic/named"),  # alone: a dead letter has the name of the topic, and not that of the subscription
     Naming("n3", "/topic/a,/topic/shared", selector="colour = 'red'"),
     Naming("g1", "/topic/parts", is_group=True),
     Naming("g2", "/topic/shared,/topic/memory,/topic/parent", is_group=True),
