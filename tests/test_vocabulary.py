@@ -1,0 +1,52 @@
+"""The words that docs/architecture.md has replaced do not come back in names, nor in the documents for users."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+TABLE = ARCHITECTURE.split("| not | but |\n|---|---|\n")[1].split("\n\n")[0]
+DISCARDED = [word for row in TABLE.splitlines() for word in row.split("|")[1].strip().split(", ")]
+
+
+def names(path: Path) -> Iterator[tuple[str, int]]:
+    """The names that a module gives: its own, of classes, functions, parameters and attributes."""
+    yield path.stem, 1
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        match node:
+            case ast.FunctionDef() | ast.ClassDef():
+                yield node.name, node.lineno
+            case ast.arg():
+                yield node.arg, node.lineno
+            case ast.Name(ctx=ast.Store()):
+                yield node.id, node.lineno
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr, node.lineno
+
+
+def parts(name: str) -> list[str]:
+    """``_openLane_of`` -> open, lane, of."""
+    return [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
+
+
+def test_the_table_has_words() -> None:
+    assert {"care", "lane", "claim", "hub"} <= set(DISCARDED)
+
+
+@pytest.mark.parametrize("word", DISCARDED)
+def test_no_name_has_a_discarded_word(word: str) -> None:
+    if " " in word:
+        pytest.skip("two words, which no name has as such")
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted((ROOT / "radiator").rglob("*.py"))
+        for name, line in names(path)
+        if word in parts(name)
+    ]
+    assert found == []
