@@ -94,7 +94,7 @@ class Files(ABC):
 class LocalFiles(Files):
     def __init__(self, root: str) -> None:
         self.local = self.uri = self.given = os.path.abspath(root)
-        self._beside = self.address(NEW)  # where a file is made before it gets its name
+        self._temporary = self.address(NEW)  # where a file is made before it gets its name
         self._unsynced: set[str] = set()  # directories with new names
 
     def list(self, directory: str) -> list[Entry]:
@@ -125,8 +125,8 @@ class LocalFiles(Files):
 
     def create_new(self, path: str, data: bytes) -> bool:
         self._folder(f"{NEW}/x")
-        os.makedirs(self._beside, exist_ok=True)
-        new = f"{self._beside}/{secrets.token_hex(8)}.new"
+        os.makedirs(self._temporary, exist_ok=True)
+        new = f"{self._temporary}/{secrets.token_hex(8)}.new"
         try:
             with open(new, "xb") as file:
                 file.write(data)
@@ -154,10 +154,10 @@ class LocalFiles(Files):
             os.unlink(self.address(path))
 
     def spool(self, name: str) -> str:
-        self._beside = self.address(f"{NEW}/{name}")
+        self._temporary = self.address(f"{NEW}/{name}")
         self._folder(f"{NEW}/x")
-        os.makedirs(self._beside, exist_ok=True)
-        return self._beside
+        os.makedirs(self._temporary, exist_ok=True)
+        return self._temporary
 
     def spools(self) -> tuple[str, str]:
         return self.address(NEW), ""

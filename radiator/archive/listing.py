@@ -41,10 +41,10 @@ def files(
             and (wants is None or each.destinations is None or any(map(wants.matches, each.destinations)))
         )
 
-    return [where.address(each.path) for each in in_order(there(where).files.values()) if wanted(each)]
+    return [where.address(each.path) for each in in_order(load_existing(where).files.values()) if wanted(each)]
 
 
-def there(archive: Files) -> State:
+def load_existing(archive: Files) -> State:
     """Raises NoArchive, or another StorageError."""
     state = load(archive)
     if state.version < 0:

@@ -21,8 +21,8 @@ from radiator.archive.files import Files
 from radiator.archive.manifest import DataFile, State
 from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, DataWriter, digest_of, footer_of
 from radiator.archive.paths import DATA_SUFFIX, MANY, data_path
-from radiator.archive.shared import batches, by_name
-from radiator.archive.split import Placed
+from radiator.archive.shared import batches, by_destination
+from radiator.archive.split import SpooledFile
 from radiator.errors import StorageError
 from radiator.limits import MIB
 
@@ -39,7 +39,7 @@ class Sizes:
     open_day_files: int = OPEN_DAY_FILES
 
 
-def to_merge(state: State, sizes: Sizes = Sizes(), force: bool = False) -> list[list[DataFile]]:
+def groups_to_merge(state: State, sizes: Sizes = Sizes(), force: bool = False) -> list[list[DataFile]]:
     """Runs of small files that lie side by side. ``force``: those of a day that may get more as well."""
     latest: dict[str, str] = {}
     for each in state.files.values():
@@ -69,7 +69,7 @@ def _place(each: DataFile) -> tuple[str, str, int]:
     return each.path.rpartition("/")[0], each.partition, each.first_offset
 
 
-def merged(files: Files, run: list[DataFile], spool: str, token: str, source: str, level: int) -> Placed:
+def merge_files(files: Files, run: list[DataFile], spool: str, token: str, source: str, level: int) -> SpooledFile:
     """The file that has what those of ``run`` have; what is made of it in the spool begins with ``token``. Raises
     StorageError, OSError."""
     for each in run:
@@ -101,7 +101,7 @@ def merged(files: Files, run: list[DataFile], spool: str, token: str, source: st
             f"with {found[1]} bytes, expected {expected[0]} with {expected[1]}; they are left as they are: "
             "`radiator archive verify` names the one"
         )
-    return Placed(writer.path, made)
+    return SpooledFile(writer.path, made)
 
 
 def _check(files: Files, each: DataFile) -> None:
@@ -122,7 +122,7 @@ def _batches(files: Files, run: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
 
 
 def _shared(files: Files, run: Iterable[DataFile], spool: str, token: str, names: set[str]) -> Iterator[pa.RecordBatch]:
-    for name, batch in by_name([partial(files.open, each.path) for each in run], spool, token):
+    for name, batch in by_destination([partial(files.open, each.path) for each in run], spool, token):
         names.add(name)
         yield batch
 

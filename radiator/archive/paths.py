@@ -67,7 +67,7 @@ def intent_path(token: str) -> str:
     return f"{NEW}/{token}{INTENT_SUFFIX}"
 
 
-def on_the_way(path: str) -> str:
+def upload_path(path: str) -> str:
     """Where a data file is uploaded to, where that can be seen, before it is moved to its place."""
     return f"{NEW}/{path.rpartition('/')[2]}"
 

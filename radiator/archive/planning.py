@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from radiator.archive.border import Border, OtherLog
+from radiator.archive.lineage import LineageCheck, OtherLog
 from radiator.archive.manifest import Lost, State
 from radiator.archive.unit import Unit
 from radiator.columns.scan import SegmentRange
@@ -34,8 +34,8 @@ class Plan:
     """``odd`` partitions cannot go on, and why; of those that are in ``other`` the archive has another log."""
 
     units: list[Unit] = field(default_factory=list)
-    odd: dict[str, str] = field(default_factory=dict)
-    other: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    other_logs: list[str] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)  # what retention took before, as the units have it
 
     @property
@@ -59,19 +59,19 @@ def plan(
     unit_bytes: int = UNIT_BYTES,
 ) -> Plan:  # fmt: skip
     """Of all partitions, or of those ``names``."""
-    made, border = Plan(), Border(FileSystem(), state)
+    made, lineage = Plan(), LineageCheck(FileSystem(), state)
     for partition in partitions:
         if names and partition.name not in names:
             continue
         end = state.ends.get(partition.name)
         try:
-            border.check(partition)
+            lineage.check(partition)
         except OtherLog as error:
-            made.other.append(partition.name)
-            made.odd[partition.name] = f"{error}; {_REMEDY}"
+            made.other_logs.append(partition.name)
+            made.problems[partition.name] = f"{error}; {_REMEDY}"
             continue
         except StorageError as error:
-            made.odd[partition.name] = str(error)
+            made.problems[partition.name] = str(error)
             continue
         made.units += _units(partition, end, source, unit_bytes)
     made.lost = [lost for unit in made.units for lost in unit.lost]

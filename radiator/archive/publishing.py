@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, Conflict, Lost, State, check_source, commit, load
-from radiator.archive.paths import HALF_SUFFIX, INTENT_SUFFIX, NEW, intent_path, is_data_path, on_the_way
-from radiator.archive.split import Placed
+from radiator.archive.paths import HALF_SUFFIX, INTENT_SUFFIX, NEW, intent_path, is_data_path, upload_path
+from radiator.archive.split import SpooledFile
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 
@@ -35,7 +35,7 @@ LEFTOVER_SECONDS = 24 * 3600  # what others have left is theirs for so long
 TRIES = 100  # conflicts in a row: others commit faster than we do
 
 
-def no_step(name: str) -> None:
+def ignore(name: str) -> None:
     """Where nobody watches."""
 
 
@@ -44,7 +44,7 @@ class Change:
     """What one commit may bring, with others or without. ``fits``: whether it can follow a state; ``after``: what the
     ends of partitions are then."""
 
-    add: list[Placed]
+    add: list[SpooledFile]
     remove: list[str] = field(default_factory=list)
     ends: dict[str, int] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Change:
     before: dict[str, int | None] = field(default_factory=dict)  # the ends that it builds on
     anchors: dict[str, Anchor] = field(default_factory=dict)
 
-    def fits(self, state: State, ends: dict[str, int]) -> bool:
+    def is_valid_after(self, state: State, ends: dict[str, int]) -> bool:
         """``ends``: of the state, and of the changes that come before this one."""
         return all(ends.get(name) == end for name, end in self.before.items()) and all(
             path in state.files for path in self.remove
@@ -63,8 +63,8 @@ class Publisher:
     """``owner``: who holds the same lock; None: there is none."""
 
     def __init__(
-        self, files: Files, source: str, owner: str | None, step: Callable[[str], None] = no_step,
-        tell: Callable[[str], None] = no_step,
+        self, files: Files, source: str, owner: str | None, step: Callable[[str], None] = ignore,
+        tell: Callable[[str], None] = ignore,
     ) -> None:  # fmt: skip
         self.files, self._source, self._owner, self._step, self._tell = files, source, owner, step, tell
         self.state = self.load()
@@ -80,7 +80,7 @@ class Publisher:
         started = time.monotonic(), time.time()
         token = secrets.token_hex(8)
         names = [placed.file.path for change in changes for placed in change.add]
-        self._intend(token, names, [path for change in changes for path in change.remove])
+        self._write_intent(token, names, [path for change in changes for path in change.remove])
         for change in changes:
             for placed in change.add:
                 self.files.publish(placed.spooled, placed.file.path)
@@ -100,7 +100,7 @@ class Publisher:
 
     def _commit(self, changes: list[Change], started: tuple[float, float]) -> list[Change]:
         for _ in range(TRIES):
-            chosen = self._fitting(changes)
+            chosen = self._valid(changes)
             if not chosen:
                 return []
             # others go by the wall clock; the other one stands still while a machine sleeps, and is never set back
@@ -127,15 +127,15 @@ class Publisher:
             self.state = self.load()
         raise StorageError(f"{self.files.uri}: others commit all the time; nothing was added by this run: try again")
 
-    def _fitting(self, changes: list[Change]) -> list[Change]:
+    def _valid(self, changes: list[Change]) -> list[Change]:
         ends, chosen = dict(self.state.ends), []
         for change in changes:
-            if change.fits(self.state, ends):
+            if change.is_valid_after(self.state, ends):
                 ends.update(change.ends)
                 chosen.append(change)
         return chosen
 
-    def _intend(self, token: str, add: Iterable[str], remove: Iterable[str]) -> None:
+    def _write_intent(self, token: str, add: Iterable[str], remove: Iterable[str]) -> None:
         intent = {
             "made_ns": time.time_ns(),
             "owner": self._owner,
@@ -174,7 +174,7 @@ class Publisher:
                 removed += self.files.size(path) is not None
                 self.files.remove(path)
             for path in intent["add"]:
-                self.files.remove(on_the_way(path))
+                self.files.remove(upload_path(path))
             self.files.remove(entry.path)
             self._step("swept")
         return removed + _sweep_spools(*self.files.spools(), old_ns, spool)

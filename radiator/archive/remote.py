@@ -15,9 +15,9 @@ from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
-from radiator.archive import asking
+from radiator.archive import calls
 from radiator.archive.files import Entry, Files
-from radiator.archive.paths import HALF_SUFFIX, LOG, on_the_way
+from radiator.archive.paths import HALF_SUFFIX, LOG, upload_path
 from radiator.columns.files import shown
 from radiator.errors import StorageError
 from radiator.limits import MIB
@@ -54,7 +54,7 @@ def _by_fsspec(uri: str, scheme: str) -> Files:
 def _by_arrow(uri: str, scheme: str) -> Files:
     from pyarrow.fs import FileSystem
 
-    fs, path = asking.asked(lambda: FileSystem.from_uri(uri), "", asking.SECONDS_MAX)
+    fs, path = calls.call(lambda: FileSystem.from_uri(uri), "", calls.SECONDS_MAX)
     return ArrowFiles(fs, path, uri, moves=scheme not in OBJECT_STORES)
 
 
@@ -77,8 +77,8 @@ class _Remote(Files):
                 raise FileNotFoundError(f"there is no bucket {self.root.partition('/')[0]!r}")
             return found
 
-        seconds = asking.SECONDS_MAX if directory == LOG else None
-        return asking.asked(ask, f"{self.uri}: cannot be listed", seconds)
+        seconds = calls.SECONDS_MAX if directory == LOG else None
+        return calls.call(ask, f"{self.uri}: cannot be listed", seconds)
 
     def _has_bucket(self) -> bool:
         """Or it cannot be told: whoever may look below a prefix need not be allowed to ask for more."""
@@ -91,29 +91,29 @@ class _Remote(Files):
             return True
 
     def read(self, path: str) -> bytes:
-        with self._in_words(path, "read"):
+        with self._as_os_errors(path, "read"):
             return self._read(path)
 
     def open(self, path: str) -> Any:
-        with self._in_words(path, "read"):
+        with self._as_os_errors(path, "read"):
             return self._open(path)
 
     def size(self, path: str) -> int | None:
-        with self._in_words(path, "looked at"):
+        with self._as_os_errors(path, "looked at"):
             return self._size(path)
 
     def create_new(self, path: str, data: bytes) -> bool:
-        with self._in_words(path, "written"):
+        with self._as_os_errors(path, "written"):
             return self._create_new(path, data)
 
     def remove(self, path: str) -> None:
-        with self._in_words(path, "removed"), contextlib.suppress(FileNotFoundError):
+        with self._as_os_errors(path, "removed"), contextlib.suppress(FileNotFoundError):
             self._remove(path)
 
-    def _in_words(self, path: str, what: str) -> AbstractContextManager[None]:
-        return asking.in_words(self._said(path, what))
+    def _as_os_errors(self, path: str, what: str) -> AbstractContextManager[None]:
+        return calls.as_os_errors(self._failure(path, what))
 
-    def _said(self, path: str, what: str) -> str:
+    def _failure(self, path: str, what: str) -> str:
         return f"{self.named(path)}: cannot be {what}"
 
     @abstractmethod
@@ -157,8 +157,8 @@ class _Remote(Files):
 
     def publish(self, spooled: str, path: str) -> None:
         place = self.place(path)
-        first = self.place(on_the_way(path)) if self._moves else place
-        with self._in_words(path, "written"):
+        first = self.place(upload_path(path)) if self._moves else place
+        with self._as_os_errors(path, "written"):
             self._upload(spooled, first)
             if self._moves:
                 self._move(first, place)
@@ -196,7 +196,7 @@ class FsspecFiles(_Remote):
         return data
 
     def _open(self, path: str) -> Any:
-        return asking.InWords(self.fs.open(self.place(path), "rb"), self._said(path, "read"))
+        return calls.OsErrorFile(self.fs.open(self.place(path), "rb"), self._failure(path, "read"))
 
     def _size(self, path: str) -> int | None:
         self.fs.invalidate_cache()

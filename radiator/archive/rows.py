@@ -32,7 +32,7 @@ WINDOW_OFFSETS = 16 * 1024 * 1024  # whose files are known at a time, 4 bytes ea
 _COLUMNS = ["destination", "partition", "offset", "receive_ns", "size"]
 
 
-class Part(NamedTuple):
+class PartitionState(NamedTuple):
     """What the commits say of a partition. ``anchor`` None: they name none."""
 
     name: str
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     anchor: Anchor | None
 
 
-def in_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str]:
+def check_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str]:
     """What is wrong, in words. Raises pyarrow's errors, OSError if it cannot be read."""
     address = files.named(each.path)
     with files.open(each.path) as file:
@@ -52,7 +52,7 @@ def in_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str
         if odd:
             yield f"{address}: {odd[0]}"
             return
-        seen = _Seen(each, anchor)
+        seen = _FileCheck(each, anchor)
         columns = _COLUMNS if each.digest else [*_COLUMNS, "body"]
         for batch in source.iter_batches(BATCH_ROWS if each.digest else BODY_ROWS, columns=columns):
             seen.add(batch)
@@ -69,7 +69,7 @@ def _column(name: str, schema: pa.Schema) -> str | None:
     return None
 
 
-class _Seen:
+class _FileCheck:
     """What the rows of a file say."""
 
     def __init__(self, each: DataFile, anchor: Anchor | None) -> None:
@@ -146,7 +146,7 @@ class _Seen:
             yield "lies in the folder of another day or destination"
 
 
-def in_all(files: Files, part: Part, absent: Callable[[int], None]) -> Iterator[str]:
+def check_partition(files: Files, part: PartitionState, on_missing: Callable[[int], None]) -> Iterator[str]:
     """``absent`` hears how many offsets are in no file and not lost. What a file that cannot be read may have is left
     out: it was told."""
     found = sorted(part.files, key=_range)
@@ -173,7 +173,7 @@ def in_all(files: Files, part: Part, absent: Callable[[int], None]) -> Iterator[
         known = [*part.lost, *(_range(each) for each in several if each.path in unread)]
         missing += window.missing(max(first, part.start), min(window.stop, part.end), known)
         last = max(last, window.last())
-    absent(missing)
+    on_missing(missing)
     if part.anchor is not None and last != part.anchor.offset and not unread:
         yield (
             f"partition {part.name!r}: the commits name the record at offset {part.anchor.offset} as its last one, and "

@@ -19,16 +19,16 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 
-from radiator.archive.failing import is_everybodys, is_full, of_partition, of_run
+from radiator.archive.failures import ends_run, is_full, partition_failure, run_failure
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
 from radiator.archive.manifest import DataFile, Lost, State, check_source, load
-from radiator.archive.marks import ahead, marks
-from radiator.archive.merging import Sizes, merged, to_merge
-from radiator.archive.orphans import check_commits
+from radiator.archive.merging import Sizes, groups_to_merge, merge_files
 from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
-from radiator.archive.publishing import Change, Publisher, no_step
+from radiator.archive.publishing import Change, Publisher, ignore
+from radiator.archive.retention_marks import ahead, marks
 from radiator.archive.split import Settings
+from radiator.archive.uncommitted import check_commits
 from radiator.archive.unit import SegmentGone, Unit, Written
 from radiator.archive.workers import results
 from radiator.columns.files import open_store
@@ -90,11 +90,11 @@ class Outcome:
 class Watch:
     """Who is told what: words, bytes to do, bytes done; ``stopping``: whether to end at the next step."""
 
-    tell: Callable[[str], None] = no_step
+    tell: Callable[[str], None] = ignore
     total: Callable[[int], None] = lambda size: None
     advance: Callable[[int], None] = lambda done: None
     stopping: Callable[[], bool] = lambda: False
-    step: Callable[[str], None] = no_step
+    step: Callable[[str], None] = ignore
 
 
 def run(data: str, files: Files, options: Options = Options(), watch: Watch = Watch()) -> Outcome:
@@ -142,7 +142,7 @@ class _Run:
             self._steps()
         except (OSError, BrokenProcessPool) as error:
             files = self._publisher.files
-            self._out.problems[files.uri] = of_run(files, error, self._failed)
+            self._out.problems[files.uri] = run_failure(files, error, self._failed)
         self._out.version = self._publisher.state.version
         return self._out
 
@@ -150,7 +150,7 @@ class _Run:
         self._out.swept = self._publisher.sweep(self._spool)
         check_commits(self._publisher.files, self._publisher.state)
         if self._options.archive:
-            self._tell_marks()
+            self._report_marks()
             for _ in range(ROUNDS_MAX):
                 if not self._round() or self._watch.stopping():
                     break
@@ -177,15 +177,15 @@ class _Run:
             if each.segments and (not names or each.name in names)
         )
         made = plan(found, self._publisher.state, self._source, names, self._unit_bytes)
-        self._out.problems.update(made.odd)
-        self._unmark(made.other)
-        self._mark(_verified(found, self._publisher.state, names, made.odd))  # what a run that died has committed
+        self._out.problems.update(made.problems)
+        self._unmark(made.other_logs)
+        self._mark(_verified(found, self._publisher.state, names, made.problems))  # what a run that died has committed
         units = [unit for unit in made.units if unit.partition not in self._out.problems]
         self._watch.total(sum(unit.bytes for unit in units))
         again = False
         pending: list[Written] = []
-        outside: set[str] = set()  # partitions whose next units build on one that is not there
-        wanted: Callable[[Unit], bool] = lambda unit: unit.partition not in outside  # noqa: E731
+        stopped: set[str] = set()  # partitions whose next units build on one that is not there
+        wanted: Callable[[Unit], bool] = lambda unit: unit.partition not in stopped  # noqa: E731
         left = sum(unit.bytes for unit in units)
         for unit, result in results(units, self._settings, self._jobs, self._watch.advance, wanted):
             left -= unit.bytes
@@ -199,19 +199,19 @@ class _Run:
             except SegmentGone:
                 self._discard(unit.token)
                 again = True
-                outside.add(unit.partition)
+                stopped.add(unit.partition)
             except Exception as error:
                 self._discard(unit.token)
-                if is_everybodys(error):
+                if ends_run(error):
                     self._commit(pending)
                     if is_full(error):
-                        if self._with_less(unit, bool(pending)):
+                        if self._retry_smaller(unit, bool(pending)):
                             return True
                         self._failed = unit
                     raise
-                self._out.problems[unit.partition] = of_partition(unit.partition, error)
+                self._out.problems[unit.partition] = partition_failure(unit.partition, error)
                 self._out.damaged |= isinstance(error, LostRecords | DamagedBatch)
-                outside.add(unit.partition)
+                stopped.add(unit.partition)
             self._watch.step("written")
             if sum(each.unit.bytes for each in pending) >= self._pending_bytes or len(pending) >= COMMIT_UNITS:
                 again |= self._commit(pending)
@@ -221,7 +221,7 @@ class _Run:
                 break
         return self._commit(pending) or again
 
-    def _with_less(self, unit: Unit, committed: bool) -> bool:
+    def _retry_smaller(self, unit: Unit, committed: bool) -> bool:
         """There was no room for it: whether to try again, with less at once."""
         again = len(unit.ranges) > 1 or self._jobs > 1 or (committed and self._publisher.files.local is None)
         if again:
@@ -290,7 +290,7 @@ class _Run:
                 continue
             self._watch.step("marked")
 
-    def _tell_marks(self) -> None:
+    def _report_marks(self) -> None:
         if self._options.mark and not self._copy:
             place, names = open_store(self._data), self._options.partitions
             found = marks(place.fs, [each for each in partitions(place) if not names or each.name in names])
@@ -314,19 +314,19 @@ class _Run:
     # --- small files --------------------------------------------------------------------------------------------------
 
     def _merge(self) -> None:
-        runs = to_merge(self._publisher.state, self._options.sizes, force=self._options.merge is True)
+        runs = groups_to_merge(self._publisher.state, self._options.sizes, force=self._options.merge is True)
         wanted = self._options.partitions
         runs = [each for each in runs if not wanted or each[0].partition in wanted]
         changes: list[Change] = []
-        for some in runs:
+        for group in runs:
             if self._watch.stopping():
                 break
             token = secrets.token_hex(4)
             try:
-                made = merged(self._publisher.files, some, self._spool, token, self._source, self._settings.level)
+                made = merge_files(self._publisher.files, group, self._spool, token, self._source, self._settings.level)
             except FileNotFoundError:
                 self._discard(token)
-                self._look_for(some)
+                self._report_missing(group)
                 continue
             except OSError:
                 self._discard(token)
@@ -334,10 +334,10 @@ class _Run:
                 raise
             except StorageError as error:
                 self._discard(token)
-                self._out.problems[some[0].path] = str(error)
+                self._out.problems[group[0].path] = str(error)
                 self._out.damaged = True
                 continue
-            changes.append(Change([made], [each.path for each in some]))
+            changes.append(Change([made], [each.path for each in group]))
             self._watch.step("merged")
             size = sum(placed.file.bytes for change in changes for placed in change.add)
             if size >= COMMIT_BYTES or len(changes) >= MERGES_PER_COMMIT:
@@ -345,11 +345,11 @@ class _Run:
                 changes = []
         self._replace(changes)
 
-    def _look_for(self, some: Iterable[DataFile]) -> None:
+    def _report_missing(self, group: Iterable[DataFile]) -> None:
         """One of these is gone: another archiver has merged it, or it is missing."""
         files = self._publisher.files
         named = load(files).files
-        for each in some:
+        for each in group:
             if each.path in named and files.size(each.path) is None:
                 self._out.problems[each.path] = (
                     f"{files.named(each.path)}: is not there, and a commit names it; its neighbours are not merged: "
@@ -364,13 +364,13 @@ class _Run:
 
 
 def _verified(
-    found: Iterable[StoredPartition], state: State, names: frozenset[str], odd: Mapping[str, str]
+    found: Iterable[StoredPartition], state: State, names: frozenset[str], problems: Mapping[str, str]
 ) -> dict[str, int]:
     """What retention may be told of: never more than the log itself has, and nothing of a partition that is odd."""
     return {
         each.name: min(state.ends[each.name], each.next_offset)
         for each in found
-        if each.name in state.ends and each.name not in odd and (not names or each.name in names)
+        if each.name in state.ends and each.name not in problems and (not names or each.name in names)
     }
 
 

@@ -26,7 +26,7 @@ BATCH_ROWS = 16_384
 PIECES_BYTES = 64 * MIB  # of all files that are merged together
 PIECE_BYTES_MIN = 64 * KIB
 ROW_BYTES = 200  # what a row takes in memory besides its body, at least
-PACKED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
+COMPRESSED_STREAM = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
 
 
 def batches(file: Any) -> Iterator[pa.RecordBatch]:
@@ -40,21 +40,23 @@ def batches(file: Any) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
 
 
-def by_name(sources: Sequence[Callable[[], Any]], spool: str, token: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+def by_destination(
+    sources: Sequence[Callable[[], Any]], spool: str, token: str
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """All rows of Parquet files, which are opened one at a time, by destination; those of one destination in the order
     of the files. What lies in the spool begins with ``token``, and is gone at the end."""
     piece_bytes = max(PIECE_BYTES_MIN, PIECES_BYTES // max(len(sources), 1))
     paths = [f"{spool}/{token}-{place}.rows" for place in range(len(sources))]
     for source, path in zip(sources, paths, strict=True):
         with source() as file:
-            _repacked(batches(file), path, piece_bytes)
+            _write_pieces(batches(file), path, piece_bytes)
     runs = [_runs(path, place) for place, path in enumerate(paths)]
     for name, _, batch in merge(*runs, key=lambda each: each[:2]):
         yield name, batch
 
 
-def _repacked(found: Iterable[pa.RecordBatch], path: str, piece_bytes: int) -> None:
-    with pa.ipc.new_stream(path, SCHEMA, options=PACKED) as sink:
+def _write_pieces(found: Iterable[pa.RecordBatch], path: str, piece_bytes: int) -> None:
+    with pa.ipc.new_stream(path, SCHEMA, options=COMPRESSED_STREAM) as sink:
         for batch in found:
             for piece in _pieces(batch, piece_bytes):
                 sink.write_batch(piece)

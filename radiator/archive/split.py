@@ -45,7 +45,7 @@ class Settings:
     bucket_bytes: int = BUCKET_BYTES
 
 
-class Placed(NamedTuple):
+class SpooledFile(NamedTuple):
     """Where a complete file lies in the spool, and what it is."""
 
     spooled: str
@@ -128,7 +128,7 @@ class Split:
         self._partition, self._first, self._following = partition, first, following
         self._token, self._source, self._settings = token, source, settings
         self._sizes = sizes
-        self._files: list[Placed] = []
+        self._files: list[SpooledFile] = []
         self._number = 0
         self._day: int | None = None
         self._own: dict[str, _Group] = {}
@@ -144,7 +144,7 @@ class Split:
                     self._open_day(int(days[start]))
                 self._add(batch.slice(start, stop - start))
 
-    def finish(self) -> list[Placed]:
+    def finish(self) -> list[SpooledFile]:
         self._close_day()
         return self._files
 
@@ -192,7 +192,7 @@ class Split:
         date = date_of(self._day)
         path = data_path(date, destination, self._partition, self._first, self._following, self._token)
         made = writer.close(path, self._partition, self._first, self._following, date, names, self._source)
-        self._files.append(Placed(writer.path, made))
+        self._files.append(SpooledFile(writer.path, made))
 
     def _spooled(self, suffix: str) -> str:
         self._number += 1

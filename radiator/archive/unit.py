@@ -20,10 +20,10 @@ from functools import partial
 
 import numpy as np
 
-from radiator.archive.border import anchor_at
+from radiator.archive.lineage import anchor_at
 from radiator.archive.manifest import Anchor, Lost
 from radiator.archive.parquet import SCHEMA
-from radiator.archive.split import DAY_NS, Placed, Settings, Split
+from radiator.archive.split import DAY_NS, Settings, Split, SpooledFile
 from radiator.columns.batches import Batches
 from radiator.columns.decode import Contradiction, Counters, Decoder
 from radiator.columns.names import NameTable
@@ -65,7 +65,7 @@ class Written:
     """``lost`` has what was found lost on the way as well. ``anchor``: the last record; None: there is none."""
 
     unit: Unit
-    files: list[Placed]
+    files: list[SpooledFile]
     lost: list[Lost]
     anchor: Anchor | None
 

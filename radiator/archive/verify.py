@@ -29,7 +29,7 @@ from radiator.archive.parquet import digest_of, footer_of
 
 def verify(
     files: Files, state: State, records: bool = False, advance: Callable[[int], None] = lambda done: None,
-    *, checksums: bool = False, absent: Callable[[str, int], None] = lambda partition, count: None,
+    *, checksums: bool = False, on_missing: Callable[[str, int], None] = lambda partition, count: None,
 ) -> Iterator[str]:  # fmt: skip
     """What is wrong, in words; nothing if all is well. ``advance`` hears of each file; ``absent`` how many offsets a
     partition has no record for and never lost, if records are read."""
@@ -43,13 +43,13 @@ def verify(
     for gone in state.lost:
         lost.setdefault(gone.partition, []).append((gone.first, gone.next_offset))
     for name in sorted({*state.ends, *found}):
-        part = rows.Part(
+        part = rows.PartitionState(
             name, found.get(name, []), lost.get(name, []), state.starts.get(name, 0), state.ends.get(name, 0),
             state.anchors.get(name),
         )  # fmt: skip
         yield from _holes(part)
         if records:
-            yield from rows.in_all(files, part, partial(absent, name))
+            yield from rows.check_partition(files, part, partial(on_missing, name))
 
 
 def _file(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _inside(files: Files, state: State, each: DataFile, checksums: bool, records
     if count != each.records:
         yield f"{address}: has {count} records, its commit says {each.records}"
     if records:
-        yield from rows.in_file(files, each, state.anchors.get(each.partition))
+        yield from rows.check_file(files, each, state.anchors.get(each.partition))
 
 
 def _overlaps(state: State) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _overlaps(state: State) -> Iterator[str]:
             end = max(end, each.next_offset)
 
 
-def _holes(part: rows.Part) -> Iterator[str]:
+def _holes(part: rows.PartitionState) -> Iterator[str]:
     spans = [*((each.first_offset, each.next_offset) for each in part.files), *part.lost]
     expected = part.start
     for first, following in sorted([*spans, (part.end, part.end)]):

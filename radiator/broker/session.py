@@ -267,7 +267,7 @@ class Session:
 
     def require_all(self, right: str) -> None:
         """The same, unless the user has the right over everything."""
-        if not self.rights.over_all(right):
+        if not self.rights.covers_all(right):
             raise self._denied(right, "over all destinations")
 
     def _denied(self, right: str, what: str) -> ProtocolError:

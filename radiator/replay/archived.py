@@ -18,15 +18,15 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from radiator.archive.border import check
-from radiator.archive.holes import Around
-from radiator.archive.listing import names, there
+from radiator.archive.gaps import GapFinder
+from radiator.archive.lineage import check
+from radiator.archive.listing import load_existing, names
 from radiator.archive.lookup import OnMissing, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
-from radiator.archive.marks import marks
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import reader
 from radiator.archive.planning import source_of
+from radiator.archive.retention_marks import marks
 from radiator.columns.files import open_store
 from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.errors import StorageError
@@ -54,14 +54,14 @@ class Archived:
         self._store = place, logs, {} if place is None else marks(place.fs, chosen)
         self._wants = choice.patterns
         self._open = 0
-        self._take(there(self._files))
+        self._take(load_existing(self._files))
         if data is not None and place is not None:
             check_source(self._files, self._state, source_of(data))
             check(place, self._files, self._state, chosen)
         self.ends = self._state.ends
         self.lost: list[tuple[str, int, int, str]] = []  # partition, first and last offset, why
         self.settled: list[tuple[str, int, int, str]] = []  # of that what the queues of its log were through with
-        for hole in self._around.holes(self._selection):
+        for hole in self._around.gaps(self._selection):
             low = max(hole.first, self._selection.offsets_of(hole.partition)[0])
             (self.settled if hole.settled else self.lost).append(
                 (hole.partition, low, self._stop(hole.following) - 1, hole.why)
@@ -90,7 +90,7 @@ class Archived:
 
     def _take(self, state: State) -> None:
         self._state = state
-        self._around = Around(state, *self._store)
+        self._around = GapFinder(state, *self._store)
         self._by_partition: dict[str, list[DataFile]] = {}
         for each in state.files.values():
             self._by_partition.setdefault(each.partition, []).append(each)

@@ -19,7 +19,7 @@ from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.policy import Policy
 
-WAYS_MAX = 10_000  # looked at from one name: no configuration for people has more
+PATHS_MAX = 10_000  # looked at from one name: no configuration for people has more
 STEPS_MAX = 32  # from grave to grave: names that grow with each step never end
 
 _PLACEHOLDER = re.compile(r"\{(name|[1-9][0-9]{0,3})\}")
@@ -63,7 +63,7 @@ def is_dead_letter(template: str, name: str) -> bool:
     return _names(template).fullmatch(name) is not None
 
 
-def circles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
+def cycles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
     """Dead letters that the rules, as far as they name queues in full, would send round for ever: where, and what."""
     names: list[str] = []
     for rule in (*config.rules, config.defaults):
@@ -71,40 +71,44 @@ def circles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
         named = [*matched, *rule.fan_out, rule.settings.dead_letter or ""]
         names += [each for each in named if each and "{" not in each and not is_pattern(each)]
 
-    def onward(name: str) -> tuple[str, ...]:
+    def next_names(name: str) -> tuple[str, ...]:
         try:
             policy = policy_for(name)
         except ProtocolError:
             return ()
-        buries = policy.dead_letter_name is not None and not (policy.fan_out and policy.kind == "queue")
-        return (*policy.fan_out, policy.dead_letter_name) if buries and policy.dead_letter_name else policy.fan_out
+        has_dead_letters = policy.dead_letter_name is not None and not (policy.fan_out and policy.kind == "queue")
+        return (
+            (*policy.fan_out, policy.dead_letter_name)
+            if has_dead_letters and policy.dead_letter_name
+            else policy.fan_out
+        )
 
     faults = []
-    for circle in _circles(dict.fromkeys(names), onward):
-        policy = next(each for name in circle[:-1] if (each := policy_for(name)).dead_letter_name)
+    for cycle in _find_cycles(dict.fromkeys(names), next_names):
+        policy = next(each for name in cycle[:-1] if (each := policy_for(name)).dead_letter_name)
         where = f":{policy.rule.line}: destinations[{policy.rule_index}]" if policy.rule_index >= 0 else ": defaults"
-        faults.append(f"{where}.dead_letter: dead letters go in a circle: {' -> '.join(circle)}")
+        faults.append(f"{where}.dead_letter: dead letters go in a circle: {' -> '.join(cycle)}")
     return faults
 
 
-def _circles(names: Iterable[str], onward: Callable[[str], Iterable[str]]) -> list[list[str]]:
+def _find_cycles(names: Iterable[str], next_names: Callable[[str], Iterable[str]]) -> list[list[str]]:
     """Ways that a message could go for ever, by the names on them; each circle once. ``onward``: where what is sent to
     a name may go from there, as a dead letter or to a child."""
     found: dict[frozenset[str], list[str]] = {}
     done: set[str] = set()
     for start in names:
-        ways = [[start]]
-        while ways:
-            way = ways.pop()
-            if way[-1] in way[:-1]:
-                circle = way[way.index(way[-1]) :]
-                found.setdefault(frozenset(circle), circle)
-            elif len(way) > STEPS_MAX:
-                found.setdefault(frozenset(("...",)), [*way[:4], "..."])  # one of them will do
+        paths = [[start]]
+        while paths:
+            path = paths.pop()
+            if path[-1] in path[:-1]:
+                cycle = path[path.index(path[-1]) :]
+                found.setdefault(frozenset(cycle), cycle)
+            elif len(path) > STEPS_MAX:
+                found.setdefault(frozenset(("...",)), [*path[:4], "..."])  # one of them will do
                 break
-            elif way[-1] not in done:
-                ways += [[*way, each] for each in onward(way[-1])]
-                if len(ways) > WAYS_MAX:
+            elif path[-1] not in done:
+                paths += [[*path, each] for each in next_names(path[-1])]
+                if len(paths) > PATHS_MAX:
                     break
         done.add(start)
     return list(found.values())

@@ -32,25 +32,25 @@ class _Patterns(Generic[Value]):
 class PatternIndex(Generic[Value]):
     """Values by their patterns: ``find`` gives those of which a pattern matches a name."""
 
-    __slots__ = ("_exact", "_given", "_numbers", "_root", "tried")
+    __slots__ = ("_exact", "_added", "_numbers", "_root", "regexes")
 
     def __init__(self) -> None:
         self._root: _Patterns[Value] = _Patterns()
         self._exact: dict[str, dict[Value, None]] = {}
         self._numbers: dict[Value, int] = {}
-        self._given = 0
-        self.tried: dict[Value, Regex] = {}  # by no index: each is asked for each name
+        self._added = 0
+        self.regexes: dict[Value, Regex] = {}  # by no index: each is asked for each name
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def add(self, value: Value, patterns: Iterable[Pattern]) -> None:
         """``value`` is to be found by any of these."""
-        self._given += 1
-        self._numbers[value] = self._given
+        self._added += 1
+        self._numbers[value] = self._added
         for pattern in patterns:
             if isinstance(pattern, Regex):
-                self.tried[value] = pattern
+                self.regexes[value] = pattern
                 continue
             if pattern.is_literal:
                 self._exact.setdefault(pattern.text, {})[value] = None
@@ -64,7 +64,7 @@ class PatternIndex(Generic[Value]):
         """The same patterns as in ``add``; nothing happens if it is not there."""
         if self._numbers.pop(value, None) is None:
             return
-        self.tried.pop(value, None)
+        self.regexes.pop(value, None)
         wild: dict[tuple[str, ...], None] = {}  # each path once: a.* and a/* are the same
         for pattern in patterns:
             if isinstance(pattern, Regex):
@@ -92,11 +92,11 @@ class PatternIndex(Generic[Value]):
         found: dict[Value, None] = dict(self._exact.get(name, ()))
         if self._root.next:
             self._walk(segments(name), found)
-        if self.tried:
-            found.update((value, None) for value, regex in self.tried.items() if regex.matches(name))
+        if self.regexes:
+            found.update((value, None) for value, regex in self.regexes.items() if regex.matches(name))
         return sorted(found, key=self._numbers.__getitem__)
 
-    def reach(self, name: str) -> tuple[bool, int]:
+    def count_steps(self, name: str) -> tuple[bool, int]:
         """Whether any matches, and how many places of the tree were looked at for that."""
         found: dict[Value, None] = {}
         steps = self._walk(segments(name), found)
@@ -173,11 +173,11 @@ class NameIndex:
                 break
             del path[-1].next[part]
 
-    def find(self, pattern: Pattern, most: int) -> tuple[list[str] | None, int]:
+    def find(self, pattern: Pattern, nodes_max: int) -> tuple[list[str] | None, int]:
         """The names that match, each once, and how many nodes were looked at for them; None in their place if it would
         be more than about ``most``."""
         here: dict[_Names, None] = {self._root: None}
-        looked = 0
+        visited = 0
         before = ""
         for part in segments(pattern.text):
             after: dict[_Names, None] = {}
@@ -185,28 +185,28 @@ class NameIndex:
                 continue
             before = part
             for node in here:
-                if len(after) + (len(node.next) if part in WILDCARDS else 0) > most - looked:
-                    return None, looked + len(after)
+                if len(after) + (len(node.next) if part in WILDCARDS else 0) > nodes_max - visited:
+                    return None, visited + len(after)
                 if part == ONE:
                     after.update(dict.fromkeys(node.next.values()))
                 elif part == ANY:
-                    _below([node], after, most - looked)
+                    _below([node], after, nodes_max - visited)
                 elif part == ONE_OR_MORE:
-                    _below(list(node.next.values()), after, most - looked)
+                    _below(list(node.next.values()), after, nodes_max - visited)
                 elif (child := node.next.get(part)) is not None:
                     after[child] = None
             here = after
-            looked += len(here)
-            if looked > most:
-                return None, looked
-        return [name for node in here for name in node.names], looked
+            visited += len(here)
+            if visited > nodes_max:
+                return None, visited
+        return [name for node in here for name in node.names], visited
 
 
-def _below(tops: list[_Names], found: dict[_Names, None], most: int) -> None:
+def _below(tops: list[_Names], found: dict[_Names, None], nodes_max: int) -> None:
     """These nodes and all under them, but what was found already; without a stack of calls, as names may be deep. Ends
     once it has found more than ``most``."""
     waiting = tops[::-1]
-    while waiting and len(found) <= most:
+    while waiting and len(found) <= nodes_max:
         node = waiting.pop()
         if node not in found:
             found[node] = None

@@ -37,13 +37,13 @@ def like(pattern: str, escape: str = "") -> Callable[[str], bool]:
     assert parts is not None
     first, last = parts[0], parts[-1]
     if len(parts) == 1:
-        return lambda text: len(text) == len(first) and _stands(first, text, 0)
+        return lambda text: len(text) == len(first) and _matches_at(first, text, 0)
     finds = [_finder(part) for part in parts[1:-1] if part]
     least = sum(map(len, parts))
 
     def matches(text: str) -> bool:
         end = len(text) - len(last)
-        if len(text) < least or not _stands(first, text, 0) or not _stands(last, text, end):
+        if len(text) < least or not _matches_at(first, text, 0) or not _matches_at(last, text, end):
             return False
         at = len(first)
         for find in finds:
@@ -55,7 +55,7 @@ def like(pattern: str, escape: str = "") -> Callable[[str], bool]:
     return matches
 
 
-def _stands(part: Part, text: str, at: int) -> bool:
+def _matches_at(part: Part, text: str, at: int) -> bool:
     if None not in part:
         return text.startswith("".join(part), at)  # type: ignore[arg-type]
     return all(wanted is None or wanted == text[at + index] for index, wanted in enumerate(part))

@@ -25,21 +25,21 @@ TEMPORARY: Final = ("/temp-queue/", "/temp-topic/")
 class Rights:
     """``patterns`` by right. Raises ProtocolError ``bad-pattern``."""
 
-    __slots__ = ("_decided", "_over_all", "_patterns")
+    __slots__ = ("_decided", "_covers_all", "_patterns")
 
     def __init__(self, patterns: Mapping[str, Iterable[str]]) -> None:
         unknown = set(patterns) - set(RIGHTS)
         assert not unknown, unknown
         self._patterns = {right: [parse_list(text) for text in patterns.get(right, ())] for right in RIGHTS}
         self._decided: dict[tuple[str, str], bool] = {}
-        self._over_all = {
+        self._covers_all = {
             right: any(pattern.text in ("#", ">") for each in sets for pattern in each)
             for right, sets in self._patterns.items()
         }
 
     def may(self, right: str, name: str) -> bool:
         """Whether the right holds for the destination ``name``."""
-        if self._over_all[right]:
+        if self._covers_all[right]:
             return True
         key = (right, name)
         decided = self._decided.get(key)
@@ -58,14 +58,14 @@ class Rights:
         """Whether the right holds for any name at all."""
         return bool(self._patterns[right])
 
-    def over_all(self, right: str) -> bool:
+    def covers_all(self, right: str) -> bool:
         """Whether the right holds for every name there can be."""
-        return self._over_all[right]
+        return self._covers_all[right]
 
     @property
     def everything(self) -> bool:
         """Whether nothing is forbidden."""
-        return all(map(self.over_all, RIGHTS))
+        return all(map(self.covers_all, RIGHTS))
 
     @property
     def nothing(self) -> bool:
@@ -83,14 +83,14 @@ class Permitted:
 
     __slots__ = ("_may", "_matches", "_right", "is_literal", "names", "patterns", "text")
 
-    def __init__(self, asked: PatternSet, rights: Rights, right: str) -> None:
+    def __init__(self, requested: PatternSet, rights: Rights, right: str) -> None:
         self._may = rights.may
-        self._matches = asked.matches
+        self._matches = requested.matches
         self._right = right
-        self.text = asked.text
-        self.patterns = asked.patterns
-        self.names = asked.names
-        self.is_literal = asked.is_literal
+        self.text = requested.text
+        self.patterns = requested.patterns
+        self.names = requested.names
+        self.is_literal = requested.is_literal
 
     def matches(self, name: str) -> bool:
         return self._matches(name) and self._may(self._right, name)

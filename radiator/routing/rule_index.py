@@ -31,10 +31,10 @@ _PLAIN = re.compile(r"\^?((?:(?:[^\\.^$*+?{}\[\]|()\0]|\\[^\w\0])(?![*+?{]))*)")
 class RuleIndex:
     """Rules by what they match, in the order given."""
 
-    __slots__ = ("_index", "_tried")
+    __slots__ = ("_index", "_matchers")
 
     def __init__(self, matchers: Iterable[Matcher]) -> None:
-        self._tried: list[tuple[int, Captures]] = []  # by number in the tree: the rule, and what decides
+        self._matchers: list[tuple[int, Captures]] = []  # by number in the tree: the rule, and what decides
         self._index: PatternIndex[int] = PatternIndex()
         for rule, matcher in enumerate(matchers):
             if isinstance(matcher, PatternSet):
@@ -44,14 +44,14 @@ class RuleIndex:
                 self._add(rule, enclosing(matcher), captures_of(matcher))
 
     def _add(self, rule: int, pattern: Pattern, captures: Captures) -> None:
-        self._index.add(len(self._tried), (pattern,))
-        self._tried.append((rule, captures))
+        self._index.add(len(self._matchers), (pattern,))
+        self._matchers.append((rule, captures))
 
     def first(self, name: str) -> tuple[int, tuple[str, ...]] | None:
         """The number of the first rule that matches ``name``, and what its wildcards or groups stood for; None if no
         rule matches."""
         for number in self._index.find(name):
-            rule, captures = self._tried[number]
+            rule, captures = self._matchers[number]
             found = captures(name)
             if found is not None:
                 return rule, found

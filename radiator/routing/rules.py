@@ -89,7 +89,7 @@ class Rules:
         self._index = RuleIndex(each.matcher for each in self._compiled)
         self._check_fan_out()
         self._temporary = _of_temporary_queues(config.defaults)
-        faults = [f"{self._source}{fault}" for fault in dead_letter.circles(config, self._find)]
+        faults = [f"{self._source}{fault}" for fault in dead_letter.cycles(config, self._find)]
         if faults:
             raise ConfigError("\n".join(faults))
 
@@ -151,7 +151,7 @@ class Rules:
             rule=rule,
             settings=self._settings(index, rule, name),
             fan_out=tuple(dict.fromkeys(expand(template, name, captures) for template in rule.fan_out)),
-            partitions=_lanes(partition) if priority else _numbered(partition, rule.partitions),
+            partitions=_priority_partitions(partition) if priority else _numbered(partition, rule.partitions),
             priority=priority,
             dead_letter_name=dead_letter.name_for(rule.settings.dead_letter, name, captures),
         )
@@ -241,7 +241,7 @@ def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
     return (partition,) if partitions == 1 else tuple(f"{partition}-{number}" for number in range(partitions))
 
 
-def _lanes(partition: str) -> tuple[str, ...]:
+def _priority_partitions(partition: str) -> tuple[str, ...]:
     return tuple(f"{partition}-p{priority}" for priority in range(PRIORITIES))
 
 
@@ -320,7 +320,9 @@ def _shared_partitions(rules: tuple[Rule, ...]) -> list[str]:
     for index, rule in enumerate(rules):
         if "{" in rule.partition:
             continue
-        for name in _lanes(rule.partition) if rule.priority else _numbered(rule.partition, rule.partitions):
+        for name in (
+            _priority_partitions(rule.partition) if rule.priority else _numbered(rule.partition, rule.partitions)
+        ):
             owner_index, owner = owners.setdefault(name, (index, rule))
             differing = [
                 key.path for key in OF_LOG if getattr(rule.settings, key.field) != getattr(owner.settings, key.field)

@@ -84,7 +84,7 @@ class ServerConnection:
     ) -> None:
         self._parser = Parser(limits=limits, caches=caches)
         self._blank_bytes_max = (limits or ParserLimits()).header_block_bytes_max
-        self._mine = heart_beat
+        self._own_heart_beat = heart_beat
         self._first = b""
         self._blank_bytes = 0  # of line ends before the opening frame
         self.pending_bytes = 0  # how much of an unfinished frame is held
@@ -123,7 +123,7 @@ class ServerConnection:
     def connected_frame(self, headers: Iterable[tuple[str, str]] = ()) -> bytes:
         """The answer to the opening frame; ``headers`` such as ``session`` and ``server`` are added to it."""
         assert self.version is not None
-        return encoder.connected(self.version, headers, self._mine)
+        return encoder.connected(self.version, headers, self._own_heart_beat)
 
     def heart_beat_clock(self, grace: float, now_ns: MonoNs) -> HeartBeat:
         return HeartBeat(*self.heart_beat, grace, now_ns)
@@ -200,11 +200,11 @@ class ServerConnection:
             return []
         if version != "1.0":  # which has no heart-beats
             try:
-                theirs = parse_heart_beat(headers.get("heart-beat"))
+                peer = parse_heart_beat(headers.get("heart-beat"))
             except ProtocolError as problem:
                 self.failed = problem
                 return []
-            self.heart_beat = negotiate(self._mine, theirs)
+            self.heart_beat = negotiate(self._own_heart_beat, peer)
         self.version = version
         self.failed_receipt = None
         return frames + self._checked(parser.resume(version))
@@ -220,7 +220,7 @@ class ClientConnection:
         versions: Iterable[str] = VERSIONS,
     ) -> None:
         self._parser = Parser(limits=limits)
-        self._mine = heart_beat
+        self._own_heart_beat = heart_beat
         self._versions = tuple(versions)
         self.version: str | None = None  # settled by CONNECTED
         self.failed: ProtocolError | None = None
@@ -247,7 +247,7 @@ class ClientConnection:
         frames = parser.feed(data)
         if parser.paused and self.version is None and frames[-1].command == "CONNECTED":
             try:
-                version = self._agree(frames[-1].headers)
+                version = self._accept_version(frames[-1].headers)
             except ProtocolError as problem:
                 self.failed = problem
                 return frames
@@ -258,7 +258,7 @@ class ClientConnection:
             self.failed = parser.failed
         return frames
 
-    def _agree(self, headers: Mapping[str, str]) -> str:
+    def _accept_version(self, headers: Mapping[str, str]) -> str:
         version = headers.get("version", "1.0")
         if version not in self._versions:
             raise ProtocolError(
@@ -267,7 +267,7 @@ class ClientConnection:
                 f"expected one of {', '.join(self._versions)}, got {version[:80]!r}",
             )
         if version != "1.0":
-            self.heart_beat = negotiate(self._mine, parse_heart_beat(headers.get("heart-beat")))
+            self.heart_beat = negotiate(self._own_heart_beat, parse_heart_beat(headers.get("heart-beat")))
         self.version = version
         return version
 
@@ -286,8 +286,8 @@ class ClientConnection:
             lines.append(("login", login))
         if passcode is not None:
             lines.append(("passcode", passcode))
-        if self._mine != (0, 0):
-            lines.append(("heart-beat", f"{self._mine[0]},{self._mine[1]}"))
+        if self._own_heart_beat != (0, 0):
+            lines.append(("heart-beat", f"{self._own_heart_beat[0]},{self._own_heart_beat[1]}"))
         return encoder.encode("CONNECT", lines + _items(headers))
 
     def send(
@@ -320,7 +320,7 @@ class ClientConnection:
         transaction: str | None = None,
     ) -> bytes:
         """ACK for a MESSAGE, given its headers: each version names it by other headers."""
-        return self._frame("ACK", self._settles(message) + _items(headers), receipt, transaction)
+        return self._frame("ACK", self._ack_headers(message) + _items(headers), receipt, transaction)
 
     def nack(
         self,
@@ -330,7 +330,7 @@ class ClientConnection:
         receipt: str | None = None,
         transaction: str | None = None,
     ) -> bytes:
-        return self._frame("NACK", self._settles(message) + _items(headers), receipt, transaction)
+        return self._frame("NACK", self._ack_headers(message) + _items(headers), receipt, transaction)
 
     def begin(self, transaction: str, *, receipt: str | None = None) -> bytes:
         return self._frame("BEGIN", [], receipt, transaction)
@@ -344,7 +344,7 @@ class ClientConnection:
     def disconnect(self, *, receipt: str | None = None) -> bytes:
         return self._frame("DISCONNECT", [], receipt)
 
-    def _settles(self, message: Mapping[str, str]) -> list[tuple[str, str]]:
+    def _ack_headers(self, message: Mapping[str, str]) -> list[tuple[str, str]]:
         if self.version == "1.2":
             return [("id", message.get("ack") or message["message-id"])]
         lines = [("message-id", message["message-id"])]

@@ -21,16 +21,16 @@ from collections.abc import Iterable
 
 from radiator.errors import ProtocolError
 from radiator.stomp.frames import Head
-from radiator.stomp.spec import DEAD_LETTER, ESCAPES, HOP_BY_HOP, RESERVED, UNSAYABLE
+from radiator.stomp.spec import DEAD_LETTER, ESCAPES, HOP_BY_HOP, RESERVED, UNENCODABLE
 
 _VALUES = {
-    version: str.maketrans({**table, **dict.fromkeys(UNSAYABLE[version], " ")}) for version, table in ESCAPES.items()
+    version: str.maketrans({**table, **dict.fromkeys(UNENCODABLE[version], " ")}) for version, table in ESCAPES.items()
 }
 _NAMES = {
-    version: str.maketrans({**table, **dict.fromkeys(UNSAYABLE[version], "_")}) for version, table in ESCAPES.items()
+    version: str.maketrans({**table, **dict.fromkeys(UNENCODABLE[version], "_")}) for version, table in ESCAPES.items()
 }
 _NAMES["1.0"][ord(":")] = "_"
-_ODD = {version: re.compile(f"[{re.escape(''.join(map(chr, table)))}]") for version, table in _NAMES.items()}
+_NEEDS_ESCAPE = {version: re.compile(f"[{re.escape(''.join(map(chr, table)))}]") for version, table in _NAMES.items()}
 _UNESCAPE = {version: {wire: char for char, wire in table.items()} for version, table in ESCAPES.items()}
 _SEQUENCE = re.compile(r"\\(?s:.?)")
 
@@ -39,12 +39,12 @@ _DROPPED = HOP_BY_HOP | RESERVED | DEAD_LETTER
 
 def escape(text: str, version: str) -> str:
     """The wire form of a header's value."""
-    return text if _ODD[version].search(text) is None else text.translate(_VALUES[version])
+    return text if _NEEDS_ESCAPE[version].search(text) is None else text.translate(_VALUES[version])
 
 
 def escape_name(text: str, version: str) -> str:
     """The wire form of a header's name."""
-    return text if _ODD[version].search(text) is None else text.translate(_NAMES[version])
+    return text if _NEEDS_ESCAPE[version].search(text) is None else text.translate(_NAMES[version])
 
 
 def unescape(text: str, version: str) -> str:
@@ -129,7 +129,7 @@ def split_block(block: bytes) -> list[tuple[str, str]]:
 
 def block_for(block: bytes, version: str) -> bytes:
     """A stored block as a peer of ``version`` is sent it."""
-    if not differs(block, version):
+    if not needs_conversion(block, version):
         return block
     found = pairs(block, "1.2")
     if version == "1.0":
@@ -137,7 +137,7 @@ def block_for(block: bytes, version: str) -> bytes:
     return join(found, version)[1:].encode()
 
 
-def differs(block: bytes, version: str) -> bool:
+def needs_conversion(block: bytes, version: str) -> bool:
     """Whether a peer of ``version`` is sent a stored block otherwise than it is stored."""
     if version == "1.2":
         return False

@@ -12,10 +12,10 @@ from radiator.clock import NS_PER_MS, MonoNs
 _NEVER_NS = 1 << 62
 
 
-def negotiate(mine: tuple[int, int], theirs: tuple[int, int]) -> tuple[int, int]:
+def negotiate(own: tuple[int, int], peer: tuple[int, int]) -> tuple[int, int]:
     """(send_ms, expect_ms) as they hold for me, from what each side offers: (can send every, wants one every)."""
-    send_ms = max(mine[0], theirs[1]) if mine[0] and theirs[1] else 0
-    expect_ms = max(mine[1], theirs[0]) if mine[1] and theirs[0] else 0
+    send_ms = max(own[0], peer[1]) if own[0] and peer[1] else 0
+    expect_ms = max(own[1], peer[0]) if own[1] and peer[0] else 0
     return send_ms, expect_ms
 
 

@@ -85,7 +85,7 @@ def take_ordinary(
 
 
 @accelerated
-def same_head_run(frames: list[Frame], start: int, most: int) -> tuple[list[bytes], list[bytes], int]:
+def same_head_run(frames: list[Frame], start: int, count_max: int) -> tuple[list[bytes], list[bytes], int]:
     """Take apart the frames from ``start`` on that differ in their bodies and receipts only.
 
     Args:
@@ -98,13 +98,13 @@ def same_head_run(frames: list[Frame], start: int, most: int) -> tuple[list[byte
         bodies together.
     """
     head = frames[start].head
-    asks = frames[start].receipt is not None
+    has_receipts = frames[start].receipt is not None
     bodies: list[bytes] = []
     receipts: list[bytes] = []
-    for index in range(start, min(start + most, len(frames))):
+    for index in range(start, min(start + count_max, len(frames))):
         frame = frames[index]
         receipt = frame.receipt
-        if frame.head is not head or (receipt is not None) is not asks:
+        if frame.head is not head or (receipt is not None) is not has_receipts:
             break
         bodies.append(frame.body)
         if receipt is not None:

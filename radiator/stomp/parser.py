@@ -29,7 +29,7 @@ from radiator.stomp.spec import OPENING_COMMANDS, VERSIONS
 
 __all__ = ["HeadCache", "Parser", "ParserLimits", "new_caches"]
 
-_FAR = 1 << 62  # a position that no buffer reaches: "not found"
+_NOT_FOUND = 1 << 62  # a position that no buffer reaches: "not found"
 _LF = ord("\n")
 _LETTERS = re.compile(rb"[A-Za-z]*")
 _WAIT_HEAD, _WAIT_LENGTH, _WAIT_NUL = range(3)
@@ -64,9 +64,9 @@ class Parser:
         # A half frame: its pieces, their length and last two bytes, and what they wait for. If the head is complete it
         # is in pending_head, and the pieces are of the body only.
         self._pieces: list[bytes] = []
-        self._held = 0
+        self._partial_bytes = 0
         self.pending_bytes = 0  # how much of an unfinished frame is held, with its head
-        self._seam = b""
+        self._boundary = b""
         self._wait = _WAIT_HEAD
         self._body_bytes_max = 0  # while waiting for a NUL
         self.pending_head: Head | None = None
@@ -83,25 +83,25 @@ class Parser:
     @property
     def idle(self) -> bool:
         """Whether the stream stands between two frames."""
-        return self._held == 0 and self.pending_head is None
+        return self._partial_bytes == 0 and self.pending_head is None
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that ``data`` completes. While ``paused`` nothing is parsed: call ``resume`` first."""
         if self.failed is not None:
             return []
-        if self._held or self.pending_head is not None or self.paused:
+        if self._partial_bytes or self.pending_head is not None or self.paused:
             if not data:
                 return []
-            seam = self._seam + data[:2]
+            boundary = self._boundary + data[:2]
             pieces = self._pieces
             if pieces and len(pieces[-1]) + len(data) <= _limits.PIECE_BYTES_MIN:
                 pieces[-1] += data
             else:
                 pieces.append(data)
-            self._held += len(data)
+            self._partial_bytes += len(data)
             self.pending_bytes += len(data)
-            self._seam = data[-2:] if len(data) > 1 else seam[-2:]
-            if self.paused or not self._worth_looking(seam, data):
+            self._boundary = data[-2:] if len(data) > 1 else boundary[-2:]
+            if self.paused or not self._may_be_complete(boundary, data):
                 return []
             data = self._take()
         frames: list[Frame] = []
@@ -155,15 +155,15 @@ class Parser:
                 if blank < pos:
                     blank = find(b"\n\n", pos)
                     if blank < 0:
-                        blank = _FAR
+                        blank = _NOT_FOUND
                 if crlf_blank < pos:
                     crlf_blank = find(b"\n\r\n", pos, blank + 2)
-                    if crlf_blank < 0 and blank == _FAR:
-                        crlf_blank = _FAR
+                    if crlf_blank < 0 and blank == _NOT_FOUND:
+                        crlf_blank = _NOT_FOUND
                 end = blank if crlf_blank < pos else min(blank, crlf_blank)
-                if end == _FAR:
+                if end == _NOT_FOUND:
                     self._check_block(buf, pos, size, complete=False)
-                    self._hold(buf[pos:], _WAIT_HEAD)
+                    self._keep_partial(buf[pos:], _WAIT_HEAD)
                     return
                 self._check_block(buf, pos, end, complete=True)
                 body_at = end + (2 if end == blank else 3)
@@ -180,7 +180,7 @@ class Parser:
                     raise _body_too_large(got, body_bytes_max, opening)
                 body_end = body_at + length
                 if body_end >= size:
-                    self._hold(buf[body_at:], _WAIT_LENGTH, head, receipt)
+                    self._keep_partial(buf[body_at:], _WAIT_LENGTH, head, receipt)
                     return
                 if buf[body_end]:
                     self.failed_receipt, self.failed_head = receipt, head
@@ -192,16 +192,16 @@ class Parser:
                     raise _body_too_large("more, without content-length", body_bytes_max, opening)
                 if body_end < 0:
                     self._body_bytes_max = body_bytes_max
-                    self._hold(buf[body_at:], _WAIT_NUL, head, receipt)
+                    self._keep_partial(buf[body_at:], _WAIT_NUL, head, receipt)
                     return
             append(Frame(head, receipt, buf[body_at:body_end]))
             pos = body_end + 1
             if opening:
                 self.paused = True
-                self._hold(buf[pos:], _WAIT_HEAD)
+                self._keep_partial(buf[pos:], _WAIT_HEAD)
                 return
             head = None
-            if blank < _FAR:  # else nothing in the rest is ordinary
+            if blank < _NOT_FOUND:  # else nothing in the rest is ordinary
                 pos = take_ordinary(buf, pos, reader, self._quick_bytes_max, body_bytes_max, frames)
             else:
                 pos = BETWEEN.match(buf, pos).end()  # type: ignore[union-attr]
@@ -267,34 +267,37 @@ class Parser:
 
     # --- half frames --------------------------------------------------------------------------------------------------
 
-    def _hold(self, rest: bytes, wait: int, head: Head | None = None, receipt: bytes | None = None) -> None:
+    def _keep_partial(self, rest: bytes, wait: int, head: Head | None = None, receipt: bytes | None = None) -> None:
         self._wait = wait
         self._pieces = [rest] if rest else []
-        self._held = len(rest)
+        self._partial_bytes = len(rest)
         self.pending_bytes = len(rest) + (0 if head is None else len(head.raw))
-        self._seam = rest[-2:]
+        self._boundary = rest[-2:]
         self.pending_head = head
         self._pending_receipt = receipt
 
     def _take(self) -> bytes:
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
-        self._held = self.pending_bytes = 0
-        self._seam = b""
+        self._partial_bytes = self.pending_bytes = 0
+        self._boundary = b""
         return data
 
-    def _worth_looking(self, seam: bytes, data: bytes) -> bool:
+    def _may_be_complete(self, boundary: bytes, data: bytes) -> bool:
         """Whether what the half frame waits for came with ``data``; ``seam``: two bytes of each side of the cut."""
         if self._wait == _WAIT_LENGTH:
             assert self.pending_head is not None
-            return self._held > self.pending_head.content_length
+            return self._partial_bytes > self.pending_head.content_length
         if b"\0" in data:
             return True
         if self._wait == _WAIT_NUL:
-            return self._held > self._body_bytes_max
-        if self._held - len(data) <= _limits.COMMAND_BYTES_MAX or self._held > self._limits.header_block_bytes_max:
+            return self._partial_bytes > self._body_bytes_max
+        if (
+            self._partial_bytes - len(data) <= _limits.COMMAND_BYTES_MAX
+            or self._partial_bytes > self._limits.header_block_bytes_max
+        ):
             return True  # refuse what is no command, or too large, as soon as it shows
-        return b"\n\n" in seam or b"\n\r\n" in seam or b"\n\n" in data or b"\n\r\n" in data
+        return b"\n\n" in boundary or b"\n\r\n" in boundary or b"\n\n" in data or b"\n\r\n" in data
 
 
 def _body_too_large(got: str, most: int, opening: bool) -> ProtocolError:

@@ -53,7 +53,7 @@ ESCAPES: Final[Mapping[str, Mapping[str, str]]] = {
 
 # Characters that a version has no escape for, and that end a line for some or all of its clients. They are never sent:
 # in a value a blank takes their place, in a name "_" (as for ":" in names of 1.0, which would begin the value).
-UNSAYABLE: Final[Mapping[str, str]] = {"1.0": "\r\n", "1.1": "\r", "1.2": ""}
+UNENCODABLE: Final[Mapping[str, str]] = {"1.0": "\r\n", "1.1": "\r", "1.2": ""}
 
 # Headers of SEND that end their life at the broker: they are about the hop, not about the message.
 HOP_BY_HOP: Final = frozenset({"destination", "content-length", "receipt", "transaction"})

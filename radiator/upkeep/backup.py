@@ -30,8 +30,8 @@ from radiator.storage.layout import Head
 from radiator.storage.reader import StoredPartition, list_partitions, stored_partition
 from radiator.storage.segment import Window, batch_at, load_index
 from radiator.upkeep import manifest as manifests
+from radiator.upkeep.consistent_point import ConsistentPoint, find_consistent_point, segment_bases
 from radiator.upkeep.copying import Copier, remove_tree
-from radiator.upkeep.cut import Cut, find_cut, segment_bases
 from radiator.upkeep.manifest import CopiedFile, CopiedPartition, Manifest
 
 PARTIAL = ".partial"
@@ -170,26 +170,26 @@ class _Backup:
         key = read_file(fs, layout.salt_path(self.root))
         last_rules = read_file(fs, layout.last_rules_path(self.root))
         damaged = read_file(fs, f"{self.root}/{layout.SUBSCRIPTIONS_DAMAGED}")
-        cut = find_cut(fs, self.root, pause)
-        partitions = [stored for stored in list_partitions(self.root, fs) if stored.name in cut.heads]
-        self._room(partitions, cut, planned)
+        point = find_consistent_point(fs, self.root, pause)
+        partitions = [stored for stored in list_partitions(self.root, fs) if stored.name in point.heads]
+        self._room(partitions, point, planned)
         self.left_out = [name for name in fs.listdir(self.root) if name not in NOT_COPIED]
         if key is not None:
             self._write(layout.SALT, key)
         fs.mkdir(layout.partitions_path(partial))
-        self.whole, self.decided = cut.whole, cut.decided
-        copied = [self._partition(stored, cut.heads[stored.name]) for stored in partitions]
-        for name in sorted(cut.decided.keys() - cut.heads.keys()):
+        self.whole, self.decided = point.whole, point.decided
+        copied = [self._partition(stored, point.heads[stored.name]) for stored in partitions]
+        for name in sorted(point.decided.keys() - point.heads.keys()):
             fs.mkdir(layout.partition_path(partial, name))
-            copied.append(CopiedPartition(name, 0, cut.decided[name], 0))
-        cursors = cut.cursors
+            copied.append(CopiedPartition(name, 0, point.decided[name], 0))
+        cursors = point.cursors
         cursors.limit({each.name: (each.first_offset, each.next_offset) for each in copied})
         fs.mkdir(layout.cursors_path(partial))
         for name, data in cursors.files():
             self._write(f"{layout.CURSORS}/{name}", data)
-        if cut.journal:
+        if point.journal:
             fs.mkdir(layout.journal_path(partial))
-            self._write(layout.journal_file_path(layout.JOURNAL, 1), cut.journal)
+            self._write(layout.journal_file_path(layout.JOURNAL, 1), point.journal)
         if cursors.names is not None:
             self._write(layout.SUBSCRIPTIONS, definitions.encode(cursors.names))
         if damaged is not None:  # as long as it is there, a start keeps the cursors of unknown names
@@ -204,9 +204,11 @@ class _Backup:
         self.copier.write(f"{partial}/{manifests.MANIFEST}", manifests.encode(made))
         return BackupMade(made, self.copied_bytes, self.linked_bytes)
 
-    def _room(self, partitions: list[StoredPartition], cut: Cut, planned: Callable[[int], None] | None) -> None:
+    def _room(
+        self, partitions: list[StoredPartition], point: ConsistentPoint, planned: Callable[[int], None] | None
+    ) -> None:
         """Refuses what cannot fit before the first byte."""
-        total = sum(stored.size_bytes for stored in partitions) + cut.cursors.size_bytes + len(cut.journal)
+        total = sum(stored.size_bytes for stored in partitions) + point.cursors.size_bytes + len(point.journal)
         needed = total + HEADROOM_BYTES
         for stored in partitions:
             for segment in stored.segments[:-1]:
@@ -267,7 +269,7 @@ class _Backup:
         try:
             before, size, mtime_ns = fs.stamp(fd), fs.size(fd), fs.stamp(fd)[1]
             if head is not None and base == head.segment_base:
-                if not self._holds(stored.directory, head, fd):
+                if not self._still_matches(stored.directory, head, fd):
                     raise _Changed
                 size, mtime_ns = head.position, 0
             elif (known := self.known.get(path)) is not None and known.size_bytes == size:
@@ -295,7 +297,7 @@ class _Backup:
                 return False
             raise
 
-    def _holds(self, directory: str, head: Head, fd: int) -> bool:
+    def _still_matches(self, directory: str, head: Head, fd: int) -> bool:
         """Whether the open segment is still the file of which ``head`` spoke. Nothing but the broker's appends touches
         an active segment; one that was sealed meanwhile may have been written anew, and its positions are others."""
         size = self.fs.size(fd)

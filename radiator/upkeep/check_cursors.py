@@ -20,7 +20,7 @@ from radiator.storage.files import FileSystem, read_file
 from radiator.upkeep.cursor_copy import cursor_of
 from radiator.upkeep.findings import Finding, span
 
-KEPT = SNAPSHOT + ".damaged"
+DAMAGED_SNAPSHOT = SNAPSHOT + ".damaged"
 
 
 def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int,
             if (facts.size % U64_BYTES or facts.size > HINTS_BYTES) and not live:  # a start fills up what is shorter
                 text = f"{facts.size} bytes, expected {HINTS_BYTES}, or less in whole numbers of {U64_BYTES} bytes"
                 yield Finding("delivered", path, text)
-        elif name == KEPT:
+        elif name == DAMAGED_SNAPSHOT:
             yield Finding("kept", path, "a snapshot that could not be read; not needed any more")
         elif generations := cursor_records.generations([name]):
             if generations[0] != generation and not live:

@@ -39,18 +39,18 @@ def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> Cur
     return CursorCopy(found.cursors, delivered, names, found.last)
 
 
-def _names(path: str, data: bytes | None, told: list[bytes]) -> dict[str, Entry] | None:
+def _names(path: str, data: bytes | None, changes: list[bytes]) -> dict[str, Entry] | None:
     """What named subscriptions are about; None if there never was one. Raises StorageError."""
     try:
         entries = {} if data is None else definitions.decode(data)
-        for each in told:
+        for each in changes:
             definitions.apply(each, entries)
     except ValueError as error:
         raise StorageError(
             f"{path}: damaged ({error}); a backup made now would lose named subscriptions. "
             "Restart the broker, which puts it aside, and then back up"
         ) from error
-    return None if data is None and not told else entries
+    return None if data is None and not changes else entries
 
 
 class CursorCopy:
@@ -72,7 +72,7 @@ class CursorCopy:
         self._cursors = [(state, cursor_of(state, 1 << 63)) for state in latest.values()]
         self._delivered = bytearray(delivered[:MARKS_BYTES])
 
-    def holds(self, number: int) -> bool:
+    def covers(self, number: int) -> bool:
         """Whether what that entry of the journal says of cursors and names is in it."""
         return number < self._stored.entries_to
 
@@ -90,15 +90,15 @@ class CursorCopy:
 
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Names and bytes: a snapshot of all cursors, and the hints about deliveries."""
-        told = []
+        changes = []
         for state, cursor in self._cursors:
-            told.append(records.create(state.number, state.slot, cursor.floor, state.name, state.partition))
+            changes.append(records.create(state.number, state.slot, cursor.floor, state.name, state.partition))
             if cursor.intervals:
-                told.append(records.acked(state.number, cursor.intervals))
+                changes.append(records.acked(state.number, cursor.intervals))
             if cursor.counts:
-                told.append(records.counts(state.number, cursor.counts))
-        told.append(records.covers(self._stored.highest_number, 1))  # what is to be added has a journal of its own
-        yield SNAPSHOT, records.snapshot(self._stored.generation, told)
+                changes.append(records.counts(state.number, cursor.counts))
+        changes.append(records.covers(self._stored.highest_number, 1))  # what is to be added has a journal of its own
+        yield SNAPSHOT, records.snapshot(self._stored.generation, changes)
         used = (len(self._delivered.rstrip(b"\0")) + U64_BYTES - 1) & -U64_BYTES  # the store makes it whole again
         if used:
             yield DELIVERED, bytes(self._delivered[:used])

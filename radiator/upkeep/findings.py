@@ -95,7 +95,7 @@ class SegmentCheck:
     findings: list[Finding] = field(default_factory=list)
     entries: list[IndexEntry] = field(default_factory=list)  # that its index should have
     names: set[str] = field(default_factory=set)  # of destinations
-    holes: list[tuple[int, int]] = field(default_factory=list)  # bytes that are damaged
+    damaged_bytes: list[tuple[int, int]] = field(default_factory=list)  # bytes that are damaged
 
 
 def span(first: int, stop: int) -> str:

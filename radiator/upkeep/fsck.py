@@ -30,7 +30,7 @@ from radiator.upkeep.check_segment import CHUNK_BYTES, Committed, Walk
 from radiator.upkeep.findings import Finding, SegmentCheck, span
 
 LEFTOVERS = (".tmp", ".new")
-LOOK_AGAIN_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
+RECHECK_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
 ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS, layout.SUBSCRIPTIONS, layout.LAST_RULES, layout.MIRROR}
 ROOT_DIRECTORIES = {layout.JOURNAL, layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE, layout.SCHEMAS}
 PARTITION_FILES = {layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED}
@@ -188,17 +188,17 @@ class Fsck:
 
     def _partition(self, name: str, directory: str) -> PartitionCheck:
         """With a broker at work: looked at until it is found well, or found ill in the same way again."""
-        found = self._look(name, directory)
-        for pause in LOOK_AGAIN_SECONDS if self.live else ():
+        found = self._check_once(name, directory)
+        for pause in RECHECK_SECONDS if self.live else ():
             before = set(found.findings)
             if not before:
                 break
             time.sleep(pause)  # whoever renames a segment writes its index a moment later
-            found = self._look(name, directory)
+            found = self._check_once(name, directory)
             found.findings = [each for each in found.findings if each in before]
         return found
 
-    def _look(self, name: str, directory: str) -> PartitionCheck:
+    def _check_once(self, name: str, directory: str) -> PartitionCheck:
         found = PartitionCheck(name, directory)
         try:
             self._examine(found, directory)
@@ -211,7 +211,7 @@ class Fsck:
         head, raw = read_head(fs, directory)  # before the directory: what it speaks of is then listed
         listed = fs.listdir(directory)
         bases = sorted(base for base in map(layout.segment_base, listed) if base is not None)
-        found.findings += self._strays(directory, listed, bases)
+        found.findings += self._unexpected_files(directory, listed, bases)
         if head is None and not (raw is not None and not any(raw) and len(bases) < 2):
             self._no_head(found, raw, bases)
         elif head is None:
@@ -275,7 +275,7 @@ class Fsck:
         facts = self.fs.stat(layout.segment_path(directory, base))
         return facts.size if facts is not None else 0
 
-    def _strays(self, directory: str, listed: list[str], bases: list[int]) -> Iterator[Finding]:
+    def _unexpected_files(self, directory: str, listed: list[str], bases: list[int]) -> Iterator[Finding]:
         yield from self._mode(directory)
         segments = {name for name in listed if layout.segment_base(name) is not None}
         indexes = {name for name in listed if layout.index_base(name) is not None}
@@ -337,20 +337,20 @@ class Fsck:
             text = f"nothing from byte {behind if entries else 0} on holds"
             segment.findings.append(Finding("index", path, text, behind if entries else 0, len(raw)))
         below = [entry for entry in entries if entry.position < segment.position]
-        wrong = [entry for entry in below if entry not in segment.entries and not self._true(walk, entry, segment)]
+        wrong = [entry for entry in below if entry not in segment.entries and not self._is_right(walk, entry, segment)]
         if wrong or (len(below) < len(entries) and sealed):
             entry = (wrong or entries[len(below) :])[0]
             text = f"says that the batch at offset {entry.base_offset} stands at byte {entry.position}; it does not"
             segment.findings.append(Finding("index", path, text))
-        elif sealed and len(entries) < len(segment.entries) and not segment.holes:
+        elif sealed and len(entries) < len(segment.entries) and not segment.damaged_bytes:
             text = f"has {len(entries)} entries of {len(segment.entries)}"
             segment.findings.append(Finding("index", path, text, behind, behind))
 
-    def _true(self, walk: Walk, entry: IndexEntry, segment: SegmentCheck) -> bool:
+    def _is_right(self, walk: Walk, entry: IndexEntry, segment: SegmentCheck) -> bool:
         """Whether an entry that the walk did not expect is right all the same, or was until the damage."""
-        if any(start <= entry.position < end for start, end in segment.holes):
+        if any(start <= entry.position < end for start, end in segment.damaged_bytes):
             return True
-        return walk.stands(entry)
+        return walk.matches(entry)
 
     def _names(self, found: PartitionCheck) -> None:
         path = layout.names_path(found.directory)

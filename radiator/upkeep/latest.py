@@ -44,7 +44,7 @@ from radiator.upkeep.fsck import Fsck, PartitionCheck
 REMEDY = "stop it first: receive times are only lowered while no broker runs"
 
 
-class Lowering:
+class ClampTimes:
     """``with Lowering(...) as lowering``: the directory is locked meanwhile.
 
     Args:
@@ -69,7 +69,7 @@ class Lowering:
         self._latest_ns = latest_ns
         self._store = Store(root, self.fs)
 
-    def __enter__(self) -> Lowering:
+    def __enter__(self) -> ClampTimes:
         self._store.acquire(REMEDY)
         return self
 
@@ -141,16 +141,16 @@ class Lowering:
         for position, header in whole_batches(window, 0, size, base):
             if header.max_receive_ns <= self._latest_ns:
                 continue  # copied with what is before the next one that changes
-            self._verbatim(window.fd, target, done, position)
+            self._copy_unchanged(window.fd, target, done, position)
             place = window.at(position, header.total_len)
             data, lowered = clamp_times(window.data[place : place + header.total_len], header, self._latest_ns)
             write_all(fs, target, [data], position)
             records += lowered
             done = position + header.total_len
-        self._verbatim(window.fd, target, done, size)
+        self._copy_unchanged(window.fd, target, done, size)
         return records
 
-    def _verbatim(self, source: int, target: int, start: int, end: int) -> None:
+    def _copy_unchanged(self, source: int, target: int, start: int, end: int) -> None:
         for at in range(start, end, CHUNK_BYTES):
             write_all(self.fs, target, [read_fully(self.fs, source, min(CHUNK_BYTES, end - at), at)], at)
 

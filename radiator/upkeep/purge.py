@@ -70,11 +70,11 @@ def purge(
             raise NoSuchDestination(f"{root}: nothing is stored for {destination}; `radiator ls` lists what is")
         if queue or over:
             for partition in partitions:
-                fed = _only_fed(store, partition, cursor_name.removesuffix(destination)) - {cursor_name}
-                if fed and destination in partition.destinations:
+                fan_out = _fan_out_cursors(store, partition, cursor_name.removesuffix(destination)) - {cursor_name}
+                if fan_out and destination in partition.destinations:
                     raise StorageError(
                         f"{destination} hands nothing out itself, nothing was settled: purge the queues that it feeds "
-                        f"({', '.join(sorted(fed))[:500]})"
+                        f"({', '.join(sorted(fan_out))[:500]})"
                     )
             return [_settle(store, partition, destination, cursor_name) for partition in partitions]
         for partition in partitions:
@@ -88,7 +88,7 @@ def purge(
         store.close()
 
 
-def _only_fed(store: Store, partition: FilePartition, prefix: str) -> set[str]:
+def _fan_out_cursors(store: Store, partition: FilePartition, prefix: str) -> set[str]:
     """The cursors over a log whose messages were all sent to others, that have none there themselves: the children of
     a ``fan_out``. Empty if it is not so."""
     names = store.cursors.names()
@@ -110,16 +110,16 @@ def _waiting(
     store: Store, partition: FilePartition, destination: str, cursor_name: str, cursor: Cursor, end: int
 ) -> int:
     floor = max(cursor.floor, partition.log_start_offset)
-    fed = cursor_name in _only_fed(store, partition, cursor_name.removesuffix(destination))
-    if fed or partition.destinations.keys() <= {destination}:
+    fan_out = cursor_name in _fan_out_cursors(store, partition, cursor_name.removesuffix(destination))
+    if fan_out or partition.destinations.keys() <= {destination}:
         return max(0, end - floor - sum(stop - max(start, floor) for start, stop in cursor.intervals if stop > floor))
     waiting = 0
     (stored,) = [each for each in list_partitions(store.root, store.fs) if each.name == partition.name]
     for batch in batches(stored, floor, fs=store.fs):
         if destination in batch.names:
-            mine = batch.names.index(destination)
+            own_id = batch.names.index(destination)
             for offset, number in zip(batch.offsets, batch.destination_ids, strict=True):
-                waiting += number == mine and offset >= floor and not cursor.is_acked(offset)
+                waiting += number == own_id and offset >= floor and not cursor.is_acked(offset)
     return waiting
 
 

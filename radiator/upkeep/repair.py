@@ -99,12 +99,12 @@ class Repair:
                 yield from self._index(partition, segment)
         for finding in findings:
             if finding.kind == "leftover":
-                self._do(finding.path, "remove", self.fs.remove, finding.path)
+                self._run(finding.path, "remove", self.fs.remove, finding.path)
                 yield f"{finding.path}: removed"
             elif finding.kind == "mode":
                 facts = self.fs.stat(finding.path)
                 mode = layout.DIRECTORY_MODE if facts is not None and facts.is_dir else layout.FILE_MODE
-                self._do(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
+                self._run(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
                 yield f"{finding.path}: mode {mode:04o}"
         self._opened = True
         for note in self._store.open(self._now, Allowance(EVERYTHING)):
@@ -117,7 +117,7 @@ class Repair:
             opened = self._store.partitions.get(partition.name)
             if partition.next_offset and opened is not None and not opened.segments:
                 begin = (empty_log, self.fs, partition.directory, partition.next_offset)
-                self._do(partition.directory, "begin a segment", *begin)
+                self._run(partition.directory, "begin a segment", *begin)
                 yield f"{partition.directory}: begun anew at offset {partition.next_offset}"
         self._opened = False
         self._store.close()
@@ -136,7 +136,7 @@ class Repair:
         self._store.store_cursors(self._now)
         yield from moved
 
-    def left(self) -> tuple[Fsck, list[Finding], list[str]]:
+    def recheck(self) -> tuple[Fsck, list[Finding], list[str]]:
         """Another check; what only shows now is put aside too (told in words)."""
         fsck, findings = self.check()
         told = [done for finding in findings if finding.kind in ("damaged", "gap") for done in self._put_aside(finding)]
@@ -146,7 +146,7 @@ class Repair:
         path = quarantine_of(self.root, finding)
         if path is None or finding.start is None or finding.end is None:
             return
-        self._do(path, "copy damaged bytes", self._copy, finding.path, finding.start, finding.end, path)
+        self._run(path, "copy damaged bytes", self._copy, finding.path, finding.start, finding.end, path)
         size = finding.end - finding.start
         yield f"{finding.path}: {f'{size} damaged bytes at {finding.start} copied' if size else 'gap noted'} to {path}"
 
@@ -183,9 +183,9 @@ class Repair:
             yield f"{path}: written anew, {len(segment.entries)} entries"
 
     def _replace(self, path: str, data: bytes) -> None:
-        self._do(path, "write", replace_file, self.fs, path, data)
+        self._run(path, "write", replace_file, self.fs, path, data)
 
-    def _do(self, path: str, doing: str, function: Callable[..., None], *args: Any) -> None:
+    def _run(self, path: str, doing: str, function: Callable[..., None], *args: Any) -> None:
         try:
             function(*args)
         except OSError as error:

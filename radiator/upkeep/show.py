@@ -47,7 +47,7 @@ class Line(NamedTuple):
     damage: str = ""
 
 
-def _bad(start: int, end: int, damage: str) -> Line:
+def _damage(start: int, end: int, damage: str) -> Line:
     return Line(start, end, "damage", {}, damage)
 
 
@@ -58,7 +58,7 @@ def read_head(data: bytes) -> Iterator[Line]:
         whole = {} if listed is None else {"names_bytes": listed.size_bytes}
         yield Line(0, len(data), "head", head._asdict() | whole)
     elif any(data):
-        yield _bad(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "magic or crc do not hold")
     else:
         yield Line(0, len(data), "head", {"committed": "nothing yet"})
 
@@ -67,7 +67,7 @@ def read_index(data: bytes) -> Iterator[Line]:
     size = index.ENTRY_BYTES
     base = int.from_bytes(data[8:16], "little")
     if data[:size] != index.encode_head(base):
-        yield _bad(0, len(data), "the header does not hold")
+        yield _damage(0, len(data), "the header does not hold")
         return
     yield Line(0, size, "index", {"segment_base": base})
     entries = index.decode(data, base)
@@ -75,7 +75,7 @@ def read_index(data: bytes) -> Iterator[Line]:
         yield Line(number * size, (number + 1) * size, "entry", entry._asdict())
     behind = (1 + len(entries)) * size
     if behind < len(data):
-        yield _bad(behind, len(data), "an entry that does not hold, and whatever follows it")
+        yield _damage(behind, len(data), "an entry that does not hold, and whatever follows it")
 
 
 def read_names(data: bytes) -> Iterator[Line]:
@@ -86,13 +86,13 @@ def read_names(data: bytes) -> Iterator[Line]:
         yield Line(at, end, "name", {"destination": name})
         at = end
     if behind < len(data):
-        yield _bad(behind, len(data), "a name whose crc does not hold, and whatever follows it")
+        yield _damage(behind, len(data), "a name whose crc does not hold, and whatever follows it")
 
 
 def read_salt(data: bytes) -> Iterator[Line]:
     key = salt.decode_key(data)
     if key is None:
-        yield _bad(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "magic or crc do not hold")
     else:
         yield Line(0, len(data), "key", {"key": key.hex()})
 
@@ -122,7 +122,7 @@ def read_snapshot(data: bytes) -> Iterator[Line]:
     start = cursor_records.SNAPSHOT.size
     records = cursor_records.read_block(data, start)
     if not data.startswith(cursor_records.SNAPSHOT_MAGIC) or records is None:
-        yield _bad(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "magic or crc do not hold")
         return
     _, generation = cursor_records.SNAPSHOT.unpack_from(data)
     yield Line(0, start, "snapshot", {"generation": generation})
@@ -137,11 +137,11 @@ def read_old_journal(data: bytes) -> Iterator[Line]:
             at = _aligned(data, cursor_records.BLOCK_MAGIC, at + 1)
             continue
         if at > end:
-            yield _bad(end, at, "an entry whose crc does not hold")
+            yield _damage(end, at, "an entry whose crc does not hold")
         yield from _block(records, at)
         at = end = at + cursor_records.BLOCK.size + ((len(records) + 7) & ~7)
     if data[end:].strip(b"\0"):
-        yield _bad(end, len(data), "a torn entry")
+        yield _damage(end, len(data), "a torn entry")
 
 
 def _block(records: bytes, at: int) -> Iterator[Line]:
@@ -166,7 +166,7 @@ def _records(records: bytes, at: int, end: int) -> Iterator[Line]:
                 values["deliveries"] = [list(each) for each in record.values]
             yield Line(at, end, cursor_records.KINDS[record.kind], values)
     except error:
-        yield _bad(at, end, "records that are none, though the crc holds")
+        yield _damage(at, end, "records that are none, though the crc holds")
 
 
 def read_journal_file(data: bytes) -> Iterator[Line]:
@@ -174,7 +174,7 @@ def read_journal_file(data: bytes) -> Iterator[Line]:
     an earlier use of the file, or the torn end of this one: nothing tells the two apart."""
     header = journal_format.decode_file_header(data)
     if header is None:
-        yield _bad(0, min(len(data), journal_format.FILE_HEADER_BYTES), "no file of a journal")
+        yield _damage(0, min(len(data), journal_format.FILE_HEADER_BYTES), "no file of a journal")
         return
     at, expected = journal_format.FILE_HEADER_BYTES, header.first_entry
     yield Line(0, at, "journal", {**header._asdict(), "salt": f"{header.salt:016x}"})
@@ -188,7 +188,7 @@ def read_journal_file(data: bytes) -> Iterator[Line]:
                 yield Line(at, len(data), "left over", {})
             return
         if entry.start > at:
-            yield _bad(at, entry.start, "an entry that does not hold")
+            yield _damage(at, entry.start, "an entry that does not hold")
         yield from _parts(entry, "number")
         at, expected = entry.end, entry.number + 1
 
@@ -201,7 +201,7 @@ def read_transactions(data: bytes) -> Iterator[Line]:
         if entry is None:
             following = _aligned(data, transaction_log.MAGIC, at + 1)
             if data[at:following].strip(b"\0"):
-                yield _bad(at, following, "an entry that does not hold")
+                yield _damage(at, following, "an entry that does not hold")
             at = following
             continue
         if expected in (None, entry.number):
@@ -225,7 +225,7 @@ def _names(entry: Entry) -> Iterator[Line]:
     try:
         changes = definitions.decode_changes(entry.names)
     except ValueError:
-        yield _bad(entry.start, entry.end, "names that are none, though the crc holds")
+        yield _damage(entry.start, entry.end, "names that are none, though the crc holds")
         return
     for key, about in changes.items():
         yield Line(entry.start, entry.end, "subscription", {"cursor": key, **(about or {"deleted": True})})
@@ -236,7 +236,7 @@ def read_last_rules(data: bytes) -> Iterator[Line]:
     try:
         entries = definitions.decode(data, last_rules.HEAD)
     except ValueError as error:
-        yield _bad(0, len(data), str(error))
+        yield _damage(0, len(data), str(error))
         return
     for key, entry in entries.items():
         yield Line(0, len(data), "rule", {"rule": key, **entry})
@@ -247,7 +247,7 @@ def read_subscriptions(data: bytes) -> Iterator[Line]:
     try:
         entries = definitions.decode(data)
     except ValueError as error:
-        yield _bad(0, len(data), str(error))
+        yield _damage(0, len(data), str(error))
         return
     for key, entry in entries.items():
         yield Line(0, len(data), "subscription", {"cursor": key, **entry})
@@ -286,7 +286,7 @@ def read_ids(data: bytes) -> Iterator[Line]:
             yield Line(place, place + dedup_file.ENTRY_BYTES, "id", values)
         at = end
     if at < len(data):
-        yield _bad(at, len(data), "a block that does not hold, and whatever follows it")
+        yield _damage(at, len(data), "a block that does not hold, and whatever follows it")
 
 
 def read_archived(data: bytes) -> Iterator[Line]:
@@ -294,7 +294,7 @@ def read_archived(data: bytes) -> Iterator[Line]:
     if data == archived.encode(below):
         yield Line(0, len(data), "archived", {"next_offset": below})
     else:
-        yield _bad(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "magic or crc do not hold")
 
 
 def read_bytes(data: bytes) -> Iterator[Line]:

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from radiator.archive import load, open_files
-from radiator.archive.border import OtherLog
+from radiator.archive.lineage import OtherLog
 from radiator.archive.run import run
 from radiator.columns.decode import Counters
 from radiator.columns.options import ReadOptions

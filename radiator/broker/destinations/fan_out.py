@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from radiator.routing.pattern import PatternSet
     from radiator.routing.policy import Policy
 
-    Fed = dict[Feed, list[tuple[Destination, Cursor]]]
+    PreviousUse = dict[Feed, list[tuple[Destination, Cursor]]]
 
 
 def children_of(registry: Registry, name: str, policy: Policy) -> list[Destination]:
@@ -52,7 +52,7 @@ def children_of(registry: Registry, name: str, policy: Policy) -> list[Destinati
     return children
 
 
-def attach(registry: Registry, parent: Destination, children: list[Destination], fed: Fed) -> None:
+def attach(registry: Registry, parent: Destination, children: list[Destination], fed: PreviousUse) -> None:
     """Let the children read the parent's logs, with these cursors."""
     for child in children:
         queue = child.queue
@@ -90,7 +90,7 @@ def attach(registry: Registry, parent: Destination, children: list[Destination],
     registry.cursors.sync_soon()
 
 
-def cursors_of(registry: Registry, opening: Opening, parent: Destination, children: list[Destination]) -> Fed:
+def cursors_of(registry: Registry, opening: Opening, parent: Destination, children: list[Destination]) -> PreviousUse:
     """The cursors of the children over the logs of a parent that is about to be. Raises StorageError."""
     feeding = {parent.name: parent.policy}
     return {

@@ -168,7 +168,7 @@ class Subscription:
     def permit(self, rights: Rights) -> None:
         """What was asked for, as far as the user may have it: also of destinations that are born later."""
         self.patterns: PatternSet | Permitted = (
-            self.asked if rights.over_all(self.right) else Permitted(self.asked, rights, self.right)
+            self.asked if rights.covers_all(self.right) else Permitted(self.asked, rights, self.right)
         )
 
     def enter(self, destination: Destination) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, DataFile, State, check_source
-from radiator.archive.orphans import check_commits
+from radiator.archive.uncommitted import check_commits
 from radiator.clock import NS_PER_SECOND
 from radiator.columns.files import Place, together
 from radiator.errors import StorageError
@@ -36,7 +36,7 @@ from radiator.storage.segment import Window, last_offset, load_index, start_from
 from radiator.storage.time_window import first_ns
 
 RETENTION = "retention"  # why offsets are lost that were gone from the beginning of the log when it was archived
-LOOKS_MAX = 5  # at a partition from which segments go meanwhile
+TRIES_MAX = 5  # at a partition from which segments go meanwhile
 WINDOW_BYTES = 128 * KIB  # batches between two entries of an index, as a rule
 
 _WHY = (
@@ -51,7 +51,7 @@ class OtherLog(StorageError):
     """The log is not the one that the archive has. ``str()`` says what was expected and what came."""
 
 
-class Found(NamedTuple):
+class Lookup(NamedTuple):
     """What a log has at an offset: the record, or when the ones before and behind it were received (None: none is
     there, or it cannot be told)."""
 
@@ -76,24 +76,28 @@ def _anchor(columns: Columns, place: int) -> Anchor:
     return Anchor(offset, receive_ns, blake2b(b"".join((fields, name, block, body)), digest_size=16).hexdigest())
 
 
-class Border:
+class LineageCheck:
     """Of one state of an archive, beside the log in ``fs``."""
 
     def __init__(self, fs: FileSystem, state: State) -> None:
         self._fs, self._state = fs, state
         self._last: dict[str, DataFile] | None = None
-        self._began: dict[str, int] = {}  # where a log began when it was archived, if records before it had gone
+        self._archive_starts: dict[
+            str, int
+        ] = {}  # where a log began when it was archived, if records before it had gone
         self._lost_last: set[str] = set()  # partitions of which the last record is lost
         for lost in state.lost:
             if lost.why == RETENTION:
-                self._began[lost.partition] = max(lost.next_offset, self._began.get(lost.partition, 0))
+                self._archive_starts[lost.partition] = max(
+                    lost.next_offset, self._archive_starts.get(lost.partition, 0)
+                )
             if lost.next_offset == state.ends.get(lost.partition):
                 self._lost_last.add(lost.partition)
 
     def check(self, partition: StoredPartition) -> None:
         """``partition`` may have been listed before the state was read. Raises OtherLog, or another StorageError if it
         cannot be told."""
-        for _ in range(LOOKS_MAX):
+        for _ in range(TRIES_MAX):
             try:
                 if self._checked(partition):
                     return
@@ -103,7 +107,7 @@ class Border:
             except OSError as error:
                 raise storage_error(partition.directory, "read", error) from error
         raise StorageError(
-            f"{partition.directory}: segments go faster than they can be looked at, {LOOKS_MAX} times over"
+            f"{partition.directory}: segments go faster than they can be looked at, {TRIES_MAX} times over"
         )
 
     def _checked(self, partition: StoredPartition) -> bool:
@@ -149,16 +153,16 @@ class Border:
 
     def _check_start(self, partition: StoredPartition, anchor: Anchor) -> None:
         """The record has gone with the beginning of the log."""
-        start = self._began.get(partition.name, 0)
+        start = self._archive_starts.get(partition.name, 0)
         if partition.log_start_offset < start:
             raise OtherLog(
                 f"partition {partition.name!r} begins at offset {partition.log_start_offset}, and began at {start} "
                 f"when it was archived: {_WHY}"
             )
-        _compare(partition.name, anchor, Found(None, None, first_ns(self._fs, partition.segments)))
+        _compare(partition.name, anchor, Lookup(None, None, first_ns(self._fs, partition.segments)))
 
 
-def _compare(name: str, anchor: Anchor, found: Found) -> None:
+def _compare(name: str, anchor: Anchor, found: Lookup) -> None:
     """Raises OtherLog."""
     record, before_ns, after_ns = found
     if record is not None:
@@ -187,8 +191,8 @@ def check(place: Place, files: Files, state: State, logs: Iterable[StoredPartiti
     key = decode_key(read_file(place.fs, layout.salt_path(place.root)))
     if key is not None:
         check_source(files, state, blake2b(key, digest_size=16).hexdigest())
-    border = Border(place.fs, state)
-    others = [text for text in together(place.fs, partial(_other, border), logs) if text]
+    lineage = LineageCheck(place.fs, state)
+    others = [text for text in together(place.fs, partial(_other, lineage), logs) if text]
     if others:
         more = f"; and {len(others) - 1} more partitions" if len(others) > 1 else ""
         raise OtherLog(
@@ -197,15 +201,15 @@ def check(place: Place, files: Files, state: State, logs: Iterable[StoredPartiti
         )
 
 
-def _other(border: Border, log: StoredPartition) -> str | None:
+def _other(lineage: LineageCheck, log: StoredPartition) -> str | None:
     try:
-        border.check(log)
+        lineage.check(log)
     except OtherLog as error:
         return str(error)
     return None
 
 
-def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Found | None:
+def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Lookup | None:
     """What the log has at ``offset``, which is one of its own; None: a segment has gone since it was listed. Raises
     OSError, StorageError."""
     at = bisect_left(partition.segments, offset + 1, key=lambda segment: segment.base_offset) - 1
@@ -220,10 +224,10 @@ def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Found | 
         before = newest_receive_ns(partition.segments[at - 1], fs)
     if after is None:
         after = first_ns(fs, partition.segments[at + 1 :])
-    return Found(None, before, after)
+    return Lookup(None, before, after)
 
 
-def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Found:
+def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Lookup:
     fd = fs.open_read(segment.path)
     try:
         window = Window(fs, fd, WINDOW_BYTES, segment.path)
@@ -238,7 +242,7 @@ def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Found:
         fs.close(fd)
 
 
-def _walk(window: Window, start: tuple[int, int], offset: int) -> Found:
+def _walk(window: Window, start: tuple[int, int], offset: int) -> Lookup:
     before: int | None = None
     for position, header in whole_batches(window, start[0], window.fs.size(window.fd), start[1]):
         if last_offset(window, position, header) < offset:
@@ -249,9 +253,9 @@ def _walk(window: Window, start: tuple[int, int], offset: int) -> Found:
             continue
         place = bisect_left(columns.offsets, offset)
         if columns.offsets[place] == offset:
-            return Found(_anchor(columns, place))
-        return Found(None, columns.receive_ns[place - 1] if place else before, columns.receive_ns[place])
-    return Found(None, before, None)
+            return Lookup(_anchor(columns, place))
+        return Lookup(None, columns.receive_ns[place - 1] if place else before, columns.receive_ns[place])
+    return Lookup(None, before, None)
 
 
 def _columns(window: Window, position: int, header: BatchHeader) -> Columns | None:

@@ -39,11 +39,11 @@ REMOVED_OR_SETTLED = (
     "retention has removed them, or the broker as settled messages of a queue, and the archive does not have them; "
     "retention.wait_for: archive makes both wait"
 )
-SETTLED = (
+SETTLED_BEFORE = (
     "its queues were through with them, and they were removed before they were archived; retention.wait_for: archive "
     "makes that wait"
 )
-NEVER_HAD = (
+BEFORE_ARCHIVE = (
     "they were gone before the archive had anything of this partition; retention.wait_for: archive keeps what is "
     "written from then on"
 )
@@ -53,7 +53,7 @@ ELSEWHERE = (
 )
 
 
-class Hole(NamedTuple):
+class OffsetGap(NamedTuple):
     partition: str
     first: int
     following: int
@@ -64,7 +64,7 @@ class Hole(NamedTuple):
         return f"partition {self.partition!r}: offsets {self.first} to {self.following - 1}: {self.why}"
 
 
-class Around:
+class GapFinder:
     """``place``, ``logs`` and ``marks``: the store, and what of it was listed and read before the commits were; None:
     there is only the archive."""
 
@@ -77,32 +77,34 @@ class Around:
         self._logs = {each.name: each for each in logs}
         self._marks = marks
 
-    def holes(self, selection: Selection) -> Iterator[Hole]:
+    def gaps(self, selection: Selection) -> Iterator[OffsetGap]:
         """All that may hold what is wanted."""
         for lost in sorted(self._state.lost):
-            yield from self._hole(lost.partition, lost.first, lost.next_offset, lost.why, selection)
+            yield from self._gap(lost.partition, lost.first, lost.next_offset, lost.why, selection)
         for each in self._logs.values():
             end, start = self._state.ends.get(each.name), each.log_start_offset
             if start > (end or 0) and self._marks.get(each.name, 0) > (end or 0):
                 if self.may_hold(each.name, end or 0, start, selection):
-                    yield Hole(each.name, end or 0, start, ELSEWHERE, False)
+                    yield OffsetGap(each.name, end or 0, start, ELSEWHERE, False)
             elif end is not None and start > end:
-                yield from self._hole(each.name, end, start, None, selection)
+                yield from self._gap(each.name, end, start, None, selection)
             elif end is None and self._state.version >= 0 and self.may_hold(each.name, 0, start, selection):
-                yield Hole(each.name, 0, start, SETTLED if self.settled(each.name, start) else NEVER_HAD, True)
+                yield OffsetGap(
+                    each.name, 0, start, SETTLED_BEFORE if self.settled(each.name, start) else BEFORE_ARCHIVE, True
+                )
 
-    def _hole(
+    def _gap(
         self, partition: str, first: int, following: int, why: str | None, selection: Selection
-    ) -> Iterator[Hole]:
+    ) -> Iterator[OffsetGap]:
         """``why``: as a commit says it; None: the log lacks it."""
         if not self.may_hold(partition, first, following, selection):
             return
         settled = why in (None, "retention") and self.settled(partition, following)
         if why is not None and not settled:
-            yield Hole(partition, first, following, reason(why), False)
+            yield OffsetGap(partition, first, following, reason(why), False)
         else:
             removed = REMOVED_OR_SETTLED if self._queues_of(partition) else REMOVED
-            yield Hole(partition, first, following, SETTLED if settled else removed, settled)
+            yield OffsetGap(partition, first, following, SETTLED_BEFORE if settled else removed, settled)
 
     def may_hold(self, partition: str, first: int, following: int, selection: Selection) -> bool:
         """A wanted record. False is certain."""

@@ -20,13 +20,13 @@ REMEDY = (
     "store looks for them)"
 )
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-def asked(ask: Callable[[], Answer], doing: str, seconds: float | None = None) -> Answer:
+def call(ask: Callable[[], Result], doing: str, seconds: float | None = None) -> Result:
     """Raises OSError. ``doing``: what failed, for the message; empty: errors are as they are. ``seconds``: to wait;
     None: for as long as it takes."""
-    done: list[Answer] = []
+    done: list[Result] = []
     failed: list[Exception] = []
 
     def work() -> None:
@@ -41,15 +41,15 @@ def asked(ask: Callable[[], Answer], doing: str, seconds: float | None = None) -
     if done:
         return done[0]
     if not failed:
-        raise TimeoutError(_told(doing, f"no answer within {seconds:g} s"))
+        raise TimeoutError(_message(doing, f"no answer within {seconds:g} s"))
     (error,) = failed
     if not doing:
         raise error
-    raise OSError(_told(doing, _text(error))) from error
+    raise OSError(_message(doing, _text(error))) from error
 
 
 @contextlib.contextmanager
-def in_words(doing: str) -> Iterator[None]:
+def as_os_errors(doing: str) -> Iterator[None]:
     """Whatever a driver raises is an OSError that says so. Those that the system gave a number stay as they are, and
     those that say that there is such a file, or none."""
     try:
@@ -57,10 +57,10 @@ def in_words(doing: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, FileNotFoundError | FileExistsError) or getattr(error, "errno", None) is not None:
             raise
-        raise OSError(_told(doing, _text(error))) from error
+        raise OSError(_message(doing, _text(error))) from error
 
 
-class InWords:
+class OsErrorFile:
     """An open file of a driver. ``doing``: see ``in_words``."""
 
     def __init__(self, file: Any, doing: str) -> None:
@@ -72,12 +72,12 @@ class InWords:
             return found
 
         def call(*args: Any, **more: Any) -> Any:
-            with in_words(self._doing):
+            with as_os_errors(self._doing):
                 return found(*args, **more)
 
         return call
 
-    def __enter__(self) -> InWords:
+    def __enter__(self) -> OsErrorFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,5 +88,5 @@ def _text(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _told(doing: str, text: str) -> str:
+def _message(doing: str, text: str) -> str:
     return f"{doing}: {text}; {REMEDY}" if doing else f"{text}; {REMEDY}"

@@ -22,23 +22,23 @@ from radiator.errors import StorageError
 
 
 @dataclass
-class Unnamed:
+class Uncommitted:
     """``at_work``: what intents name, of runs that are at work or died: the next run removes what it must. ``spooled``:
     in ``_new/``, likewise."""
 
     orphans: list[Entry] = field(default_factory=list)
-    at_work: list[Entry] = field(default_factory=list)
+    in_progress: list[Entry] = field(default_factory=list)
     spooled: list[Entry] = field(default_factory=list)
 
 
-def unnamed(files: Files) -> Unnamed:
+def find_uncommitted(files: Files) -> Uncommitted:
     """Raises StorageError, OSError."""
-    made = Unnamed()
+    made = Uncommitted()
     found = {each for each in files.list("") if each.path.startswith(DATE_PREFIX) and each.path.endswith(DATA_SUFFIX)}
-    found, intended = _left(files, found)
-    again, _ = _left(files, {each for each in found if each.path not in intended})
+    found, intended = _not_in_commits(files, found)
+    again, _ = _not_in_commits(files, {each for each in found if each.path not in intended})
     made.orphans = sorted(each for each in again if files.size(each.path) is not None)
-    made.at_work = sorted(each for each in found if each.path in intended)
+    made.in_progress = sorted(each for each in found if each.path in intended)
     made.spooled = [each for each in files.list(NEW) if not each.path.endswith(INTENT_SUFFIX)]
     return made
 
@@ -47,7 +47,7 @@ def check_commits(files: Files, state: State) -> None:
     """That an archive without a commit is one in which there is nothing yet. Raises StorageError, OSError."""
     if state.version >= 0:
         return
-    found = unnamed(files).orphans
+    found = find_uncommitted(files).orphans
     if found:
         more = f" and {len(found) - 1} more" if found[1:] else ""
         raise StorageError(
@@ -56,7 +56,7 @@ def check_commits(files: Files, state: State) -> None:
         )
 
 
-def _left(files: Files, found: set[Entry]) -> tuple[set[Entry], set[str]]:
+def _not_in_commits(files: Files, found: set[Entry]) -> tuple[set[Entry], set[str]]:
     """Those that no commit names, and what intents name. The intents are read first: what has none any more is
     committed, or removed."""
     intended: set[str] = set()

@@ -41,7 +41,7 @@ TRIES_MAX = 10  # a checkpoint is made every few seconds at most
 
 
 @dataclass(frozen=True)
-class Cut:
+class ConsistentPoint:
     cursors: CursorCopy
     heads: dict[str, Head | None]  # by partition, if anything is committed there; None: the file is lost or damaged
     journal: bytes  # a file of a journal with what is decided and is above the heads; empty: nothing is
@@ -49,7 +49,7 @@ class Cut:
     whole: bool  # each transaction is in it as a whole or not at all
 
 
-def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
+def find_consistent_point(fs: FileSystem, root: str, pause: Callable[[], None]) -> ConsistentPoint:
     """Raises OSError, StorageError."""
     for _ in range(TRIES_MAX):
         oldest = _oldest(fs, root)
@@ -57,14 +57,14 @@ def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
         cursors, heads = _read(fs, root, decided)
         missing = None
         with contextlib.suppress(FileNotFoundError):
-            missing = _missing(fs, root, decided, cursors, heads)
+            missing = _missing_entries(fs, root, decided, cursors, heads)
         if missing is not None and _oldest(fs, root) == oldest:
             ends: dict[str, int] = {}
             for entry in missing:
                 ends.update({part.partition: end_of(part) for part in entry.parts})
-            return Cut(cursors, heads, _encoded(fs, missing), ends, True)
+            return ConsistentPoint(cursors, heads, _encoded(fs, missing), ends, True)
         pause()
-    return Cut(*_read(fs, root, []), b"", {}, False)
+    return ConsistentPoint(*_read(fs, root, []), b"", {}, False)
 
 
 def _oldest(fs: FileSystem, root: str) -> int | None:
@@ -74,7 +74,7 @@ def _oldest(fs: FileSystem, root: str) -> int | None:
     return min((number for number in numbers if number is not None), default=None)
 
 
-def _missing(
+def _missing_entries(
     fs: FileSystem, root: str, decided: list[Entry], cursors: CursorCopy, heads: dict[str, Head | None]
 ) -> list[Entry] | None:
     """Return what the journal has, or an earlier version has ``decided``, and these cursors, and the logs below these
@@ -94,20 +94,20 @@ def _missing(
             if end <= ends.get(name, 0):
                 continue
             if part.header.base_offset > ends.get(name, 0):
-                reached = _reached(fs, layout.partition_path(root, name), heads.get(name), part.header.base_offset)
+                reached = _head_at(fs, layout.partition_path(root, name), heads.get(name), part.header.base_offset)
                 heads.update({} if reached is None else {name: reached})
             ends[name] = end
             above.append(part._replace(data=memoryview(bytes(part.data))))  # without the rest of its file
         if cursors.last is not None and entry.number == cursors.last[0]:
             last = entry.number, entry.file
-        if cursors.holds(entry.number):
+        if cursors.covers(entry.number):
             entry = entry._replace(cursors=b"", names=b"")
         if above or entry.cursors or entry.names:
             found.append(entry._replace(parts=above))
     return found if last == cursors.last else None
 
 
-def _reached(fs: FileSystem, directory: str, head: Head | None, offset: int) -> Head | None:
+def _head_at(fs: FileSystem, directory: str, head: Head | None, offset: int) -> Head | None:
     """The place behind ``head`` where a log has everything below ``offset``; None if its segments do not have it."""
     head = head or Head(0, 0, 0)
     expected = head.next_offset

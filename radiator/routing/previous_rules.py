@@ -23,7 +23,7 @@ from radiator.routing.template import expand
 Entries = dict[str, dict[str, Any]]
 
 
-class Fed(NamedTuple):
+class PreviousUse(NamedTuple):
     """What a destination was, and the queues that got its messages as well."""
 
     kind: Kind
@@ -44,7 +44,7 @@ def entries_of(config: Config) -> Entries:
     }
 
 
-class Feeding:
+class PreviousRules:
     """What was kept, read again. Raises ValueError if it makes no sense."""
 
     __slots__ = ("_index", "_rules")
@@ -63,11 +63,11 @@ class Feeding:
             raise ValueError(repr(error)) from None
         self._index = RuleIndex(matchers)
 
-    def of(self, name: str) -> Fed:
+    def of(self, name: str) -> PreviousUse:
         """What these rules said of this name."""
         found = self._index.first(name)
         if found is None:
-            return Fed(kind_of(name), ())
+            return PreviousUse(kind_of(name), ())
         rule, captures = found
         kind, children = self._rules[rule]
-        return Fed(kind or kind_of(name), tuple(expand(child, name, captures) for child in children))
+        return PreviousUse(kind or kind_of(name), tuple(expand(child, name, captures) for child in children))

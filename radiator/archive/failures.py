@@ -33,11 +33,11 @@ _REMEDIES = {
 }
 
 
-def is_everybodys(error: Exception) -> bool:
+def ends_run(error: Exception) -> bool:
     return isinstance(error, OSError | BrokenProcessPool)
 
 
-def of_partition(name: str, error: Exception) -> str:
+def partition_failure(name: str, error: Exception) -> str:
     if isinstance(error, StorageError | DamagedBatch):
         return str(error)
     return (
@@ -51,7 +51,7 @@ def is_full(error: Exception) -> bool:
     return isinstance(error, OSError) and (error.errno or _number(str(error))) in (errno.ENOSPC, errno.EDQUOT)
 
 
-def of_run(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None = None) -> str:
+def run_failure(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None = None) -> str:
     """``unit``: the one for which there was no room, though it is as small as can be."""
     if isinstance(error, BrokenProcessPool):
         return (
@@ -60,7 +60,7 @@ def of_run(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None =
         )
     number = error.errno or _number(str(error))
     if number is None:
-        return f"{placed(files.uri, error)}; {_GO_ON}"
+        return f"{with_location(files.uri, error)}; {_GO_ON}"
     where = error.filename or files.uri
     if files.local is None and number in (errno.ENOSPC, errno.EDQUOT):
         where = f"{where} (files are made in {tempfile.gettempdir()} first: TMPDIR)"
@@ -74,7 +74,7 @@ def of_run(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None =
     return f"{where}: {error.strerror or error}{remedy}; {_GO_ON}"
 
 
-def placed(place: str, error: OSError) -> str:
+def with_location(place: str, error: OSError) -> str:
     """With the place where it happened, if the error does not say it: stores elsewhere do (``asking``)."""
     return str(error) if "://" in str(error).partition(": ")[0] else f"{place}: {error}"
 
@@ -87,8 +87,8 @@ def _number(text: str) -> int | None:
 
 def _place(error: Exception) -> str:
     """Where it was raised; in another process if it comes from there."""
-    told = _PLACE.findall(str(error.__cause__)) if error.__cause__ is not None else []
+    frames_told = _PLACE.findall(str(error.__cause__)) if error.__cause__ is not None else []
     frames = traceback.extract_tb(error.__traceback__)
-    if not told and frames:
-        told = [(frames[-1].filename, str(frames[-1].lineno))]
-    return f"{told[-1][0].rpartition('/')[2]}:{told[-1][1]}" if told else "nobody knows where"
+    if not frames_told and frames:
+        frames_told = [(frames[-1].filename, str(frames[-1].lineno))]
+    return f"{frames_told[-1][0].rpartition('/')[2]}:{frames_told[-1][1]}" if frames_told else "nobody knows where"
