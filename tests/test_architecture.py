@@ -274,9 +274,7 @@ ASSIGNED_ELSEWHERE_YET = {
     "kombu": 1,
     "server": 23,
     "spark": 4,
-    "storage": 2,
     "tunnels": 1,
-    "upkeep": 6,
 }
 
 

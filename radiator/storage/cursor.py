@@ -115,6 +115,10 @@ class Cursor:
     def delivered(self, offset: int) -> None:
         self._slots[self._slot] = offset
 
+    def restore_delivered(self, offset: int) -> None:
+        """Set ``delivered`` of a cursor that is being opened."""
+        self.delivered = offset
+
     @property
     def counts(self) -> dict[int, int]:
         """Delivery counts of unsettled offsets, where they were set. To read; ``set_count`` writes."""

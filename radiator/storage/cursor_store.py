@@ -221,7 +221,7 @@ class CursorStore:
         had = [offset + 1 for offset, count in counts.items() if count]
         had += [offset + 1 for offset, count in counted.items() if count > 1 and offset < end]
         known = min(zeros, default=end)  # behind a message that nobody has had only counts tell
-        cursor.delivered = max(cursor.delivered, min(max([*had, stop]), known))
+        cursor.restore_delivered(max(cursor.delivered, min(max([*had, stop]), known)))
         fresh = max(cursor.delivered, cursor.ceiling)  # what is above goes out as new, and counts from there
         void = [each for each in zeros if each >= fresh or (each < cursor.delivered and first <= each < stop)]
         for offset in void:
@@ -256,7 +256,7 @@ class CursorStore:
             cursor = Cursor(start)
             self._hints.forget(slot)
             self._add(cursor, self._next_number, slot, name, partition_name)
-            cursor.delivered = start
+            cursor.restore_delivered(start)
             self._records.append(records.create(self._next_number, slot, start, name, partition_name))
             self._creates = True
             self._next_number += 1

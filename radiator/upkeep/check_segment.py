@@ -229,9 +229,7 @@ class Walk:
             expected, latest, at = expected + 1, receive_ns, end
         passed = expected - self.expected
         if passed:
-            found.batches += passed
-            found.records += passed
-            found.latest_ns = latest
+            found.count(passed, passed, latest)
             self.expected = expected
         return base + at
 
@@ -264,6 +262,4 @@ class Walk:
         if position >= self.indexed + limits.INDEX_INTERVAL_BYTES:
             found.entries.append(IndexEntry(header.base_offset, position, header.min_receive_ns))
             self.indexed = position
-        found.latest_ns = max(found.latest_ns, header.max_receive_ns)
-        found.batches += 1
-        found.records += header.records
+        found.count(1, header.records, max(found.latest_ns, header.max_receive_ns))

@@ -97,6 +97,18 @@ class SegmentCheck:
     names: set[str] = field(default_factory=set)  # of destinations
     damaged_bytes: list[tuple[int, int]] = field(default_factory=list)  # bytes that are damaged
 
+    def count(self, batches: int, records: int, latest_ns: int) -> None:
+        """Count checked batches.
+
+        Args:
+            batches: How many there are.
+            records: How many records they have.
+            latest_ns: The latest receive time up to the end of them, in nanoseconds since 1970.
+        """
+        self.batches += batches
+        self.records += records
+        self.latest_ns = latest_ns
+
 
 def span(first: int, stop: int) -> str:
     """Offsets in words."""
