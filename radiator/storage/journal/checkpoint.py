@@ -1,21 +1,21 @@
-"""Checkpoints: segments are synced, cursors and names are written to a snapshot, and files of the journal released.
+"""Checkpoints: sync segments, write a snapshot of cursors and definitions, and release files of the journal.
 
-    encode  hub, some in each turn: cursors and names, for the snapshot
-    begin   disk thread: a new file of the journal begins; which logs were written since the last checkpoint, and how
-            far each has come, is noted. If the journal has failed, this finds out whether it can go on
-    run     threads of their own: the snapshot is written, each of these segments is synced (many of them by one
+    encode  event loop, some in each turn: cursors and definitions, for the snapshot
+    begin   disk thread: a new file of the journal begins; the logs that were written since the last checkpoint, and
+            their ends, are noted. If the journal has failed, this finds out whether it can go on
+    run     threads of its own: the snapshot is written, each of these segments is synced (many of them by one
             ``syncfs``), and so are the names of new ones
-    end     disk thread: each log takes over how far it is synced, and files of the journal are released
+    end     disk thread: each log notes how far it is synced, and files of the journal are released
 
-What is written meanwhile stands in the new file, and is for the next checkpoint. A checkpoint releases nothing if the
-snapshot cannot be written or a segment cannot be synced; a log whose segment that is goes on in another (``reopen``).
-The next checkpoint is then a retry, after RETRY_EVERY_NS. It begins no file of the journal if the present one can be
-written: the files before that are what it releases.
+What is written meanwhile is in the new file, for the next checkpoint. A checkpoint releases nothing if the snapshot
+cannot be written or a segment cannot be synced; the log of that segment continues in another one (``reopen``). The next
+checkpoint is then a retry, after RETRY_EVERY_NS. It begins no file of the journal if the present one can be written: it
+releases the files before that.
 
-Files are opened anew, by their names, so that no descriptor is shared between threads. Linux reports an error of
-writing back that nobody has heard of to those, too, that open the file afterwards.
+Files are opened by their names, so that no descriptor is shared between threads. Linux reports an unreported write-back
+error also to those who open the file afterwards.
 
-Knows: logs, the journal, when to try again. Must not know: what is in messages.
+This module knows logs, the journal and when to retry. It does not know the contents of messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RETRY_EVERY_NS = 2_000_000_000  # how soon a checkpoint that failed is tried aga
 
 
 class Target(NamedTuple):
-    """A segment that is to be synced, and where it ended when the checkpoint began."""
+    """A segment to be synced, and where it ended when the checkpoint began."""
 
     log: Log
     base_offset: int
@@ -80,7 +80,7 @@ class Checkpoint:
         self._root = root
 
     def run(self, threads: int = limits.CHECKPOINT_THREADS) -> None:
-        """Write the snapshot and sync the segments. On threads of its own."""
+        """Write the snapshot and sync the segments, on threads of its own."""
         self._save()
         targets = self.targets
         if len(targets) >= limits.SYNC_ALL_LOGS_MIN and not self._one_by_one:
@@ -121,8 +121,10 @@ class Checkpoint:
         return [target for target in targets if not self._is_covered(target, device)]
 
     def _is_covered(self, target: Target, device: int) -> bool:
-        """Return whether syncfs has synced this segment too. It has not where an earlier sync of the segment
-        failed, and it does not report errors from before this run."""
+        """Return whether syncfs has synced this segment too.
+
+        It has not if an earlier sync of the segment failed, and it does not report errors from before this run.
+        """
         log = target.log
         try:
             log.check_file(target.base_offset)
@@ -152,7 +154,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Of the hub: when one is due, and which one is under way."""
+    """When a checkpoint is due, and which one is in progress. The event loop owns it."""
 
     def __init__(
         self,
@@ -179,7 +181,7 @@ class Checkpoints:
         self._again = False  # disk thread: one has begun since the last that released files
 
     def jobs(self, now: Now) -> list[Job]:
-        """What belongs into the next group."""
+        """Return the jobs for the next group."""
         if self._synced is not None:
             checkpoint, self._synced = self._synced, None
             return [EndJob(self, checkpoint)]
@@ -201,7 +203,7 @@ class Checkpoints:
 
     @property
     def deadline_ns(self) -> MonoNs:
-        """When ``jobs`` has something of itself; NEVER_NS if nothing is planned."""
+        """When ``jobs`` has work to do by itself; NEVER_NS if nothing is planned."""
         if self._under_way:
             return MonoNs(NEVER_NS)
         if self._encoding:
@@ -209,21 +211,29 @@ class Checkpoints:
         return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
 
     def take(self) -> Checkpoint | None:
-        """One that is to be run."""
+        """Return a checkpoint to be run, or None."""
         begun, self._begun = self._begun, None
         return begun
 
     def done(self, checkpoint: Checkpoint) -> None:
-        """It was run."""
+        """Take back a checkpoint that was run."""
         self._synced = checkpoint
 
     def begun(self, checkpoint: Checkpoint) -> None:
-        """It is to be run."""
+        """Set the checkpoint to be run."""
         self._begun = checkpoint
 
     def ended(self, checkpoint: Checkpoint | None, released: bool, now: Now) -> list[Any]:
-        """Note that a checkpoint has ended, or with None that it could not begin, for a reason that the journal has.
-        Return who has waited in vain for its snapshot."""
+        """Note that a checkpoint has ended.
+
+        Args:
+            checkpoint: The checkpoint; None if it could not begin, for a reason that the journal has.
+            released: Whether it released files of the journal.
+            now: The time.
+
+        Returns:
+            The waiters for a snapshot that could not be written.
+        """
         self._under_way = False
         self.made += released
         if not released:
@@ -236,7 +246,7 @@ class Checkpoints:
     # --- the disk thread ----------------------------------------------------------------------------------------------
 
     def begin(self, snapshot: Snapshot) -> Checkpoint:
-        """Raises StorageError."""
+        """Begin a checkpoint on the disk thread. Raises StorageError."""
         first_needed = self._journal.begin_file(self._again)
         self._again = True
         first_entry = self._journal.next_entry
@@ -265,7 +275,14 @@ class Checkpoints:
         )
 
     def end(self, checkpoint: Checkpoint) -> dict[Log, StorageError]:
-        """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
+        """End a checkpoint on the disk thread.
+
+        Returns:
+            The logs that could not be synced, with the reason.
+
+        Raises:
+            StorageError: Files of the journal cannot be released.
+        """
         failed: dict[Log, StorageError] = {}
         self._one_by_one = checkpoint.syncfs_failed
         for target in checkpoint.targets:
@@ -299,7 +316,7 @@ class Checkpoints:
 
 
 class CheckpointJob(Job):
-    """Base: ``waiters`` are those who have waited for a snapshot that could not be written."""
+    """A step of a checkpoint. ``waiters``: those of a snapshot that could not be written."""
 
     __slots__ = ("_checkpoints",)
 
@@ -309,15 +326,17 @@ class CheckpointJob(Job):
 
     @property
     def component(self) -> CursorStore | None:
+        """The store of the cursors, if receipts wait for the snapshot."""
         return self._checkpoints.snapshots.cursors if self.waiters else None
 
     @property
     def refused_count(self) -> int:
+        """The number of refused acknowledgements."""
         return len(self.waiters)
 
 
 class BeginJob(CheckpointJob):
-    """See ``Checkpoints.begin``."""
+    """Begin a checkpoint (``Checkpoints.begin``)."""
 
     __slots__ = ("_checkpoint", "_snapshot")
 
@@ -327,12 +346,14 @@ class BeginJob(CheckpointJob):
         self._checkpoint: Checkpoint | None = None
 
     def write(self) -> None:
+        """Begin the checkpoint. The disk thread calls it."""
         try:
             self._checkpoint = self._checkpoints.begin(self._snapshot)
         except StorageError as error:
             self.error = error
 
     def done(self, now: Now) -> None:
+        """Hand the checkpoint over to be run."""
         if self._checkpoint is None:
             self.waiters = self._checkpoints.ended(None, False, now)
         else:
@@ -340,7 +361,7 @@ class BeginJob(CheckpointJob):
 
 
 class EndJob(CheckpointJob):
-    """See ``Checkpoints.end``."""
+    """End a checkpoint (``Checkpoints.end``)."""
 
     __slots__ = ("_checkpoint", "_failed")
 
@@ -350,12 +371,14 @@ class EndJob(CheckpointJob):
         self._failed: dict[Log, StorageError] = {}
 
     def write(self) -> None:
+        """End the checkpoint. The disk thread calls it."""
         try:
             self._failed = self._checkpoints.end(self._checkpoint)
         except StorageError as error:
             self.error = error
 
     def done(self, now: Now) -> None:
+        """Fail the logs that could not be synced."""
         self._checkpoints.failed = self.error
         for log, error in self._failed.items():
             self._checkpoints.fail(log, error, now)
