@@ -12,7 +12,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.reads import Hint, ReadableLog, ReadJob
 from radiator.storage.tail import ColdCache, find_cold
 
-HINTS_MAX = 1_024  # remembered file positions of readers that go on
+HINTS_MAX = 1_024  # remembered file positions, for readers that continue
 
 
 class ColdReads:

@@ -119,7 +119,7 @@ def read(fs: FileSystem, directory: str, entries: Entries, redone: Iterable[byte
             changed = True
             try:
                 cursor_records.apply(records, states, deleted)
-            except StructError:  # a crc that holds over nonsense: not ours
+            except StructError:  # correct crc, wrong contents: not written by radiator
                 pass
     return found._replace(
         highest_number=max([highest_number, *states, *deleted]),

@@ -186,7 +186,7 @@ def apply(records: bytes, states: dict[int, CursorState], deleted: set[int] | No
             if state is None or (state.name, state.partition) != (record.name, record.partition):
                 states[record.number] = CursorState(
                     record.number, record.slot, record.floor, record.name, record.partition
-                )  # else it is told again: it keeps its acks
+                )  # a repeated creation keeps the acks
         elif record.kind == DELETE:
             states.pop(record.number, None)
             if deleted is not None:
@@ -226,7 +226,7 @@ def replay(data: bytes, states: dict[int, CursorState], deleted: set[int] | None
         if records is not None:
             try:
                 apply(records, states, deleted)
-            except error:  # a crc that holds over nonsense: not ours
+            except error:  # correct crc, wrong contents: not written by radiator
                 pass
             lost += at - end
             at += BLOCK.size + ((len(records) + 7) & ~7)

@@ -103,7 +103,7 @@ class CursorStore:
     def __init__(self, fs: FileSystem, directory: str, journal: Journal) -> None:
         self.fs = fs
         self.directory = directory
-        self.waiters: list[Any] = []  # who waits for what is dirty now; the next take() takes them along
+        self.waiters: list[Any] = []  # for what is dirty now; the next take() returns them
         self.failed: StorageError | None = None
         self.changed = False  # ``load`` has found what no snapshot has
         self.sync_due_ns: MonoNs | None = None
@@ -232,7 +232,7 @@ class CursorStore:
         zeros = [offset for offset, count in counts.items() if not count]
         had = [offset + 1 for offset, count in counts.items() if count]
         had += [offset + 1 for offset, count in counted.items() if count > 1 and offset < end]
-        known = min(zeros, default=end)  # behind a message that nobody has had only counts tell
+        known = min(zeros, default=end)  # behind a skipped message only counts show deliveries
         cursor.restore_delivered(max(cursor.delivered, min(max([*had, stop]), known)))
         fresh = max(cursor.delivered, cursor.ceiling)  # what is above goes out as new, and counts from there
         void = [each for each in zeros if each >= fresh or (each < cursor.delivered and first <= each < stop)]

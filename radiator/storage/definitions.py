@@ -111,7 +111,7 @@ class Definitions:
         self.entries: dict[str, Entry] = {}
         self.stored: dict[str, Entry] = {}  # as the file and the journal have them; not changed by callers
         self.whole = True  # no entry may be missing: no damaged file is there
-        self.waiters: list[Any] = []  # who waits for what was put; the next take() takes them along
+        self.waiters: list[Any] = []  # for what was put; the next take() returns them
         self.failed: StorageError | None = None
         self._dirty = False
         self._puts = 0
@@ -153,7 +153,7 @@ class Definitions:
                 self._changes += 1
                 try:
                     apply(each, self.entries)
-                except ValueError:  # a crc that holds over nonsense: not ours
+                except ValueError:  # correct crc, wrong contents: not written by radiator
                     pass
         self.stored = dict(self.entries)
         return notes

@@ -98,7 +98,7 @@ class FilePartition(Partition):
         agenda: Agenda,
         dirty: DirtyLogs,
     ) -> None:
-        self.dirty = dirty  # of the store; the disk thread's
+        self.dirty = dirty  # of the store; belongs to the disk thread
         self._reclaim_at = NOWHERE  # where the oldest segment ends, if it may go as soon as it is settled
         self._size_due_bytes: int | None = None  # of the active segment: then the oldest is to go
         self.settlements = 0  # how often cursors have moved
@@ -106,7 +106,7 @@ class FilePartition(Partition):
         self.synced_to = 0  # messages with an id below are known to be synced
         self._pending_sync = PendingSync()  # the next sync is for these
         self.log = log
-        self.rewriting: int | None = None  # base offset of the segment that the caretaker has
+        self.rewriting: int | None = None  # base offset of the segment that maintenance rewrites
         self.archived_to = 0  # as of the last look
         self.archive_known = False  # that look was for the retention that comes next
         self.archive_error = ""
@@ -163,7 +163,7 @@ class FilePartition(Partition):
         """Check now and then what may be removed."""
         super().sweep()
         if self.undeleted or self._may_be_held_back():
-            self._agenda.sweep_candidates[self] = None  # time, or others, let it go: they do not tell
+            self._agenda.sweep_candidates[self] = None  # time or an archive allows removal without a notification
         if not self.roll_wanted and self.failed is None and self._is_settled_and_large():
             self.roll_wanted = True
             self.queue()
@@ -223,7 +223,7 @@ class FilePartition(Partition):
                 if needs_sync and self.dedup is not None:
                     self.dedup.to_be_synced(builder)
                 job = AppendJob(self, builder.finish(), builder, needs_sync, roll)
-                job.atomic = place <= atomic  # and what stands before it: no decided offset may hang in the air
+                job.atomic = place <= atomic  # and what comes before it: decided offsets must be dense
                 jobs.append(job)
                 roll = False
         elif roll:
@@ -436,7 +436,7 @@ class FilePartition(Partition):
             failed.size_bytes = found.kept_bytes
             failed.last_receive_ns = min(failed.last_receive_ns, first_receive_ns)
             if found.kept_bytes:
-                # Reads that are under way know the log as it was: they are given time to end.
+                # Reads in progress use the old file: give them time to end.
                 self._cuts.append((failed.base_offset, found.kept_bytes))
                 self._cut_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
         self.begin_segment(found.base_offset, first_receive_ns)
@@ -703,7 +703,7 @@ class AppendJob(Job):
         self.pieces: list[bytes] | None = None  # the batch, if it has been encoded already
         self.partition = partition
         self.batch: RecordBatch = batch
-        self.place = place  # None: nobody waits for it
+        self.place = place  # None: no receipt waits for it
         self.waiters = [] if place is None else place.waiters
         self.needs_sync = needs_sync
         self.error = None
@@ -922,7 +922,7 @@ class CutJob(Job):
         try:
             cut(self.partition.log, self.base_offset, self.size_bytes)
         except StorageError as error:
-            self.error = error  # told, not fatal: it only takes space
+            self.error = error  # reported, not fatal: it only takes space
 
     def done(self, now: Now) -> None:
         """Report to the partition."""
@@ -954,7 +954,7 @@ class RemoveJob(Job):
                 self.sync_acks()
             self.partition.log.remove(self.bases)
         except StorageError as error:
-            self.error = error  # told, not fatal: the files stay until the next retention
+            self.error = error  # reported, not fatal: the files stay until the next retention
 
     def done(self, now: Now) -> None:
         """Note segments that could not be deleted."""
@@ -986,6 +986,6 @@ class ArchivedJob(Job):
         """Report the result to the partition."""
         partition, text = self.partition, "" if self.error is None else str(self.error)
         if text == partition.archive_error:
-            self.error = None  # told once
+            self.error = None  # reported once
         partition.archive_error, partition.archived_to, partition.archive_known = text, self.next_offset, True
         partition.want_retention()

@@ -31,11 +31,11 @@ class Job:
 
     __slots__ = ("batch", "error", "needs_sync", "partition", "place", "waiters")
     finished = False
-    before_entry = False  # it comes before the journal's entry of its group, and may refuse what that is about
-    postponed = again = False  # it could not be done, and holds all the same; was so before (``AppendJob``)
-    lost: Sequence[tuple[int, int]] = ()  # offsets, first and last, that were told as stored and are gone
+    before_entry = False  # it runs before the journal's entry of its group, and may refuse batches of it
+    postponed = again = False  # decided, and not written yet; retried after that (``AppendJob``)
+    lost: Sequence[tuple[int, int]] = ()  # first and last of offsets that were receipted and are gone
     note = ""  # for the operator's log
-    what = "acknowledgement"  # could not be stored, if it fails and there is no batch
+    what = "acknowledgement"  # what could not be stored, if it fails and there is no batch
 
     def __init__(self, partition: Any = None, needs_sync: bool = False) -> None:
         self.partition = partition

@@ -85,11 +85,11 @@ class Log:
         self.synced = 0  # position up to which fdatasync has covered the active segment
         self.synced_offset = 0  # the offset that follows there
         self.inherited = False  # an earlier run wrote the start of the active segment, and may not have synced it
-        self.remembers = False  # ids of messages: what they say is here must outlive a power cut
-        self.sync_required = False  # something was written that is to be synced, whatever the rule says
+        self.remembers = False  # message ids: the messages must outlive a power cut
+        self.sync_required = False  # written batches must be synced, whatever the rule says
         self.names_made = 1  # so far, in its directory, and the directory's own
-        self.names_synced = 0  # so many of them are on the disk
-        self.unjournaled = False  # of a checkpoint: the journal has not all that is not synced
+        self.names_synced = 0  # how many of them are on disk
+        self.unjournaled = False  # the journal lacks some unsynced batches
         self.suspect = False  # a sync of this file has failed
         self.unreadable = 0  # attempts to read a failed file that failed as well
         self.fd = -1
@@ -101,7 +101,7 @@ class Log:
         self.names = names.NameList(own_name)
         self.used = False
 
-    # --- the three things a job does ----------------------------------------------------------------------------------
+    # --- jobs ----------------------------------------------------------------------------------
 
     def encode(self, batch: RecordBatch) -> list[bytes]:
         """Return the bytes of a batch; sparse, if offsets before its first have been given up (``redo``)."""
@@ -354,7 +354,7 @@ class Log:
                 self._seal()
             elif not self.file_failed:
                 self.write_index()
-            with contextlib.suppress(FileNotFoundError):  # somebody has removed its directory
+            with contextlib.suppress(FileNotFoundError):  # another program has removed its directory
                 self.sync_names()
         except OSError as error:
             raise self.fail("close", error) from error
@@ -492,7 +492,7 @@ class Log:
             try:
                 self.fs.truncate(self.fd, self.position)  # no half record is left, if the disk still lets us
             except OSError:
-                pass  # recovery cuts it off
+                pass  # recovery truncates it
         self.failed = storage_error(path, doing, error)
         return self.failed
 

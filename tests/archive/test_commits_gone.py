@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.archive.test_border import log_of
 
 from radiator.archive.gaps import ELSEWHERE, GapFinder
 from radiator.archive.manifest import load
@@ -26,7 +27,6 @@ from radiator.storage.layout import partition_path
 from radiator.storage.reader import list_partitions
 from tests.archive.killing import EAGER, Killed
 from tests.archive.stores import check_exact, fill, more
-from tests.archive.test_border import log_of
 from tests.spark.stores import Writer
 
 UNMERGED = replace(EAGER, merge=False)

@@ -64,14 +64,12 @@ class Checkpoint:
         dirty: DirtyLogs,
     ) -> None:
         self.snapshot = snapshot
-        self.first_entry = first_entry  # of the journal that is not in the snapshot
+        self.first_entry = first_entry  # of the journal, not in the snapshot
         self.targets = targets
-        self.syncfs_failed = (
-            False  # syncfs has told an error, and does so once: the next checkpoint must not rely on it
-        )
+        self.syncfs_failed = False  # syncfs reports an error once: the next checkpoint must not rely on it
         self._one_by_one = one_by_one  # the segments are synced, without syncfs
         self._dirty = dirty
-        self.incomplete = incomplete  # a log has failed, and not gone on yet: the journal has what it lacks
+        self.incomplete = incomplete  # a log has failed and not continued: the journal has what it lacks
         self.first_needed = first_needed  # file of the journal: those before it are released
         self.errors: dict[Target, OSError] = {}
         self.error: StorageError | None = None  # of the directory of all logs
@@ -128,7 +126,7 @@ class Checkpoint:
         log = target.log
         try:
             log.check_file(target.base_offset)
-            at_home = self._fs.device(log.directory) == device  # else it is a link to elsewhere
+            at_home = self._fs.device(log.directory) == device  # otherwise it is a link to another file system
             return at_home and not log.inherited
         except OSError:
             return False
@@ -148,7 +146,7 @@ class Checkpoint:
             finally:
                 fs.close(fd)
         except FileNotFoundError:
-            pass  # retention was quicker
+            pass  # deleted by retention
         except OSError as error:
             self.errors[target] = error
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from radiator.storage.cursor_store import CursorJob
     from radiator.storage.definitions import DefinitionsJob
 
-Outcome = Callable[[bool], None]  # told whether the transaction holds
+Outcome = Callable[[bool], None]  # called with whether the transaction is stored
 
 
 class GroupJob(Job):
@@ -78,7 +78,7 @@ class GroupJob(Job):
                 if self.is_transaction:
                     self._refuse(log.failed)
                     return
-                job.error = StorageError(str(log.failed))  # and nothing is wrong with the others
+                job.error = StorageError(str(log.failed))  # the other logs have not failed
                 continue
             if len(batch.blocks) >= DENSIFY_RECORDS_MIN:
                 densify(batch)
