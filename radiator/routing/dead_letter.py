@@ -1,10 +1,10 @@
 """The name of the dead-letter destination that a rule gives a queue, by its template ``dead_letter``.
 
-A dead-letter queue has no dead letters of its own: a name that the template could have made is one of them, even if
-the rule matches it. So ``match: /queue/>`` with ``dead_letter: /queue/dead.{name}`` does what it looks like, and
-nothing goes in circles. Circles of several rules are found where the rules name what is in them (``circles``).
+A dead-letter queue has no dead letters of its own: a name that the template could have made is one of them, even if the
+rule matches it. So ``match: /queue/>`` with ``dead_letter: /queue/dead.{name}`` does what it looks like, and no message
+goes in a cycle. Cycles over several rules are found if the rules contain the names in full (``cycles``).
 
-Knows: names and templates. Raises ValueError with the key and what is wrong, for the operator.
+This module knows names and templates. It raises ValueError with the key and what is wrong, for the operator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLACEHOLDER = re.compile(r"\{(name|[1-9][0-9]{0,3})\}")
 
 
 def check(rule: Rule) -> None:
-    """Whether the template of a rule makes sense; its placeholders were looked at already."""
+    """Check the template of a rule, whose placeholders were checked before. Raises ValueError."""
     template = rule.settings.dead_letter
     if template is None:
         return
@@ -41,13 +41,13 @@ def check(rule: Rule) -> None:
 
 
 def templates(config: Config) -> list[str]:
-    """All that the rules have."""
+    """Return the dead-letter templates of all rules."""
     given = (each.settings.dead_letter for each in (*config.rules, config.defaults))
     return list(dict.fromkeys(template for template in given if template))
 
 
 def name_for(template: str | None, name: str, captures: tuple[str, ...]) -> str | None:
-    """The dead-letter destination of the queue ``name``; None if it has none, or is one itself."""
+    """Return the dead-letter destination of the queue ``name``; None if it has none, or is one itself."""
     if template is None or is_dead_letter(template, name):
         return None
     return _PLACEHOLDER.sub(lambda m: name if m[1] == "name" else captures[int(m[1]) - 1], template)
@@ -59,12 +59,12 @@ def settings_of_dead_letters(settings: Settings) -> Settings:
 
 
 def is_dead_letter(template: str, name: str) -> bool:
-    """True if the template makes this name of some queue."""
+    """Return whether the template makes this name of some queue."""
     return _names(template).fullmatch(name) is not None
 
 
 def cycles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
-    """Dead letters that the rules, as far as they name queues in full, would send round for ever: where, and what."""
+    """Return the cycles of dead letters over queues that rules name in full: place and description."""
     names: list[str] = []
     for rule in (*config.rules, config.defaults):
         matched = [] if rule.match is None else [each.strip(" ") for each in rule.match.split(",")]
@@ -92,8 +92,12 @@ def cycles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
 
 
 def _find_cycles(names: Iterable[str], next_names: Callable[[str], Iterable[str]]) -> list[list[str]]:
-    """Ways that a message could go for ever, by the names on them; each circle once. ``onward``: where what is sent to
-    a name may go from there, as a dead letter or to a child."""
+    """Return the cycles among these names; each cycle once.
+
+    Args:
+        names: Where to begin.
+        next_names: Returns where a message may go from a name, as a dead letter or to a bound queue.
+    """
     found: dict[frozenset[str], list[str]] = {}
     done: set[str] = set()
     for start in names:

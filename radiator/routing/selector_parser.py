@@ -1,8 +1,8 @@
-"""The grammar of selectors (``docs/protocol.md``, "Selectors"): text to tree.
+"""Parse selectors (``docs/protocol.md``, "Selectors") to trees.
 
-Knows: words, precedence, which operands make sense. Must not know: what a tree evaluates to, what headers there are.
-Invariant: every text gives a tree or a ProtocolError ``bad-selector`` that says the place, what was expected and what
-came, after work in proportion to its length, which is limited.
+This module knows tokens, precedence and the types of operands. It does not know what a tree evaluates to, or which
+headers exist. Invariant: every text gives a tree or a ProtocolError ``bad-selector`` with the place, what was expected
+and what came, after work proportional to its length, which is limited.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Token(NamedTuple):
 
 
 def number(text: str) -> int | float | None:
-    """The number that a text is, whole ones exactly; None if it is none."""
+    """Return the number that a text is, whole ones exactly; None if it is none."""
     if len(text) > NUMBER_CHARS_MAX or NUMBER.fullmatch(text) is None:
         return None
     try:
@@ -51,7 +51,7 @@ def number(text: str) -> int | float | None:
 
 
 def parse(text: str) -> Node:
-    """The tree of a selector. Raises ProtocolError (bad-selector)."""
+    """Return the tree of a selector. Raises ProtocolError (bad-selector)."""
     if len(text) > limits.SELECTOR_CHARS_MAX:
         raise ProtocolError(
             "bad-selector", f"a selector has at most {limits.SELECTOR_CHARS_MAX} characters, got {len(text)}"
@@ -60,7 +60,7 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    """Recursive descent; each method reads what the grammar calls by its name."""
+    """A recursive descent parser; each method parses the rule of the grammar with its name."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -106,7 +106,7 @@ class _Parser:
         return token
 
     def _take_if(self, *kinds: str) -> Token | None:
-        """The next token, if it is of one of these kinds."""
+        """Take the next token, if it is of one of these kinds."""
         return self._take() if self._token.kind in kinds else None
 
     def _expect(self, kind: str, expected: str) -> Token:
@@ -135,7 +135,7 @@ class _Parser:
         return self._as_condition(node, 0)
 
     def _condition(self, level: str) -> Node:
-        """``or`` and ``and``: a chain of what is one level below, or just that."""
+        """Parse ``or`` or ``and``: a chain of the next lower level, or one of it."""
         place = self._token.place
         first = self._condition("and") if level == "or" else self._not()
         word = level.upper()
@@ -231,7 +231,7 @@ class _Parser:
         return self._chain("+", "-")
 
     def _chain(self, *operators: str) -> Node:
-        """``sum`` and ``product``."""
+        """Parse ``sum`` or ``product``."""
         place = self._token.place
         first = self._chain("*", "/") if "+" in operators else self._factor()
         rest: list[tuple[str, Node]] = []

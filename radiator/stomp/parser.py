@@ -1,17 +1,17 @@
-"""Bytes to frames, at about a microsecond a frame.
+"""Parse bytes to frames, in about a microsecond a frame.
 
-``feed`` takes whatever a socket returned and gives the frames that are complete; the rest is kept. Ordinary frames are
-read by ``take_ordinary`` (``ordinary.py``), which may be compiled; this module reads all others, and refuses what is to
-be refused. Three ideas make both fast in plain Python:
+``feed`` takes any bytes of a socket and returns the complete frames; the rest is stored. Ordinary frames are parsed by
+``take_ordinary`` (``ordinary.py``), which may be compiled; this module parses all others, and refuses invalid ones.
+Three ideas make both fast in plain Python:
 
-* nothing walks over bytes: ``find`` looks for the blank line, ``content-length`` or ``find`` gives the body;
+* no loop over bytes: ``find`` searches the blank line, ``content-length`` or ``find`` gives the body;
 * a publisher repeats its header block, so a head is parsed once and found again by the block itself (``heads.py``);
-* a half frame is kept as a list of pieces and looked at again only when what it waits for (blank line, length, NUL)
+* a partial frame is stored as a list of pieces and parsed again only when what it waits for (blank line, length, NUL)
   has come: the cost is linear however the stream is cut, and neither frames nor errors depend on where it is cut.
 
-``feed`` never raises for input: frames before the offending one are returned, then ``failed`` is set for ever.
-Parsing stops after CONNECT, STOMP and CONNECTED until ``resume``: what follows depends on the version they settle.
-Whether a command exists is not asked here; only that it looks like one.
+``feed`` never raises for input: frames before an invalid one are returned, then ``failed`` is set for good. Parsing
+stops after CONNECT, STOMP and CONNECTED until ``resume``: the rules for what follows depend on the agreed version. The
+parser does not check whether a command exists, only that it looks like one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WAIT_HEAD, _WAIT_LENGTH, _WAIT_NUL = range(3)
 
 @dataclass(frozen=True, slots=True)
 class ParserLimits:
-    """What one frame may cost. The defaults are those of ``radiator.limits``."""
+    """The limits of one frame. The defaults are those of ``radiator.limits``."""
 
     body_bytes_max: int = _limits.FRAME_BODY_BYTES_MAX
     header_block_bytes_max: int = _limits.HEADER_BLOCK_BYTES_MAX
@@ -45,7 +45,7 @@ class ParserLimits:
 
 
 def new_caches() -> dict[str, HeadCache]:
-    """One cache per version, to be shared by all connections of a process."""
+    """Return one cache per version, to be shared by all connections of a process."""
     return {version: HeadCache() for version in VERSIONS}
 
 
@@ -74,6 +74,7 @@ class Parser:
 
     @property
     def version(self) -> str:
+        """The version by whose rules frames are parsed."""
         return self._reader.version
 
     @version.setter
@@ -82,11 +83,11 @@ class Parser:
 
     @property
     def idle(self) -> bool:
-        """Whether the stream stands between two frames."""
+        """Whether the stream is between two frames."""
         return self._partial_bytes == 0 and self.pending_head is None
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that ``data`` completes. While ``paused`` nothing is parsed: call ``resume`` first."""
+        """Return the frames that ``data`` completes. While ``paused`` nothing is parsed: call ``resume`` first."""
         if self.failed is not None:
             return []
         if self._partial_bytes or self.pending_head is not None or self.paused:
@@ -112,12 +113,12 @@ class Parser:
         return frames
 
     def discard(self) -> None:
-        """Give up the unfinished frame. Nothing may be fed afterwards."""
+        """Drop the unfinished frame. Nothing may be fed afterwards."""
         self.pending_head = None
         self._take()
 
     def resume(self, version: str) -> list[Frame]:
-        """Go on after an opening frame, by the rules of ``version``; gives the frames that were waiting."""
+        """Continue after an opening frame, by the rules of ``version``; return the frames that were waiting."""
         self.version = version
         self.paused = False
         frames: list[Frame] = []
@@ -209,7 +210,7 @@ class Parser:
                 return
 
     def _read_head(self, block: bytes) -> tuple[Head, bytes | None]:
-        """The head and the receipt of a complete block that may have CRs, escapes and mistakes."""
+        """Return the head and the receipt of a complete block that may have CRs, escapes and mistakes."""
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
         receipt: bytes | None = None
@@ -226,7 +227,7 @@ class Parser:
         return head, receipt
 
     def _check_block(self, buf: bytes, pos: int, stop: int, *, complete: bool) -> None:
-        """Refuse what cannot become a head, in the order of its bytes: the verdict is the same for every cut."""
+        """Refuse what cannot become a head, in the order of its bytes: the result is the same for every cut."""
         letters = _LETTERS.match(buf, pos)
         assert letters is not None
         line_end = buf[letters.end() : letters.end() + 2]
@@ -255,7 +256,7 @@ class Parser:
             )
 
     def _receipt_within(self, block: bytes) -> bytes | None:
-        """The receipt in the beginning of a block that is too large, if it is there as a whole, and good."""
+        """Return the receipt in the beginning of a block that is too large, if it is complete and valid."""
         receipt_at = block.find(b"\nreceipt:")
         receipt_end = block.find(b"\n", receipt_at + 9)
         if receipt_at < 0 or receipt_end < 0:
@@ -284,7 +285,7 @@ class Parser:
         return data
 
     def _may_be_complete(self, boundary: bytes, data: bytes) -> bool:
-        """Whether what the half frame waits for came with ``data``; ``seam``: two bytes of each side of the cut."""
+        """Return whether ``data`` may complete the partial frame; ``boundary``: two bytes of each side of the cut."""
         if self._wait == _WAIT_LENGTH:
             assert self.pending_head is not None
             return self._partial_bytes > self.pending_head.content_length

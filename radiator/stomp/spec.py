@@ -1,10 +1,10 @@
 """STOMP as tables.
 
-What the three versions of the protocol demand, as data: commands with the headers they require, the escapes, the
+The rules of the three versions of the protocol, as data: commands with the headers they require, the escapes, the
 header names that belong to one hop and those that belong to the broker. A version is a column here, never a subclass.
-The parser, the broker, ``docs/protocol.md`` and the tests all iterate over these tables; none of them keeps a copy.
+The parser, the broker, ``docs/protocol.md`` and the tests all iterate over these tables; none of them has a copy.
 
-Nothing here runs: no function of this module looks at a frame.
+There are no functions here.
 """
 
 from __future__ import annotations
