@@ -1,10 +1,10 @@
-"""Asking a store elsewhere, with an end: what comes of it in time, or an error in words.
+"""Call a remote store with a time limit, and convert its errors to OSErrors.
 
 The libraries that reach stores raise errors of their own, of any class: here they become OSErrors that say what failed,
-and where. Some try again for as long as a quarter of an hour before they do. So the first question is asked on a thread
-that is not waited for any longer than ``SECONDS_MAX``.
+and where. Some retry for as long as a quarter of an hour before that. So the first call runs on a thread that is waited
+for no longer than ``SECONDS_MAX``.
 
-Knows: threads. Must not know: what is asked.
+This module knows threads. It does not know what is called.
 """
 
 from __future__ import annotations
@@ -24,8 +24,16 @@ Result = TypeVar("Result")
 
 
 def call(ask: Callable[[], Result], doing: str, seconds: float | None = None) -> Result:
-    """Raises OSError. ``doing``: what failed, for the message; empty: errors are as they are. ``seconds``: to wait;
-    None: for as long as it takes."""
+    """Call a function on another thread, and return its result.
+
+    Args:
+        ask: The function.
+        doing: What failed, for the message; empty: errors are not converted.
+        seconds: How long to wait; None: without a limit.
+
+    Raises:
+        OSError: The call has failed, or took too long.
+    """
     done: list[Result] = []
     failed: list[Exception] = []
 
@@ -50,8 +58,10 @@ def call(ask: Callable[[], Result], doing: str, seconds: float | None = None) ->
 
 @contextlib.contextmanager
 def as_os_errors(doing: str) -> Iterator[None]:
-    """Whatever a driver raises is an OSError that says so. Those that the system gave a number stay as they are, and
-    those that say that there is such a file, or none."""
+    """Convert errors of a driver to OSErrors with the text ``doing``.
+
+    Errors with an errno are not changed, nor those that say that a file exists or does not.
+    """
     try:
         yield
     except Exception as error:
@@ -61,7 +71,7 @@ def as_os_errors(doing: str) -> Iterator[None]:
 
 
 class OsErrorFile:
-    """An open file of a driver. ``doing``: see ``in_words``."""
+    """An open file of a driver, whose errors are converted (``as_os_errors``)."""
 
     def __init__(self, file: Any, doing: str) -> None:
         self._file, self._doing = file, doing

@@ -1,10 +1,9 @@
-"""What went wrong, in words, and whose trouble it is: one partition's own, or everybody's.
+"""Describe failures, and tell those of one partition from those that end the run.
 
-A record that nobody foresaw ends the part of its partition, told with the name of the exception and where it was
-raised. A full disk, a store out of reach or a worker that was killed meets all: then what is complete is committed, and
-the run ends.
+An unexpected error ends the work on its partition; the message has the exception and where it was raised. A full disk,
+an unreachable store or a killed worker affects all: then what is complete is committed, and the run ends.
 
-Knows: exceptions. Must not know: runs, commits. Pure functions.
+This module knows exceptions. It does not know runs or commits. All functions are pure.
 """
 
 from __future__ import annotations
@@ -34,10 +33,12 @@ _REMEDIES = {
 
 
 def ends_run(error: Exception) -> bool:
+    """Return whether an error affects all partitions."""
     return isinstance(error, OSError | BrokenProcessPool)
 
 
 def partition_failure(name: str, error: Exception) -> str:
+    """Return the message for an error of one partition."""
     if isinstance(error, StorageError | DamagedBatch):
         return str(error)
     return (
@@ -47,12 +48,18 @@ def partition_failure(name: str, error: Exception) -> str:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether there is no room where files are made."""
+    """Return whether there is no room where files are made."""
     return isinstance(error, OSError) and (error.errno or _number(str(error))) in (errno.ENOSPC, errno.EDQUOT)
 
 
 def run_failure(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None = None) -> str:
-    """``unit``: the one for which there was no room, though it is as small as can be."""
+    """Return the message for an error that ends the run.
+
+    Args:
+        files: The archive.
+        error: The error.
+        unit: The unit for which there was no room, though it is as small as possible.
+    """
     if isinstance(error, BrokenProcessPool):
         return (
             f"{files.uri}: a process that wrote files was killed, perhaps for want of memory; fewer --jobs need less. "
@@ -75,18 +82,18 @@ def run_failure(files: Files, error: OSError | BrokenProcessPool, unit: Unit | N
 
 
 def with_location(place: str, error: OSError) -> str:
-    """With the place where it happened, if the error does not say it: stores elsewhere do (``asking``)."""
+    """Return the error with the place, unless its text has one, as those of remote stores do (``calls``)."""
     return str(error) if "://" in str(error).partition(": ")[0] else f"{place}: {error}"
 
 
 def _number(text: str) -> int | None:
-    """pyarrow says it in its text only."""
+    """Return the errno in the text of an error of pyarrow, or None."""
     found = re.search(r"\[errno ([0-9]+)\]", text)
     return int(found[1]) if found else None
 
 
 def _place(error: Exception) -> str:
-    """Where it was raised; in another process if it comes from there."""
+    """Return where an error was raised, maybe in another process."""
     frames_told = _PLACE.findall(str(error.__cause__)) if error.__cause__ is not None else []
     frames = traceback.extract_tb(error.__traceback__)
     if not frames_told and frames:

@@ -1,19 +1,19 @@
-"""What neither archive nor log has, and whether it matters to who asks: a hole counts if it may hold a wanted record.
+"""Find offset gaps that neither archive nor log has, if they may contain a wanted record.
 
-Told from the outside, by what lies around it and by what the broker keeps:
+What is around a gap, and what the broker stores, shows what it may contain:
 
-    offsets        those of the hole itself
-    receive time   it never falls within a partition, so a hole lies between the times of its neighbours
-    destination    the broker's list of the names that a partition has held, and what the files of the archive list. Of
-                   an archive alone: a partition in which every file has just the destination after which it is named
-    settled        a log of queues alone, all of which are behind the hole: that is told, and is no loss
-    never had      what a log that the archive does not know yet lacks at its beginning: told likewise, as it may have
-                   gone before there was an archive
-    elsewhere      but not where retention was told that it is archived: then this archive has not what one has had
+    offsets        those of the gap itself
+    receive time   it never falls within a partition, so it is between the times of the neighbours
+    destination    the broker's list of the names that a partition has had, and those in the files of the archive. With
+                   an archive alone: the partition's name, if every file has just that destination
+    settled        a log of queues alone, all of which are behind the gap: reported, and no loss
+    before         the missing beginning of a log that the archive does not have yet: reported too, as it may have been
+                   removed before there was an archive
+    elsewhere      but not if retention was told that it is archived: then this archive lacks what another one has had
 
-Where it cannot be told, it may hold one.
+If that is unknown, the gap may contain a wanted record.
 
-Knows: states of archives, listings, names and cursors of a store. Must not know: records, Spark.
+This module knows states of archives, listings, and names and cursors of a store. It does not know records or Spark.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ ELSEWHERE = (
 
 
 class OffsetGap(NamedTuple):
+    """Missing offsets of a partition, and why."""
+
     partition: str
     first: int
     following: int
@@ -65,8 +67,14 @@ class OffsetGap(NamedTuple):
 
 
 class GapFinder:
-    """``place``, ``logs`` and ``marks``: the store, and what of it was listed and read before the commits were; None:
-    there is only the archive."""
+    """Finds gaps.
+
+    Args:
+        state: Of the archive.
+        place: The store; None: there is only the archive.
+        logs: Its partitions, listed before the commits were read.
+        marks: How far retention was told that each is archived, read before the commits were read.
+    """
 
     def __init__(
         self, state: State, place: Place | None = None, logs: Iterable[StoredPartition] = (),
@@ -78,7 +86,7 @@ class GapFinder:
         self._marks = marks
 
     def gaps(self, selection: Selection) -> Iterator[OffsetGap]:
-        """All that may hold what is wanted."""
+        """Yield all gaps that may contain a wanted record."""
         for lost in sorted(self._state.lost):
             yield from self._gap(lost.partition, lost.first, lost.next_offset, lost.why, selection)
         for each in self._logs.values():
@@ -96,7 +104,7 @@ class GapFinder:
     def _gap(
         self, partition: str, first: int, following: int, why: str | None, selection: Selection
     ) -> Iterator[OffsetGap]:
-        """``why``: as a commit says it; None: the log lacks it."""
+        """Yield the gap, if it may contain a wanted record. ``why``: of the commit; None: the log lacks it."""
         if not self.may_hold(partition, first, following, selection):
             return
         settled = why in (None, "retention") and self.settled(partition, following)
@@ -107,7 +115,7 @@ class GapFinder:
             yield OffsetGap(partition, first, following, SETTLED_BEFORE if settled else removed, settled)
 
     def may_hold(self, partition: str, first: int, following: int, selection: Selection) -> bool:
-        """A wanted record. False is certain."""
+        """Return whether the range may contain a wanted record. False is certain."""
         low, high = selection.offsets_of(partition)
         if not selection.wants_partition(partition) or max(first, low) >= min(following, high):
             return False
@@ -121,7 +129,7 @@ class GapFinder:
         return names is None or any(map(selection.wants_destination, names))
 
     def settled(self, partition: str, following: int) -> bool:
-        """Whether only queues have messages in the log, and all who read it have settled everything below."""
+        """Return whether only queues have messages in the log, and all readers have settled everything below."""
         names = self._names(partition)
         readers = self._cursors.get(partition, [])
         queues = {each.name for each in readers if each.name.startswith(QUEUE)}
@@ -133,7 +141,7 @@ class GapFinder:
         )
 
     def destinations(self) -> set[str] | None:
-        """All that archive and log have held; None: that cannot be told."""
+        """Return all destinations of archive and log; None: unknown."""
         found: set[str] = set()
         for partition in self._files.keys() | self._ends.keys():
             names = self._names(partition) if partition in self._ends else self._archived(partition)
@@ -152,7 +160,7 @@ class GapFinder:
         return found
 
     def _times(self, partition: str, first: int, following: int) -> tuple[int | None, int | None]:
-        """The last before it and the first behind it, as far as they are known."""
+        """Return the last time before a range and the first one behind it, if known."""
         files = self._files.get(partition, [])
         before = [each.max_receive_ns for each in files if each.next_offset <= first]
         after = [each.min_receive_ns for each in files if each.first_offset >= following]
@@ -164,7 +172,7 @@ class GapFinder:
         return max(before, default=None), min(after, default=None)
 
     def _names(self, partition: str) -> set[str] | None:
-        """All destinations that it can ever have held; None: that cannot be told."""
+        """Return all destinations that a partition can ever have had; None: unknown."""
         archived = self._archived(partition)
         if archived is None:
             return None
@@ -183,7 +191,7 @@ class GapFinder:
         return found
 
     def _queues_of(self, partition: str) -> bool:
-        """Whether queues read it, as far as that is known."""
+        """Return whether queues read a partition, if known."""
         return self._place is None or any(each.name.startswith(QUEUE) for each in self._cursors.get(partition, []))
 
     @cached_property

@@ -1,12 +1,12 @@
-"""Whether a log is the one of which an archive has the beginning, or another one under its name.
+"""Check whether a log is the one that an archive has the beginning of, or another one of the same name.
 
-A data directory that was restored from an older copy and has gone on, or a partition that was made anew, has other
-records at offsets that the archive counts as its own. So commits name the last record that they have of a partition,
-its *anchor*, and whoever joins the two looks that one up in the log: an index, and one batch. Where the record is gone
-(retention, compaction, damage), what lies around it must have come before it and after it.
+A data directory that was restored from an older copy and has gone on, or a recreated partition, has other records at
+offsets that the archive has already. So commits contain the last record of each partition, its *anchor*. Before log and
+archive are used together, that record is looked up in the log: an index, and one batch. If the record is gone
+(retention, compaction, damage), the records around it must have come before it and after it.
 
-Knows: anchors, segments. Must not know: Parquet, what is done with the answer.
-Invariant: a log that only ever went on is never refused, whatever was removed from it, rewritten or damaged.
+This module knows anchors and segments. It does not know Parquet, or what is done with the result. Invariant: a log that
+was only appended to is never refused, whatever was removed from it, rewritten or damaged.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ class OtherLog(StorageError):
 
 
 class Lookup(NamedTuple):
-    """What a log has at an offset: the record, or when the ones before and behind it were received (None: none is
-    there, or it cannot be told)."""
+    """The contents of a log at an offset: the record, or the receive times of the ones before and behind it.
+
+    A time is None if there is no record, or it is unknown.
+    """
 
     record: Anchor | None
     before_ns: int | None = None
@@ -61,7 +63,7 @@ class Lookup(NamedTuple):
 
 
 def anchor_at(batch: bytes, first: int, following: int) -> Anchor | None:
-    """Of the last record of the batch with which ``batch`` begins, if its offset is one of these."""
+    """Return the anchor of the last record of the first batch in ``batch``, if its offset is in this range."""
     columns = decode_columns(batch, 0, decode_header(batch))
     return _anchor(columns, len(columns.bodies) - 1) if first <= columns.offsets[-1] < following else None
 
@@ -77,7 +79,7 @@ def _anchor(columns: Columns, place: int) -> Anchor:
 
 
 class LineageCheck:
-    """Of one state of an archive, beside the log in ``fs``."""
+    """Compares one state of an archive with the log in ``fs``."""
 
     def __init__(self, fs: FileSystem, state: State) -> None:
         self._fs, self._state = fs, state
@@ -95,8 +97,12 @@ class LineageCheck:
                 self._lost_last.add(lost.partition)
 
     def check(self, partition: StoredPartition) -> None:
-        """``partition`` may have been listed before the state was read. Raises OtherLog, or another StorageError if it
-        cannot be told."""
+        """Check a log, which may have been listed before the state was read.
+
+        Raises:
+            OtherLog: The log is another one.
+            StorageError: The log cannot be read.
+        """
         for _ in range(TRIES_MAX):
             try:
                 if self._checked(partition):
@@ -111,7 +117,7 @@ class LineageCheck:
         )
 
     def _checked(self, partition: StoredPartition) -> bool:
-        """False: it has to be listed again."""
+        """Check a listed log. Return False if it must be listed again."""
         name, end = partition.name, self._state.ends.get(partition.name)
         if end is None or not (partition.segments or partition.next_offset):  # nothing here, so nothing of another one
             return True
@@ -137,8 +143,11 @@ class LineageCheck:
         return found is not None
 
     def anchor(self, name: str) -> Anchor | None:
-        """Where commits do not name one, since they are older than anchors: the last offset and its time, by the files;
-        the last record of a segment is never removed from it."""
+        """Return the anchor of a partition, or None.
+
+        Commits older than anchors have none. Then it is the last offset and its time, by the files: the last record of
+        a segment is never removed.
+        """
         anchor, end = self._state.anchors.get(name), self._state.ends.get(name)
         if anchor is not None or end is None or name in self._lost_last:
             return anchor
@@ -152,7 +161,7 @@ class LineageCheck:
         return None if last is None else Anchor(end - 1, last.max_receive_ns, "")
 
     def _check_start(self, partition: StoredPartition, anchor: Anchor) -> None:
-        """The record has gone with the beginning of the log."""
+        """Check a log whose beginning is gone, with the anchor. Raises OtherLog."""
         start = self._archive_starts.get(partition.name, 0)
         if partition.log_start_offset < start:
             raise OtherLog(
@@ -163,7 +172,7 @@ class LineageCheck:
 
 
 def _compare(name: str, anchor: Anchor, found: Lookup) -> None:
-    """Raises OtherLog."""
+    """Raise OtherLog if the record is not the anchor."""
     record, before_ns, after_ns = found
     if record is not None:
         if record.receive_ns != anchor.receive_ns:
@@ -185,8 +194,13 @@ def _compare(name: str, anchor: Anchor, found: Lookup) -> None:
 
 
 def check(place: Place, files: Files, state: State, logs: Iterable[StoredPartition]) -> None:
-    """That the archive has the beginnings of these logs, and of no others of their names. Of a copy without a key it is
-    not asked whose it is. Raises StorageError."""
+    """Check that the archive has the beginnings of these logs, and of no others of their names.
+
+    The source of a copy without a key is not checked.
+
+    Raises:
+        StorageError: It has not, or something cannot be read.
+    """
     check_commits(files, state)
     key = decode_key(read_file(place.fs, layout.salt_path(place.root)))
     if key is not None:
@@ -210,8 +224,12 @@ def _other(lineage: LineageCheck, log: StoredPartition) -> str | None:
 
 
 def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Lookup | None:
-    """What the log has at ``offset``, which is one of its own; None: a segment has gone since it was listed. Raises
-    OSError, StorageError."""
+    """Return the contents of the log at ``offset``; None: a segment was deleted since the listing.
+
+    Raises:
+        OSError: A segment cannot be read.
+        StorageError: A segment cannot be decoded.
+    """
     at = bisect_left(partition.segments, offset + 1, key=lambda segment: segment.base_offset) - 1
     try:
         found = _in_segment(fs, partition.segments[at], offset)
@@ -259,7 +277,7 @@ def _walk(window: Window, start: tuple[int, int], offset: int) -> Lookup:
 
 
 def _columns(window: Window, position: int, header: BatchHeader) -> Columns | None:
-    """None: its crc holds, and yet it cannot be unpacked."""
+    """Return the columns of a batch; None: its crc is right, and yet it cannot be unpacked."""
     try:
         return decode_columns(window.data, window.at(position, header.total_len), header)
     except DamagedBatch:

@@ -1,11 +1,11 @@
-"""Small files of one partition, day and folder to one larger file with the same records.
+"""Merge small files of one partition, day and folder into one larger file with the same records.
 
-A file of one destination takes them one behind the other. Files that many destinations share are sorted by
-destination, so they are merged: all of one name, then all of the next (``shared``).
+Files of one destination are concatenated. Files that several destinations share are sorted by destination, so they are
+merged: all records of one name, then all of the next (``shared``).
 
-Knows: Parquet. Must not know: commits. Memory: a few row groups, whatever the size of the files. Invariants: a file
-whose digest is not that of its commit is not merged; the records are counted, and those of the result are as many,
-with as many bytes of bodies, as those of the files.
+This module knows Parquet. It does not know commits. It needs a few row groups of memory, whatever the size of the
+files. Invariants: a file whose digest differs from that of its commit is not merged; the result has as many records,
+with as many bytes of bodies, as the files.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ OPEN_DAY_FILES = 32  # of a day that may get more: so many small files are merge
 
 @dataclass(frozen=True)
 class Sizes:
+    """The limits of merging."""
+
     small_bytes: int = SMALL_BYTES
     merged_bytes_max: int = MERGED_BYTES_MAX
     open_day_files: int = OPEN_DAY_FILES
 
 
 def groups_to_merge(state: State, sizes: Sizes = Sizes(), force: bool = False) -> list[list[DataFile]]:
-    """Runs of small files that lie side by side. ``force``: those of a day that may get more as well."""
+    """Return groups of adjacent small files. ``force``: also those of a day that may get more."""
     latest: dict[str, str] = {}
     for each in state.files.values():
         latest[each.partition] = max(latest.get(each.partition, ""), each.date)
@@ -70,8 +72,12 @@ def _place(each: DataFile) -> tuple[str, str, int]:
 
 
 def merge_files(files: Files, run: list[DataFile], spool: str, token: str, source: str, level: int) -> SpooledFile:
-    """The file that has what those of ``run`` have; what is made of it in the spool begins with ``token``. Raises
-    StorageError, OSError."""
+    """Write the file that has the records of some files. Its name in the spool begins with ``token``.
+
+    Raises:
+        StorageError: A file is damaged.
+        OSError: A file cannot be read or written.
+    """
     for each in run:
         _check(files, each)
     first, last = run[0], run[-1]
@@ -105,7 +111,7 @@ def merge_files(files: Files, run: list[DataFile], spool: str, token: str, sourc
 
 
 def _check(files: Files, each: DataFile) -> None:
-    """Before it is merged: what is damaged would be right by its new digest, and the evidence would be removed."""
+    """Check the digest of a file: merging a damaged one would give it a new digest and remove the evidence."""
     with files.open(each.path) as file:
         found = digest_of(file)
     if each.digest and found != each.digest:
@@ -128,7 +134,7 @@ def _shared(files: Files, run: Iterable[DataFile], spool: str, token: str, names
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """For a row group each."""
+    """Yield the batches of each row group."""
     group: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

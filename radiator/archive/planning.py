@@ -1,6 +1,7 @@
-"""What is new: the sealed segments of a data directory behind what an archive has, as units of work.
+"""Plan what is new: the sealed segments of a data directory behind the end of the archive, as units of work.
 
-Knows: the store's listing, the state of an archive. Must not know: Parquet, where the archive lies. No state.
+This module knows the store's listing and the state of an archive. It does not know Parquet, or where the archive is. It
+has no state.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ UNIT_BYTES = 256 * MIB  # of the log: some seconds of work, which a kill may cos
 
 @dataclass
 class Plan:
-    """``odd`` partitions cannot go on, and why; of those that are in ``other`` the archive has another log."""
+    """The work of a run.
+
+    ``problems``: partitions that cannot go on, and why; ``other_logs``: those of which the archive has another log.
+    """
 
     units: list[Unit] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
@@ -40,11 +44,12 @@ class Plan:
 
     @property
     def bytes(self) -> int:
+        """The size of all units."""
         return sum(unit.bytes for unit in self.units)
 
 
 def source_of(root: str) -> str:
-    """Which data directory this is. Raises StorageError."""
+    """Return an id of a data directory. Raises StorageError."""
     key = decode_key(read_file(FileSystem(), layout.salt_path(root)))
     if key is None:
         raise StorageError(
@@ -58,7 +63,7 @@ def plan(
     partitions: Iterable[StoredPartition], state: State, source: str, names: frozenset[str] = frozenset(),
     unit_bytes: int = UNIT_BYTES,
 ) -> Plan:  # fmt: skip
-    """Of all partitions, or of those ``names``."""
+    """Plan all partitions, or those in ``names``."""
     made, lineage = Plan(), LineageCheck(FileSystem(), state)
     for partition in partitions:
         if names and partition.name not in names:

@@ -1,9 +1,9 @@
-"""An archive that is no directory of this machine: ``Files`` over fsspec and over pyarrow.fs.
+"""An archive in a remote store: ``Files`` over fsspec and over pyarrow.fs.
 
-Data files are spooled on the local disk and uploaded whole. Where uploading is not one step (anything but an object
-store) they go to ``_new/`` first and are moved.
+Data files are spooled on the local disk and uploaded whole. If an upload is not one step (anything but an object store)
+they are uploaded to ``_new/`` first and moved.
 
-Knows: the two libraries; each is imported when a URI needs it. Must not know: what is in the files.
+This module knows the two libraries; each is imported when a URI needs it. It does not know the contents of files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPOOL_PREFIX = "radiator-archive-"
 
 
 def remote_files(uri: str, scheme: str) -> Files:
-    """Raises StorageError."""
+    """Return the files of a remote archive. Raises StorageError."""
     whys = []
     for make in (_by_fsspec, _by_arrow):
         try:
@@ -62,14 +62,17 @@ Entries: TypeAlias = list[Entry]
 
 
 class _Remote(Files):
-    """``moves``: a file that is being uploaded can be seen, so it gets its name at the end."""
+    """``moves``: a partial upload is visible, so the file gets its name at the end."""
 
     def __init__(self, fs: Any, root: str, uri: str, moves: bool) -> None:
         self.fs, self.root, self.given, self.uri, self._moves = fs, root.rstrip("/"), uri, shown(uri), moves
 
     def list(self, directory: str) -> Entries:
-        """The first thing that is asked of a store, so it tells what is wrong with it: also that there is no bucket,
-        which looks like an empty archive to some drivers."""
+        """Return the files below a directory.
+
+        This is the first call of a store, so it reports what is wrong with it: also that there is no bucket, which
+        looks like an empty archive to some drivers.
+        """
 
         def ask() -> Entries:
             found = self._list(directory)
@@ -81,7 +84,7 @@ class _Remote(Files):
         return calls.call(ask, f"{self.uri}: cannot be listed", seconds)
 
     def _has_bucket(self) -> bool:
-        """Or it cannot be told: whoever may look below a prefix need not be allowed to ask for more."""
+        """Return whether the bucket exists, or that is unknown: the rights may cover only a prefix."""
         bucket = self.root.partition("/")[0]
         if self._moves or not bucket or self.uri.startswith("memory:"):
             return True
@@ -165,7 +168,7 @@ class _Remote(Files):
         os.unlink(spooled)
 
     def _write(self, place: str, data: bytes) -> None:
-        """Whole, or not under that name."""
+        """Write a file: complete, or not under that name."""
         first = f"{place}{HALF_SUFFIX}" if self._moves else place
         self._put(first, data)
         if self._moves:
@@ -182,6 +185,8 @@ class _Remote(Files):
 
 
 class FsspecFiles(_Remote):
+    """Files over fsspec."""
+
     def _list(self, directory: str) -> Entries:
         self.fs.invalidate_cache()
         try:
@@ -244,6 +249,8 @@ class FsspecFiles(_Remote):
 
 
 class ArrowFiles(_Remote):
+    """Files over pyarrow.fs."""
+
     def _list(self, directory: str) -> Entries:
         from pyarrow.fs import FileSelector, FileType
 

@@ -1,12 +1,12 @@
-"""A run of the archiver: what is new is written and committed, retention is told, small files are merged.
+"""One run of the archiver: write and commit new segments, tell retention, merge small files.
 
-One run at a time has the lock of the data directory; another is told who has it. Units are written in the order of
-their offsets, by this process or by several others, and committed in that order, some together. A partition that
-cannot go on (damage, an older copy, a fault of ours) stops there, and the others go on. What meets all (a full disk, a
-store out of reach) ends the run: what was complete by then is committed.
+One run at a time has the lock of the data directory; another one fails and reports which process has it. Units are
+written in the order of their offsets, by this process or by several others, and committed in that order, some together.
+A partition that cannot go on (damage, an older copy, a bug) stops, and the others go on. Anything that affects all (a
+full disk, an unreachable store) ends the run: what was complete by then is committed.
 
-Knows: all of ``radiator.archive``. Must not know: how it is shown, when it is run. ``step`` hears of every step, so
-that tests can end a run at each.
+This module knows all of ``radiator.archive``. It does not know how progress is shown, or when it runs. ``step`` is
+called for every step, so that tests can end a run at each.
 """
 
 from __future__ import annotations
@@ -66,8 +66,11 @@ class Options:
 
 @dataclass
 class Outcome:
-    """``problems``: by partition; by the data directory where a mark could not be written, by a file of the archive
-    that cannot be merged; by the archive, if it ended the run."""
+    """The result of a run.
+
+    ``problems`` are by partition; by the data directory if a mark could not be written, by a file of the archive that
+    cannot be merged; by the archive, if the problem ended the run.
+    """
 
     version: int = -1
     records: int = 0
@@ -88,7 +91,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told what: words, bytes to do, bytes done; ``stopping``: whether to end at the next step."""
+    """Callbacks: a text, bytes to do, bytes done; ``stopping``: whether to end at the next step."""
 
     tell: Callable[[str], None] = ignore
     total: Callable[[int], None] = lambda size: None
@@ -98,7 +101,13 @@ class Watch:
 
 
 def run(data: str, files: Files, options: Options = Options(), watch: Watch = Watch()) -> Outcome:
-    """Raises Busy, and StorageError, OSError if nothing could be begun."""
+    """Run the archiver.
+
+    Raises:
+        Busy: Another run is active.
+        StorageError: Nothing could be begun.
+        OSError: Nothing could be begun.
+    """
     source = source_of(data)
     partitions(open_store(data))  # that it is a store
     with locked(data) as owner:
@@ -112,7 +121,7 @@ def run(data: str, files: Files, options: Options = Options(), watch: Watch = Wa
 
 
 def preview(data: str, files: Files, options: Options) -> Plan:
-    """What a run would do now. Nothing is written."""
+    """Return what a run would do now. Nothing is written."""
     source = source_of(data)
     state = load(files)
     check_source(files, state, source)
@@ -167,7 +176,7 @@ class _Run:
     # --- what is new --------------------------------------------------------------------------------------------------
 
     def _round(self) -> bool:
-        """Whether another one is needed."""
+        """Do one round. Return whether another one is needed."""
         _empty(self._spool)  # of what was not waited for
         found = partitions(open_store(self._data))
         names = self._options.partitions
@@ -222,7 +231,7 @@ class _Run:
         return self._commit(pending) or again
 
     def _retry_smaller(self, unit: Unit, committed: bool) -> bool:
-        """There was no room for it: whether to try again, with less at once."""
+        """Note that there was no room for a unit. Return whether to retry with less at once."""
         again = len(unit.ranges) > 1 or self._jobs > 1 or (committed and self._publisher.files.local is None)
         if again:
             self._watch.tell(
@@ -234,14 +243,14 @@ class _Run:
         return again
 
     def _discard(self, token: str) -> None:
-        """What there is of something that failed: it takes room, also while it is still open."""
+        """Truncate and remove the files of something that failed: they take room, even while open."""
         for name in os.listdir(self._spool):
             if name.startswith(token):
                 os.truncate(f"{self._spool}/{name}", 0)
                 os.unlink(f"{self._spool}/{name}")
 
     def _commit(self, pending: list[Written]) -> bool:
-        """Whether some were dropped, since another archiver was faster."""
+        """Commit units. Return whether some were dropped, because another archiver was faster."""
         if not pending:
             return False
         changes = [_change(each) for each in pending]
@@ -272,7 +281,7 @@ class _Run:
             )
 
     def _mark(self, ends: Mapping[str, int]) -> None:
-        """Tells retention, as far as it does not know."""
+        """Tell retention how far the archive is, if that is new."""
         if self._copy or not self._options.mark:
             return
         fs = FileSystem()
@@ -299,7 +308,7 @@ class _Run:
                 self._watch.tell(text)
 
     def _unmark(self, names: Iterable[str]) -> None:
-        """What retention was told was said of another log."""
+        """Remove the marks of partitions that are another log than the archived one."""
         fs = FileSystem()
         for name in names if self._options.mark and not self._copy else ():
             directory = layout.partition_path(self._data, name)
@@ -346,7 +355,7 @@ class _Run:
         self._replace(changes)
 
     def _report_missing(self, group: Iterable[DataFile]) -> None:
-        """One of these is gone: another archiver has merged it, or it is missing."""
+        """Report missing files among these, unless another archiver has merged them."""
         files = self._publisher.files
         named = load(files).files
         for each in group:
@@ -366,7 +375,7 @@ class _Run:
 def _verified(
     found: Iterable[StoredPartition], state: State, names: frozenset[str], problems: Mapping[str, str]
 ) -> dict[str, int]:
-    """What retention may be told of: never more than the log itself has, and nothing of a partition that is odd."""
+    """Return what retention may be told: never more than the log has, and nothing of a partition with problems."""
     return {
         each.name: min(state.ends[each.name], each.next_offset)
         for each in found

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.archive.test_border import log_of
 
 from radiator.archive.gaps import ELSEWHERE, GapFinder
 from radiator.archive.manifest import load
@@ -27,6 +26,7 @@ from radiator.storage.layout import partition_path
 from radiator.storage.reader import list_partitions
 from tests.archive.killing import EAGER, Killed
 from tests.archive.stores import check_exact, fill, more
+from tests.archive.test_lineage import log_of
 from tests.spark.stores import Writer
 
 UNMERGED = replace(EAGER, merge=False)

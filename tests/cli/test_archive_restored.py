@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.archive.test_border import log_of, segments, write
 
 from radiator.archive import load, open_files
 from radiator.cli.main import run
@@ -15,6 +14,7 @@ from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
 from tests.archive.stores import archive_rows
+from tests.archive.test_lineage import log_of, segments, write
 from tests.running import BrokerProcess
 
 TOPIC = "/topic/flights"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from tests.archive.test_border import born_again, log_of, restored, segments, write
 
 from radiator.archive import load, open_files
 from radiator.archive.lineage import OtherLog
@@ -26,6 +25,7 @@ from radiator.spark.archived import archived
 from radiator.spark.boundary import Boundary, find_boundary
 from tests.archive.killing import EAGER
 from tests.archive.stores import more
+from tests.archive.test_lineage import born_again, log_of, restored, segments, write
 from tests.spark.stores import Writer
 
 
