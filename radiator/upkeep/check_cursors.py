@@ -1,8 +1,8 @@
-"""fsck's look at the cursors: the snapshot, what the journal says since, the file of hints.
+"""Check the files of the cursors: the snapshot, its copy, the journal of an earlier version, and the delivery hints.
 
-Beside a running broker nothing is said of cursors ahead of their log, whose head follows later.
+Beside a running broker, a cursor that is ahead of its log is not reported, because the head is written later.
 
-Knows: the files of ``cursors/``. Must not know: segments. No state: any thread, any process.
+Knows the files in ``cursors/``, but not segments. Keeps no state: any thread, any process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ DAMAGED_SNAPSHOT = SNAPSHOT + ".damaged"
 
 
 def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -> Iterator[Finding]:
-    """``logs``: the first and the next offset of each partition; None if a broker is at work."""
+    """Yield what is wrong with the cursors of a store.
+
+    Args:
+        fs: The file system.
+        root: The data directory.
+        logs: The first and the next offset of each partition; None if a broker is running.
+    """
     directory = layout.cursors_path(root)
     if fs.stat(directory) is None:
         return

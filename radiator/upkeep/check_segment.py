@@ -1,10 +1,10 @@
-"""fsck's walk over one segment: every byte is read, every crc computed, every part checked (``StoredBatch.verify``).
+"""Check one segment: read every byte, compute every crc, check every part (``StoredBatch.verify``).
 
-Up to ``committed`` the log must be whole; what lies behind was never promised, and is told as what it is. Behind damage
-the walk goes on at the next whole batch, as any reader does.
+The log must be whole up to ``committed``. What lies behind was never acknowledged, and is reported as such. Behind
+damage the check goes on at the next whole batch, as any reader does.
 
-Knows: positions, batches, columns. Must not know: directories, other segments (the caller joins them), repair.
-Invariants: each byte below ``committed`` is in a batch, in a hole that was told, or behind the end that was told.
+Knows positions, batches and columns, but not directories or repair; the caller checks how segments join. Each byte
+below ``committed`` is in a batch, in damage that was reported, or behind an end that was reported.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ FINDINGS_MAX = 100_000  # of one segment: bounds memory where nothing is as it s
 
 
 class Committed(NamedTuple):
-    """Up to where the segment must be whole: ``position``, and the offset that follows there (None: not known).
-    ``following``: the offset with which the next segment begins. There this one ends, whatever its file says."""
+    """Up to where a segment must be whole.
+
+    Attributes:
+        position: The position at which its committed part ends.
+        next_offset: The offset that follows there; None if it is not known.
+        following: The first offset of the next segment. This segment ends there, whatever its file has behind it.
+    """
 
     position: int
     next_offset: int | None
@@ -37,7 +42,17 @@ PASSED = Committed(-1, None)
 
 
 class Walk:
-    """One segment file that is open as ``fd``; ``size`` is how much of it is looked at."""
+    """The check of one segment file.
+
+    Args:
+        fs: The file system.
+        fd: The segment, open for reading.
+        path: Its path, for findings.
+        base_offset: Its first offset.
+        size: How many bytes of it to check.
+        committed: Up to where it must be whole.
+        latest_ns: The latest receive time of the segments before it.
+    """
 
     def __init__(
         self, fs: FileSystem, fd: int, path: str, base_offset: int, size: int, committed: Committed, latest_ns: int
@@ -54,6 +69,7 @@ class Walk:
         self.uncommitted: list[tuple[int, int, int]] = []  # position, first offset, records
 
     def run(self) -> SegmentCheck:
+        """Check the segment and return what was found."""
         found, position = self.found, 0
         while position < self.size:
             if position == self.committed.position:
@@ -94,7 +110,7 @@ class Walk:
         return found
 
     def _is_next(self, position: int) -> bool:
-        """Whether a whole batch that does not follow at once is where any reader would go on."""
+        """Return whether a whole batch that leaves a gap is where any reader would go on."""
         try:
             next_batch = find_batch(self.window, position, self.size, self.expected)
         except UnknownVersion:
@@ -103,7 +119,7 @@ class Walk:
         return next_batch is not None and next_batch[0] == position
 
     def matches(self, entry: IndexEntry) -> bool:
-        """Whether the batch that an index entry names is where it says."""
+        """Return whether the batch that an index entry names is where the entry says."""
         try:
             header = batch_at(self.window, entry.position)
         except (DamagedBatch, UnknownVersion):
@@ -117,7 +133,7 @@ class Walk:
             self.found.findings.append(Finding(kind, self.found.path, text, start, end, first, last))
 
     def _report_lost(self, kind: str, text: str, start: int, end: int, stop: int) -> None:
-        """Damage that costs the offsets from ``expected`` up to ``stop``."""
+        """Report damage that costs the offsets from ``expected`` up to ``stop``."""
         if stop > self.expected:
             self._report(kind, f"{text}; {span(self.expected, stop)} lost", start, end, self.expected, stop - 1)
             self.expected = stop
@@ -127,7 +143,7 @@ class Walk:
     # --- damage, and the end ------------------------------------------------------------------------------------------
 
     def _at_head(self, position: int) -> None:
-        """Here the committed part ends, or the file does before it."""
+        """Report if the batches end here at another offset than the head says, or the file ends too early."""
         wanted = self.committed.next_offset
         if wanted is None:
             return
@@ -142,7 +158,7 @@ class Walk:
         self.committed = PASSED
 
     def _damaged(self, position: int, search: int, damage: Exception) -> int:
-        """Where the walk goes on; ``search``: where the next batch may begin."""
+        """Report damage at ``position`` and return where to go on; the next batch is searched from ``search``."""
         if isinstance(damage, UnknownVersion):  # whole, by its crc
             place = self.window.at(position, HEADER_BYTES)
             after = min(position + int(PREFIX.unpack_from(self.window.data, place)[1]), self.size)
@@ -169,14 +185,17 @@ class Walk:
         return end
 
     def _next_offset(self, position: int) -> int:
-        """Behind a batch that cannot be read: what the next one says, if there is one."""
+        """Return the offset behind a batch that cannot be read: that of the next batch, if there is one."""
         try:
             return max(batch_at(self.window, position).base_offset, self.expected)
         except (DamagedBatch, UnknownVersion):
             return self.expected
 
     def _end(self, position: int, search: int, damage: Exception) -> int:
-        """No batch follows; maybe some whose offsets have been given out already: a start does not cut these off."""
+        """Report what stands behind the last batch, and return where to go on.
+
+        There may be batches whose offsets are in use already; a start does not cut these off.
+        """
         others = whole_batches(self.window, search, self.size, self.found.base_offset)
         if end := max([at + header.total_len for at, header in others], default=0):
             self.found.damaged_bytes.append((position, end))
@@ -201,8 +220,13 @@ class Walk:
     # --- batches ------------------------------------------------------------------------------------------------------
 
     def _single_records(self, position: int) -> int:
-        """Check plain batches of one record from ``position`` on, the fast way, up to the first that is not as it
-        should be or where an index entry is due. Return the place behind them."""
+        """Check plain batches of one record the fast way.
+
+        Stops at the first batch that is not as expected or at which an index entry is due.
+
+        Returns:
+            The position behind the checked batches.
+        """
         window, found, expected, latest = self.window, self.found, self.expected, self.found.latest_ns
         if self.committed.position < 0:
             return position
@@ -234,7 +258,7 @@ class Walk:
         return base + at
 
     def _batch(self, position: int, header: BatchHeader) -> None:
-        """A whole batch whose crc holds; its bytes are in the window."""
+        """Check a whole batch whose crc is right and whose bytes are in the window."""
         found, end = self.found, position + header.total_len
         if self.committed.position < 0:
             self.uncommitted.append((position, header.base_offset, header.records))

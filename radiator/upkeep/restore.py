@@ -1,10 +1,10 @@
-"""Reading a backup back: is every file what the manifest says, and a data directory made of them.
+"""Verify a backup, and make a data directory of it.
 
-Everything is verified before the first byte is written, and once more while it is copied. The files are gathered under
-one name beside their places, and take them at the end, the partitions last; the directory is locked meanwhile. So a
-broker never finds a part of a store, and an interrupted restore can be repeated.
+Everything is verified before the first byte is written, and once more while it is copied. The files are collected in a
+temporary directory inside the new one and renamed at the end, the partitions last; the directory is locked meanwhile.
+So a broker never finds a part of a store, and an interrupted restore can be repeated.
 
-Knows: manifests, files. Must not know: what is in the files. One thread, any process.
+Knows manifests and files, but not what is in the files. One thread, any process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,18 @@ NAMED_MAX = 10
 
 
 def verify(fs: FileSystem, backup: str, copier: Copier, planned: Callable[[int], None] | None = None) -> Manifest:
-    """Reads the whole backup. Raises DamagedBackup, which names what is wrong, or StorageError if there is none."""
+    """Read the whole backup, and return its manifest.
+
+    Args:
+        fs: The file system.
+        backup: The directory of the backup.
+        copier: Reads the files.
+        planned: Called once with how many bytes there are.
+
+    Raises:
+        DamagedBackup: A file is not what the manifest says; the message names it.
+        StorageError: There is no backup.
+    """
     manifest = manifests.read(fs, backup)
     if planned is not None:
         planned(manifest.size_bytes)
@@ -48,7 +59,7 @@ def verify(fs: FileSystem, backup: str, copier: Copier, planned: Callable[[int],
 
 
 def _fault(fs: FileSystem, backup: str, copier: Copier, file: CopiedFile) -> str:
-    """What is wrong with a file of the backup, in words; "" if nothing is."""
+    """Return what is wrong with a file of the backup, in words; "" if nothing is."""
     path = f"{backup}/{file.path}"
     try:
         fd = fs.open_read(path)
@@ -71,7 +82,18 @@ def _fault(fs: FileSystem, backup: str, copier: Copier, file: CopiedFile) -> str
 def restore(
     fs: FileSystem, backup: str, root: str, copier: Copier, planned: Callable[[int], None] | None = None
 ) -> Manifest:
-    """Verifies, and makes the data directory ``root``, which must be new or empty. Raises StorageError."""
+    """Verify a backup, make a data directory of it, and return its manifest.
+
+    Args:
+        fs: The file system.
+        backup: The directory of the backup.
+        root: The data directory to make, which must be new or empty.
+        copier: Copies the files.
+        planned: Called once with how many bytes there are to read.
+
+    Raises:
+        StorageError: The backup is damaged, the directory is in use or not empty, or a file cannot be read or written.
+    """
     if f"{root}/".startswith(f"{backup}/"):
         raise StorageError(f"{root}: lies inside the backup {backup}; choose another directory")
     there = fs.listdir(root)

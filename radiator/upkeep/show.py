@@ -1,10 +1,9 @@
-"""Every file of a data directory but the segments, in lines for people and programs: what ``dump`` prints.
+"""Read every file of a data directory except the segments, as lines for people and programs: what ``dump`` prints.
 
-``FILES`` is the table: which names are which kind of file, and what reads them. A reader yields a line for each thing
-that stands in the file, in order, with its place; what does not hold is a line that says so, and it goes on behind it
-where that is possible.
+``FILES`` is the table of file names and their readers. A reader yields one line for each thing in the file, in order,
+with its place. Damage is a line too, and the reader goes on behind it where that is possible.
 
-Knows: bytes and what they mean. Must not know: where the file lies, how lines are shown. Pure: any thread.
+Knows bytes and what they mean, but not where the file lies or how lines are shown. Pure: any thread.
 """
 
 from __future__ import annotations
@@ -38,7 +37,15 @@ _U64 = Struct("<Q")
 
 
 class Line(NamedTuple):
-    """What stands at ``start`` to ``end``: a word, and its values by name. ``damage`` says what is wrong with it."""
+    """One thing in a file.
+
+    Attributes:
+        start: Its first byte.
+        end: The byte behind its last one.
+        what: What it is, in a word.
+        values: Its values by name.
+        damage: What is wrong with it; "" if nothing is.
+    """
 
     start: int
     end: int
@@ -52,6 +59,7 @@ def _damage(start: int, end: int, damage: str) -> Line:
 
 
 def read_head(data: bytes) -> Iterator[Line]:
+    """Yield where the committed part of a log ends."""
     head = layout.decode_head(data)
     if head is not None:
         listed = layout.decode_listed(data)
@@ -64,6 +72,7 @@ def read_head(data: bytes) -> Iterator[Line]:
 
 
 def read_index(data: bytes) -> Iterator[Line]:
+    """Yield each entry of the index of a segment."""
     size = index.ENTRY_BYTES
     base = int.from_bytes(data[8:16], "little")
     if data[:size] != index.encode_head(base):
@@ -79,6 +88,7 @@ def read_index(data: bytes) -> Iterator[Line]:
 
 
 def read_names(data: bytes) -> Iterator[Line]:
+    """Yield each destination that stores in a partition."""
     found, behind = names.decode(data)
     at = 0
     for name in found:
@@ -90,6 +100,7 @@ def read_names(data: bytes) -> Iterator[Line]:
 
 
 def read_salt(data: bytes) -> Iterator[Line]:
+    """Yield the key of the salts."""
     key = salt.decode_key(data)
     if key is None:
         yield _damage(0, len(data), "magic or crc do not hold")
@@ -98,14 +109,17 @@ def read_salt(data: bytes) -> Iterator[Line]:
 
 
 def read_lock(data: bytes) -> Iterator[Line]:
+    """Yield the process that has the lock."""
     yield Line(0, len(data), "lock", {"pid": data.decode("ascii", "replace").strip()})
 
 
 def read_words(data: bytes) -> Iterator[Line]:
+    """Yield the text of a file."""
     yield Line(0, len(data), "words", {"text": data.decode("utf-8", "replace").strip()})
 
 
 def read_delivered(data: bytes) -> Iterator[Line]:
+    """Yield each delivery hint: delivered offsets, delivered ranges, and delivery counts."""
     for slot, (offset,) in enumerate(_U64.iter_unpack(data[: min(len(data), MARKS_BYTES) & ~7])):
         if offset:
             yield Line(8 * slot, 8 * slot + 8, "delivered", {"slot": slot, "offset": offset})
@@ -119,6 +133,7 @@ def read_delivered(data: bytes) -> Iterator[Line]:
 
 
 def read_snapshot(data: bytes) -> Iterator[Line]:
+    """Yield each record of a snapshot of the cursors."""
     start = cursor_records.SNAPSHOT.size
     records = cursor_records.read_block(data, start)
     if not data.startswith(cursor_records.SNAPSHOT_MAGIC) or records is None:
@@ -130,6 +145,7 @@ def read_snapshot(data: bytes) -> Iterator[Line]:
 
 
 def read_old_journal(data: bytes) -> Iterator[Line]:
+    """Yield each record of the journal of the cursors of an earlier version."""
     at = end = 0
     while at < len(data):
         records = cursor_records.read_block(data, at)
@@ -170,8 +186,11 @@ def _records(records: bytes, at: int, end: int) -> Iterator[Line]:
 
 
 def read_journal_file(data: bytes) -> Iterator[Line]:
-    """The head of a file of the journal, and each entry that holds. What stands behind the last one is left over from
-    an earlier use of the file, or the torn end of this one: nothing tells the two apart."""
+    """Yield the head of a journal file, and each valid entry.
+
+    What stands behind the last entry is left over from an earlier use of the file, or is its torn end: nothing
+    distinguishes the two.
+    """
     header = journal_format.decode_file_header(data)
     if header is None:
         yield _damage(0, min(len(data), journal_format.FILE_HEADER_BYTES), "no file of a journal")
@@ -194,7 +213,7 @@ def read_journal_file(data: bytes) -> Iterator[Line]:
 
 
 def read_transactions(data: bytes) -> Iterator[Line]:
-    """Each entry of the redo log that holds; those that an earlier time left behind the last one are told as such."""
+    """Yield each valid entry of the redo log; those behind the last one of this run are marked as left over."""
     at, expected = 0, None
     while at < len(data):
         entry = transaction_log.decode_entry(data, at)
@@ -232,7 +251,7 @@ def _names(entry: Entry) -> Iterator[Line]:
 
 
 def read_last_rules(data: bytes) -> Iterator[Line]:
-    """Each rule of the last run."""
+    """Yield each rule of the last run."""
     try:
         entries = definitions.decode(data, last_rules.HEAD)
     except ValueError as error:
@@ -243,7 +262,7 @@ def read_last_rules(data: bytes) -> Iterator[Line]:
 
 
 def read_subscriptions(data: bytes) -> Iterator[Line]:
-    """Each named subscription."""
+    """Yield each named subscription."""
     try:
         entries = definitions.decode(data)
     except ValueError as error:
@@ -262,7 +281,7 @@ def _batch(batch: memoryview) -> dict[str, Any]:
 
 
 def _aligned(data: bytes, magic: bytes, at: int) -> int:
-    """Where the next ``magic`` stands at a multiple of 8; the end if there is none."""
+    """Return where the next ``magic`` stands at a multiple of 8; the end if there is none."""
     at = data.find(magic, at)
     while at >= 0 and at & 7:
         at = data.find(magic, at + 1)
@@ -270,7 +289,7 @@ def _aligned(data: bytes, magic: bytes, at: int) -> int:
 
 
 def read_ids(data: bytes) -> Iterator[Line]:
-    """Each block, and each id in it."""
+    """Yield each block of the remembered ids, and each id in it."""
     header, at = dedup_file.HEADER, 0
     while at + header.size <= len(data):
         end = at + header.size + dedup_file.ENTRY_BYTES * int.from_bytes(data[at + 12 : at + 16], "little")
@@ -290,6 +309,7 @@ def read_ids(data: bytes) -> Iterator[Line]:
 
 
 def read_archived(data: bytes) -> Iterator[Line]:
+    """Yield up to which offset an archive has the log."""
     below = int.from_bytes(data[8:16], "little")
     if data == archived.encode(below):
         yield Line(0, len(data), "archived", {"next_offset": below})
@@ -298,7 +318,7 @@ def read_archived(data: bytes) -> Iterator[Line]:
 
 
 def read_bytes(data: bytes) -> Iterator[Line]:
-    """Damaged bytes that were put aside."""
+    """Yield damaged bytes from the quarantine."""
     yield Line(0, len(data), "bytes", {"bytes": len(data), "crc32": f"{crc32(data):08x}", "hex": data.hex()})
 
 
@@ -324,5 +344,5 @@ FILES: list[tuple[str, str, Reader]] = [
 
 
 def reader_of(name: str) -> Reader | None:
-    """What reads a file of that name; None if no file of a store is called so."""
+    """Return the reader for a file of that name; None if no file of a store has such a name."""
     return next((reader for pattern, _, reader in FILES if re.fullmatch(pattern, name)), None)
