@@ -285,12 +285,6 @@ def test_the_rooms_of_the_broker_import_from_rooms_below() -> None:
                     assert room_of(module) in below, f"{path.relative_to(ROOT)}:{line} imports {module}"
 
 
-# How many times modules of a part assign an attribute of a class of another module. The numbers may only fall, to none.
-ASSIGNED_ELSEWHERE_YET = {
-    "upkeep": 6,
-}
-
-
 @cache
 def own_attributes(path: Path) -> frozenset[str]:
     """The attributes that the classes of a module declare or assign themselves."""
@@ -339,8 +333,7 @@ def assigned_elsewhere(path: Path) -> list[str]:
 @pytest.mark.parametrize("part", sorted(set(map(part_of, NAMES)) - {""}))
 def test_no_module_assigns_attributes_of_another_modules_class(part: str) -> None:
     found = [each for name, path in NAMES.items() if part_of(name) == part for each in assigned_elsewhere(path)]
-    allowed = ASSIGNED_ELSEWHERE_YET.get(part, 0)
-    assert len(found) == allowed, "\n".join(found)
+    assert found == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=ids)

@@ -1,13 +1,13 @@
-"""The archive: sealed segments as zstd Parquet, by date and destination, and a log of commits that says what is in it.
+"""The archive: sealed segments as zstd Parquet, by date and destination, and a log of commits with its contents.
 
-    files       where it lies: a directory, or whatever pyarrow or fsspec reach by URI
-    manifest    the commits: what the archive holds is what they say, in order
+    files       where it is: a directory, or any store that pyarrow or fsspec reach by URI
+    manifest    the commits, which define the contents of the archive, in order
     paths       names of its files
 
-``files(uri)`` is for plain readers: the paths of what the commits name, and of nothing else. docs/pipeline.md has the
+``files(uri)`` is for plain readers: the paths of the files in the commits, and of no others. docs/pipeline.md has the
 format and the guarantees.
 
-Knows: pyarrow, the files of a store. Must not know: pyspark, brokers, rules.
+This package knows pyarrow and the files of a store. It does not know pyspark, brokers or rules.
 """
 
 from radiator.archive.files import Files, NoArchive

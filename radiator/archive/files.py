@@ -1,16 +1,16 @@
-"""The seam over where an archive lies: few verbs, over a directory or over whatever pyarrow or fsspec reach by URI.
+"""The file operations of an archive, over a directory or over any store that pyarrow or fsspec reach by URI.
 
-    a path, file://     ``LocalFiles``: os calls; what is published is synced, file and directories
+    a path, file://     ``LocalFiles``: os calls; published files are synced, with their directories
     any other scheme    fsspec if it has a driver for the scheme (s3fs, gcsfs ...), else ``pyarrow.fs``: see ``remote``
 
-Paths are relative to the archive, with ``/``. A data file is written where ``spool`` says, on a local disk, and put in
-its place by ``publish`` when it is complete. ``create_new`` is what the log of commits stands on: a name that is there
-is never written again, and what is there is whole. It holds in one step locally, and in object stores with every fsspec
-driver that knows mode ``xb`` (S3, Google, Azure: by conditional requests); elsewhere it looks first and writes then:
-there only one archiver may work at a time.
+Paths are relative to the archive, with ``/``. A data file is written in the directory of ``spool``, on a local disk,
+and moved to its place by ``publish`` when it is complete. The log of commits relies on ``create_new``: an existing name
+is never written again, and an existing file is complete. That is one atomic step locally, and in object stores with
+every fsspec driver with mode ``xb`` (S3, Google, Azure: by conditional requests); elsewhere it checks first and then
+writes, so only one archiver may work at a time there.
 
-Errors are OSErrors. Knows: bytes and names. Must not know: what is in the files. No state: any thread, any process;
-instances can be pickled.
+Errors are OSErrors. This module knows bytes and names. It does not know the contents of files. It has no state: any
+thread and any process may use it; instances can be pickled.
 """
 
 from __future__ import annotations
@@ -28,76 +28,89 @@ LOCAL_SCHEMES = ("", "file", "local")
 
 
 class NoArchive(StorageError):
-    """There is no archive where one was looked for."""
+    """There is no archive at this place."""
 
 
 class Entry(NamedTuple):
+    """The path and size of a file."""
+
     path: str
     size_bytes: int
 
 
 class Files(ABC):
+    """The files of an archive."""
+
     uri: str  # of the archive, for messages: without what may be secret
     given: str  # what opens it again
     local: str | None = None  # its directory, if it is one of this machine
 
     @abstractmethod
     def list(self, directory: str) -> list[Entry]:
-        """The files below, however deep, sorted; none if there is no such directory. Raises OSError if it cannot be
-        told: an archive that cannot be listed is no empty one."""
+        """Return the files below a directory, at any depth, sorted; none if it does not exist.
+
+        Raises:
+            OSError: It cannot be listed.
+        """
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """Raises FileNotFoundError."""
+        """Return the contents of a file. Raises FileNotFoundError."""
 
     @abstractmethod
     def open(self, path: str) -> Any:
-        """To be read, by pyarrow too. Raises FileNotFoundError."""
+        """Open a file for reading, also by pyarrow. Raises FileNotFoundError."""
 
     @abstractmethod
     def size(self, path: str) -> int | None:
-        """In bytes; None: there is no such file."""
+        """Return the size in bytes; None if the file does not exist."""
 
     @abstractmethod
     def create_new(self, path: str, data: bytes) -> bool:
-        """A file with just this, in one step; False, and nothing else, if there is one of that name."""
+        """Create a file with these contents, in one step. Return False if the name exists."""
 
     @abstractmethod
     def publish(self, spooled: str, path: str) -> None:
-        """The complete local file ``spooled`` becomes ``path``, which is new. What is there when this fails is of no
-        use; the spooled file may be gone."""
+        """Move the complete local file ``spooled`` to ``path``, which is new.
+
+        After a failure the contents at ``path`` are useless; the spooled file may be gone.
+        """
 
     @abstractmethod
     def remove(self, path: str) -> None:
-        """No error if it is not there."""
+        """Remove a file. A missing file is no error."""
 
     @abstractmethod
     def spool(self, name: str) -> str:
-        """A directory of this machine for files that are being written, the same for the same name."""
+        """Return a directory of this machine for files that are being written, the same for the same name."""
 
     @abstractmethod
     def spools(self) -> tuple[str, str]:
-        """The directory in which spools are, and how their names begin."""
+        """Return the directory of all spools, and the prefix of their names."""
 
     @abstractmethod
     def address(self, path: str) -> str:
-        """What other programs open it by: a local path, or a URI, which may have secrets where the archive's has."""
+        """Return what other programs open: a local path, or a URI, maybe with the secrets of the archive's URI."""
 
     def named(self, path: str) -> str:
-        """For messages."""
+        """Return the path for messages."""
         return f"{self.uri}/{path}"
 
     def settle(self) -> None:  # noqa: B027 - elsewhere it is safe when it is published
-        """What was published since the last time is safe when this returns."""
+        """Sync what was published since the last call."""
 
 
 class LocalFiles(Files):
+    """An archive in a directory of this machine."""
+
     def __init__(self, root: str) -> None:
         self.local = self.uri = self.given = os.path.abspath(root)
-        self._beside = self.address(NEW)  # where a file is made before it gets its name
+        self._temporary = self.address(NEW)  # where a file is made before it gets its name
         self._unsynced: set[str] = set()  # directories with new names
 
     def list(self, directory: str) -> list[Entry]:
+        """Return the files below a directory."""
+
         def failed(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):  # none, or one that goes just now
                 raise error
@@ -111,22 +124,26 @@ class LocalFiles(Files):
         return sorted(found)
 
     def read(self, path: str) -> bytes:
+        """Return the contents of a file."""
         with open(self.address(path), "rb") as file:
             return file.read()
 
     def open(self, path: str) -> Any:
+        """Open a file for reading."""
         return open(self.address(path), "rb")
 
     def size(self, path: str) -> int | None:
+        """Return the size in bytes, or None."""
         try:
             return os.stat(self.address(path)).st_size
         except FileNotFoundError:
             return None
 
     def create_new(self, path: str, data: bytes) -> bool:
+        """Create a file with these contents, in one step."""
         self._folder(f"{NEW}/x")
-        os.makedirs(self._beside, exist_ok=True)
-        new = f"{self._beside}/{secrets.token_hex(8)}.new"
+        os.makedirs(self._temporary, exist_ok=True)
+        new = f"{self._temporary}/{secrets.token_hex(8)}.new"
         try:
             with open(new, "xb") as file:
                 file.write(data)
@@ -144,28 +161,34 @@ class LocalFiles(Files):
                 os.unlink(new)
 
     def publish(self, spooled: str, path: str) -> None:
+        """Sync a spooled file, and rename it."""
         with open(spooled, "rb") as file:
             os.fsync(file.fileno())
         self._folder(path)
         os.rename(spooled, self.address(path))
 
     def remove(self, path: str) -> None:
+        """Remove a file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.address(path))
 
     def spool(self, name: str) -> str:
-        self._beside = self.address(f"{NEW}/{name}")
+        """Return a directory in ``_new``."""
+        self._temporary = self.address(f"{NEW}/{name}")
         self._folder(f"{NEW}/x")
-        os.makedirs(self._beside, exist_ok=True)
-        return self._beside
+        os.makedirs(self._temporary, exist_ok=True)
+        return self._temporary
 
     def spools(self) -> tuple[str, str]:
+        """Return the directory ``_new``."""
         return self.address(NEW), ""
 
     def address(self, path: str) -> str:
+        """Return the local path."""
         return f"{self.uri}/{path}"
 
     def settle(self) -> None:
+        """Sync the directories with new names."""
         while self._unsynced:
             directory = next(iter(self._unsynced))
             try:
@@ -182,8 +205,10 @@ class LocalFiles(Files):
             self._unsynced.discard(directory)
 
     def _folder(self, path: str) -> None:
-        """Makes the directory of ``path`` if need be. It and those above it will be synced, whoever made them: a run
-        that died may have."""
+        """Make the directory of ``path`` if it does not exist.
+
+        It and those above it will be synced, because a run that died may have made them.
+        """
         folder = above = os.path.dirname(self.address(path))
         while not os.path.isdir(above):
             above = os.path.dirname(above)

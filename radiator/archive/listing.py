@@ -1,6 +1,6 @@
-"""Which files of an archive a reader wants, as paths or URIs that DuckDB, pandas, Polars and Spark take.
+"""List the files of an archive that a reader wants, as paths or URIs that DuckDB, pandas, Polars and Spark accept.
 
-Knows: the manifest. Must not know: what is in the files.
+This module knows the manifest. It does not know the contents of files.
 """
 
 from __future__ import annotations
@@ -26,9 +26,20 @@ def files(
     end: Time | None = None,
     partition: str | None = None,
 ) -> list[str]:
-    """The files that may hold messages to ``destination`` (a name, a pattern, or a comma list of them) received from
-    ``start`` up to, not including, ``end``. Whole files: they may hold others as well. Raises NoArchive, or another
-    StorageError; ValueError if a time cannot be read."""
+    """Return the files that may contain the wanted messages. They are whole files, so they may contain others as well.
+
+    Args:
+        archive: A path, a URI or files.
+        destination: A name, a pattern, or a comma list of them; None: all.
+        start: The first receive time.
+        end: The receive time up to which, not including, messages are wanted.
+        partition: The partition; None: all.
+
+    Raises:
+        NoArchive: There is no archive.
+        StorageError: It cannot be read.
+        ValueError: A time is malformed.
+    """
     where = open_files(archive)
     low, high = (None if start is None else time_ns(start)), (None if end is None else time_ns(end))
     wants = None if destination is None else parse_list(destination)
@@ -41,11 +52,11 @@ def files(
             and (wants is None or each.destinations is None or any(map(wants.matches, each.destinations)))
         )
 
-    return [where.address(each.path) for each in in_order(there(where).files.values()) if wanted(each)]
+    return [where.address(each.path) for each in in_order(load_existing(where).files.values()) if wanted(each)]
 
 
-def there(archive: Files) -> State:
-    """Raises NoArchive, or another StorageError."""
+def load_existing(archive: Files) -> State:
+    """Return the state of an archive. Raises NoArchive, or another StorageError."""
     state = load(archive)
     if state.version < 0:
         raise NoArchive(
@@ -56,18 +67,18 @@ def there(archive: Files) -> State:
 
 
 def names(state: State) -> set[str] | None:
-    """All destinations that an archive has something of; None if not each of its files lists its own."""
+    """Return all destinations of an archive; None if not each of its files lists its own."""
     listed = [each.destinations for each in state.files.values()]
     return None if None in listed else {name for each in listed for name in each or ()}
 
 
 def in_order(found: Iterable[DataFile]) -> list[DataFile]:
-    """By date, destination, partition and offset."""
+    """Return the files by date, destination, partition and offset."""
     return sorted(found, key=lambda each: (each.path.rpartition("/")[0], each.partition, each.first_offset))
 
 
 def time_ns(time: Time) -> int:
-    """Raises ValueError."""
+    """Return a time in nanoseconds since 1970. Raises ValueError."""
     if isinstance(time, int):
         digits = len(str(abs(time)))
         if digits not in UNITS:

@@ -1,12 +1,12 @@
-"""One run at a time on a data directory: a flock on its directory ``partitions``, so nothing is written there.
+"""Allow one run at a time on a data directory: a flock on its directory ``partitions``, so nothing is written there.
 
-It is for those of one machine. Two machines are kept apart by the commits, which is slower.
+It excludes runs of one machine. Runs of two machines are separated by the commits, which is slower.
 
-Whoever has the lock may remove what the one before left, and knows it by the *owner* that it wrote down. Two who can be
-at work at once must never have one owner: so it is made of the directory itself, by device and inode, and of the system
-that has the lock, by the id of its boot. Names alone would not do: containers may have the same ones.
+The holder of the lock may remove what an earlier run left, and recognises it by the *owner* in it. Two runs that can be
+active at once must never have one owner: so it is made of the directory, by device and inode, and of the system, by the
+id of its boot. Names are not enough: containers may have the same ones.
 
-Knows: flock. Must not know: archives.
+This module knows flock. It does not know archives.
 """
 
 from __future__ import annotations
@@ -25,13 +25,19 @@ BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 class Busy(StorageError):
-    """Another run is at work."""
+    """Another run is active."""
 
 
 @contextlib.contextmanager
 def locked(root: str) -> Iterator[str | None]:
-    """Gives a name for whoever holds this lock, since the machine was started; None if the file system has no locks, or
-    the machine does not say when it was. Raises Busy, OSError."""
+    """Yield the owner: a name for all holders of this lock since the machine was started.
+
+    It is None if the file system has no locks, or the machine has no boot id.
+
+    Raises:
+        Busy: Another run has the lock.
+        OSError: The directory cannot be opened.
+    """
     path = layout.partitions_path(root)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -59,7 +65,7 @@ def _owner(fd: int, root: str) -> str | None:
 
 
 def _holder(fd: int) -> str:
-    """In words."""
+    """Describe the process that has the lock."""
     facts = os.fstat(fd)
     wanted = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
     with contextlib.suppress(OSError), open("/proc/locks") as file:

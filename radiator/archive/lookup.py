@@ -1,12 +1,12 @@
-"""Records of a partition out of the archive, by their offsets: for who finds that the log has them no more.
+"""Read records of a partition from the archive by offset, for readers of a log that has lost them.
 
-Files may be compacted while they are read: then a file is gone, and its records are in another one. So every offset
-that was given is remembered, and what is left is looked for again in what the commits name by then. Rows of one file
-come in the order of offsets, files one after the other; a long range comes in windows, one after the other.
+Files may be merged while they are read: then a file is gone, and its records are in another one. So every returned
+offset is remembered, and the rest is searched again in the files of the latest commits. Rows of one file come in the
+order of offsets, files one after the other; a long range comes in windows, one after the other.
 
-Knows: the manifest, Parquet, selections. Must not know: the log, Spark.
-Invariants: the records given and the ranges told as missing are exactly the records of the range that are wanted; what
-is remembered has a bound.
+This module knows the manifest, Parquet and selections. It does not know the log or Spark. Invariants: the returned
+records and the ranges reported as missing are exactly the wanted records of the range; the memory for remembered
+offsets is bounded.
 """
 
 from __future__ import annotations
@@ -45,8 +45,21 @@ def records(
     selection: Selection | None = None,
     rows_per_batch: int = ROWS_PER_BATCH,
 ) -> Iterator[pa.RecordBatch]:
-    """Those with offsets from ``first`` up to, not including, ``following``, as columns of ``schema``. What the archive
-    does not have of them is told first."""
+    """Yield the wanted records of a range of offsets, as columns of ``schema``.
+
+    Args:
+        files: The archive.
+        partition: The partition.
+        first: The first offset.
+        following: The offset behind the last.
+        schema: The columns.
+        on_missing: Called first, with each range that the archive does not have, and why.
+        selection: Which records are wanted; None: all.
+        rows_per_batch: The size of the batches.
+
+    Raises:
+        StorageError: A file cannot be read.
+    """
     selection = (selection or Selection()).partition("in", partition).offsets(first, following)
     first, following = selection.offsets_of(partition)
     if first >= following or not selection.wants_partition(partition):
@@ -64,7 +77,7 @@ def records(
 def _window(
     files: Files, state: State, partition: str, selection: Selection, schema: pa.Schema, size: int
 ) -> Generator[pa.RecordBatch, None, State]:
-    """Returns the state as of the last look."""
+    """Yield the records of a window; return the latest state."""
     first, following = selection.offsets_of(partition)
     given = np.zeros(following - first, np.bool_)
     for _ in range(TRIES_MAX):
@@ -83,7 +96,7 @@ def _window(
 
 
 def missing(state: State, partition: str, first: int, following: int) -> list[tuple[int, int, str]]:
-    """Ranges of the offsets that an archive does not have, and why."""
+    """Return ranges of the offsets that an archive does not have, and why."""
     start, end = state.starts.get(partition, 0), state.ends.get(partition, 0)
     found = [(first, min(following, start), "the archive begins behind them")] if first < start else []
     for lost in state.lost:
@@ -96,14 +109,14 @@ def missing(state: State, partition: str, first: int, following: int) -> list[tu
 
 
 def reason(why: str) -> str:
-    """What a commit says of a lost range, in words."""
+    """Return the reason of a lost range as text."""
     if why == "retention":
         return "they went before they were archived, by retention or as settled messages of a queue"
     return f"{NOT_READ}: {why}"
 
 
 def may_hold(each: DataFile, selection: Selection) -> bool:
-    """A wanted record."""
+    """Return whether a file may have a wanted record."""
     low, high = selection.offsets_of(each.partition)
     return (
         selection.wants_partition(each.partition)
@@ -118,7 +131,7 @@ def may_hold(each: DataFile, selection: Selection) -> bool:
 def _rows(
     files: Files, each: DataFile, first: int, following: int, schema: pa.Schema, selection: Selection, size: int
 ) -> Iterator[pa.RecordBatch]:
-    """Of one file, with the column of offsets at the end."""
+    """Yield rows of one file, with the column of offsets."""
     with files.open(each.path) as opened:
         file = reader(opened)
         groups = [group for group in range(file.num_row_groups) if overlaps(file, group, first, following)]
@@ -138,7 +151,7 @@ def _rows(
 
 
 def overlaps(file: pq.ParquetFile, group: int, first: int, following: int) -> bool:
-    """Whether a row group may have such offsets."""
+    """Return whether a row group may have such offsets."""
     place = file.schema_arrow.names.index("offset")  # before the maps, so the leaf has the same number
     statistics = file.metadata.row_group(group).column(place).statistics
     return statistics is None or not statistics.has_min_max or (statistics.max >= first and statistics.min < following)
@@ -151,7 +164,7 @@ def _within(values: pa.Array, low: int, high: int) -> pa.Array:
 
 
 def _new(batch: pa.RecordBatch, given: np.ndarray, first: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What was not given before."""
+    """Yield the rows that were not returned before."""
     places = batch.column("offset").to_numpy() - first
     again = given[places]
     if again.any():

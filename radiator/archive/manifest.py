@@ -1,12 +1,12 @@
-"""The log of commits: what an archive holds is what they say, in order; a file that no commit names is not there.
+"""The log of commits, which define the contents of an archive: a file that is in no commit is not in the archive.
 
-``load`` folds the commits into a ``State``; ``commit`` adds one behind the state that it was made from, under a name
-that must be new. Whoever finds that name taken gets a ``Conflict``, and loads again: so two archivers at once are as if
-one came after the other. Every ``CHECKPOINT_COMMITS`` commits the state is written as one file, so that a load reads
-few; commits stay.
+``load`` reads the commits into a ``State``; ``commit`` adds one behind the state that it was made from, under a name
+that must be new. If that name exists, the result is a ``Conflict``, and the caller loads again: so two archivers at
+once have the same effect as one after the other. Every ``CHECKPOINT_COMMITS`` commits the state is written as one file,
+so that a load reads few files; commits are never removed.
 
-Knows: ``Files``, JSON. Must not know: Parquet, stores. States are immutable; so are data files, once named.
-Invariant: a state is exactly its commits. A commit that is missing or damaged is an error, never skipped.
+This module knows ``Files`` and JSON. It does not know Parquet or stores. States and committed data files are immutable.
+Invariant: a state is exactly its commits. A missing or damaged commit is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True)
 class DataFile:
-    """One Parquet file. ``destinations`` None: so many that they are not listed. Its records have offsets from
-    ``first_offset`` up to, not including, ``next_offset``; there may be fewer records than offsets. ``digest``: BLAKE2b
-    of all of its bytes, 16 bytes in hex; empty: it was not taken."""
+    """One Parquet file.
+
+    Its records have offsets from ``first_offset`` up to, not including, ``next_offset``; there may be fewer records
+    than offsets. ``destinations`` is None if they are too many to be listed. ``digest`` is the BLAKE2b of all bytes, 16
+    bytes in hex, or empty.
+    """
 
     path: str
     partition: str
@@ -60,7 +63,7 @@ class DataFile:
 
 
 class Anchor(NamedTuple):
-    """A record that the archive has, by which a log is known again. ``digest``: see ``border``; empty: not taken."""
+    """A record of the archive that identifies a log. ``digest``: see ``lineage``; may be empty."""
 
     offset: int
     receive_ns: int
@@ -72,8 +75,11 @@ _FILE_KEYS = frozenset(each.name for each in fields(DataFile))
 
 @dataclass(frozen=True)
 class State:
-    """``version`` -1: an archive without a commit, or none at all. Below ``ends`` (and from ``starts`` on) the archive
-    has everything of a partition but what is ``lost``. ``anchors``: the last record that it has of each."""
+    """The contents of an archive after a commit. ``version`` -1: it has no commit.
+
+    Below ``ends`` (and from ``starts`` on) it has everything of a partition except what is ``lost``. ``anchors``: the
+    last record of each.
+    """
 
     version: int = -1
     source: str | None = None
@@ -85,17 +91,18 @@ class State:
 
     @property
     def records(self) -> int:
+        """The number of records."""
         return sum(each.records for each in self.files.values())
 
 
 class Conflict(NamedTuple):
-    """Somebody else has made that version."""
+    """Another archiver has made that version."""
 
     version: int
 
 
 def load(files: Files, version: int | None = None) -> State:
-    """The state as of now, or of a ``version``. Raises StorageError if it cannot be told."""
+    """Return the latest state, or that of a ``version``. Raises StorageError."""
     commits, checkpoints = _versions(files, version)
     if not _without_gap(commits, checkpoints):  # a listing is no moment: it may lack one that came before another
         commits, checkpoints = _versions(files, version)
@@ -123,13 +130,13 @@ def load(files: Files, version: int | None = None) -> State:
 
 
 def _without_gap(commits: set[int], checkpoints: set[int]) -> bool:
-    """From the latest checkpoint on."""
+    """Return whether all commits from the latest checkpoint on are listed."""
     known = max(checkpoints, default=-1)
     return known <= max(commits, default=-1) and commits.issuperset(range(known + 1, max(commits, default=-1)))
 
 
 def _versions(files: Files, last: int | None) -> tuple[set[int], set[int]]:
-    """Of commits, and of checkpoints."""
+    """Return the versions of commits, and of checkpoints."""
     commits: set[int] = set()
     checkpoints: set[int] = set()
     for entry in files.list(LOG):
@@ -151,7 +158,21 @@ def commit(
     lost: Iterable[Lost] = (),
     anchors: Mapping[str, Anchor] | None = None,
 ) -> State | Conflict:
-    """One commit behind ``state``. It is there when this returns a state, and is not, or may be, when this raises."""
+    """Add one commit behind ``state``, and return the new state.
+
+    After an error the commit may be stored or not.
+
+    Args:
+        files: The archive.
+        state: The state that the commit was made from.
+        source: The data directory.
+        add: Its new files.
+        remove: Paths of files that it removes.
+        ends: The new ends of partitions.
+        starts: The starts of new partitions.
+        lost: Lost ranges.
+        anchors: The new anchors.
+    """
     made = {
         "format": FORMAT,
         "version": state.version + 1,
@@ -175,7 +196,7 @@ def commit(
 
 
 def _write_checkpoint(files: Files, state: State) -> None:
-    """Raises StorageError if there is another one of that number: its commit was taken away behind it."""
+    """Write a checkpoint. Raises StorageError if another one of that number exists."""
     path = checkpoint_path(state.version)
     if not files.create_new(path, encode(_whole(state))) and _checkpoint(files, state.version) != state:
         raise StorageError(
@@ -185,7 +206,7 @@ def _write_checkpoint(files: Files, state: State) -> None:
 
 
 def check_source(files: Files, state: State, source: str) -> None:
-    """Raises StorageError if the archive is another data directory's."""
+    """Raise StorageError if the archive belongs to another data directory."""
     if state.source not in (None, source):
         raise StorageError(
             f"{files.uri} is the archive of another data directory (source {state.source}, this one is {source}): give "
@@ -194,13 +215,13 @@ def check_source(files: Files, state: State, source: str) -> None:
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
-    """The bytes of a commit or a checkpoint: JSON whose last key is the crc32 of its bytes without that key."""
+    """Return the bytes of a commit or a checkpoint: JSON whose last key is the crc32 of the bytes without it."""
     data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return data[:-1] + b',"crc":%d}\n' % crc32(data)
 
 
 def _decode(data: bytes) -> dict[str, Any]:
-    """Raises ValueError, saying what is wrong."""
+    """Return the contents of a commit. Raises ValueError with what is wrong."""
     end = _CRC.search(data)
     if end is None:
         raise ValueError('it does not end with "crc"')
@@ -242,7 +263,7 @@ def _read(files: Files, path: str) -> dict[str, Any]:
 
 
 def _checkpoint(files: Files, version: int) -> State | None:
-    """None if it does not hold: the commits say the same, it only takes longer."""
+    """Return the state of a checkpoint; None if it is damaged, because the commits have the same."""
     try:
         value = _decode(files.read(checkpoint_path(version)))
         if value["format"] != FORMAT or value["version"] != version:

@@ -1,11 +1,11 @@
-"""Small files of one partition, day and folder to one larger file with the same records.
+"""Merge small files of one partition, day and folder into one larger file with the same records.
 
-A file of one destination takes them one behind the other. Files that many destinations share are sorted by
-destination, so they are merged: all of one name, then all of the next (``shared``).
+Files of one destination are concatenated. Files that several destinations share are sorted by destination, so they are
+merged: all records of one name, then all of the next (``shared``).
 
-Knows: Parquet. Must not know: commits. Memory: a few row groups, whatever the size of the files. Invariants: a file
-whose digest is not that of its commit is not merged; the records are counted, and those of the result are as many,
-with as many bytes of bodies, as those of the files.
+This module knows Parquet. It does not know commits. It needs a few row groups of memory, whatever the size of the
+files. Invariants: a file whose digest differs from that of its commit is not merged; the result has as many records,
+with as many bytes of bodies, as the files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from radiator.archive.files import Files
 from radiator.archive.manifest import DataFile, State
 from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, DataWriter, digest_of, footer_of
 from radiator.archive.paths import DATA_SUFFIX, MANY, data_path
-from radiator.archive.shared import batches, by_name
-from radiator.archive.split import Placed
+from radiator.archive.shared import batches, by_destination
+from radiator.archive.split import SpooledFile
 from radiator.errors import StorageError
 from radiator.limits import MIB
 
@@ -34,13 +34,15 @@ OPEN_DAY_FILES = 32  # of a day that may get more: so many small files are merge
 
 @dataclass(frozen=True)
 class Sizes:
+    """The limits of merging."""
+
     small_bytes: int = SMALL_BYTES
     merged_bytes_max: int = MERGED_BYTES_MAX
     open_day_files: int = OPEN_DAY_FILES
 
 
-def to_merge(state: State, sizes: Sizes = Sizes(), force: bool = False) -> list[list[DataFile]]:
-    """Runs of small files that lie side by side. ``force``: those of a day that may get more as well."""
+def groups_to_merge(state: State, sizes: Sizes = Sizes(), force: bool = False) -> list[list[DataFile]]:
+    """Return groups of adjacent small files. ``force``: also those of a day that may get more."""
     latest: dict[str, str] = {}
     for each in state.files.values():
         latest[each.partition] = max(latest.get(each.partition, ""), each.date)
@@ -69,9 +71,13 @@ def _place(each: DataFile) -> tuple[str, str, int]:
     return each.path.rpartition("/")[0], each.partition, each.first_offset
 
 
-def merged(files: Files, run: list[DataFile], spool: str, token: str, source: str, level: int) -> Placed:
-    """The file that has what those of ``run`` have; what is made of it in the spool begins with ``token``. Raises
-    StorageError, OSError."""
+def merge_files(files: Files, run: list[DataFile], spool: str, token: str, source: str, level: int) -> SpooledFile:
+    """Write the file that has the records of some files. Its name in the spool begins with ``token``.
+
+    Raises:
+        StorageError: A file is damaged.
+        OSError: A file cannot be read or written.
+    """
     for each in run:
         _check(files, each)
     first, last = run[0], run[-1]
@@ -101,11 +107,11 @@ def merged(files: Files, run: list[DataFile], spool: str, token: str, source: st
             f"with {found[1]} bytes, expected {expected[0]} with {expected[1]}; they are left as they are: "
             "`radiator archive verify` names the one"
         )
-    return Placed(writer.path, made)
+    return SpooledFile(writer.path, made)
 
 
 def _check(files: Files, each: DataFile) -> None:
-    """Before it is merged: what is damaged would be right by its new digest, and the evidence would be removed."""
+    """Check the digest of a file: merging a damaged one would give it a new digest and remove the evidence."""
     with files.open(each.path) as file:
         found = digest_of(file)
     if each.digest and found != each.digest:
@@ -122,13 +128,13 @@ def _batches(files: Files, run: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
 
 
 def _shared(files: Files, run: Iterable[DataFile], spool: str, token: str, names: set[str]) -> Iterator[pa.RecordBatch]:
-    for name, batch in by_name([partial(files.open, each.path) for each in run], spool, token):
+    for name, batch in by_destination([partial(files.open, each.path) for each in run], spool, token):
         names.add(name)
         yield batch
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """For a row group each."""
+    """Yield the batches of each row group."""
     group: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

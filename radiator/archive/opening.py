@@ -1,4 +1,4 @@
-"""Opens an archive by its path or URI: a local directory, or object storage through fsspec or pyarrow."""
+"""Open an archive by its path or URI: a local directory, or object storage through fsspec or pyarrow."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""One data file: how its columns are written, what its footer says, and how large its row groups are.
+"""One data file: the encoding of its columns, its footer, and the size of its row groups.
 
-Offsets, times and addresses rise by little, so they are stored as differences and cost next to nothing; names and the
-keys and values of headers have a dictionary; bodies have neither. Statistics and a page index are kept of what is asked
-for by ranges. Every reader of format 2.6 knows these encodings.
+Offsets, times and addresses rise by little, so they are stored as differences; names and the keys and values of headers
+have a dictionary; bodies have neither. Columns that are queried by ranges have statistics and a page index. Every
+reader of format 2.6 knows these encodings.
 
-Knows: pyarrow. Must not know: where the file will lie, segments. One thread.
+This module knows pyarrow. It does not know the place of the file, or segments. One thread.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ _STATISTICS = ["destination", "partition", "size", *_RISING]
 
 
 def listed(destinations: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the destinations of a file, sorted; None if they are too many to be listed."""
     names = tuple(sorted(destinations))
     return names if len(names) <= DESTINATIONS_MAX else None
 
 
 class DataWriter:
-    """A file at ``path``, a local one that is new. ``order``: the columns that it is sorted by."""
+    """Writes a new local file at ``path``. ``order``: the columns that it is sorted by."""
 
     def __init__(self, path: str, order: Sequence[str], level: int = LEVEL) -> None:
         self.path, self.records, self.body_bytes = path, 0, 0
@@ -61,7 +62,7 @@ class DataWriter:
         )
 
     def write_group(self, batches: list[pa.RecordBatch]) -> None:
-        """One row group."""
+        """Write one row group."""
         table = pa.Table.from_batches(batches, SCHEMA)
         if not table.num_rows:
             return
@@ -77,7 +78,7 @@ class DataWriter:
     def close(
         self, path: str, partition: str, first: int, following: int, date: str, names: Iterable[str], source: str
     ) -> DataFile:
-        """What a commit says of the file once it is at ``path`` of the archive."""
+        """Close the file, and return its entry in a commit, where it is at ``path`` of the archive."""
         destinations = listed(names)
         said: dict[str, Any] = {
             "radiator.partition": partition,
@@ -98,7 +99,7 @@ class DataWriter:
 
 
 def digest_of(file: Any) -> str:
-    """Of an open file, from its beginning: what its commit says of it."""
+    """Return the digest of an open file, from its beginning, as in its commit."""
     digest = blake2b(digest_size=16)
     while data := file.read(MIB):
         digest.update(data)
@@ -106,12 +107,12 @@ def digest_of(file: Any) -> str:
 
 
 def reader(file: Any, **options: Any) -> pq.ParquetFile:
-    """Of an open file. A page that is not what was written is an OSError when it is read, never other data."""
+    """Return a reader of an open file. A damaged page raises OSError when it is read."""
     return pq.ParquetFile(file, page_checksum_verification=True, **options)
 
 
 def footer_of(file: Any) -> tuple[int, dict[str, str]]:
-    """Records, and what is said of them. Raises pyarrow's errors if it is no Parquet file."""
+    """Return the number of records, and radiator's metadata. Raises pyarrow's errors if it is no Parquet file."""
     metadata = pq.ParquetFile(file).metadata
     said = {
         name.decode(): value.decode() for name, value in (metadata.metadata or {}).items() if name[:9] == b"radiator."

@@ -1,17 +1,17 @@
-"""Names in an archive, and what can be told by them.
+"""Names in an archive.
 
     _log/<version, 20 digits>.json                commits
     _log/<version, 20 digits>.checkpoint.json     all commits up to that one
-    _new/                                         what a run is at: data files before they are published (of a local
-                                                  archive), and lists of files that no commit names yet, or any more
+    _new/                                         of active runs: data files before they are published (of a local
+                                                  archive), and lists of files that are not committed yet, or no more
     date=<day>/<destination>/<partition>@<first>-<next>.<token>.parquet
     date=<day>/~many/...                          several destinations in a file
 
 A name is encoded as in a data directory, with ``~`` in the place of ``%`` (tools take a percent sign in a path for an
-escape of their own, and some undo it), and a leading ``_`` as ``~5F`` (tools leave out what begins so, without a word).
-One that is too long is cut and ends in ``~~`` and a hash.
+escape of their own, and some undo it), and a leading ``_`` as ``~5F`` (tools silently skip such names). One that is too
+long is cut and ends in ``~~`` and a hash.
 
-Knows: names. Must not know: how to open anything. Pure functions.
+This module knows names. It does not open files. All functions are pure.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ PART_BYTES_MAX = 180  # of a name in a file name, which has two offsets, a token
 
 
 def encode(name: str, bytes_max: int = 255) -> str:
-    """One component of a path. Different names give different ones. A name may be what no broker takes: longer, or
-    none at all."""
+    """Return a name as one component of a path. Different names give different ones.
+
+    A name may be one that a broker would refuse: longer, or empty.
+    """
     encoded = percent_encoded(name).replace("%", "~")
     if encoded[:1] == "_":
         encoded = f"~5F{encoded[1:]}"
@@ -45,35 +47,38 @@ def encode(name: str, bytes_max: int = 255) -> str:
 
 
 def data_path(date: str, destination: str | None, partition: str, first: int, following: int, token: str) -> str:
-    """``destination`` None: several."""
+    """Return the path of a data file; ``destination`` None: it has several."""
     folder = MANY if destination is None else encode(destination)
     return f"{DATE_PREFIX}{date}/{folder}/{encode(partition, PART_BYTES_MAX)}@{first}-{following}.{token}{DATA_SUFFIX}"
 
 
 def is_data_path(path: str) -> bool:
-    """Whether it may be one: nothing else is removed by what an intent says."""
+    """Return whether a path may be one of a data file: nothing else is removed because of an intent."""
     return path.startswith(DATE_PREFIX) and path.endswith(DATA_SUFFIX) and ".." not in path.split("/")
 
 
 def commit_path(version: int) -> str:
+    """Return the path of a commit."""
     return f"{LOG}/{version:020d}{COMMIT_SUFFIX}"
 
 
 def checkpoint_path(version: int) -> str:
+    """Return the path of a checkpoint."""
     return f"{LOG}/{version:020d}{CHECKPOINT_SUFFIX}"
 
 
 def intent_path(token: str) -> str:
+    """Return the path of an intent."""
     return f"{NEW}/{token}{INTENT_SUFFIX}"
 
 
-def on_the_way(path: str) -> str:
-    """Where a data file is uploaded to, where that can be seen, before it is moved to its place."""
+def upload_path(path: str) -> str:
+    """Return where a data file is uploaded before it is moved, if a partial file would be visible."""
     return f"{NEW}/{path.rpartition('/')[2]}"
 
 
 def version_of(name: str) -> tuple[int, bool] | None:
-    """The version that a name in ``_log`` stands for, and whether it is a checkpoint; None: neither."""
+    """Return the version in a name of ``_log``, and whether it is a checkpoint; None for other names."""
     for suffix, checkpoint in ((CHECKPOINT_SUFFIX, True), (COMMIT_SUFFIX, False)):
         digits = name.removesuffix(suffix)
         if digits != name and len(digits) == 20 and digits.isascii() and digits.isdigit():

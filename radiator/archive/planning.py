@@ -1,6 +1,7 @@
-"""What is new: the sealed segments of a data directory behind what an archive has, as units of work.
+"""Plan what is new: the sealed segments of a data directory behind the end of the archive, as units of work.
 
-Knows: the store's listing, the state of an archive. Must not know: Parquet, where the archive lies. No state.
+This module knows the store's listing and the state of an archive. It does not know Parquet, or where the archive is. It
+has no state.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from radiator.archive.border import Border, OtherLog
+from radiator.archive.lineage import LineageCheck, OtherLog
 from radiator.archive.manifest import Lost, State
 from radiator.archive.unit import Unit
 from radiator.columns.scan import SegmentRange
@@ -31,20 +32,24 @@ UNIT_BYTES = 256 * MIB  # of the log: some seconds of work, which a kill may cos
 
 @dataclass
 class Plan:
-    """``odd`` partitions cannot go on, and why; of those that are in ``other`` the archive has another log."""
+    """The work of a run.
+
+    ``problems``: partitions that cannot go on, and why; ``other_logs``: those of which the archive has another log.
+    """
 
     units: list[Unit] = field(default_factory=list)
-    odd: dict[str, str] = field(default_factory=dict)
-    other: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    other_logs: list[str] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)  # what retention took before, as the units have it
 
     @property
     def bytes(self) -> int:
+        """The size of all units."""
         return sum(unit.bytes for unit in self.units)
 
 
 def source_of(root: str) -> str:
-    """Which data directory this is. Raises StorageError."""
+    """Return an id of a data directory. Raises StorageError."""
     key = decode_key(read_file(FileSystem(), layout.salt_path(root)))
     if key is None:
         raise StorageError(
@@ -58,20 +63,20 @@ def plan(
     partitions: Iterable[StoredPartition], state: State, source: str, names: frozenset[str] = frozenset(),
     unit_bytes: int = UNIT_BYTES,
 ) -> Plan:  # fmt: skip
-    """Of all partitions, or of those ``names``."""
-    made, border = Plan(), Border(FileSystem(), state)
+    """Plan all partitions, or those in ``names``."""
+    made, lineage = Plan(), LineageCheck(FileSystem(), state)
     for partition in partitions:
         if names and partition.name not in names:
             continue
         end = state.ends.get(partition.name)
         try:
-            border.check(partition)
+            lineage.check(partition)
         except OtherLog as error:
-            made.other.append(partition.name)
-            made.odd[partition.name] = f"{error}; {_REMEDY}"
+            made.other_logs.append(partition.name)
+            made.problems[partition.name] = f"{error}; {_REMEDY}"
             continue
         except StorageError as error:
-            made.odd[partition.name] = str(error)
+            made.problems[partition.name] = str(error)
             continue
         made.units += _units(partition, end, source, unit_bytes)
     made.lost = [lost for unit in made.units for lost in unit.lost]

@@ -1,15 +1,15 @@
-"""Complete files become part of an archive, or leave nothing behind.
+"""Make complete files part of an archive, or leave nothing behind.
 
-In this order: an *intent* that names the files; the files, published and safe; one commit that names them; what the
-commit made superfluous is removed; the intent is removed. Whoever dies in between leaves an intent, and whatever an
-intent names and the commits do not is removed by a later run (``sweep``): one with the same lock at once, others
-after a day. So an intent that has become old is never committed.
+The order: an *intent* that contains the files; the files, published and synced; one commit; the removal of files that
+the commit replaced; the removal of the intent. A run that dies in between leaves an intent, and a later run removes the
+files of the intent that are in no commit (``sweep``): a run with the same lock at once, others after a day. So an old
+intent is never committed.
 
-If somebody else has committed meanwhile, each change is looked at again: one that still fits is committed behind
+If another archiver has committed meanwhile, each change is checked again: one that is still valid is committed behind
 theirs, the others are dropped.
 
-Knows: ``Files``, the manifest. Must not know: Parquet, segments. One thread.
-Invariants: a file that a commit names is never removed; a commit names only files that are safe.
+This module knows ``Files`` and the manifest. It does not know Parquet or segments. One thread. Invariants: a committed
+file is never removed; a commit contains only synced files.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, Conflict, Lost, State, check_source, commit, load
-from radiator.archive.paths import HALF_SUFFIX, INTENT_SUFFIX, NEW, intent_path, is_data_path, on_the_way
-from radiator.archive.split import Placed
+from radiator.archive.paths import HALF_SUFFIX, INTENT_SUFFIX, NEW, intent_path, is_data_path, upload_path
+from radiator.archive.split import SpooledFile
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 
@@ -35,16 +35,15 @@ LEFTOVER_SECONDS = 24 * 3600  # what others have left is theirs for so long
 TRIES = 100  # conflicts in a row: others commit faster than we do
 
 
-def no_step(name: str) -> None:
-    """Where nobody watches."""
+def ignore(name: str) -> None:
+    """Do nothing."""
 
 
 @dataclass
 class Change:
-    """What one commit may bring, with others or without. ``fits``: whether it can follow a state; ``after``: what the
-    ends of partitions are then."""
+    """A part of a commit, which may be committed with others or without."""
 
-    add: list[Placed]
+    add: list[SpooledFile]
     remove: list[str] = field(default_factory=list)
     ends: dict[str, int] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
@@ -52,35 +51,40 @@ class Change:
     before: dict[str, int | None] = field(default_factory=dict)  # the ends that it builds on
     anchors: dict[str, Anchor] = field(default_factory=dict)
 
-    def fits(self, state: State, ends: dict[str, int]) -> bool:
-        """``ends``: of the state, and of the changes that come before this one."""
+    def is_valid_after(self, state: State, ends: dict[str, int]) -> bool:
+        """Return whether the change can follow a state; ``ends``: of the state and earlier changes."""
         return all(ends.get(name) == end for name, end in self.before.items()) and all(
             path in state.files for path in self.remove
         )
 
 
 class Publisher:
-    """``owner``: who holds the same lock; None: there is none."""
+    """Publishes files. ``owner``: of the lock; None: there is none."""
 
     def __init__(
-        self, files: Files, source: str, owner: str | None, step: Callable[[str], None] = no_step,
-        tell: Callable[[str], None] = no_step,
+        self, files: Files, source: str, owner: str | None, step: Callable[[str], None] = ignore,
+        tell: Callable[[str], None] = ignore,
     ) -> None:  # fmt: skip
         self.files, self._source, self._owner, self._step, self._tell = files, source, owner, step, tell
         self.state = self.load()
 
     def load(self) -> State:
+        """Return the state. Raises StorageError."""
         state = load(self.files)
         check_source(self.files, state, self._source)
         return state
 
     def publish(self, changes: Sequence[Change]) -> list[Change]:
-        """Returns those that are in the archive now. Raises OSError, StorageError: then what there is of them is found
-        by a later run."""
+        """Publish changes, and return those that are in the archive now.
+
+        Raises:
+            OSError: A file cannot be written; a later run removes what is left.
+            StorageError: The changes cannot be committed; a later run removes what is left.
+        """
         started = time.monotonic(), time.time()
         token = secrets.token_hex(8)
         names = [placed.file.path for change in changes for placed in change.add]
-        self._intend(token, names, [path for change in changes for path in change.remove])
+        self._write_intent(token, names, [path for change in changes for path in change.remove])
         for change in changes:
             for placed in change.add:
                 self.files.publish(placed.spooled, placed.file.path)
@@ -100,7 +104,7 @@ class Publisher:
 
     def _commit(self, changes: list[Change], started: tuple[float, float]) -> list[Change]:
         for _ in range(TRIES):
-            chosen = self._fitting(changes)
+            chosen = self._valid(changes)
             if not chosen:
                 return []
             # others go by the wall clock; the other one stands still while a machine sleeps, and is never set back
@@ -127,15 +131,15 @@ class Publisher:
             self.state = self.load()
         raise StorageError(f"{self.files.uri}: others commit all the time; nothing was added by this run: try again")
 
-    def _fitting(self, changes: list[Change]) -> list[Change]:
+    def _valid(self, changes: list[Change]) -> list[Change]:
         ends, chosen = dict(self.state.ends), []
         for change in changes:
-            if change.fits(self.state, ends):
+            if change.is_valid_after(self.state, ends):
                 ends.update(change.ends)
                 chosen.append(change)
         return chosen
 
-    def _intend(self, token: str, add: Iterable[str], remove: Iterable[str]) -> None:
+    def _write_intent(self, token: str, add: Iterable[str], remove: Iterable[str]) -> None:
         intent = {
             "made_ns": time.time_ns(),
             "owner": self._owner,
@@ -147,8 +151,13 @@ class Publisher:
         self._step("intended")
 
     def sweep(self, spool: str | None = None) -> int:
-        """Removes what dead runs have left, and returns how many files that were; ``spool`` is that of this run. The
-        state must have been loaded after the lock was taken."""
+        """Remove what dead runs have left, and return the number of files.
+
+        The state must have been loaded after the lock was taken.
+
+        Args:
+            spool: That of this run.
+        """
         removed = 0
         old_ns = time.time_ns() - LEFTOVER_SECONDS * NS_PER_SECOND
         for entry in self.files.list(NEW):
@@ -174,15 +183,17 @@ class Publisher:
                 removed += self.files.size(path) is not None
                 self.files.remove(path)
             for path in intent["add"]:
-                self.files.remove(on_the_way(path))
+                self.files.remove(upload_path(path))
             self.files.remove(entry.path)
             self._step("swept")
         return removed + _sweep_spools(*self.files.spools(), old_ns, spool)
 
 
 def _sweep_spools(directory: str, prefix: str, old_ns: int, own: str | None) -> int:
-    """What lies in spools of others, and where the whole directory is the archive's beside them, for longer than a
-    day."""
+    """Remove what is in spools of others for more than a day.
+
+    The same holds for other files beside them, if the directory belongs to the archive.
+    """
     removed = 0
     with contextlib.suppress(FileNotFoundError):
         for entry in list(os.scandir(directory)):

@@ -1,9 +1,9 @@
-"""An archive that is no directory of this machine: ``Files`` over fsspec and over pyarrow.fs.
+"""An archive in a remote store: ``Files`` over fsspec and over pyarrow.fs.
 
-Data files are spooled on the local disk and uploaded whole. Where uploading is not one step (anything but an object
-store) they go to ``_new/`` first and are moved.
+Data files are spooled on the local disk and uploaded whole. If an upload is not one step (anything but an object store)
+they are uploaded to ``_new/`` first and moved.
 
-Knows: the two libraries; each is imported when a URI needs it. Must not know: what is in the files.
+This module knows the two libraries; each is imported when a URI needs it. It does not know the contents of files.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
-from radiator.archive import asking
+from radiator.archive import calls
 from radiator.archive.files import Entry, Files
-from radiator.archive.paths import HALF_SUFFIX, LOG, on_the_way
+from radiator.archive.paths import HALF_SUFFIX, LOG, upload_path
 from radiator.columns.files import shown
 from radiator.errors import StorageError
 from radiator.limits import MIB
@@ -28,7 +28,7 @@ SPOOL_PREFIX = "radiator-archive-"
 
 
 def remote_files(uri: str, scheme: str) -> Files:
-    """Raises StorageError."""
+    """Return the files of a remote archive. Raises StorageError."""
     whys = []
     for make in (_by_fsspec, _by_arrow):
         try:
@@ -54,7 +54,7 @@ def _by_fsspec(uri: str, scheme: str) -> Files:
 def _by_arrow(uri: str, scheme: str) -> Files:
     from pyarrow.fs import FileSystem
 
-    fs, path = asking.asked(lambda: FileSystem.from_uri(uri), "", asking.SECONDS_MAX)
+    fs, path = calls.call(lambda: FileSystem.from_uri(uri), "", calls.SECONDS_MAX)
     return ArrowFiles(fs, path, uri, moves=scheme not in OBJECT_STORES)
 
 
@@ -62,14 +62,17 @@ Entries: TypeAlias = list[Entry]
 
 
 class _Remote(Files):
-    """``moves``: a file that is being uploaded can be seen, so it gets its name at the end."""
+    """``moves``: a partial upload is visible, so the file gets its name at the end."""
 
     def __init__(self, fs: Any, root: str, uri: str, moves: bool) -> None:
         self.fs, self.root, self.given, self.uri, self._moves = fs, root.rstrip("/"), uri, shown(uri), moves
 
     def list(self, directory: str) -> Entries:
-        """The first thing that is asked of a store, so it tells what is wrong with it: also that there is no bucket,
-        which looks like an empty archive to some drivers."""
+        """Return the files below a directory.
+
+        This is the first call of a store, so it reports what is wrong with it: also that there is no bucket, which
+        looks like an empty archive to some drivers.
+        """
 
         def ask() -> Entries:
             found = self._list(directory)
@@ -77,11 +80,11 @@ class _Remote(Files):
                 raise FileNotFoundError(f"there is no bucket {self.root.partition('/')[0]!r}")
             return found
 
-        seconds = asking.SECONDS_MAX if directory == LOG else None
-        return asking.asked(ask, f"{self.uri}: cannot be listed", seconds)
+        seconds = calls.SECONDS_MAX if directory == LOG else None
+        return calls.call(ask, f"{self.uri}: cannot be listed", seconds)
 
     def _has_bucket(self) -> bool:
-        """Or it cannot be told: whoever may look below a prefix need not be allowed to ask for more."""
+        """Return whether the bucket exists, or that is unknown: the rights may cover only a prefix."""
         bucket = self.root.partition("/")[0]
         if self._moves or not bucket or self.uri.startswith("memory:"):
             return True
@@ -91,29 +94,29 @@ class _Remote(Files):
             return True
 
     def read(self, path: str) -> bytes:
-        with self._in_words(path, "read"):
+        with self._as_os_errors(path, "read"):
             return self._read(path)
 
     def open(self, path: str) -> Any:
-        with self._in_words(path, "read"):
+        with self._as_os_errors(path, "read"):
             return self._open(path)
 
     def size(self, path: str) -> int | None:
-        with self._in_words(path, "looked at"):
+        with self._as_os_errors(path, "looked at"):
             return self._size(path)
 
     def create_new(self, path: str, data: bytes) -> bool:
-        with self._in_words(path, "written"):
+        with self._as_os_errors(path, "written"):
             return self._create_new(path, data)
 
     def remove(self, path: str) -> None:
-        with self._in_words(path, "removed"), contextlib.suppress(FileNotFoundError):
+        with self._as_os_errors(path, "removed"), contextlib.suppress(FileNotFoundError):
             self._remove(path)
 
-    def _in_words(self, path: str, what: str) -> AbstractContextManager[None]:
-        return asking.in_words(self._said(path, what))
+    def _as_os_errors(self, path: str, what: str) -> AbstractContextManager[None]:
+        return calls.as_os_errors(self._failure(path, what))
 
-    def _said(self, path: str, what: str) -> str:
+    def _failure(self, path: str, what: str) -> str:
         return f"{self.named(path)}: cannot be {what}"
 
     @abstractmethod
@@ -157,15 +160,15 @@ class _Remote(Files):
 
     def publish(self, spooled: str, path: str) -> None:
         place = self.place(path)
-        first = self.place(on_the_way(path)) if self._moves else place
-        with self._in_words(path, "written"):
+        first = self.place(upload_path(path)) if self._moves else place
+        with self._as_os_errors(path, "written"):
             self._upload(spooled, first)
             if self._moves:
                 self._move(first, place)
         os.unlink(spooled)
 
     def _write(self, place: str, data: bytes) -> None:
-        """Whole, or not under that name."""
+        """Write a file: complete, or not under that name."""
         first = f"{place}{HALF_SUFFIX}" if self._moves else place
         self._put(first, data)
         if self._moves:
@@ -182,6 +185,8 @@ class _Remote(Files):
 
 
 class FsspecFiles(_Remote):
+    """Files over fsspec."""
+
     def _list(self, directory: str) -> Entries:
         self.fs.invalidate_cache()
         try:
@@ -196,7 +201,7 @@ class FsspecFiles(_Remote):
         return data
 
     def _open(self, path: str) -> Any:
-        return asking.InWords(self.fs.open(self.place(path), "rb"), self._said(path, "read"))
+        return calls.OsErrorFile(self.fs.open(self.place(path), "rb"), self._failure(path, "read"))
 
     def _size(self, path: str) -> int | None:
         self.fs.invalidate_cache()
@@ -244,6 +249,8 @@ class FsspecFiles(_Remote):
 
 
 class ArrowFiles(_Remote):
+    """Files over pyarrow.fs."""
+
     def _list(self, directory: str) -> Entries:
         from pyarrow.fs import FileSelector, FileType
 

@@ -1,13 +1,16 @@
-"""The rows of an archive against what its commits say of them.
+"""Check the rows of an archive against its commits.
 
-    in_file     of one file: order, partition, destinations, times, day, counts and bytes are those of its commit; the
-                record that the commits call the last one of its partition, if it is there, was received when they say
-    in_all      of one partition: each offset from its start to its end is in one file, or told as lost, or in none
-                since it was removed from the log before; no offset is anywhere else, and the last one is the anchor's
+    check_file       one file: order, partition, destinations, times, day, counts and bytes are those of its commit; the
+                     anchor of its partition, if it is in the file, has the receive time of the commits
+    check_partition  one partition: each offset from its start to its end is in one file, or reported as lost, or in
+                     none since it was removed from the log before; no other offset is in a file, and the last one is
+                     the anchor's
 
-The digest of an anchor is of what the log stores, which is more than the columns have: it is not compared.
-Columns are read as far as they are needed, bodies where no digest vouches for them.
-Knows: the manifest, Parquet. Must not know: stores. Memory: some batches, and 64 MiB that say which file has an offset.
+The digest of an anchor covers what the log stores, which is more than the columns have: it is not compared. Bodies are
+only read if no digest covers them.
+
+This module knows the manifest and Parquet. It does not know stores. It needs the memory of some batches, and 64 MiB for
+the file of each offset.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ WINDOW_OFFSETS = 16 * 1024 * 1024  # whose files are known at a time, 4 bytes ea
 _COLUMNS = ["destination", "partition", "offset", "receive_ns", "size"]
 
 
-class Part(NamedTuple):
-    """What the commits say of a partition. ``anchor`` None: they name none."""
+class PartitionState(NamedTuple):
+    """The commits' facts about a partition. ``anchor`` None: there is none."""
 
     name: str
     files: Sequence[DataFile]
@@ -43,8 +46,8 @@ class Part(NamedTuple):
     anchor: Anchor | None
 
 
-def in_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str]:
-    """What is wrong, in words. Raises pyarrow's errors, OSError if it cannot be read."""
+def check_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str]:
+    """Yield what is wrong, as texts. Raises pyarrow's errors, OSError if the file cannot be read."""
     address = files.named(each.path)
     with files.open(each.path) as file:
         source = reader(file, read_dictionary=["destination", "partition"])
@@ -52,7 +55,7 @@ def in_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str
         if odd:
             yield f"{address}: {odd[0]}"
             return
-        seen = _Seen(each, anchor)
+        seen = _FileCheck(each, anchor)
         columns = _COLUMNS if each.digest else [*_COLUMNS, "body"]
         for batch in source.iter_batches(BATCH_ROWS if each.digest else BODY_ROWS, columns=columns):
             seen.add(batch)
@@ -61,7 +64,7 @@ def in_file(files: Files, each: DataFile, anchor: Anchor | None) -> Iterator[str
 
 
 def _column(name: str, schema: pa.Schema) -> str | None:
-    """What is wrong with it, in words."""
+    """Return what is wrong with a column, or None."""
     if name not in schema.names:
         return f"has no column {name}"
     if schema.field(name).nullable and not SCHEMA.field(name).nullable:
@@ -69,8 +72,8 @@ def _column(name: str, schema: pa.Schema) -> str | None:
     return None
 
 
-class _Seen:
-    """What the rows of a file say."""
+class _FileCheck:
+    """The facts of the rows of a file."""
 
     def __init__(self, each: DataFile, anchor: Anchor | None) -> None:
         self._each, self._anchor = each, anchor
@@ -146,9 +149,15 @@ class _Seen:
             yield "lies in the folder of another day or destination"
 
 
-def in_all(files: Files, part: Part, absent: Callable[[int], None]) -> Iterator[str]:
-    """``absent`` hears how many offsets are in no file and not lost. What a file that cannot be read may have is left
-    out: it was told."""
+def check_partition(files: Files, part: PartitionState, on_missing: Callable[[int], None]) -> Iterator[str]:
+    """Yield what is wrong, as texts.
+
+    Args:
+        files: The archive.
+        part: The partition.
+        on_missing: Called with the number of offsets in no file and not lost. Offsets of a file that cannot be read are
+            not counted, because that was reported.
+    """
     found = sorted(part.files, key=_range)
     low = min([part.start, *(each.first_offset for each in found)])
     high = max([part.end, *(each.next_offset for each in found)])
@@ -173,7 +182,7 @@ def in_all(files: Files, part: Part, absent: Callable[[int], None]) -> Iterator[
         known = [*part.lost, *(_range(each) for each in several if each.path in unread)]
         missing += window.missing(max(first, part.start), min(window.stop, part.end), known)
         last = max(last, window.last())
-    absent(missing)
+    on_missing(missing)
     if part.anchor is not None and last != part.anchor.offset and not unread:
         yield (
             f"partition {part.name!r}: the commits name the record at offset {part.anchor.offset} as its last one, and "
@@ -186,15 +195,18 @@ def _range(each: DataFile) -> tuple[int, int]:
 
 
 class _Window:
-    """Which file has an offset, by its number and one; 0: none."""
+    """The number of the file that has each offset, plus one; 0: none."""
 
     def __init__(self, first: int, stop: int) -> None:
         self.first, self.stop = first, stop
         self._of = np.zeros(stop - first, np.int32)
 
     def take(self, files: Files, each: DataFile, place: int) -> Iterator[tuple[int, Ints]]:
-        """The offsets of a file, of which some file before has some: its place, and which. Raises pyarrow's errors,
-        OSError if it cannot be read."""
+        """Add the offsets of a file. Yield the place of each earlier file with some of them, and these offsets.
+
+        Raises:
+            OSError: The file cannot be read. pyarrow's errors are raised too.
+        """
         with files.open(each.path) as file:
             for batch in reader(file).iter_batches(BATCH_ROWS, columns=["offset"]):
                 offsets = batch.column("offset").to_numpy()
@@ -215,7 +227,7 @@ class _Window:
         return int(np.count_nonzero(self._slice(first, stop)))
 
     def last(self) -> int:
-        """The highest offset that is there; -1: none is."""
+        """Return the highest offset in a file; -1: there is none."""
         there = np.flatnonzero(self._of)
         return self.first + int(there[-1]) if len(there) else -1
 

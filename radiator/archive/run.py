@@ -1,12 +1,12 @@
-"""A run of the archiver: what is new is written and committed, retention is told, small files are merged.
+"""One run of the archiver: write and commit new segments, tell retention, merge small files.
 
-One run at a time has the lock of the data directory; another is told who has it. Units are written in the order of
-their offsets, by this process or by several others, and committed in that order, some together. A partition that
-cannot go on (damage, an older copy, a fault of ours) stops there, and the others go on. What meets all (a full disk, a
-store out of reach) ends the run: what was complete by then is committed.
+One run at a time has the lock of the data directory; another one fails and reports which process has it. Units are
+written in the order of their offsets, by this process or by several others, and committed in that order, some together.
+A partition that cannot go on (damage, an older copy, a bug) stops, and the others go on. Anything that affects all (a
+full disk, an unreachable store) ends the run: what was complete by then is committed.
 
-Knows: all of ``radiator.archive``. Must not know: how it is shown, when it is run. ``step`` hears of every step, so
-that tests can end a run at each.
+This module knows all of ``radiator.archive``. It does not know how progress is shown, or when it runs. ``step`` is
+called for every step, so that tests can end a run at each.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 
-from radiator.archive.failing import is_everybodys, is_full, of_partition, of_run
+from radiator.archive.failures import ends_run, is_full, partition_failure, run_failure
 from radiator.archive.files import Files
 from radiator.archive.lock import locked
 from radiator.archive.manifest import DataFile, Lost, State, check_source, load
-from radiator.archive.marks import ahead, marks
-from radiator.archive.merging import Sizes, merged, to_merge
-from radiator.archive.orphans import check_commits
+from radiator.archive.merging import Sizes, groups_to_merge, merge_files
 from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
-from radiator.archive.publishing import Change, Publisher, no_step
+from radiator.archive.publishing import Change, Publisher, ignore
+from radiator.archive.retention_marks import ahead, marks
 from radiator.archive.split import Settings
+from radiator.archive.uncommitted import check_commits
 from radiator.archive.unit import SegmentGone, Unit, Written
 from radiator.archive.workers import results
 from radiator.columns.files import open_store
@@ -66,8 +66,11 @@ class Options:
 
 @dataclass
 class Outcome:
-    """``problems``: by partition; by the data directory where a mark could not be written, by a file of the archive
-    that cannot be merged; by the archive, if it ended the run."""
+    """The result of a run.
+
+    ``problems`` are by partition; by the data directory if a mark could not be written, by a file of the archive that
+    cannot be merged; by the archive, if the problem ended the run.
+    """
 
     version: int = -1
     records: int = 0
@@ -88,17 +91,23 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told what: words, bytes to do, bytes done; ``stopping``: whether to end at the next step."""
+    """Callbacks: a text, bytes to do, bytes done; ``stopping``: whether to end at the next step."""
 
-    tell: Callable[[str], None] = no_step
+    tell: Callable[[str], None] = ignore
     total: Callable[[int], None] = lambda size: None
     advance: Callable[[int], None] = lambda done: None
     stopping: Callable[[], bool] = lambda: False
-    step: Callable[[str], None] = no_step
+    step: Callable[[str], None] = ignore
 
 
 def run(data: str, files: Files, options: Options = Options(), watch: Watch = Watch()) -> Outcome:
-    """Raises Busy, and StorageError, OSError if nothing could be begun."""
+    """Run the archiver.
+
+    Raises:
+        Busy: Another run is active.
+        StorageError: Nothing could be begun.
+        OSError: Nothing could be begun.
+    """
     source = source_of(data)
     partitions(open_store(data))  # that it is a store
     with locked(data) as owner:
@@ -112,7 +121,7 @@ def run(data: str, files: Files, options: Options = Options(), watch: Watch = Wa
 
 
 def preview(data: str, files: Files, options: Options) -> Plan:
-    """What a run would do now. Nothing is written."""
+    """Return what a run would do now. Nothing is written."""
     source = source_of(data)
     state = load(files)
     check_source(files, state, source)
@@ -142,7 +151,7 @@ class _Run:
             self._steps()
         except (OSError, BrokenProcessPool) as error:
             files = self._publisher.files
-            self._out.problems[files.uri] = of_run(files, error, self._failed)
+            self._out.problems[files.uri] = run_failure(files, error, self._failed)
         self._out.version = self._publisher.state.version
         return self._out
 
@@ -150,7 +159,7 @@ class _Run:
         self._out.swept = self._publisher.sweep(self._spool)
         check_commits(self._publisher.files, self._publisher.state)
         if self._options.archive:
-            self._tell_marks()
+            self._report_marks()
             for _ in range(ROUNDS_MAX):
                 if not self._round() or self._watch.stopping():
                     break
@@ -167,7 +176,7 @@ class _Run:
     # --- what is new --------------------------------------------------------------------------------------------------
 
     def _round(self) -> bool:
-        """Whether another one is needed."""
+        """Do one round. Return whether another one is needed."""
         _empty(self._spool)  # of what was not waited for
         found = partitions(open_store(self._data))
         names = self._options.partitions
@@ -177,15 +186,15 @@ class _Run:
             if each.segments and (not names or each.name in names)
         )
         made = plan(found, self._publisher.state, self._source, names, self._unit_bytes)
-        self._out.problems.update(made.odd)
-        self._unmark(made.other)
-        self._mark(_verified(found, self._publisher.state, names, made.odd))  # what a run that died has committed
+        self._out.problems.update(made.problems)
+        self._unmark(made.other_logs)
+        self._mark(_verified(found, self._publisher.state, names, made.problems))  # what a run that died has committed
         units = [unit for unit in made.units if unit.partition not in self._out.problems]
         self._watch.total(sum(unit.bytes for unit in units))
         again = False
         pending: list[Written] = []
-        outside: set[str] = set()  # partitions whose next units build on one that is not there
-        wanted: Callable[[Unit], bool] = lambda unit: unit.partition not in outside  # noqa: E731
+        stopped: set[str] = set()  # partitions whose next units build on one that is not there
+        wanted: Callable[[Unit], bool] = lambda unit: unit.partition not in stopped  # noqa: E731
         left = sum(unit.bytes for unit in units)
         for unit, result in results(units, self._settings, self._jobs, self._watch.advance, wanted):
             left -= unit.bytes
@@ -199,19 +208,19 @@ class _Run:
             except SegmentGone:
                 self._discard(unit.token)
                 again = True
-                outside.add(unit.partition)
+                stopped.add(unit.partition)
             except Exception as error:
                 self._discard(unit.token)
-                if is_everybodys(error):
+                if ends_run(error):
                     self._commit(pending)
                     if is_full(error):
-                        if self._with_less(unit, bool(pending)):
+                        if self._retry_smaller(unit, bool(pending)):
                             return True
                         self._failed = unit
                     raise
-                self._out.problems[unit.partition] = of_partition(unit.partition, error)
+                self._out.problems[unit.partition] = partition_failure(unit.partition, error)
                 self._out.damaged |= isinstance(error, LostRecords | DamagedBatch)
-                outside.add(unit.partition)
+                stopped.add(unit.partition)
             self._watch.step("written")
             if sum(each.unit.bytes for each in pending) >= self._pending_bytes or len(pending) >= COMMIT_UNITS:
                 again |= self._commit(pending)
@@ -221,8 +230,8 @@ class _Run:
                 break
         return self._commit(pending) or again
 
-    def _with_less(self, unit: Unit, committed: bool) -> bool:
-        """There was no room for it: whether to try again, with less at once."""
+    def _retry_smaller(self, unit: Unit, committed: bool) -> bool:
+        """Note that there was no room for a unit. Return whether to retry with less at once."""
         again = len(unit.ranges) > 1 or self._jobs > 1 or (committed and self._publisher.files.local is None)
         if again:
             self._watch.tell(
@@ -234,14 +243,14 @@ class _Run:
         return again
 
     def _discard(self, token: str) -> None:
-        """What there is of something that failed: it takes room, also while it is still open."""
+        """Truncate and remove the files of something that failed: they take room, even while open."""
         for name in os.listdir(self._spool):
             if name.startswith(token):
                 os.truncate(f"{self._spool}/{name}", 0)
                 os.unlink(f"{self._spool}/{name}")
 
     def _commit(self, pending: list[Written]) -> bool:
-        """Whether some were dropped, since another archiver was faster."""
+        """Commit units. Return whether some were dropped, because another archiver was faster."""
         if not pending:
             return False
         changes = [_change(each) for each in pending]
@@ -272,7 +281,7 @@ class _Run:
             )
 
     def _mark(self, ends: Mapping[str, int]) -> None:
-        """Tells retention, as far as it does not know."""
+        """Tell retention how far the archive is, if that is new."""
         if self._copy or not self._options.mark:
             return
         fs = FileSystem()
@@ -290,7 +299,7 @@ class _Run:
                 continue
             self._watch.step("marked")
 
-    def _tell_marks(self) -> None:
+    def _report_marks(self) -> None:
         if self._options.mark and not self._copy:
             place, names = open_store(self._data), self._options.partitions
             found = marks(place.fs, [each for each in partitions(place) if not names or each.name in names])
@@ -299,7 +308,7 @@ class _Run:
                 self._watch.tell(text)
 
     def _unmark(self, names: Iterable[str]) -> None:
-        """What retention was told was said of another log."""
+        """Remove the marks of partitions that are another log than the archived one."""
         fs = FileSystem()
         for name in names if self._options.mark and not self._copy else ():
             directory = layout.partition_path(self._data, name)
@@ -314,19 +323,19 @@ class _Run:
     # --- small files --------------------------------------------------------------------------------------------------
 
     def _merge(self) -> None:
-        runs = to_merge(self._publisher.state, self._options.sizes, force=self._options.merge is True)
+        runs = groups_to_merge(self._publisher.state, self._options.sizes, force=self._options.merge is True)
         wanted = self._options.partitions
         runs = [each for each in runs if not wanted or each[0].partition in wanted]
         changes: list[Change] = []
-        for some in runs:
+        for group in runs:
             if self._watch.stopping():
                 break
             token = secrets.token_hex(4)
             try:
-                made = merged(self._publisher.files, some, self._spool, token, self._source, self._settings.level)
+                made = merge_files(self._publisher.files, group, self._spool, token, self._source, self._settings.level)
             except FileNotFoundError:
                 self._discard(token)
-                self._look_for(some)
+                self._report_missing(group)
                 continue
             except OSError:
                 self._discard(token)
@@ -334,10 +343,10 @@ class _Run:
                 raise
             except StorageError as error:
                 self._discard(token)
-                self._out.problems[some[0].path] = str(error)
+                self._out.problems[group[0].path] = str(error)
                 self._out.damaged = True
                 continue
-            changes.append(Change([made], [each.path for each in some]))
+            changes.append(Change([made], [each.path for each in group]))
             self._watch.step("merged")
             size = sum(placed.file.bytes for change in changes for placed in change.add)
             if size >= COMMIT_BYTES or len(changes) >= MERGES_PER_COMMIT:
@@ -345,11 +354,11 @@ class _Run:
                 changes = []
         self._replace(changes)
 
-    def _look_for(self, some: Iterable[DataFile]) -> None:
-        """One of these is gone: another archiver has merged it, or it is missing."""
+    def _report_missing(self, group: Iterable[DataFile]) -> None:
+        """Report missing files among these, unless another archiver has merged them."""
         files = self._publisher.files
         named = load(files).files
-        for each in some:
+        for each in group:
             if each.path in named and files.size(each.path) is None:
                 self._out.problems[each.path] = (
                     f"{files.named(each.path)}: is not there, and a commit names it; its neighbours are not merged: "
@@ -364,13 +373,13 @@ class _Run:
 
 
 def _verified(
-    found: Iterable[StoredPartition], state: State, names: frozenset[str], odd: Mapping[str, str]
+    found: Iterable[StoredPartition], state: State, names: frozenset[str], problems: Mapping[str, str]
 ) -> dict[str, int]:
-    """What retention may be told of: never more than the log itself has, and nothing of a partition that is odd."""
+    """Return what retention may be told: never more than the log has, and nothing of a partition with problems."""
     return {
         each.name: min(state.ends[each.name], each.next_offset)
         for each in found
-        if each.name in state.ends and each.name not in odd and (not names or each.name in names)
+        if each.name in state.ends and each.name not in problems and (not names or each.name in names)
     }
 
 

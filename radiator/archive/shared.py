@@ -1,10 +1,10 @@
-"""Files that many destinations share, which are sorted by destination and offset, to one that is sorted so as well.
+"""Merge files shared by several destinations, sorted by destination and offset, into one sorted the same way.
 
-Each file is first written to the spool once more, in small *pieces*, one file after the other; then all of them are
-merged at once, and of each one piece is in memory. So memory has a bound, whatever the number of files, the size of
-their rows and how well they had been compressed; the price is room in the spool, about that of the files.
+Each file is first written to the spool again, in small *pieces*, one file after the other; then all of them are merged
+at once, with one piece of each in memory. So memory is bounded, whatever the number of files, the size of their rows
+and their compression; the price is room in the spool, about that of the files.
 
-Knows: Parquet, Arrow's streams. Must not know: commits, what becomes of the rows. One thread.
+This module knows Parquet and Arrow's streams. It does not know commits, or what is done with the rows. One thread.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ BATCH_ROWS = 16_384
 PIECES_BYTES = 64 * MIB  # of all files that are merged together
 PIECE_BYTES_MIN = 64 * KIB
 ROW_BYTES = 200  # what a row takes in memory besides its body, at least
-PACKED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
+COMPRESSED_STREAM = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
 
 
 def batches(file: Any) -> Iterator[pa.RecordBatch]:
-    """What an open Parquet file has, a row group after the other, and never much of one at a time."""
+    """Yield the batches of an open Parquet file, a row group after the other, of bounded size."""
     source = reader(file)
     for number in range(source.num_row_groups):
         group = source.metadata.row_group(number)
@@ -40,28 +40,32 @@ def batches(file: Any) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
 
 
-def by_name(sources: Sequence[Callable[[], Any]], spool: str, token: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """All rows of Parquet files, which are opened one at a time, by destination; those of one destination in the order
-    of the files. What lies in the spool begins with ``token``, and is gone at the end."""
+def by_destination(
+    sources: Sequence[Callable[[], Any]], spool: str, token: str
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield all rows of Parquet files by destination; those of one destination in the order of the files.
+
+    Files are opened one at a time. Names in the spool begin with ``token``, and are removed at the end.
+    """
     piece_bytes = max(PIECE_BYTES_MIN, PIECES_BYTES // max(len(sources), 1))
     paths = [f"{spool}/{token}-{place}.rows" for place in range(len(sources))]
     for source, path in zip(sources, paths, strict=True):
         with source() as file:
-            _repacked(batches(file), path, piece_bytes)
+            _write_pieces(batches(file), path, piece_bytes)
     runs = [_runs(path, place) for place, path in enumerate(paths)]
     for name, _, batch in merge(*runs, key=lambda each: each[:2]):
         yield name, batch
 
 
-def _repacked(found: Iterable[pa.RecordBatch], path: str, piece_bytes: int) -> None:
-    with pa.ipc.new_stream(path, SCHEMA, options=PACKED) as sink:
+def _write_pieces(found: Iterable[pa.RecordBatch], path: str, piece_bytes: int) -> None:
+    with pa.ipc.new_stream(path, SCHEMA, options=COMPRESSED_STREAM) as sink:
         for batch in found:
             for piece in _pieces(batch, piece_bytes):
                 sink.write_batch(piece)
 
 
 def _pieces(batch: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Of at most so many bytes and a row, about."""
+    """Yield parts of a batch with at most about so many bytes and a row."""
     sizes = batch.column("size").to_numpy()
     besides = max(0, batch.nbytes - int(sizes.sum())) / max(len(sizes), 1)
     before = np.cumsum(sizes + besides) - (sizes + besides)
@@ -80,6 +84,6 @@ def _runs(path: str, place: int) -> Iterator[tuple[str, int, pa.RecordBatch]]:
 
 
 def _cuts(values: Any) -> Iterator[tuple[int, int]]:
-    """Where equal values side by side begin and end."""
+    """Yield the ranges of equal adjacent values."""
     if len(values):
         yield from pairwise([0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)])

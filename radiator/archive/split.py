@@ -1,11 +1,11 @@
-"""Records of a unit, in the order of offsets, into files: one per day and destination, or one that many share.
+"""Split records of a unit, in the order of offsets, into files: one per day and destination, or one that many share.
 
-Days follow one another, since receive times never fall in a partition, so the files of one day only are open. A
-destination's rows wait for a row group of their own file. What goes to the shared file, which is sorted by destination
-and offset, waits on disk in *buckets*, ranges of names that are sorted one by one.
+Days follow one another, since receive times never fall in a partition, so only the files of one day are open. Rows of a
+destination with its own file wait for a row group. Rows for the shared file, which is sorted by destination and offset,
+wait on disk in *buckets*, ranges of names that are sorted one by one.
 
-Knows: Arrow batches. Must not know: segments, commits. Invariant: what waits in memory is never more than the budget
-and a batch; beyond it the largest group is written early.
+This module knows Arrow batches. It does not know segments or commits. Invariant: the rows in memory are never more than
+the budget and a batch; beyond it the largest group is written early.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ DAY_NS = 86_400 * 10**9
 
 @dataclass(frozen=True)
 class Settings:
+    """The settings of the files."""
+
     spool: str
     level: int = LEVEL
     skip_damaged: bool = False
@@ -45,19 +47,20 @@ class Settings:
     bucket_bytes: int = BUCKET_BYTES
 
 
-class Placed(NamedTuple):
-    """Where a complete file lies in the spool, and what it is."""
+class SpooledFile(NamedTuple):
+    """Where a complete file is in the spool, and its entry in a commit."""
 
     spooled: str
     file: DataFile
 
 
 def date_of(day: int) -> str:
+    """Return the date of a day since 1970."""
     return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day):%Y-%m-%d}"
 
 
 class _Group:
-    """Rows that wait for their row group, and the file that they go to. ``key``: the destination."""
+    """Rows that wait for their row group, and their file. ``key``: the destination."""
 
     def __init__(self, path: str, key: str, settings: Settings) -> None:
         self.key, self.rows, self.bytes = key, 0, 0
@@ -91,7 +94,7 @@ class _Group:
 
 
 class _Bucket(_Group):
-    """A range of names, from ``key`` on. What is flushed waits on disk until it is sorted."""
+    """A range of names, from ``key`` on. Flushed rows wait on disk until they are sorted."""
 
     def __init__(self, path: str, key: str, settings: Settings) -> None:
         super().__init__(path, key, settings)
@@ -119,7 +122,7 @@ class _Bucket(_Group):
 
 
 class Split:
-    """``sizes``: what each day and destination will have, about."""
+    """``sizes``: about how many bytes each day and destination will have."""
 
     def __init__(
         self, partition: str, first: int, following: int, token: str, source: str, settings: Settings,
@@ -128,7 +131,7 @@ class Split:
         self._partition, self._first, self._following = partition, first, following
         self._token, self._source, self._settings = token, source, settings
         self._sizes = sizes
-        self._files: list[Placed] = []
+        self._files: list[SpooledFile] = []
         self._number = 0
         self._day: int | None = None
         self._own: dict[str, _Group] = {}
@@ -136,6 +139,7 @@ class Split:
         self._starts: list[str] = []  # the first name of each bucket
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Add a batch."""
         days = batch.column("receive_ns").to_numpy() // DAY_NS
         cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
         for start, stop in itertools.pairwise(cuts):
@@ -144,7 +148,8 @@ class Split:
                     self._open_day(int(days[start]))
                 self._add(batch.slice(start, stop - start))
 
-    def finish(self) -> list[Placed]:
+    def finish(self) -> list[SpooledFile]:
+        """Close all files, and return them."""
         self._close_day()
         return self._files
 
@@ -192,7 +197,7 @@ class Split:
         date = date_of(self._day)
         path = data_path(date, destination, self._partition, self._first, self._following, self._token)
         made = writer.close(path, self._partition, self._first, self._following, date, names, self._source)
-        self._files.append(Placed(writer.path, made))
+        self._files.append(SpooledFile(writer.path, made))
 
     def _spooled(self, suffix: str) -> str:
         self._number += 1

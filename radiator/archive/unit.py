@@ -1,11 +1,11 @@
-"""A unit of work: consecutive sealed segments of a partition to complete data files in the spool.
+"""A unit of work: convert consecutive sealed segments of a partition to complete data files in the spool.
 
-Two walks over the segments. The first counts, by headers and columns alone, what each destination has on each day; so
-it is known which get a file of their own, and which share one. The second reads all columns, and ``split`` streams
-them into the files.
+There are two passes over the segments. The first counts, by headers and columns alone, the bytes of each destination on
+each day, which decides which destinations get a file of their own, and which share one. The second reads all columns,
+and ``split`` streams them into the files.
 
-Knows: segments. Must not know: commits, where the archive lies. Runs in a process of its own or in any thread: what
-it is given and what it returns can be pickled. Invariant: every record of its offsets that is not told as lost is in
+This module knows segments. It does not know commits, or where the archive is. It runs in a process of its own or in any
+thread: arguments and results can be pickled. Invariant: every record of its offsets that is not reported as lost is in
 exactly one file.
 """
 
@@ -20,10 +20,10 @@ from functools import partial
 
 import numpy as np
 
-from radiator.archive.border import anchor_at
+from radiator.archive.lineage import anchor_at
 from radiator.archive.manifest import Anchor, Lost
 from radiator.archive.parquet import SCHEMA
-from radiator.archive.split import DAY_NS, Placed, Settings, Split
+from radiator.archive.split import DAY_NS, Settings, Split, SpooledFile
 from radiator.columns.batches import Batches
 from radiator.columns.decode import Contradiction, Counters, Decoder
 from radiator.columns.names import NameTable
@@ -38,15 +38,17 @@ ALL_ROWS = 1 << 40  # of a chunk in one batch
 
 
 class SegmentGone(StorageError):
-    """Retention has taken a segment since the unit was planned."""
+    """Retention has deleted a segment since the unit was planned."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Offsets from ``first`` up to, not including, ``following``; ``lost`` are those before them and among them that
-    are
-    gone already. ``before``: the archive's end of the partition when this was planned; None: it had nothing of it.
-    ``token`` is in the names of all files of the unit. ``sparse``: there may be fewer records than offsets."""
+    """Offsets from ``first`` up to, not including, ``following``, of one partition.
+
+    ``lost`` are those before them and among them that are gone already. ``before``: the archive's end of the partition
+    when this was planned; None: it had nothing of it. ``token`` is in the names of all files of the unit. ``sparse``:
+    there may be fewer records than offsets.
+    """
 
     partition: str
     ranges: tuple[SegmentRange, ...]
@@ -62,20 +64,32 @@ class Unit:
 
 @dataclass
 class Written:
-    """``lost`` has what was found lost on the way as well. ``anchor``: the last record; None: there is none."""
+    """The files of a unit. ``lost`` includes what was found lost. ``anchor``: the last record; None: there is none."""
 
     unit: Unit
-    files: list[Placed]
+    files: list[SpooledFile]
     lost: list[Lost]
     anchor: Anchor | None
 
     @property
     def records(self) -> int:
+        """The number of records."""
         return sum(each.file.records for each in self.files)
 
 
 def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = lambda done: None) -> Written:
-    """``advance`` hears of the bytes of the log that are done. Raises LostRecords, SegmentGone, OSError."""
+    """Write the files of a unit.
+
+    Args:
+        unit: The unit.
+        settings: Of the files.
+        advance: Called with the bytes of the log that are done.
+
+    Raises:
+        LostRecords: Records are damaged, and are not to be skipped.
+        SegmentGone: A segment was deleted.
+        OSError: A file cannot be read or written.
+    """
     lost: set[Lost] = set()
 
     def lose(loss: Loss) -> None:
@@ -117,7 +131,7 @@ def _lose_contradiction(wanted: SegmentRange, lose: Callable[[Loss], None], foun
 
 
 def _anchor(last: Batches, unit: Unit) -> Anchor | None:
-    """Of the last batch that can be unpacked."""
+    """Return the anchor of the last batch that can be unpacked."""
     starts = last.at.tolist()
     for at, end in zip(reversed(starts), [None, *reversed(starts[1:])], strict=True):
         with suppress(DamagedBatch):
@@ -126,7 +140,7 @@ def _anchor(last: Batches, unit: Unit) -> Anchor | None:
 
 
 def _sparse(unit: Unit) -> bool:
-    """Whether records were removed from a segment since the unit was planned."""
+    """Return whether records were removed from a segment since the unit was planned."""
     for wanted in unit.ranges:
         for chunk in scan(wanted, lambda loss: None, Counters()):
             rows = Rows(chunk.batches, NameTable())
@@ -136,7 +150,7 @@ def _sparse(unit: Unit) -> bool:
 
 
 def _sizes(unit: Unit, lose: Callable[[Loss], None]) -> Counter[tuple[int, str]]:
-    """Bytes by day and destination, about: what is chosen by them need not be exact."""
+    """Return about how many bytes each day and destination has."""
     found: Counter[tuple[int, str]] = Counter()
     names = NameTable()
     for wanted in unit.ranges:
@@ -146,7 +160,7 @@ def _sizes(unit: Unit, lose: Callable[[Loss], None]) -> Counter[tuple[int, str]]
 
 
 def _add_sizes(rows: Rows, names: NameTable, found: Counter[tuple[int, str]]) -> None:
-    """Without batches that contradict themselves: the second walk tells of them."""
+    """Add sizes, without contradictory batches, which the second pass reports."""
     try:
         ids, days, sizes = rows.destination_ids, rows.receive_ns // DAY_NS, rows.sizes + ROW_BYTES
     except DamagedBatch:

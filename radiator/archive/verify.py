@@ -1,14 +1,15 @@
-"""Whether an archive is what its commits say.
+"""Check an archive against its commits.
 
-    files       each file of the state is there, as large as its commit says, and its footer says the same
+    files       each file of the state exists, with the size of its commit, and its footer agrees
     ranges      within a partition, day and folder no two files have an offset in common
-    coverage    files and lost ranges of a partition reach from its start to its end without a hole
-    checksums   if asked for: the bytes of a file have the digest that its commit says
-    records     if asked for: that, and the rows of each file, and of all files of a partition, are what commits say
-                (``rows``), the anchor of the partition too
+    coverage    files and lost ranges of a partition reach from its start to its end without a gap
+    checksums   if requested: the bytes of a file have the digest of its commit
+    records     if requested: also the rows of each file, and of all files of a partition, are those of the commits
+                (``rows``), and the anchor of the partition too
 
-An archive may be written to meanwhile: a file that is gone is looked for in the commits as they are by then.
-Knows: the manifest, Parquet. Must not know: stores. Nothing is written.
+An archive may be written meanwhile: a missing file is searched in the latest commits.
+
+This module knows the manifest and Parquet. It does not know stores. It writes nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +30,19 @@ from radiator.archive.parquet import digest_of, footer_of
 
 def verify(
     files: Files, state: State, records: bool = False, advance: Callable[[int], None] = lambda done: None,
-    *, checksums: bool = False, absent: Callable[[str, int], None] = lambda partition, count: None,
+    *, checksums: bool = False, on_missing: Callable[[str, int], None] = lambda partition, count: None,
 ) -> Iterator[str]:  # fmt: skip
-    """What is wrong, in words; nothing if all is well. ``advance`` hears of each file; ``absent`` how many offsets a
-    partition has no record for and never lost, if records are read."""
+    """Yield what is wrong, as texts.
+
+    Args:
+        files: The archive.
+        state: Its state.
+        records: Check the rows.
+        advance: Called for each file.
+        checksums: Check digests.
+        on_missing: Called with a partition and the number of its offsets without a record that are not lost, if rows
+            are checked.
+    """
     found: dict[str, list[DataFile]] = {}
     lost: dict[str, list[tuple[int, int]]] = {}
     for each in in_order(state.files.values()):
@@ -43,13 +53,13 @@ def verify(
     for gone in state.lost:
         lost.setdefault(gone.partition, []).append((gone.first, gone.next_offset))
     for name in sorted({*state.ends, *found}):
-        part = rows.Part(
+        part = rows.PartitionState(
             name, found.get(name, []), lost.get(name, []), state.starts.get(name, 0), state.ends.get(name, 0),
             state.anchors.get(name),
         )  # fmt: skip
         yield from _holes(part)
         if records:
-            yield from rows.in_all(files, part, partial(absent, name))
+            yield from rows.check_partition(files, part, partial(on_missing, name))
 
 
 def _file(files: Files, state: State, each: DataFile, checksums: bool, records: bool) -> Iterator[str]:
@@ -90,7 +100,7 @@ def _inside(files: Files, state: State, each: DataFile, checksums: bool, records
     if count != each.records:
         yield f"{address}: has {count} records, its commit says {each.records}"
     if records:
-        yield from rows.in_file(files, each, state.anchors.get(each.partition))
+        yield from rows.check_file(files, each, state.anchors.get(each.partition))
 
 
 def _overlaps(state: State) -> Iterator[str]:
@@ -105,7 +115,7 @@ def _overlaps(state: State) -> Iterator[str]:
             end = max(end, each.next_offset)
 
 
-def _holes(part: rows.Part) -> Iterator[str]:
+def _holes(part: rows.PartitionState) -> Iterator[str]:
     spans = [*((each.first_offset, each.next_offset) for each in part.files), *part.lost]
     expected = part.start
     for first, following in sorted([*spans, (part.end, part.end)]):

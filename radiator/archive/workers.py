@@ -1,7 +1,7 @@
-"""Units written one after the other in this process, or by several processes at a time; results come in order.
+"""Write units one after the other in this process, or several at a time in others; results come in order.
 
-Knows: processes. Must not know: commits. What others write is in the spool when their result is here; a worker ends
-with the process that started it.
+This module knows processes. It does not know commits. The files of another process are in the spool when its result
+comes; a worker ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Result = Callable[[], Written]
 def results(
     units: Sequence[Unit], settings: Settings, jobs: int, advance: Callable[[int], None], wanted: Callable[[Unit], bool]
 ) -> Generator[tuple[Unit, Result]]:
-    """Each unit that is still wanted, and what gives its result or raises. It must be asked before the next one is."""
+    """Yield each wanted unit, and a function that returns its result or raises. Call it before the next one."""
     rest = filter(wanted, units)
     if jobs <= 1 or len(units) <= 1:
         for unit in rest:
@@ -49,7 +49,7 @@ def results(
 
 
 def _start() -> None:
-    """Signals are for the one who gives the work; when that one is gone, there is nobody to write for."""
+    """Ignore signals, which are for the parent, and end with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

@@ -41,7 +41,7 @@ class DestinationCreation:
     @property
     def tried(self) -> Collection[Subscription]:
         """Those whose pattern no index finds."""
-        return self._watchers.tried
+        return self._watchers.regexes
 
     def watch(self, subscription: Subscription) -> None:
         """Have destinations that are born later join this subscription."""

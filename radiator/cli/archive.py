@@ -156,9 +156,9 @@ def _run(data: str, files: Files, options: Options, stop: Stopping) -> Outcome:
         try:
             return run(data, files, options, watch)
         except OSError as error:
-            from radiator.archive.failing import of_run
+            from radiator.archive.failures import run_failure
 
-            raise CommandFailed(FAILED, of_run(files, error)) from error
+            raise CommandFailed(FAILED, run_failure(files, error)) from error
 
 
 def _scheduled(
@@ -256,7 +256,7 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
     for unit in plan.units:
         first, _, total = ranges.get(unit.partition, [unit.first, 0, 0])
         ranges[unit.partition] = [first, unit.following, total + unit.bytes]
-    for text in plan.odd.values():
+    for text in plan.problems.values():
         say(text)
     for lost in plan.lost:
         say(f"{lost.partition}: offsets {lost.first} to {lost.next_offset - 1} would be lost: {lost.why}")
@@ -266,7 +266,7 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
         for name, (first, following, total) in ranges.items():
             click.echo(f"{name}: offsets {first} to {following - 1}, {size(total)}")
         click.echo(f"{len(ranges)} partitions, {size(plan.bytes)} of sealed segments to archive; nothing was written")
-    return FAILED if plan.odd else OK
+    return FAILED if plan.problems else OK
 
 
 archive.add_command(ls)

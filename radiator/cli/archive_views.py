@@ -48,9 +48,9 @@ def reporting_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        from radiator.archive.failing import placed
+        from radiator.archive.failures import with_location
 
-        raise CommandFailed(FAILED, placed(f"{uri}: cannot be read", error)) from error
+        raise CommandFailed(FAILED, with_location(f"{uri}: cannot be read", error)) from error
 
 
 def _load(uri: str) -> tuple[Files, State]:
@@ -172,7 +172,7 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
     It also tells files that no commit names.
     """
     files, state = _load(uri)
-    from radiator.archive.orphans import unnamed
+    from radiator.archive.uncommitted import find_uncommitted
     from radiator.archive.verify import verify as look
     from radiator.columns.files import shown
 
@@ -182,13 +182,13 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
         task = bar.add_task("verifying", total=len(state.files), note="")
         found = look(
             files, state, records, lambda done: bar.update(task, advance=done), checksums=checksums,
-            absent=absent.__setitem__,
+            on_missing=absent.__setitem__,
         )  # fmt: skip
         for fault in found:
             faults.append(fault)
             if not as_json:
                 say(fault)
-        lying = unnamed(files)
+        lying = find_uncommitted(files)
     missing = {name: count for name, count in absent.items() if count}
     if as_json:
         put_json(
@@ -199,7 +199,10 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
                 "faults": faults,
                 "absent": missing,
                 "orphans": [{"path": files.address(each.path), "bytes": each.size_bytes} for each in lying.orphans],
-                "at_work": {"files": len(lying.at_work), "bytes": sum(each.size_bytes for each in lying.at_work)},
+                "at_work": {
+                    "files": len(lying.in_progress),
+                    "bytes": sum(each.size_bytes for each in lying.in_progress),
+                },
                 "spooled": {"files": len(lying.spooled), "bytes": sum(each.size_bytes for each in lying.spooled)},
             }
         )
@@ -209,7 +212,7 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
     for each in lying.orphans:
         say(f"{files.named(each.path)}: {size(each.size_bytes)} that no commit names; it is no part of the archive")
     for words, some in (
-        ("of a run that is at work, or died: the next run removes what it must", lying.at_work),
+        ("of a run that is at work, or died: the next run removes what it must", lying.in_progress),
         ("in _new/, where runs work", lying.spooled),
     ):
         if some:

@@ -117,7 +117,7 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
     from radiator.broker.publishing.idempotence import identify
     from radiator.cli.formats import visible
     from radiator.clock import now
-    from radiator.upkeep.latest import Lowering
+    from radiator.upkeep.latest import ClampTimes
     from radiator.upkeep.repair import Repair
 
     def tell(done: str) -> None:
@@ -132,12 +132,12 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
         for done in mending.run(run, findings):
             tell(done)
         look.begin(None)
-        run, findings, more = mending.left()
+        run, findings, more = mending.recheck()
         seconds = look.seconds
         for done in more:
             tell(done)
     if lower and any(finding.kind == "future" for finding in findings):
-        with Lowering(data, latest_ns, on_bytes=look.advance) as lowering:
+        with ClampTimes(data, latest_ns, on_bytes=look.advance) as lowering:
             for done in lowering.run():
                 tell(done)
             look.begin(None)

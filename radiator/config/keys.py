@@ -1,9 +1,9 @@
-"""What a table of keys is made of: a ``Key`` for each, which a settings class has in the metadata of its fields.
+"""The parts of a table of keys: a ``Key`` for each key, in the metadata of the fields of a settings class.
 
     class Settings:
         retention_count: int | None = of_log("retention.count", or_none(count(1, EXA)), "none", AT_RUN_TIME)
 
-Knows: types of values. Must not know: which keys exist.
+This module knows types of values. It does not know which keys exist.
 """
 
 from __future__ import annotations
@@ -49,16 +49,18 @@ class Key:
 
     @property
     def section(self) -> str:
+        """The first part of the path."""
         return self.path.partition(".")[0]
 
     @property
     def default_value(self) -> Any:
+        """The default as a Python value."""
         if self.many:
             return ()
         return self.type.read(self.default) if self.default else None
 
     def show(self, owner: object) -> str:
-        """The value that ``owner`` has in this field, as one would write it in the file."""
+        """Return the value that ``owner`` has in this field, as it would be written in the file."""
         value = getattr(owner, self.field)
         if self.many:
             return ", ".join(map(self.type.show, value)) or "none"
@@ -66,16 +68,16 @@ class Key:
 
 
 def setting(path: str, type: ValueType, default: str, applies: Applies = AT_START, **more: Any) -> Any:
-    """A field of a settings class: a dataclass field with the default value, and with its ``Key`` as metadata."""
+    """Return a field of a settings class, with the default value and with its ``Key`` as metadata."""
     key = Key(path=path, type=type, default=default, applies=applies, **more)
     return field(default=key.default_value, metadata={"key": key})
 
 
 def of_log(path: str, type: ValueType, default: str, applies: Applies, in_memory: InMemory = InMemory.USED) -> Any:
-    """A setting of the log: destinations that share a log must agree on it."""
+    """Return a setting of the log: destinations that share a log must agree on it."""
     return setting(path, type, default, applies, of_log=True, in_memory=in_memory)
 
 
 def keys_of(owner: type) -> tuple[Key, ...]:
-    """The keys of a class whose fields were made by ``setting``, in the order of the class."""
+    """Return the keys of a class whose fields were made by ``setting``, in the order of the class."""
     return tuple(replace(each.metadata["key"], field=each.name) for each in fields(owner) if "key" in each.metadata)

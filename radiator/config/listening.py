@@ -1,7 +1,7 @@
-"""The entries of ``listen:``: a URL, or a mapping with a URL and what belongs to this listener alone.
+"""The entries of ``listen:``: a URL, or a mapping with a URL and the keys of this listener.
 
-Invariant: a listener with TLS has the files of its TLS, its own or those of the top level; what a listener cannot make
-use of is a fault, never ignored.
+Invariant: a listener with TLS has the files of its TLS, its own or those of the top level; a key that a listener cannot
+use is a fault, never ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _URL = re.compile(rf"([a-z+]+)://({_HOST})(?::([0-9]{{1,5}}))?(/[^\s?#]*)?")
 
 
 def read_url(url: str) -> Listen:
-    """The listener that a URL means; ValueError says what was expected."""
+    """Return the listener of a URL. Raises ValueError with what was expected."""
     scheme, _, rest = url.partition(":")
     if scheme == "unix" and rest:
         path = rest[2:] if rest.startswith("///") else rest
@@ -47,7 +47,7 @@ def read_url(url: str) -> Listen:
 
 
 def tls_of(values: MappingABC[str, Any]) -> Tls | None:
-    """The files that the fields of ``schema.TLS`` name; a key may stand in the file of its certificate."""
+    """Return the files that the fields of ``schema.TLS`` name; the key may be in the file of the certificate."""
     cert = values.get("tls_cert")
     if cert is None:
         return None
@@ -55,10 +55,10 @@ def tls_of(values: MappingABC[str, Any]) -> Tls | None:
 
 
 class Loader(Protocol):
-    """Reads keys of the file, and collects what is wrong."""
+    """Reads keys of the file, and collects faults."""
 
     def fault(self, line: int, path: str, text: str) -> None:
-        """Note a fault of the key ``path``."""
+        """Add a fault of the key ``path``."""
 
     def keys(
         self,
@@ -82,6 +82,7 @@ class Listening:
         self._values = values
 
     def entries(self, node: Node) -> list[Listen]:
+        """Return the listeners of the list."""
         found: list[Listen] = []
         loader = self._loader
         if not isinstance(node, Sequence) or not node.items:

@@ -1,11 +1,11 @@
-"""A YAML file to a Config, by the tables of ``schema``.
+"""Read a YAML file to a Config, by the tables of ``schema``.
 
 A file is read to its end and all its faults are reported in one ConfigError, a line each:
 
     radiator.yaml:14: destinations[1].fsnc: unknown key; did you mean fsync?
 
-``${NAME}`` in a value stands for an environment variable (``$${`` for the two characters themselves); messages show
-the value as written, so that a secret is never printed. Relative paths are relative to the working directory.
+``${NAME}`` in a value is replaced by an environment variable (``$${`` by the two characters); messages show the value
+as written, so that a secret is never printed. Relative paths are relative to the working directory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 
 
 def load(path: str | os.PathLike[str] | None, environ: MappingABC[str, str] | None = None) -> Config:
-    """The configuration in the file ``path``; without a file, the defaults."""
+    """Return the configuration in the file ``path``; the defaults without a file. Raises ConfigError."""
     if path is None:
         return Loader(os.environ if environ is None else environ).config(None, None)
     source = os.fspath(path)
@@ -48,7 +48,7 @@ def load(path: str | os.PathLike[str] | None, environ: MappingABC[str, str] | No
 
 
 def read_text(path: str, what: str) -> str:
-    """A file of settings as text. Raises ConfigError."""
+    """Return the text of a settings file. Raises ConfigError."""
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -64,13 +64,13 @@ def read_text(path: str, what: str) -> str:
 
 
 def load_text(content: str, source: str | None = None, environ: MappingABC[str, str] | None = None) -> Config:
-    """The same from text; ``source`` names it in messages."""
+    """Return the configuration in a text; ``source`` is its name in messages. Raises ConfigError."""
     loader = Loader(os.environ if environ is None else environ)
     return read_whole(content, source or "configuration", loader, lambda root: loader.config(root, source))
 
 
 def read_whole(content: str, name: str, loader: Loader, read: Callable[[Node | None], T]) -> T:
-    """What ``read`` makes of a text of that name. Raises ConfigError with all faults that ``loader`` has met."""
+    """Return what ``read`` makes of a text. Raises ConfigError with all faults that ``loader`` has found."""
     from radiator.config.yaml_lines import compose  # loads PyYAML, which only a file needs
 
     try:
@@ -84,7 +84,7 @@ def read_whole(content: str, name: str, loader: Loader, read: Callable[[Node | N
 
 
 def parse_listen(url: str) -> Listen:
-    """A URL of ``listen:``; ConfigError when it is none."""
+    """Return the listener of a URL of ``listen:``. Raises ConfigError."""
     try:
         return read_url(url)
     except ValueError as error:
@@ -92,7 +92,7 @@ def parse_listen(url: str) -> Listen:
 
 
 class Loader:
-    """One walk over one file. Faults are collected; a value that could not be read is replaced by its default."""
+    """Reads one file. Faults are collected; a value with a fault is replaced by its default."""
 
     def __init__(self, environ: MappingABC[str, str]) -> None:
         self.environ = environ
@@ -100,9 +100,11 @@ class Loader:
         self.faults: list[tuple[int, str]] = []
 
     def fault(self, line: int, path: str, text: str) -> None:
+        """Add a fault."""
         self.faults.append((line, f"{path}: {text}" if path else text))
 
     def config(self, root: Node | None, source: str | None) -> Config:
+        """Return the configuration of a file's root node."""
         values = _defaults(schema.TOP)
         default_rule = _defaults(SETTINGS)
         listen: list[Listen] = [read_url(schema.DEFAULT_LISTEN)]
@@ -138,6 +140,7 @@ class Loader:
         )
 
     def rules(self, node: Node, default_rule: dict[str, Any]) -> list[Rule]:
+        """Return the rules of ``destinations:``."""
         rules: list[Rule] = []
         if not isinstance(node, Sequence):
             self.fault(node.line, "destinations", f"expected a list of rules such as - match: /topic/>, got {node}")
@@ -151,7 +154,7 @@ class Loader:
         return rules
 
     def check_rule(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
-        """What no single key can tell: keys that need or exclude one another."""
+        """Check keys that need or exclude one another."""
         if ("match" in node.items) == ("match_regex" in node.items):
             self.fault(node.line, path, "expected one of match: and match_regex:")
         if whole["store"] == "memory":
@@ -187,7 +190,7 @@ class Loader:
             self.fault(node.key_lines["compact_by"], f"{path}.compact_by", wanted)
 
     def check_unacked(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
-        """What is to become a dead letter needs a place to go to."""
+        """Check that ``on_unacked: dead_letter`` has a dead-letter queue."""
         if whole["on_unacked"] == "dead_letter" and whole["dead_letter"] is None:
             key = next((key for key in ("on_unacked", "dead_letter") if key in own), None)
             if key is not None:
@@ -195,6 +198,7 @@ class Loader:
                 self.fault(node.key_lines[key], f"{path}.{key}", wanted)
 
     def table(self, node: Node, keys: tuple[Key, ...], path: str, not_offered: dict[str, str]) -> dict[str, Any]:
+        """Return the values of a table of settings."""
         if not isinstance(node, Mapping):
             self.fault(node.line, path, f"expected keys such as {keys[0].path}:, got {node}")
             return {}
@@ -212,7 +216,7 @@ class Loader:
         not_offered: dict[str, str],
         others: tuple[str, ...] = (),
     ) -> dict[str, Any]:
-        """The fields that ``node`` sets. ``others`` are keys that the caller reads itself."""
+        """Return the fields that ``node`` sets. ``others`` are keys that the caller reads itself."""
         values: dict[str, Any] = {}
         for name, value in node.items.items():
             line, path, known = node.key_lines[name], prefix + name, tree.get(name)
@@ -231,8 +235,10 @@ class Loader:
         return values
 
     def many(self, key: Key, node: Node, path: str) -> Any:
-        """The values of a list, as a tuple, or FAULTY once the faults are noted. One value is a list of one,
-        and ``none`` an empty one."""
+        """Return the values of a list, as a tuple, or FAULTY after a fault.
+
+        One value is a list of one, and ``none`` an empty one.
+        """
         if isinstance(node, Scalar) and node.text == "none":
             return ()
         items = node.items if isinstance(node, Sequence) else [node]
@@ -240,7 +246,7 @@ class Loader:
         return FAULTY if FAULTY in values else tuple(values)
 
     def scalar(self, key: Key, node: Node, path: str) -> Any:
-        """The value of one key, or FAULTY once the fault is noted."""
+        """Return the value of one key, or FAULTY after a fault."""
         try:
             if not isinstance(node, Scalar):
                 hint = "; a text that begins with { or [ must be quoted" if key.path in ("match", "partition") else ""
@@ -258,6 +264,7 @@ class Loader:
             return FAULTY
 
     def expand(self, text: str) -> str:
+        """Replace environment variables in a value. Raises ValueError."""
         if "${" not in text:
             return text
 
@@ -273,7 +280,7 @@ class Loader:
 
 
 def _on_full_fault(own: dict[str, Any], whole: dict[str, Any]) -> str:
-    """Why the ``on_full`` of a rule says nothing; "" where it does."""
+    """Return why the ``on_full`` of a rule has no effect; "" if it has."""
     if not _topics_only(own):
         bounded = whole["max_messages"] is not None or whole["max_bytes"] is not None
         bounded |= own["on_full"] == "block" and whole["store"] == "memory"  # where the memory of a partition ends
@@ -286,21 +293,21 @@ def _on_full_fault(own: dict[str, Any], whole: dict[str, Any]) -> str:
 
 
 def _topics_only(own: dict[str, Any]) -> bool:
-    """True if the rule can be seen to own no queue."""
+    """Return whether the rule certainly owns no queue."""
     if "kind" in own:
         return bool(own["kind"] == "topic")
     return all(pattern.strip(" ").startswith("/topic/") for pattern in own.get("match", "").split(","))
 
 
 def _queues_only(own: dict[str, Any]) -> bool:
-    """True if the rule can be seen to own no topic."""
+    """Return whether the rule certainly owns no topic."""
     if "kind" in own:
         return bool(own["kind"] == "queue")
     return "match" in own and all(pattern.strip(" ").startswith("/queue/") for pattern in own["match"].split(","))
 
 
 def _boolean(key: Key, text: str) -> str:
-    """YAML 1.1 takes a bare yes, no, on or off for a boolean, and few keys of ours are one."""
+    """Return the fault of a bare yes, no, on or off, which YAML 1.1 reads as a boolean."""
     try:
         key.type.read("")
         expected = "expected a text"
@@ -327,7 +334,7 @@ def _defaults(keys: tuple[Key, ...]) -> dict[str, Any]:
 
 
 def _rule(values: dict[str, Any], line: int = 0) -> Rule:
-    """A rule and its settings, made of the values of both by field."""
+    """Return a rule and its settings, made of the values of both by field."""
     settings = {field: value for field, value in values.items() if field in SETTINGS_FIELDS}
     own = {field: value for field, value in values.items() if field not in SETTINGS_FIELDS}
     return Rule(line=line, settings=Settings(**settings), **own)

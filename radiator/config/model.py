@@ -1,6 +1,6 @@
-"""The values that a configuration comes down to: frozen, complete, without YAML.
+"""The values of a configuration: frozen, complete, without YAML.
 
-Numbers are bytes or counts unless their name says another unit. ``None`` means "no limit", "never" or "off" as the
+Numbers are bytes or counts unless their name contains another unit. ``None`` means "no limit", "never" or "off" as the
 name suggests; there is no "unset", since every default has been filled in.
 """
 
@@ -14,7 +14,7 @@ from radiator.config.settings import LimitsConfig, Rule
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a TLS listener, PEM. With ``client_ca`` clients must have a certificate that it vouches for."""
+    """The PEM files of a TLS listener. With ``client_ca`` clients must have a certificate that it has signed."""
 
     cert: str
     key: str
@@ -22,9 +22,12 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listen(msgspec.Struct, frozen=True):
-    """One place to listen: a port (0: any free one) of a host, or with ``unix`` a path. With ``ws`` and ``wss`` the
-    path is that of the URL, empty: any, and ``origins`` are the web pages that may connect: exactly these, or those of
-    the broker's own host and of the loopback (``own``), or any."""
+    """One address to listen on.
+
+    A host with a port (0: any free one), or with ``unix`` a path. With ``ws`` and ``wss`` the path is that of the URL
+    (empty: any), and ``origins`` are the web pages that may connect: exactly these, or those of the broker's own host
+    and of the loopback (``own``), or any.
+    """
 
     scheme: Literal["stomp", "stomp+tls", "ws", "wss", "unix"]
     host: str = ""
@@ -35,11 +38,12 @@ class Listen(msgspec.Struct, frozen=True):
 
     @property
     def encrypted(self) -> bool:
+        """Whether it uses TLS."""
         return self.scheme in ("stomp+tls", "wss")
 
     @property
     def web(self) -> bool:
-        """WebSocket."""
+        """Whether it uses WebSocket."""
         return self.scheme in ("ws", "wss")
 
     def __str__(self) -> str:
@@ -50,7 +54,7 @@ class Listen(msgspec.Struct, frozen=True):
 
 
 class AdminAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where health and figures are told over HTTP; port 0: any free one."""
+    """The address of the HTTP server for health and metrics; port 0: any free one."""
 
     host: str
     port: int
@@ -60,7 +64,7 @@ class AdminAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeartBeat(NamedTuple):
-    """What the broker offers and expects, 0 = none; a peer silent for ``expect_ms * grace`` is gone."""
+    """The heart-beats that the broker offers and expects, 0 = none; a peer is gone after ``expect_ms * grace``."""
 
     send_ms: int
     expect_ms: int
@@ -68,7 +72,7 @@ class HeartBeat(NamedTuple):
 
 
 class AuthConfig(NamedTuple):
-    """Who may connect. Without file and plug-in there are no users, and every login is as good as none."""
+    """How clients are authenticated. Without file and plug-in there are no users, and logins are ignored."""
 
     users_file: str | None
     anonymous: Literal["loopback", "never", "always"]
@@ -77,6 +81,7 @@ class AuthConfig(NamedTuple):
 
     @property
     def has_users(self) -> bool:
+        """Whether there is a users file or a plug-in."""
         return self.users_file is not None or self.plugin is not None
 
 

@@ -1,6 +1,6 @@
-"""What a YAML file is read into: nodes that know their line.
+"""The result of parsing YAML: nodes with their line.
 
-Apart from the parser (``yaml_lines``), so that a broker without a configuration file does not load PyYAML.
+They are separate from the parser (``yaml_lines``), so that a broker without a configuration file does not load PyYAML.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ class YamlError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scalar:
+    """A single value."""
+
     line: int
     text: str
     reads_as: str  # what YAML makes of it: str, int, float, bool, null, timestamp
@@ -30,6 +32,8 @@ class Scalar:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sequence:
+    """A list."""
+
     line: int
     items: list[Node]
 
@@ -39,6 +43,8 @@ class Sequence:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mapping:
+    """Keys with their nodes."""
+
     line: int
     items: dict[str, Node]
     key_lines: dict[str, int]

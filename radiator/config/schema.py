@@ -1,9 +1,9 @@
 """The tables of keys: the top level, an entry of ``listen:``, and a rule, whose keys are those of ``settings``.
 
-The loader reads a file by these tables and the tests compare the documents with them, so a key cannot exist that is not
-read, documented and shown in conf/radiator.yaml.
+The loader reads a file by these tables and the tests compare the documents with them, so every key is read, documented
+and shown in conf/radiator.yaml.
 
-NOT_OFFERED holds the keys that radiator's interface reserves but this version does not implement. To accept one would
+NOT_OFFERED has the keys that radiator's interface reserves and this version does not implement. To accept one would
 promise what this version does not do; to call it unknown would make people look for a typing error.
 """
 
@@ -41,7 +41,7 @@ def _read_http_address(value: str) -> AdminAddress:
 
 
 def _read_origin(value: str) -> str:
-    """The ``Origin`` that a browser sends: scheme, host, port if it is not the scheme's own, in lower case."""
+    """Return the ``Origin`` that a browser sends: scheme, host, port if it is not the default, in lower case."""
     if value == "null":  # of pages that are files
         return value
     found = re.fullmatch(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?/?", value.lower())
@@ -110,7 +110,7 @@ MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the ne
 
 
 def tree(keys: tuple[Key, ...]) -> dict[str, Any]:
-    """``limits.message`` and ``limits.tail`` -> ``{"limits": {"message": ..., "tail": ...}}``."""
+    """Return the keys by section: ``limits.message`` becomes ``{"limits": {"message": ...}}``."""
     found: dict[str, Any] = {}
     for key in keys:
         section, dot, name = key.path.partition(".")

@@ -5,8 +5,7 @@ the default, and when a changed value applies; then a line of documentation. Eve
 how the file is read (``schema``), what ``check-config --explain`` shows, which settings destinations that share a log
 must have in common, and the comparison with docs/configuration.md.
 
-``Settings`` is what the broker and the storage read. A ``Settings`` value never changes; all destinations of a rule
-share one.
+The broker and the storage read ``Settings``. A ``Settings`` value never changes; all destinations of a rule share one.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
     duration     50ms  10s  5m  1h30m  30d         combinable, largest unit first, each unit once
     time of day  23:30                             UTC
 
-A number without a unit is refused, also 0: a file that says what it means is read once. Every function here raises
-ValueError with a text made for people (what was expected, and a hint where we can guess what was meant); whoever
-reads a file or a header adds where it stood.
+A number without a unit is refused, also 0, so that files are unambiguous. Every function here raises ValueError with a
+text for people (what was expected, and a hint if the mistake is common); the caller adds the place in the file.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 
 
 def parse_size(text: str) -> int:
-    """``"4MiB"`` -> 4194304 bytes."""
+    """Return the bytes of a size: ``"4MiB"`` is 4194304."""
     expected = "expected a size such as 64KiB, 4MiB or 1GiB"
     match = _QUANTITY.fullmatch(text)
     if match is None or len(text) > CHARS_MAX:
@@ -68,7 +67,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration_ns(text: str) -> int:
-    """``"1h30m"`` -> 5400000000000 nanoseconds."""
+    """Return the nanoseconds of a duration: ``"1h30m"`` is 5400000000000."""
     expected = "expected a duration such as 50ms, 10s or 1h30m"
     if not text or len(text) > CHARS_MAX:
         raise ValueError(expected)
@@ -91,7 +90,7 @@ def parse_duration_ns(text: str) -> int:
 
 
 def parse_time_of_day(text: str) -> int:
-    """``"23:30"`` -> seconds since midnight."""
+    """Return the seconds since midnight of a time: ``"23:30"`` is 84600."""
     match = _TIME_OF_DAY.fullmatch(text)
     if match is None:
         raise ValueError('expected a time of day in UTC, "00:00" to "23:59"')
@@ -99,7 +98,7 @@ def parse_time_of_day(text: str) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest exact form: 4194304 -> ``"4MiB"``, 1000 -> ``"1000B"``."""
+    """Return the shortest exact form: 4194304 is ``"4MiB"``, 1000 is ``"1000B"``."""
     for unit, factor in reversed(SIZE_UNITS.items()):
         if size_bytes >= factor and size_bytes % factor == 0:
             return f"{size_bytes // factor}{unit}"
@@ -107,7 +106,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def format_duration_ns(duration_ns: int) -> str:
-    """The shortest exact form: 5400000000000 -> ``"1h30m"``; below a millisecond it is rounded down."""
+    """Return the shortest form: 5400000000000 is ``"1h30m"``; below a millisecond it is rounded down."""
     parts, rest = [], duration_ns
     for unit, factor in DURATION_UNITS_NS.items():
         if rest >= factor:
@@ -117,5 +116,5 @@ def format_duration_ns(duration_ns: int) -> str:
 
 
 def format_time_of_day(seconds: int) -> str:
-    """84600 -> ``"23:30"``."""
+    """Return the time: 84600 is ``"23:30"``."""
     return f"{seconds // 3600:02d}:{seconds % 3600 // 60:02d}"

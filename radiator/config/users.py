@@ -1,16 +1,16 @@
-"""The users file: who may log in, and what each may do. As strict as the configuration, by the same walk.
+"""The users file: logins, and the rights of each. It is read as strictly as the configuration, in the same way.
 
     users:
       alice:
         password: $argon2id$v=19$m=19456,t=2,p=1$...      # radiator passwd users.yaml alice
         read: [/topic/>, /queue/orders]
         write: /queue/orders
-    anonymous: {read: /topic/public.>}                     # who gives no login, where auth.anonymous lets them in
+    anonymous: {read: /topic/public.>}                     # clients without a login, if auth.anonymous allows them
     certificates:
       sensor-7: {write: /topic/sensors.7}                  # by the name in a certificate that was verified
 
-Knows: the keys, the form of a hash. Must not know: how a hash is verified, what a pattern means.
-Invariant: no message shows what stands in the place of a hash: it may be a password.
+This module knows the keys and the form of a hash. It does not know how a hash is verified, or what a pattern means.
+Invariant: no message shows the value of a password, which may be a plain one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TOP_KEYS: Final = ("users", "anonymous", "certificates")
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True):
-    """The patterns of each right; ``line`` is where they stand."""
+    """The patterns of each right; ``line`` is their place in the file."""
 
     line: int = 0
     read: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """``password`` is a hash, None where somebody else verifies this user."""
+    """``password`` is a hash; None if the user is verified in another way."""
 
     password: str | None = None
     grants: Grants
@@ -84,18 +84,18 @@ class Users(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_users(path: str, environ: MappingABC[str, str] | None = None) -> Users:
-    """The users in the file ``path``. Raises ConfigError with all its faults."""
+    """Return the users in the file ``path``. Raises ConfigError with all its faults."""
     return load_users_text(read_text(path, "the users file"), path, environ)
 
 
 def load_users_text(content: str, source: str, environ: MappingABC[str, str] | None = None) -> Users:
-    """The same from text; ``source`` names it in messages."""
+    """Return the users in a text; ``source`` is its name in messages. Raises ConfigError."""
     loader = _UsersLoader(os.environ if environ is None else environ)
     return read_whole(content, source, loader, lambda root: loader.users_file(root, source))
 
 
 def check_hash(value: str) -> str:
-    """A hash that may be verified. Raises ValueError."""
+    """Return a hash that may be verified. Raises ValueError."""
     match = HASH.fullmatch(value)
     if match is None:
         raise ValueError("expected a hash that begins with $argon2, as radiator passwd writes it")
@@ -106,7 +106,7 @@ def check_hash(value: str) -> str:
 
 
 class _UsersLoader(Loader):
-    """One walk over one users file."""
+    """Reads one users file."""
 
     password_files: tuple[str, ...] = ()
 
@@ -156,7 +156,7 @@ class _UsersLoader(Loader):
         return self.keys(node, tree(keys), path + ".", {})
 
     def scalar(self, key: Key, node: Node, path: str) -> Any:
-        """As for the configuration; ``admin`` may be true or false, and a hash is never shown."""
+        """Return a value as for the configuration; ``admin`` may be a boolean, and a hash is never shown."""
         if key.path == "admin" and isinstance(node, Scalar) and node.reads_as == "bool":
             return "#" if node.text.lower() == "true" else ""
         if key.path != "password":

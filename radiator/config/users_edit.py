@@ -1,9 +1,9 @@
-"""One user's entry in a users file, changed as text: comments, order and everything else stay as they are.
+"""Change one user's entry in a users file, as text: comments, order and everything else stay as they are.
 
-The places come from YAML's own marks. What comes out is read again and compared: it says what was meant and nothing
-else has changed, or it is refused and a person has to edit the file.
+YAML's own marks give the places. The result is parsed again and compared: if it is not exactly the wanted change, it is
+refused, and a person must edit the file.
 
-Knows: YAML's marks. Must not know: passcodes, files.
+This module knows YAML's marks. It does not know passcodes or files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDS: Final = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
 
 
 def set_password(text: str, source: str, name: str, hash_: str) -> str:
-    """The file with this hash for this user, who is added if not there. Raises ConfigError."""
+    """Return the file with this hash for this user, who is added if missing. Raises ConfigError."""
     before = load_users_text(text, source)
     user = before.users.get(name, User(grants=Grants()))
     wanted = {**before.users, name: msgspec.structs.replace(user, password=hash_)}
@@ -32,7 +32,7 @@ def set_password(text: str, source: str, name: str, hash_: str) -> str:
 
 
 def delete_user(text: str, source: str, name: str) -> str:
-    """The file without this user, who must be there. Raises ConfigError."""
+    """Return the file without this user, who must exist. Raises ConfigError."""
     before = load_users_text(text, source)
     wanted = {each: user for each, user in before.users.items() if each != name}
     return _checked(_delete(text, name), source, before, wanted, name)
@@ -122,7 +122,7 @@ def _delete(text: str, name: str) -> str | None:
 
 
 def _compose(text: str) -> yaml.MappingNode | None:
-    """The root; None if there is none. A file with aliases is refused: one has the marks of what it stands for."""
+    """Return the root; None if there is none. Raises ConfigError for aliases, whose marks are those of the anchor."""
     if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader)):
         raise ConfigError("the users file has anchors and aliases: it has to be edited by hand")
     root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -134,7 +134,7 @@ def _find(mapping: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] |
 
 
 def _end(node: yaml.Node) -> int:
-    """Where the last word of a node ends: a block's own mark lies behind the comments that follow it."""
+    """Return where the last word of a node ends: a block's own mark is behind the comments that follow it."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return max(map(_end, last)) if isinstance(last, tuple) else _end(last)

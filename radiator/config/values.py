@@ -1,4 +1,4 @@
-"""The types of values that a key can have: text of the file to a Python value, and back.
+"""The types of values of keys: text of the file to a Python value, and back.
 
 Each type is a ``ValueType``: ``read`` parses the scalar's text or raises ValueError("expected ..."), ``show`` writes a
 value as an operator would. ``None`` means "no limit" or "off" and is written ``none``.
@@ -26,6 +26,7 @@ class ValueType:
 
 
 def text(what: str, pattern: str = r"[^\x00]+") -> ValueType:
+    """Return the type of a text that matches ``pattern``; ``what`` describes it."""
     compiled = re.compile(pattern)
 
     def read(value: str) -> str:
@@ -37,6 +38,7 @@ def text(what: str, pattern: str = r"[^\x00]+") -> ValueType:
 
 
 def choice(values: dict[str, Any] | tuple[str, ...]) -> ValueType:
+    """Return the type of one of some words."""
     table = values if isinstance(values, dict) else {value: value for value in values}
     words = {value: word for word, value in table.items()}
 
@@ -49,6 +51,8 @@ def choice(values: dict[str, Any] | tuple[str, ...]) -> ValueType:
 
 
 def count(least: int, most: int) -> ValueType:
+    """Return the type of a whole number."""
+
     def read(value: str) -> int:
         if not re.fullmatch(r"0|[1-9][0-9_]{0,17}", value) or not least <= int(value) <= most:
             raise ValueError(f"expected a whole number, {least} to {most}")
@@ -58,6 +62,8 @@ def count(least: int, most: int) -> ValueType:
 
 
 def size(least: int, most: int) -> ValueType:
+    """Return the type of a size in bytes."""
+
     def read(value: str) -> int:
         size_bytes = parse_size(value)
         if not least <= size_bytes <= most:
@@ -68,7 +74,7 @@ def size(least: int, most: int) -> ValueType:
 
 
 def duration(least: str, most: str, unit_ns: int = 1) -> ValueType:
-    """A duration in units of ``unit_ns`` nanoseconds, as a float where it is not a whole number of them."""
+    """Return the type of a duration, in units of ``unit_ns`` nanoseconds (a float if it is no whole number)."""
 
     def read(value: str) -> Any:
         duration_ns = parse_duration_ns(value)
@@ -80,6 +86,8 @@ def duration(least: str, most: str, unit_ns: int = 1) -> ValueType:
 
 
 def number(least: float, most: float) -> ValueType:
+    """Return the type of a decimal number."""
+
     def read(value: str) -> float:
         if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value) or not least <= float(value) <= most:
             raise ValueError(f"expected a number, {least} to {most}")
@@ -89,7 +97,7 @@ def number(least: float, most: float) -> ValueType:
 
 
 def or_word(word: str, meaning: Any, other: ValueType) -> ValueType:
-    """``word`` stands for ``meaning``; everything else is read as ``other``."""
+    """Return a type with a ``word`` for ``meaning``; everything else is read as ``other``."""
 
     def read(value: str) -> Any:
         if value == word:
@@ -103,12 +111,12 @@ def or_word(word: str, meaning: Any, other: ValueType) -> ValueType:
 
 
 def or_none(other: ValueType, none: Any = None) -> ValueType:
-    """``none`` switches the thing off."""
+    """Return a type with ``none``, which switches the feature off."""
     return or_word("none", none, other)
 
 
 def header(what: str) -> ValueType:
-    """``header:NAME``; ``what`` says what its value is for."""
+    """Return the type of ``header:NAME``; ``what`` describes its value."""
 
     def read(value: str) -> str:
         match = re.fullmatch(r"header:([^\x00\s:][^\x00:]*)", value)
@@ -157,10 +165,12 @@ class SyncPolicy:
 
     @property
     def always(self) -> bool:
+        """Whether each write is synced."""
         return self.interval_ns == 0
 
     @property
     def never(self) -> bool:
+        """Whether the broker never syncs."""
         return self.interval_ns is None
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""YAML text to nodes that know their line.
+"""Parse YAML text to nodes with their line.
 
-PyYAML's composer is used, its constructor is not: a constructor turns ``off`` into False, ``12:30`` into 750 and a
-repeated key into its last value, all without a word. Here a scalar stays the text that stands in the file, with a note
-of what YAML would have made of it; whoever knows the key decides. Repeated keys, keys that are not text, merge keys
-and explicit tags are refused. Aliases are allowed (they are the same node twice, so nothing can grow).
+PyYAML's composer is used, its constructor is not: a constructor silently turns ``off`` into False, ``12:30`` into 750
+and a repeated key into its last value. Here a scalar stays the text of the file, with YAML's type beside it; the reader
+of the key decides. Repeated keys, keys that are not text, merge keys and explicit tags are refused. Aliases are allowed
+(they are the same node twice, so nothing can grow).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLAIN_TAGS: Final = {TAG + name: name for name in ("str", "int", "float", "bool"
 
 
 def compose(text: str) -> Node | None:
-    """The one document of ``text``; None when it holds nothing but comments."""
+    """Return the one document of ``text``; None if it has only comments. Raises YamlError."""
     try:
         loader = yaml.SafeLoader(text)
         try:
@@ -71,7 +71,7 @@ def _convert(node: yaml.Node, open_nodes: list[yaml.Node]) -> Node:
 
 
 def _check_characters(text: str, line: int) -> None:
-    """An escape in quotes can write what no text holds."""
+    """Refuse half characters, which an escape in quotes can write."""
     surrogate = next((character for character in text if "\ud800" <= character <= "\udfff"), None)
     if surrogate is not None:
         raise YamlError(line, f"expected text, got the half character U+{ord(surrogate):04X}")

@@ -1,9 +1,9 @@
-"""Where an export goes: one file, a directory with a file per partition, or standard output.
+"""The output of an export: one file, a directory with a file per partition, or standard output.
 
-A file is written under a name of its own and takes its place when it is complete and synced, so whoever finds it finds
-all of it. A loss ends the export, and leaves nothing, unless it is to be skipped.
+A file is written under a temporary name and renamed when it is complete and synced, so a visible file is complete. A
+loss ends the export without any file, unless losses are to be skipped.
 
-Knows: paths, writers. Must not know: which records, how progress is shown. One thread.
+This module knows paths and writers. It does not know which records are exported, or how progress is shown. One thread.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ PARTIAL = ".part"  # a partition's name of 240 bytes has room for 15 more
 
 
 class Lost(StorageError):
-    """Records are missing, and the export was not told to skip them."""
+    """Records are missing, and the export does not skip losses."""
 
 
 @dataclass
 class Exported:
+    """The result of an export."""
+
     records: int = 0
     body_bytes: int = 0
     paths: list[str] = field(default_factory=list)
@@ -38,8 +40,15 @@ class Exported:
 
 
 class Export:
-    """``choices`` by partition. ``on_loss`` hears of every loss that is skipped, ``progress`` of the bytes of the log
-    that are done."""
+    """An export of partitions.
+
+    Args:
+        choices: Which records, by partition.
+        kind: The format.
+        skip: Skip losses.
+        on_loss: Called with a text for every skipped loss.
+        progress: Called with the bytes of the log that are done.
+    """
 
     def __init__(
         self,
@@ -58,7 +67,7 @@ class Export:
         self._progress = progress
 
     def to_stream(self, partitions: list[StoredPartition], file: BinaryIO) -> None:
-        """Raises Lost, OSError."""
+        """Write to an open file. Raises Lost, OSError."""
         writer = WRITERS[self._kind](file)
         try:
             for partition in partitions:
@@ -79,12 +88,13 @@ class Export:
             raise
 
     def to_file(self, partitions: list[StoredPartition], path: str) -> None:
+        """Write to a new file. Raises Lost, OSError."""
         with _new_file(path) as file:
             self.to_stream(partitions, file)
         self.result.paths.append(path)
 
     def to_directory(self, partitions: list[StoredPartition], directory: str) -> None:
-        """A file for each partition; if one cannot be written, there is none."""
+        """Write a file for each partition; if one cannot be written, there is none."""
         paths = [f"{directory}/{encode_name(partition.name)}.{self._kind}" for partition in partitions]
         for path in paths:
             _must_be_new(path)
@@ -116,7 +126,7 @@ def _must_be_new(path: str) -> None:
 
 @contextlib.contextmanager
 def _new_file(path: str) -> Iterator[BinaryIO]:
-    """All of it is there when this ends well, and nothing otherwise."""
+    """Yield a file that is complete if the block ends well, and removed otherwise."""
     _must_be_new(path)
     partial = path + PARTIAL
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)

@@ -1,9 +1,9 @@
-"""Which records are exported, and reading them: partition by partition, in order, in batches of bounded size.
+"""Choose the exported records, and read them: partition by partition, in order, in batches of bounded size.
 
-Compressed and sparse segments are read like any other (``radiator.storage.reader``). What was removed on purpose is not
-missing, also if that was after the listing; what is lost is told with its offsets.
+Compressed and sparse segments are read like any other (``radiator.storage.reader``). Records removed on purpose are not
+missing, even if that was after the listing; lost ones are reported with their offsets.
 
-Knows: names, offsets, times. Must not know: formats, files. No state: one thread, any process.
+This module knows names, offsets and times. It does not know formats or files. It has no state: one thread, any process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OnLoss = Callable[[StoredPartition, int, int, bool], None]  # partition, first a
 
 @dataclass(frozen=True)
 class Bounds:
-    """None: no bound. Both of a kind may be given; a record must be within both. Stops are exclusive."""
+    """Limits of a choice; None: no limit. A record must be within all of them. Stops are exclusive."""
 
     start_offset: int | None = None
     stop_offset: int | None = None
@@ -32,7 +32,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A batch, and which of its records are wanted, by index."""
+    """A batch, and the indexes of the wanted records in it."""
 
     partition: StoredPartition
     batch: RecordBatch
@@ -48,7 +48,7 @@ class Choice:
         self._wanted: dict[str, bool] = {}
 
     def read(self, partition: StoredPartition, on_loss: OnLoss) -> Iterator[Chosen]:
-        """Raises OSError."""
+        """Yield the chosen records of a partition. Raises OSError."""
         bounds = self._bounds
         start = max(bounds.start_offset or 0, self._start_by_time(partition))
         stop = partition.next_offset if bounds.stop_offset is None else min(bounds.stop_offset, partition.next_offset)

@@ -1,6 +1,6 @@
-"""A record as the columns that ``docs/spark.md`` names. The same names in every format.
+"""A record as the columns that ``docs/spark.md`` names. All formats have the same names.
 
-Knows: stored records, header blocks. Must not know: formats. Pure.
+This module knows stored records and header blocks. It does not know formats. All functions are pure.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ TAG_PREFIX = "tag-"
 
 
 class Row(NamedTuple):
+    """The columns of a record."""
+
     destination: str
     partition: str
     offset: int
@@ -31,10 +33,12 @@ class Row(NamedTuple):
 
     @property
     def size(self) -> int:
+        """The length of the body."""
         return len(self.body)
 
 
 def rows(chosen: Chosen) -> Iterator[Row]:
+    """Yield the chosen records as rows."""
     batch, name = chosen.batch, chosen.partition.name
     prefix = encode_name(name)
     event, transmit = batch.event_ns, batch.transmit_ns
@@ -62,7 +66,7 @@ def rows(chosen: Chosen) -> Iterator[Row]:
 
 
 def split(block: bytes) -> dict[str, str]:
-    """The headers of a stored block; the first of a name counts."""
+    """Return the headers of a stored block; the first of a name counts."""
     try:
         pairs = split_block(block)
     except (ProtocolError, UnicodeDecodeError):  # not written by this broker

@@ -1,12 +1,12 @@
-"""The formats. Each takes rows as they come, holds a bounded part of them, and writes to an open file.
+"""The formats. Each writer takes rows as they come, buffers a bounded part of them, and writes to an open file.
 
-    jsonl     an object per line; ``body`` is text, or ``body_base64`` where it is not UTF-8
+    jsonl     an object per line; ``body`` is text, or ``body_base64`` if it is not UTF-8
     csv       a line of names, then a line per record; ``tags`` and ``headers`` as JSON, and both kinds of body
     parquet   the columns of the Spark source with their types; row groups of bounded size, zstd
 
 ``COLUMNS`` is the order in all of them. pyarrow is imported for Parquet only (the extra ``radiator[parquet]``).
 
-Knows: formats. Must not know: where the rows come from, what the file is called.
+This module knows formats. It does not know the source of the rows, or the name of the file.
 """
 
 from __future__ import annotations
@@ -46,17 +46,20 @@ ROW_BYTES = 200  # what a row costs besides
 
 
 class Writer(Protocol):
-    def write(self, rows: Iterable[Row]) -> None: ...
+    """Writes rows in one format."""
+
+    def write(self, rows: Iterable[Row]) -> None:
+        """Write rows."""
 
     def close(self) -> None:
-        """What is still held is written; the file itself is the caller's."""
+        """Write what is buffered; the caller closes the file."""
 
     def abandon(self) -> None:
-        """Instead of ``close``, where there will be no file: without a word, later too."""
+        """Drop what is buffered, silently, because the file is dropped."""
 
 
 def check(kind: str) -> None:
-    """Raises ConfigError if a package that the format needs is missing."""
+    """Raise ConfigError if a package that the format needs is missing."""
     if kind == "parquet":
         try:
             import pyarrow.parquet  # noqa: F401
@@ -67,7 +70,7 @@ def check(kind: str) -> None:
 
 
 def time_text(ns: int | None) -> str | None:
-    """RFC 3339 in UTC, to the nanosecond."""
+    """Return a time in RFC 3339 in UTC, to the nanosecond; None for None."""
     if ns is None:
         return None
     seconds, rest = divmod(ns, 1_000_000_000)
@@ -80,7 +83,7 @@ def _second(seconds: int) -> str:
 
 
 def _fields(row: Row) -> dict[str, Any]:
-    """In the order of COLUMNS, the body as text or as base64."""
+    """Return the fields in the order of COLUMNS, the body as text or as base64."""
     fields: dict[str, Any] = {
         "destination": row.destination,
         "partition": row.partition,
@@ -104,6 +107,8 @@ def _fields(row: Row) -> dict[str, Any]:
 
 
 class JsonLines:
+    """JSON lines."""
+
     def __init__(self, file: BinaryIO) -> None:
         import msgspec
 
@@ -111,16 +116,19 @@ class JsonLines:
         self._encode = msgspec.json.Encoder().encode_lines
 
     def write(self, rows: Iterable[Row]) -> None:
+        """Write rows."""
         self._file.write(self._encode([_fields(row) for row in rows]))
 
     def close(self) -> None:
-        pass
+        """Do nothing: nothing is buffered."""
 
     def abandon(self) -> None:
-        pass
+        """Do nothing: nothing is buffered."""
 
 
 class Csv:
+    """CSV."""
+
     def __init__(self, file: BinaryIO) -> None:
         import msgspec
 
@@ -134,6 +142,7 @@ class Csv:
         self._file.write(text.getvalue().encode())
 
     def write(self, rows: Iterable[Row]) -> None:
+        """Write rows."""
         lines = []
         for row in rows:
             fields = _fields(row)
@@ -142,13 +151,15 @@ class Csv:
         self._text(*lines)
 
     def close(self) -> None:
-        pass
+        """Do nothing: nothing is buffered."""
 
     def abandon(self) -> None:
-        pass
+        """Do nothing: nothing is buffered."""
 
 
 class Parquet:
+    """Parquet."""
+
     def __init__(self, file: BinaryIO) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -175,6 +186,7 @@ class Parquet:
         self._headers_bytes = 0
 
     def write(self, rows: Iterable[Row]) -> None:
+        """Write rows, a row group at a time."""
         for row in rows:
             self._rows.append(row)
             if row.headers is not self._headers:  # publishers repeat theirs, and ``rows`` gives the same ones again
@@ -208,10 +220,12 @@ class Parquet:
         self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema))
 
     def close(self) -> None:
+        """Write the last row group and the footer."""
         self._flush()
         self._writer.close()
 
     def abandon(self) -> None:
+        """Close the writer silently."""
         with contextlib.suppress(Exception):
             self._writer.close()
         self._writer.is_open = False  # else it closes itself when it goes, and prints that its file is closed

@@ -1,12 +1,12 @@
 """The store that a mirror writes: the records of another store at their own offsets, with their own times.
 
-Offsets that do not come are of two kinds. What the source has lost (``gap``) is left out between two batches, so that
-readers of the copy get a ``gap`` as well. What it has removed on purpose (compaction, settled messages, retention), and
-destinations that were not asked for, become a sparse batch, as in a log that was compacted.
+Missing offsets are of two kinds. Lost offsets (``gap``) are left out between two batches, so that readers of the copy
+get a ``gap`` as well. Records removed on purpose (compaction, settled messages, retention), and destinations that the
+mirror does not follow, become a sparse batch, as in a compacted log.
 
-Knows: a Store, batches. Must not know: connections, clocks. One thread. Locks its directory.
+This module knows a Store and batches. It does not know connections or clocks. One thread. It locks its directory.
 Invariant: ``ends[partition]`` is one above the last record added; what ``sync`` has covered survives a power cut, and
-whatever is lost is fetched again, since a mirror goes on at the end of what its files hold.
+lost records are fetched again, since a mirror continues at the end of its files.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ SETTINGS = Settings(sync=SyncPolicy(1_000_000_000))  # the syncs are asked for h
 
 
 class Record(NamedTuple):
-    """A message as it is stored. ``lost``: the source has lost what is missing before it. ``removed``: the source
-    has removed that on purpose, by retention or because it was settled."""
+    """A message as it is stored.
+
+    ``lost``: the source has lost the offsets before it. ``removed``: the source has removed them on purpose, by
+    retention or because they were settled.
+    """
 
     offset: int
     destination: str
@@ -47,10 +50,13 @@ class Record(NamedTuple):
 
     @property
     def digest(self) -> tuple[int, int]:
+        """The receive time and a crc, to compare records."""
         return self.receive_ns, crc32(self.body, crc32(self.block))
 
 
 class Copy:
+    """The store of a mirror."""
+
     def __init__(self, root: str, fs: FileSystem | None = None) -> None:
         self._store = Store(root, fs or FileSystem(), tail_bytes_max=TAIL_BYTES_MAX)
         self.ends: dict[str, int] = {}
@@ -63,7 +69,7 @@ class Copy:
         self._unsynced: dict[str, FilePartition] = {}
 
     def open(self, now: Now) -> list[RecoveryNote]:
-        """Raises StorageError, also if somebody else has the directory."""
+        """Open the store. Raises StorageError, also if another process has the directory."""
         notes = self._store.open(now)
         begin_mirror(self._store.fs, self._store.root)
         self.ends = {name: partition.next_offset for name, partition in self._store.partitions.items()}
@@ -71,11 +77,11 @@ class Copy:
 
     @property
     def full(self) -> bool:
-        """It is time to ``flush``."""
+        """Whether it is time to ``flush``."""
         return self._pending_bytes >= PENDING_BYTES_MAX or self._pending_records >= PENDING_RECORDS_MAX
 
     def add(self, partition: str, record: Record) -> None:
-        """The next record of a partition. Written by ``flush``."""
+        """Add the next record of a partition, which ``flush`` writes."""
         end = self.ends.get(partition, 0)
         assert record.offset >= end
         if record.lost and end:
@@ -90,7 +96,7 @@ class Copy:
         self.records += 1
 
     def last(self, partition: str) -> tuple[int, int] | None:
-        """The digest of the last record; None if it cannot be read."""
+        """Return the digest of the last record; None if it cannot be read."""
         if partition not in self._last:
             log, offset = self._store.partitions[partition], self.ends[partition] - 1
             job = log.fetch(offset)
@@ -106,7 +112,7 @@ class Copy:
         return self._last[partition]
 
     def flush(self, now: Now) -> None:
-        """Writes what was added. Raises StorageError."""
+        """Write what was added. Raises StorageError."""
         pending, self._pending = self._pending, {}
         self._pending_bytes = self._pending_records = 0
         for name, records in pending.items():
@@ -130,13 +136,13 @@ class Copy:
             raise job.error
 
     def sync(self) -> None:
-        """Everything flushed is on the disk when this returns. Raises StorageError."""
+        """Sync everything flushed. Raises StorageError."""
         unsynced, self._unsynced = self._unsynced, {}
         for log in unsynced.values():
             log.log.sync()
 
     def close(self, now: Now) -> None:
-        """Writes what was added, and leaves the store as a broker does that ends well."""
+        """Write what was added, and close the store cleanly."""
         try:
             self.flush(now)
         finally:
@@ -144,7 +150,7 @@ class Copy:
 
 
 def _runs(records: list[Record]) -> list[list[Record]]:
-    """Cut where something was lost, and where a batch would be too large."""
+    """Return the records in runs, split at losses and where a batch would be too large."""
     runs: list[list[Record]] = []
     size = 0
     for record in records:
@@ -158,7 +164,7 @@ def _runs(records: list[Record]) -> list[list[Record]]:
 
 
 def _batch(records: list[Record], base: int) -> RecordBatch:
-    """What covers the offsets from ``base`` on."""
+    """Return the batch that covers the offsets from ``base`` on."""
     ids: dict[str, int] = {}
     offsets = array("Q", [record.offset for record in records])
     dense = records[-1].offset - base + 1 == len(records)

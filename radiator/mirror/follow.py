@@ -1,10 +1,11 @@
-"""Following a broker: where to go on, what came, and what to do when the connection is gone.
+"""Follow a broker: where to start, what to do with messages, and when to reconnect.
 
-One subscription over all patterns, from the first message on, queues as browsers, so nothing is consumed. ``start-at``
-names, for each log that the copy has, its last record: that comes once more, is compared and passed over. So a log that
-is not the one that was followed (restored from a backup, begun again) is found out instead of being written on.
+There is one subscription over all patterns, from the first message on, queues as browsers, so nothing is consumed.
+``start-at`` contains, for each log that the copy has, its last record: that comes once more, is compared and skipped.
+So a log that is not the followed one (restored from a backup, begun again) is detected before it is written.
 
-Knows: the client, header lines. Must not know: signals, how progress is shown. One thread, beside the client's own.
+This module knows the client and header lines. It does not know signals, or how progress is shown. One thread, beside
+the client's own.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ class Diverged(RadiatorError):
 
 @dataclass
 class Progress:
-    """``behind_ns``: how old the last message was when it came, while there are more to come; 0 once caught up, None
-    while that is not known."""
+    """The progress of a mirror.
+
+    ``behind_ns``: the age of the last message when it came, while there are more to come; 0 once caught up, None while
+    that is unknown.
+    """
 
     records: int
     lost: int
@@ -48,7 +52,7 @@ class Progress:
 
 
 class Mirror:
-    """``tell`` hears of every change of the connection and, every second, of progress."""
+    """``tell`` is called for every change of the connection and, every second, for progress."""
 
     def __init__(
         self,
@@ -71,8 +75,13 @@ class Mirror:
         self._behind_ns: int | None = None
 
     def run(self) -> None:
-        """Until ``stopping`` is set (``once``: up to what is the end now). Raises StorageError, Diverged, what the
-        broker refuses for good, and with ``once`` any ClientError."""
+        """Follow until ``stopping`` is set; with ``once`` up to the present end.
+
+        Raises:
+            StorageError: The copy cannot be written.
+            Diverged: The source is another store.
+            ClientError: The broker refuses the mirror for good; with ``once`` for any error.
+        """
         pause = BACKOFF_SECONDS[0]
         while not self.stopping.is_set():
             try:
@@ -118,7 +127,7 @@ class Mirror:
                 return
 
     def start_at(self) -> dict[str, str]:
-        """The longest logs first: what does not fit costs the least."""
+        """Return the header ``start-at``, with the longest logs first, as not all may fit."""
         ids: list[str] = []
         size = 0
         self._asked.clear()
@@ -168,8 +177,10 @@ class Mirror:
 
 
 def stored_block(raw: bytes) -> bytes:
-    """The header block as the source has stored it: it follows the broker's own lines, of which the last is
-    ``content-length``, byte for byte as it lies (STOMP 1.2)."""
+    """Return the header block as the source has stored it.
+
+    It follows the broker's own lines, of which the last is ``content-length``, byte for byte (STOMP 1.2).
+    """
     at = 0 if raw.startswith(_LENGTH) else raw.find(b"\n" + _LENGTH) + 1
     end = raw.find(b"\n", at)
     return raw[end + 1 :] if end >= 0 else b""

@@ -1,13 +1,13 @@
-"""The rows of an archive, partition by partition, each as a stream in the order of offsets.
+"""Read the rows of an archive, partition by partition, each as a stream in the order of offsets.
 
-Files are opened when their first row may be next, and stay open while they are read: FILES_MAX at once, else it is an
-error that says how to ask for less. A file of one destination is read as it lies, ROWS at a time. One of several is
-sorted by destination: what is chosen of it goes through a ``shelf``, which brings it into the order of offsets.
+Files are opened when their first row may be next, and stay open while they are read: at most FILES_MAX at once, or an
+error explains how to choose less. A file of one destination is read in its order, ROWS at a time. A file of several is
+sorted by destination: a ``shelf`` brings the chosen rows into the order of offsets.
 
-A file may be merged with others before it is read: then the commits are read again, and its records are found where
-they are by then, from the offset on that was reached. So is what the log has lost meanwhile: ``again``.
+A file may be merged with others before it is read: then the commits are read again, and its records are found in the
+new file, from the reached offset on. Records that the log has lost meanwhile are found in the same way (``again``).
 
-Knows: the archive's manifest, Parquet. Must not know: the log, what becomes of the rows.
+This module knows the archive's manifest and Parquet. It does not know the log or what is done with the rows.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from radiator.archive.border import check
-from radiator.archive.holes import Around
-from radiator.archive.listing import names, there
+from radiator.archive.gaps import GapFinder
+from radiator.archive.lineage import check
+from radiator.archive.listing import load_existing, names
 from radiator.archive.lookup import OnMissing, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
-from radiator.archive.marks import marks
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import reader
 from radiator.archive.planning import source_of
+from radiator.archive.retention_marks import marks
 from radiator.columns.files import open_store
 from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.errors import StorageError
@@ -44,7 +44,7 @@ TRIES_MAX = 20  # without a row; each time the archive has changed in between
 
 
 class Archived:
-    """What an archive has of a choice: ``streams``, and what it does not have of it (``lost``). Raises StorageError."""
+    """The chosen rows of an archive: ``streams``, and the missing ones (``lost``). Raises StorageError."""
 
     def __init__(self, archive: str, choice: Choice, data: str | None, logs: Sequence[StoredPartition] = ()) -> None:
         self._files = open_files(archive)
@@ -54,14 +54,14 @@ class Archived:
         self._store = place, logs, {} if place is None else marks(place.fs, chosen)
         self._wants = choice.patterns
         self._open = 0
-        self._take(there(self._files))
+        self._take(load_existing(self._files))
         if data is not None and place is not None:
             check_source(self._files, self._state, source_of(data))
             check(place, self._files, self._state, chosen)
         self.ends = self._state.ends
         self.lost: list[tuple[str, int, int, str]] = []  # partition, first and last offset, why
         self.settled: list[tuple[str, int, int, str]] = []  # of that what the queues of its log were through with
-        for hole in self._around.holes(self._selection):
+        for hole in self._around.gaps(self._selection):
             low = max(hole.first, self._selection.offsets_of(hole.partition)[0])
             (self.settled if hole.settled else self.lost).append(
                 (hole.partition, low, self._stop(hole.following) - 1, hole.why)
@@ -78,8 +78,10 @@ class Archived:
         return names(self._state)
 
     def again(self, partition: str, first: int, following: int, on_missing: OnMissing) -> Iterator[Row]:
-        """Of the offsets from ``first`` up to, not including, ``following``, which the log has no more. What is not in
-        the archive either is told first."""
+        """Yield the rows from ``first`` up to, not including, ``following``, which the log has no more.
+
+        ``on_missing`` is called first for those that the archive does not have either.
+        """
         if following > self._state.ends.get(partition, 0):
             self._take(load(self._files))
         for low, high, why in self._missing(partition, first, following):
@@ -90,7 +92,7 @@ class Archived:
 
     def _take(self, state: State) -> None:
         self._state = state
-        self._around = Around(state, *self._store)
+        self._around = GapFinder(state, *self._store)
         self._by_partition: dict[str, list[DataFile]] = {}
         for each in state.files.values():
             self._by_partition.setdefault(each.partition, []).append(each)
@@ -99,7 +101,7 @@ class Archived:
         return max(self._choice.start_of(partition), self._state.starts.get(partition, 0))
 
     def _missing(self, partition: str, first: int, following: int) -> Iterator[tuple[int, int, str]]:
-        """Of what is chosen."""
+        """Yield the missing ranges that may have chosen rows."""
         for low, high, why in missing(self._state, partition, first, self._stop(following)):
             if self._around.may_hold(partition, low, high, self._selection):
                 yield low, high, why
@@ -157,7 +159,7 @@ class Archived:
                 yield from in_rows(batch)
 
     def _batches(self, file: DataFile, first: int, following: int) -> Iterator[pa.RecordBatch]:
-        """What is chosen."""
+        """Yield the chosen rows of a file."""
         if self._open >= FILES_MAX:
             raise StorageError(
                 f"{self._files.uri}: more than {FILES_MAX} files have records of the same time: ask for fewer "

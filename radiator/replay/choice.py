@@ -1,6 +1,7 @@
 """Which records are replayed, as a value: names, partitions, offsets, times, headers.
 
-Knows: patterns, selectors, what a selector's names mean of a record. Must not know: where records lie.
+This module knows patterns, selectors, and the values of a record that a selector can use. It does not know where
+records are stored.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from radiator.routing.selector import compile_selector
 
 @dataclass(frozen=True)
 class Choice:
-    """``starts``: offsets that a replay before this one has reached."""
+    """``starts``: offsets that an interrupted replay has reached."""
 
     destination: str | None = None
     partitions: frozenset[str] = frozenset()
@@ -29,13 +30,15 @@ class Choice:
 
     @property
     def patterns(self) -> PatternSet | None:
-        """Raises ProtocolError."""
+        """The patterns of destinations, or None. Raises ProtocolError."""
         return None if self.destination is None else parse_list(self.destination)
 
     def has(self, partition: str) -> bool:
+        """Return whether a partition is chosen."""
         return not self.partitions or partition in self.partitions
 
     def start_of(self, partition: str) -> int:
+        """Return the first offset of a partition."""
         return max(self.bounds.start_offset or 0, self.starts.get(partition, 0))
 
 
@@ -51,6 +54,7 @@ class Condition:
         self._names = selector.names
 
     def takes(self, row: Row) -> bool:
+        """Return whether a row is selected."""
         return self._test([_value(row, name) for name in self._names]) is True
 
 

@@ -1,7 +1,7 @@
-"""Many streams, each in order, as one. A stream is opened when its first row may be next, so few are open at once.
+"""Merge many ordered streams. A stream is opened when its first row may be next, so few are open at once.
 
-Rows come by time of receiving; of the same time by partition and offset, so that a partition's own order is kept also
-where several streams have parts of it. No state but what is being merged.
+Rows come by receive time; with equal times by partition and offset, so that a partition's order is kept even if several
+streams have parts of it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Stream(NamedTuple):
 
 
 def merge(streams: Iterable[Stream]) -> Iterator[Row]:
+    """Yield the rows of all streams in order."""
     waiting = sorted(streams, key=lambda each: each.earliest_ns, reverse=True)
     heap: list[tuple[int, str, int, int, Row, Iterator[Row]]] = []
     opened = 0

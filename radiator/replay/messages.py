@@ -1,10 +1,10 @@
-"""A record as a message to be sent again.
+"""Convert a record to a message to be sent again.
 
-Carried is all that the sender said, with his times. Left out is what was about the first sending: its identity, its
-expiry, the moment it had to wait for, the address of a connection's own queue. Added are ``replayed-from``, the
-``message-id`` of the record, and a ``dedup-id`` made of the replay's name and that.
+All headers of the sender are carried, with the times. Those about the first sending are left out: its identity, its
+expiry, its delivery time, the address of a connection's own queue. Added are ``replayed-from`` (the ``message-id`` of
+the record) and a ``dedup-id`` made of the replay's name and that.
 
-Knows: headers, templates. Must not know: files, connections. No state but what names became.
+This module knows headers and templates. It does not know files or connections. Its only state is a cache of names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 
 
 class Targets:
-    """``template``: a name, with ``{name}`` for the record's own and ``{1}``... for what the wildcards stood for."""
+    """``template``: a name, with ``{name}`` for the record's own and ``{1}``... for what the wildcards matched."""
 
     def __init__(self, template: str, patterns: PatternSet | None) -> None:
         self._template = template
@@ -33,7 +33,7 @@ class Targets:
         self._known: dict[str, str] = {}
 
     def of(self, destination: str) -> str:
-        """Raises ConfigError where the template asks for what the pattern does not have."""
+        """Return the new destination. Raises ConfigError if the template uses a wildcard that does not exist."""
         target = self._known.get(destination)
         if target is None:
             target = self._known[destination] = self._expand(destination)
@@ -54,6 +54,7 @@ class Targets:
 
 
 def message(row: Row, target: str, replay: str, added: Mapping[str, str]) -> Outgoing:
+    """Return the message of a record."""
     headers: dict[str, str | int] = {name: value for name, value in row.headers.items() if name not in LEFT_OUT}
     if row.headers.get("reply-to", "").startswith(TEMP_QUEUE_PREFIX):
         del headers["reply-to"]

@@ -1,11 +1,12 @@
-"""How far a replay came, in a file: so that the same command, run again, goes on there.
+"""Store how far a replay came in a file, so that the same command continues there.
 
-The file has the replay's name, which the ids are made of, what was chosen, and below which offset of each partition all
-that was chosen is stored. It is written before the first message is sent, as the name must outlive a kill, then at most
-once a second, and before a pause; anew beside the old one, and renamed. What it does not know yet, the broker does: ids
-that come again are not stored again. In a second fewer messages are sent than a broker remembers.
+The file has the replay's name, which the ids are made of, the chosen records, and for each partition the offset below
+which all chosen records are stored. It is written before the first message is sent, as the name must outlive a kill,
+then at most once a second, and before a pause; beside the old one, and renamed. Messages sent after the last write are
+recognised by the broker: repeated ids are not stored again. In a second fewer messages are sent than a broker
+remembers.
 
-Knows: one file. Must not know: what is in the records.
+This module knows one file. It does not know the contents of records.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WRITE_SECONDS = 1.0
 
 
 class Progress:
-    """``chosen`` is what the command line says of the records; another one is refused. Raises ConfigError."""
+    """``chosen`` describes the records; a file with other ones is refused. Raises ConfigError."""
 
     def __init__(
         self,
@@ -50,18 +51,19 @@ class Progress:
             self.name, self.next_offsets = found["name"], found["next_offsets"]
 
     def stored(self, partition: str, offset: int) -> None:
+        """Note that a record is stored."""
         self.next_offsets[partition] = offset + 1
         self._unwritten = True
         if self._monotonic() >= self._next_write:
             self.write()
 
     def pause(self, seconds: float) -> None:
-        """Nothing will be stored for so long: what would be due by then is written now."""
+        """Write now what would be due within a pause of this length."""
         if self._unwritten and self._monotonic() + seconds >= self._next_write:
             self.write()
 
     def write(self) -> None:
-        """Raises OSError."""
+        """Write the file. Raises OSError."""
         new = f"{self._path}.new"
         with open(new, "w", encoding="utf-8") as file:
             json.dump(

@@ -1,7 +1,7 @@
-"""When each record is due, as a function of the records' own times. No clock here.
+"""Compute when each record is due, from the records' own times. It reads no clock.
 
-``original`` keeps the distances of the records' times, ``10x`` makes them a tenth, ``100/s`` makes them even, ``max``
-makes them nothing. A record that is older than one before it is due with that one: due times never fall. One without a
+``original`` keeps the distances of the records' times, ``10x`` makes them a tenth, ``100/s`` makes them equal, ``max``
+makes them zero. A record that is older than one before it is due with that one: due times never fall. One without a
 time is due with the one before it.
 """
 
@@ -19,14 +19,14 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*s")
 
 
 class Speed(NamedTuple):
-    """One of the two, or neither: as fast as it goes."""
+    """A factor, a rate, or neither: as fast as possible."""
 
     factor: float | None = None
     per_second: float | None = None
 
 
 def parse_speed(text: str) -> Speed:
-    """Raises ValueError."""
+    """Parse a speed. Raises ValueError."""
     word = text.strip().lower()
     if word == "max":
         return Speed()
@@ -41,7 +41,7 @@ def parse_speed(text: str) -> Speed:
 
 
 class Schedule:
-    """Asked once per record, in order."""
+    """Call ``due_ns`` once per record, in order."""
 
     def __init__(self, speed: Speed) -> None:
         self._speed = speed
@@ -50,7 +50,7 @@ class Schedule:
         self._due_ns = 0
 
     def due_ns(self, record_ns: int | None) -> int:
-        """Nanoseconds after the start."""
+        """Return when the record is due, in nanoseconds after the start."""
         factor, per_second = self._speed
         if per_second is not None:
             self._due_ns = int(self._count * NS_PER_SECOND / per_second)

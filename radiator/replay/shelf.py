@@ -1,10 +1,10 @@
-"""Rows that come in another order, in the order of offsets: those of a file that destinations share lie by destination.
+"""Sort rows by offset: files with several destinations are sorted by destination.
 
-They are sorted a piece at a time. One small piece stays in memory; else each is written to one file, which has no name
-and lies where TMPDIR says, and all are merged, of each a slice in memory at a time. So memory has a bound, however many
-rows there are and however well they had been compressed; the price is room on that disk, less than they take unpacked.
+Rows are sorted a piece at a time. One small piece stays in memory; otherwise each is written to one unnamed file in
+TMPDIR, and all are merged, with a slice of each in memory at a time. So memory is bounded, however many rows there are
+and however well they were compressed; the price is room on that disk, less than the unpacked rows take.
 
-Knows: Arrow's streams, rows. Must not know: where they are from, which are wanted. Not for several threads.
+This module knows Arrow's streams and rows. It does not know their source. Not for several threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PACKED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
 
 
 def in_rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Of the columns COLUMNS."""
+    """Yield the rows of a batch with the columns COLUMNS."""
     columns: dict[str, list[Any]] = {name: batch.column(name).to_pylist() for name in COLUMNS}
     for name in ("tags", "headers"):
         columns[name] = [dict(pairs) for pairs in columns[name]]
@@ -37,7 +37,7 @@ def in_rows(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 class Shelf:
-    """Takes ``batches`` when it is made, and gives their ``rows`` once. Raises StorageError where there is no room."""
+    """Reads ``batches`` when it is made, and yields their ``rows`` once. Raises StorageError if there is no room."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._file: IO[bytes] | None = None
@@ -57,6 +57,7 @@ class Shelf:
             self._held = _sorted(found)
 
     def rows(self) -> Iterator[Row]:
+        """Yield the rows in the order of offsets."""
         if self._held is not None:
             for batch in self._held.to_batches(SLICE_ROWS):
                 yield from in_rows(batch)

@@ -1,14 +1,14 @@
-"""Where records are read: a data directory, an archive, or both.
+"""The sources of a replay: a data directory, an archive, or both.
 
-With both, the archive has what lies below its ``ends``, the log what lies at and above them: a record that both have is
-read once. The log is listed first, so what goes from there into the archive meanwhile is no hole. The end is fixed when
-the streams are made, so a replay into the store that it reads has an end. What the log has no more when it is read is
-looked for in the archive as it is by then, and only what neither has is lost.
+With both, the archive has the records below its ``ends``, the log those at and above them: a record in both is read
+once. The log is listed first, so records that move from there to the archive meanwhile are not missed. The end is fixed
+when the streams are made, so a replay into the store that it reads ends. Records that the log has lost when it is read
+are searched in the archive, as it is then; only those that neither has are lost.
 
-No file stays open longer than a read of REFILL_BYTES takes (of the log), and what is held for all streams together is
-bounded by HELD_BYTES, as far as single batches are smaller than their share. ``archived`` says what holds there.
+No file stays open longer than a read of REFILL_BYTES takes (of the log), and the buffers of all streams together are
+bounded by HELD_BYTES, as long as single batches are smaller than their share (see ``archived`` for the archive).
 
-Knows: stored partitions, files and manifest of an archive. Must not know: what becomes of the rows.
+This module knows stored partitions, and files and manifest of an archive. It does not know what is done with the rows.
 """
 
 from __future__ import annotations
@@ -41,18 +41,32 @@ OnLoss = Callable[[str, int, int, str], None]  # partition, first and last offse
 
 
 class NoPartition(StorageError):
-    """Neither the log nor the archive has one of that name."""
+    """Neither the log nor the archive has a partition of that name."""
 
 
 class Gap(NamedTuple):
+    """Offsets that the log does not have."""
+
     first: int
     following: int
     removed: bool  # by the broker, on purpose
 
 
 class Sources:
-    """What a replay reads. ``on_settled`` hears of what its queues were through with and what went before it was
-    archived; without it ``on_loss`` does. Raises StorageError, ProtocolError; reading raises OSError as well."""
+    """The sources of a replay. Reading raises OSError.
+
+    Args:
+        choice: Which records.
+        data: A data directory, or None.
+        archive: The address of an archive, or None.
+        on_loss: Called with partition, first and last offset and the reason for lost records.
+        on_settled: Called in the same way for records that queues have settled, or that were removed before they were
+            archived; None: ``on_loss`` is called for these too.
+
+    Raises:
+        StorageError: A source cannot be read.
+        ProtocolError: A pattern or the selector is malformed.
+    """
 
     def __init__(
         self, choice: Choice, data: str | None, archive: str | None, on_loss: OnLoss, on_settled: OnLoss | None = None
@@ -73,7 +87,7 @@ class Sources:
             raise NoPartition(f"there is no partition {name}{did_you_mean(name, known)}; `radiator ls` lists them")
 
     def rows(self) -> Iterator[Row]:
-        """All that is chosen, by time of receiving."""
+        """Yield all chosen rows, by receive time."""
         condition = self._condition
         for row in merge(self._streams):
             if condition is None or condition.takes(row):
@@ -127,7 +141,7 @@ class Sources:
                 yield from self._again(partition.name, each) if isinstance(each, Gap) else rows(each)
 
     def _again(self, partition: str, gap: Gap) -> Iterator[Row]:
-        """What the log was to have, and has no more."""
+        """Yield the rows of a gap in the log from the archive."""
         what = "removed since this replay began" if gap.removed else "damaged or gone"
         if self._archived is None:
             self._on_loss(partition, gap.first, gap.following - 1, what)
@@ -154,7 +168,7 @@ class Sources:
 
 
 def _earliest_ns(partition: StoredPartition, start: int) -> int:
-    """No record from ``start`` on was received before: the first time of its segment, if that can be told."""
+    """Return a time before which no record from ``start`` on was received: the first time of its segment."""
     above = bisect_right(partition.segments, start, key=lambda segment: segment.base_offset)
     found = first_ns(FileSystem(), partition.segments[max(above - 1, 0) : max(above, 1)])
     return LONG_AGO_NS if found is None else found

@@ -1,8 +1,8 @@
-"""The loop: rows in, messages out when they are due.
+"""The loop of a replay: read rows, and send messages when they are due.
 
-Who waits does nothing else: before a pause all that is gathered is sent and its receipts are awaited, so that a refusal
-is told at once, and then one wait lasts until the next message is due. Messages that are due within SLACK_NS go
-together: no wait is that exact, and a fast replay would be nothing but waits.
+Before a pause all buffered messages are sent and their receipts are awaited, so that a refusal is reported at once;
+then one wait lasts until the next message is due. Messages that are due within SLACK_NS are sent together: no wait is
+more exact, and a fast replay would only wait.
 
 Time and waiting are arguments. Not for several threads.
 """
@@ -28,7 +28,7 @@ SLACK_NS = 5_000_000
 
 @dataclass
 class Result:
-    """``sent`` were handed over, ``stored`` of them for certain; ``repeats`` were there before, as far as asked."""
+    """``sent`` messages were sent, ``stored`` of them receipted; ``repeats`` were stored before, if that is known."""
 
     sent: int = 0
     stored: int = 0
@@ -39,6 +39,7 @@ class Result:
     last_ns: int | None = None
 
     def count(self, row: Row, target: str) -> None:
+        """Count a sent message."""
         self.sent += 1
         self.body_bytes += len(row.body)
         self.targets[target] = self.targets.get(target, 0) + 1
@@ -47,11 +48,22 @@ class Result:
 
 
 class Replay:
-    """``make_sender`` is given what wants to hear of receipts. ``name`` makes the ids, ``added`` are further headers.
+    """A replay.
 
-    ``on_begin`` is called before the first message is sent, ``on_wait`` before a wait, with its seconds;
-    ``on_stored`` is told partition and offset of what is stored, in order; ``on_step`` that something has happened.
-    ``stopping`` ends it between two messages: an exception could come in the middle of a frame.
+    Args:
+        make_sender: Makes the sender, with a function to be called with receipts.
+        targets: Returns the new destination of a record.
+        schedule: Returns when a record is due.
+        name: Makes the ids of messages.
+        by_event_time: Use event times instead of receive times.
+        added: Further headers.
+        on_begin: Called before the first message is sent.
+        on_wait: Called before a wait, with its seconds.
+        on_stored: Called with partition and offset of each stored record, in order.
+        on_step: Called after each message.
+        stopping: Ends the replay between two messages: an exception could come in the middle of a frame.
+        monotonic_ns: The clock.
+        wait: Waits for some seconds.
     """
 
     def __init__(
@@ -88,9 +100,12 @@ class Replay:
         self._under_way: deque[tuple[str, int]] = deque()
 
     def run(self, rows: Iterable[Row]) -> Result:
-        """Returns when all is stored, or when ``stopping`` is set and what was sent until then is stored.
+        """Send all rows. Return when all are stored, or when ``stopping`` is set and the sent ones are stored.
 
-        Raises ClientError, ConfigError; ``result`` says how far it came."""
+        Raises:
+            ClientError: The broker cannot be reached or refuses a message; ``result`` has what was sent.
+            ConfigError: A template does not fit a destination.
+        """
         sender = self._sender
         started_ns: int | None = None
         try:

@@ -1,1 +1,1 @@
-"""Which destination is kept how: patterns over names, and the policy that the first matching rule gives a name."""
+"""Match destination names to rules: patterns over names, and the policy that the first matching rule gives a name."""

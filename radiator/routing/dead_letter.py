@@ -1,10 +1,10 @@
 """The name of the dead-letter destination that a rule gives a queue, by its template ``dead_letter``.
 
-A dead-letter queue has no dead letters of its own: a name that the template could have made is one of them, even if
-the rule matches it. So ``match: /queue/>`` with ``dead_letter: /queue/dead.{name}`` does what it looks like, and
-nothing goes in circles. Circles of several rules are found where the rules name what is in them (``circles``).
+A dead-letter queue has no dead letters of its own: a name that the template could have made is one of them, even if the
+rule matches it. So ``match: /queue/>`` with ``dead_letter: /queue/dead.{name}`` does what it looks like, and no message
+goes in a cycle. Cycles over several rules are found if the rules contain the names in full (``cycles``).
 
-Knows: names and templates. Raises ValueError with the key and what is wrong, for the operator.
+This module knows names and templates. It raises ValueError with the key and what is wrong, for the operator.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.policy import Policy
 
-WAYS_MAX = 10_000  # looked at from one name: no configuration for people has more
+PATHS_MAX = 10_000  # looked at from one name: no configuration for people has more
 STEPS_MAX = 32  # from grave to grave: names that grow with each step never end
 
 _PLACEHOLDER = re.compile(r"\{(name|[1-9][0-9]{0,3})\}")
 
 
 def check(rule: Rule) -> None:
-    """Whether the template of a rule makes sense; its placeholders were looked at already."""
+    """Check the template of a rule, whose placeholders were checked before. Raises ValueError."""
     template = rule.settings.dead_letter
     if template is None:
         return
@@ -41,13 +41,13 @@ def check(rule: Rule) -> None:
 
 
 def templates(config: Config) -> list[str]:
-    """All that the rules have."""
+    """Return the dead-letter templates of all rules."""
     given = (each.settings.dead_letter for each in (*config.rules, config.defaults))
     return list(dict.fromkeys(template for template in given if template))
 
 
 def name_for(template: str | None, name: str, captures: tuple[str, ...]) -> str | None:
-    """The dead-letter destination of the queue ``name``; None if it has none, or is one itself."""
+    """Return the dead-letter destination of the queue ``name``; None if it has none, or is one itself."""
     if template is None or is_dead_letter(template, name):
         return None
     return _PLACEHOLDER.sub(lambda m: name if m[1] == "name" else captures[int(m[1]) - 1], template)
@@ -59,52 +59,60 @@ def settings_of_dead_letters(settings: Settings) -> Settings:
 
 
 def is_dead_letter(template: str, name: str) -> bool:
-    """True if the template makes this name of some queue."""
+    """Return whether the template makes this name of some queue."""
     return _names(template).fullmatch(name) is not None
 
 
-def circles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
-    """Dead letters that the rules, as far as they name queues in full, would send round for ever: where, and what."""
+def cycles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
+    """Return the cycles of dead letters over queues that rules name in full: place and description."""
     names: list[str] = []
     for rule in (*config.rules, config.defaults):
         matched = [] if rule.match is None else [each.strip(" ") for each in rule.match.split(",")]
         named = [*matched, *rule.fan_out, rule.settings.dead_letter or ""]
         names += [each for each in named if each and "{" not in each and not is_pattern(each)]
 
-    def onward(name: str) -> tuple[str, ...]:
+    def next_names(name: str) -> tuple[str, ...]:
         try:
             policy = policy_for(name)
         except ProtocolError:
             return ()
-        buries = policy.dead_letter_name is not None and not (policy.fan_out and policy.kind == "queue")
-        return (*policy.fan_out, policy.dead_letter_name) if buries and policy.dead_letter_name else policy.fan_out
+        has_dead_letters = policy.dead_letter_name is not None and not (policy.fan_out and policy.kind == "queue")
+        return (
+            (*policy.fan_out, policy.dead_letter_name)
+            if has_dead_letters and policy.dead_letter_name
+            else policy.fan_out
+        )
 
     faults = []
-    for circle in _circles(dict.fromkeys(names), onward):
-        policy = next(each for name in circle[:-1] if (each := policy_for(name)).dead_letter_name)
+    for cycle in _find_cycles(dict.fromkeys(names), next_names):
+        policy = next(each for name in cycle[:-1] if (each := policy_for(name)).dead_letter_name)
         where = f":{policy.rule.line}: destinations[{policy.rule_index}]" if policy.rule_index >= 0 else ": defaults"
-        faults.append(f"{where}.dead_letter: dead letters go in a circle: {' -> '.join(circle)}")
+        faults.append(f"{where}.dead_letter: dead letters go in a circle: {' -> '.join(cycle)}")
     return faults
 
 
-def _circles(names: Iterable[str], onward: Callable[[str], Iterable[str]]) -> list[list[str]]:
-    """Ways that a message could go for ever, by the names on them; each circle once. ``onward``: where what is sent to
-    a name may go from there, as a dead letter or to a child."""
+def _find_cycles(names: Iterable[str], next_names: Callable[[str], Iterable[str]]) -> list[list[str]]:
+    """Return the cycles among these names; each cycle once.
+
+    Args:
+        names: Where to begin.
+        next_names: Returns where a message may go from a name, as a dead letter or to a bound queue.
+    """
     found: dict[frozenset[str], list[str]] = {}
     done: set[str] = set()
     for start in names:
-        ways = [[start]]
-        while ways:
-            way = ways.pop()
-            if way[-1] in way[:-1]:
-                circle = way[way.index(way[-1]) :]
-                found.setdefault(frozenset(circle), circle)
-            elif len(way) > STEPS_MAX:
-                found.setdefault(frozenset(("...",)), [*way[:4], "..."])  # one of them will do
+        paths = [[start]]
+        while paths:
+            path = paths.pop()
+            if path[-1] in path[:-1]:
+                cycle = path[path.index(path[-1]) :]
+                found.setdefault(frozenset(cycle), cycle)
+            elif len(path) > STEPS_MAX:
+                found.setdefault(frozenset(("...",)), [*path[:4], "..."])  # one of them will do
                 break
-            elif way[-1] not in done:
-                ways += [[*way, each] for each in onward(way[-1])]
-                if len(ways) > WAYS_MAX:
+            elif path[-1] not in done:
+                paths += [[*path, each] for each in next_names(path[-1])]
+                if len(paths) > PATHS_MAX:
                     break
         done.add(start)
     return list(found.values())

@@ -1,10 +1,9 @@
-"""Finding what matches among many: patterns for a new name, names for a new pattern.
+"""Find matches among many: patterns for a new name, names for a new pattern.
 
-Both are trees over segments (``pattern.segments``), so what does not match is not looked at: the cost is that of what
-is found, and of the wildcards on the way. ``pattern.Pattern.matches`` says what a match is; this says the same, faster.
+Both are trees over segments (``pattern.segments``), so a look-up costs as much as it finds, plus the wildcards on the
+way. ``pattern.Pattern.matches`` defines a match; this finds the same, faster.
 
-Invariants: what was removed leaves no node behind; what is found comes in an order that depends on nothing but the
-order in which it was added.
+Invariants: removing leaves no node behind; the order of results depends only on the order of additions.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class _Patterns(Generic[Value]):
-    """A node: the patterns that go on from here, by their next segment, and those that end here. One behind a ``#``
-    stays reachable for any number of segments."""
+    """A node: the patterns that continue from here, by their next segment, and those that end here.
+
+    A pattern behind a ``#`` stays reachable for any number of segments.
+    """
 
     __slots__ = ("next", "values")
 
@@ -30,27 +31,27 @@ class _Patterns(Generic[Value]):
 
 
 class PatternIndex(Generic[Value]):
-    """Values by their patterns: ``find`` gives those of which a pattern matches a name."""
+    """Values by their patterns: ``find`` returns those with a pattern that matches a name."""
 
-    __slots__ = ("_exact", "_given", "_numbers", "_root", "tried")
+    __slots__ = ("_exact", "_added", "_numbers", "_root", "regexes")
 
     def __init__(self) -> None:
         self._root: _Patterns[Value] = _Patterns()
         self._exact: dict[str, dict[Value, None]] = {}
         self._numbers: dict[Value, int] = {}
-        self._given = 0
-        self.tried: dict[Value, Regex] = {}  # by no index: each is asked for each name
+        self._added = 0
+        self.regexes: dict[Value, Regex] = {}  # by no index: each is asked for each name
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def add(self, value: Value, patterns: Iterable[Pattern]) -> None:
-        """``value`` is to be found by any of these."""
-        self._given += 1
-        self._numbers[value] = self._given
+        """Add a value, which is found by any of these patterns."""
+        self._added += 1
+        self._numbers[value] = self._added
         for pattern in patterns:
             if isinstance(pattern, Regex):
-                self.tried[value] = pattern
+                self.regexes[value] = pattern
                 continue
             if pattern.is_literal:
                 self._exact.setdefault(pattern.text, {})[value] = None
@@ -61,10 +62,10 @@ class PatternIndex(Generic[Value]):
             node.values[value] = None
 
     def remove(self, value: Value, patterns: Iterable[Pattern]) -> None:
-        """The same patterns as in ``add``; nothing happens if it is not there."""
+        """Remove a value, with the same patterns as in ``add``. An unknown value is no error."""
         if self._numbers.pop(value, None) is None:
             return
-        self.tried.pop(value, None)
+        self.regexes.pop(value, None)
         wild: dict[tuple[str, ...], None] = {}  # each path once: a.* and a/* are the same
         for pattern in patterns:
             if isinstance(pattern, Regex):
@@ -88,16 +89,16 @@ class PatternIndex(Generic[Value]):
                 del path[-1].next[part]
 
     def find(self, name: str) -> list[Value]:
-        """Each of them once, in the order in which they were added."""
+        """Return each matching value once, in the order in which they were added."""
         found: dict[Value, None] = dict(self._exact.get(name, ()))
         if self._root.next:
             self._walk(segments(name), found)
-        if self.tried:
-            found.update((value, None) for value, regex in self.tried.items() if regex.matches(name))
+        if self.regexes:
+            found.update((value, None) for value, regex in self.regexes.items() if regex.matches(name))
         return sorted(found, key=self._numbers.__getitem__)
 
-    def reach(self, name: str) -> tuple[bool, int]:
-        """Whether any matches, and how many places of the tree were looked at for that."""
+    def count_steps(self, name: str) -> tuple[bool, int]:
+        """Return whether any pattern matches, and how many nodes were visited."""
         found: dict[Value, None] = {}
         steps = self._walk(segments(name), found)
         return bool(found), steps
@@ -141,7 +142,7 @@ class _Names:
 
 
 class NameIndex:
-    """Names: ``find`` gives those that a pattern matches."""
+    """Names: ``find`` returns those that a pattern matches."""
 
     __slots__ = ("_root",)
 
@@ -149,6 +150,7 @@ class NameIndex:
         self._root = _Names()
 
     def add(self, name: str) -> None:
+        """Add a name."""
         node = self._root
         for part in segments(name):
             child = node.next.get(part)
@@ -158,7 +160,7 @@ class NameIndex:
         node.names[name] = None
 
     def remove(self, name: str) -> None:
-        """Nothing happens if it is not there."""
+        """Remove a name. An unknown name is no error."""
         path = [self._root]
         parts = segments(name)
         for part in parts:
@@ -173,11 +175,18 @@ class NameIndex:
                 break
             del path[-1].next[part]
 
-    def find(self, pattern: Pattern, most: int) -> tuple[list[str] | None, int]:
-        """The names that match, each once, and how many nodes were looked at for them; None in their place if it would
-        be more than about ``most``."""
+    def find(self, pattern: Pattern, nodes_max: int) -> tuple[list[str] | None, int]:
+        """Return the names that match.
+
+        Args:
+            pattern: The pattern.
+            nodes_max: About how many nodes may be visited.
+
+        Returns:
+            The names, each once (None if more nodes would be needed), and how many nodes were visited.
+        """
         here: dict[_Names, None] = {self._root: None}
-        looked = 0
+        visited = 0
         before = ""
         for part in segments(pattern.text):
             after: dict[_Names, None] = {}
@@ -185,28 +194,30 @@ class NameIndex:
                 continue
             before = part
             for node in here:
-                if len(after) + (len(node.next) if part in WILDCARDS else 0) > most - looked:
-                    return None, looked + len(after)
+                if len(after) + (len(node.next) if part in WILDCARDS else 0) > nodes_max - visited:
+                    return None, visited + len(after)
                 if part == ONE:
                     after.update(dict.fromkeys(node.next.values()))
                 elif part == ANY:
-                    _below([node], after, most - looked)
+                    _below([node], after, nodes_max - visited)
                 elif part == ONE_OR_MORE:
-                    _below(list(node.next.values()), after, most - looked)
+                    _below(list(node.next.values()), after, nodes_max - visited)
                 elif (child := node.next.get(part)) is not None:
                     after[child] = None
             here = after
-            looked += len(here)
-            if looked > most:
-                return None, looked
-        return [name for node in here for name in node.names], looked
+            visited += len(here)
+            if visited > nodes_max:
+                return None, visited
+        return [name for node in here for name in node.names], visited
 
 
-def _below(tops: list[_Names], found: dict[_Names, None], most: int) -> None:
-    """These nodes and all under them, but what was found already; without a stack of calls, as names may be deep. Ends
-    once it has found more than ``most``."""
+def _below(tops: list[_Names], found: dict[_Names, None], nodes_max: int) -> None:
+    """Add these nodes and all below them to ``found``, until it has more than ``nodes_max``.
+
+    It uses no recursion, as names may be deep.
+    """
     waiting = tops[::-1]
-    while waiting and len(found) <= most:
+    while waiting and len(found) <= nodes_max:
         node = waiting.pop()
         if node not in found:
             found[node] = None

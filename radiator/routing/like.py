@@ -1,10 +1,10 @@
 """LIKE: ``%`` is any number of characters, ``_`` is one.
 
-A pattern is cut at its ``%`` into parts. The first has to stand at the beginning, the last at the end, each other one
-is looked for from where the one before ended; the leftmost place is always good enough, so nothing is tried twice. A
-part with ``_`` is looked for with a bit for each of its characters that may come next.
+A pattern is split at its ``%`` into parts. The first must be at the beginning, the last at the end, each other one is
+searched from where the one before ended; the leftmost place is always good enough, so nothing is tried twice. A part
+with ``_`` is searched with a bit for each of its characters that may come next.
 
-Invariant: time in proportion to the value, for each part; no regular expressions.
+Invariant: the time is proportional to the length of the value, for each part; there are no regular expressions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Part = tuple[str | None, ...]  # characters; None is any
 
 
 def pattern_parts(pattern: str, escape: str = "") -> list[Part] | None:
-    """The parts between the ``%``; None if the escape character stands before anything but ``%``, ``_`` and itself."""
+    """Return the parts between the ``%``; None if the escape character precedes another character."""
     parts: list[list[str | None]] = [[]]
     characters = iter(pattern)
     for character in characters:
@@ -32,18 +32,18 @@ def pattern_parts(pattern: str, escape: str = "") -> list[Part] | None:
 
 
 def like(pattern: str, escape: str = "") -> Callable[[str], bool]:
-    """A function that says whether a text is like this."""
+    """Return a function that says whether a text matches the pattern."""
     parts = pattern_parts(pattern, escape)
     assert parts is not None
     first, last = parts[0], parts[-1]
     if len(parts) == 1:
-        return lambda text: len(text) == len(first) and _stands(first, text, 0)
+        return lambda text: len(text) == len(first) and _matches_at(first, text, 0)
     finds = [_finder(part) for part in parts[1:-1] if part]
     least = sum(map(len, parts))
 
     def matches(text: str) -> bool:
         end = len(text) - len(last)
-        if len(text) < least or not _stands(first, text, 0) or not _stands(last, text, end):
+        if len(text) < least or not _matches_at(first, text, 0) or not _matches_at(last, text, end):
             return False
         at = len(first)
         for find in finds:
@@ -55,14 +55,14 @@ def like(pattern: str, escape: str = "") -> Callable[[str], bool]:
     return matches
 
 
-def _stands(part: Part, text: str, at: int) -> bool:
+def _matches_at(part: Part, text: str, at: int) -> bool:
     if None not in part:
         return text.startswith("".join(part), at)  # type: ignore[arg-type]
     return all(wanted is None or wanted == text[at + index] for index, wanted in enumerate(part))
 
 
 def _finder(part: Part) -> Callable[[str, int, int], int]:
-    """A function that finds the part in ``text[at:end]`` and gives the place behind it, or -1."""
+    """Return a function that finds the part in ``text[at:end]`` and returns the place behind it, or -1."""
     if None not in part:
         word = "".join(part)  # type: ignore[arg-type]
 

@@ -37,12 +37,12 @@ def segments(name: str) -> list[str]:
 
 
 def is_pattern(text: str) -> bool:
-    """True if ``text`` cannot be a name: one of its segments is a wildcard, well placed or not, or it is a list."""
+    """Return whether ``text`` cannot be a name: a segment is a wildcard, well placed or not, or it is a list."""
     return "," in text or _is_wild(text)
 
 
 def has_wildcard_character(text: str) -> bool:
-    """True if ``*``, ``>`` or ``#`` stands in ``text``, as a wildcard or not."""
+    """Return whether ``*``, ``>`` or ``#`` is in ``text``, as a wildcard or not."""
     return "*" in text or ">" in text or "#" in text
 
 
@@ -91,12 +91,13 @@ class Pattern:
         return hash(self.text)
 
     def matches(self, name: str) -> bool:
+        """Return whether the pattern matches a name."""
         if self.is_literal:
             return name == self.text
         return self.matches_segments(segments(name))
 
     def matches_segments(self, names: list[str]) -> bool:
-        """As ``matches``, for a pattern that is not literal and a name that is already split."""
+        """Return the same for a pattern that is not literal and a name that is already split."""
         parts = self._parts
         if not self._any:  # the common case: as many segments as parts, each equal or free
             return len(names) == len(parts) and all(
@@ -105,7 +106,7 @@ class Pattern:
         return self._spans(names) is not None
 
     def captures(self, name: str) -> tuple[str, ...] | None:
-        """What each wildcard stood for, in order; ``()`` for an equal name, None where ``name`` does not match."""
+        """Return what each wildcard matched, in order; ``()`` for an equal name, None if ``name`` does not match."""
         if self.is_literal:
             return () if name == self.text else None
         names = segments(name)
@@ -119,10 +120,10 @@ class Pattern:
         return tuple(name[starts[a] : starts[b - 1] + len(names[b - 1])] if b > a else "" for a, b in spans)
 
     def _spans(self, names: list[str]) -> list[tuple[int, int]] | None:
-        """The range of segments each wildcard took, or None.
+        """Return the range of segments each wildcard matched, or None.
 
-        The usual walk of a glob: on a mismatch the last ``#`` takes one segment more; earlier ones never need to, since
-        what stands between them has already been found as early as possible.
+        This is the usual algorithm of a glob: on a mismatch the last ``#`` takes one segment more; earlier ones never
+        need to, since what is between them has already been found as early as possible.
         """
         parts = self._parts
         spans: list[tuple[int, int]] = []
@@ -159,7 +160,7 @@ class Pattern:
 
 
 class PatternSet:
-    """A comma list: matches what any of its patterns matches."""
+    """A comma list, which matches what any of its patterns matches."""
 
     __slots__ = ("_names", "_patterns", "patterns", "text")
 
@@ -177,15 +178,16 @@ class PatternSet:
 
     @property
     def is_literal(self) -> bool:
-        """No wildcard in any: a list of names."""
+        """Whether no pattern has a wildcard: it is a list of names."""
         return not self._patterns
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The members that are names, in order, each once; these destinations are wanted even before they exist."""
+        """The members that are names, in order, each once; these destinations are wanted before they exist."""
         return tuple(dict.fromkeys(pattern.text for pattern in self.patterns if pattern.is_literal))
 
     def matches(self, name: str) -> bool:
+        """Return whether any pattern matches a name."""
         if name in self._names:
             return True
         if not self._patterns:
@@ -194,7 +196,7 @@ class PatternSet:
         return any(pattern.matches_segments(names) for pattern in self._patterns)
 
     def captures(self, name: str) -> tuple[str, ...] | None:
-        """Those of the first pattern that matches."""
+        """Return the captures of the first pattern that matches, or None."""
         for pattern in self.patterns:
             captures = pattern.captures(name)
             if captures is not None:
@@ -203,7 +205,7 @@ class PatternSet:
 
 
 def parse_list(text: str) -> PatternSet:
-    """``"/topic/a.>, /topic/b"`` -> two patterns. Raises ProtocolError ``bad-pattern``."""
+    """Parse a comma list: ``"/topic/a.>, /topic/b"`` has two patterns. Raises ProtocolError ``bad-pattern``."""
     if "," not in text:
         return PatternSet(text, (Pattern(text),))
     items = [item.strip(" ") for item in text.split(",")]

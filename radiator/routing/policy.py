@@ -1,6 +1,6 @@
 """The policy of one destination: what its rule, and the rule's templates, make of its name.
 
-Plain values, so that the broker can hand them on to storage without either knowing the other.
+Its values are plain, so that the broker can pass them to storage while neither knows the other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from radiator.config.settings import Kind
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What depends on the name, and the ``settings`` of the destination, which many destinations share."""
+    """The values that depend on the name, and the ``settings``, which many destinations share."""
 
     destination: str
     kind: Kind

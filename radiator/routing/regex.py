@@ -1,10 +1,10 @@
 """Regular expressions over destination names, as clients may send them (``match:regex`` on SUBSCRIBE).
 
-They are run by RE2 (an extra, ``radiator[regex]``), which has no backtracking: a match takes time proportional to the
-name and to the size of the compiled expression, whatever it says, and that size is bounded here. What RE2 does not know
-(looking around, back references) is an error in words.
+RE2 runs them (an extra, ``radiator[regex]``). It has no backtracking: a match takes time proportional to the name and
+to the size of the compiled expression, and that size is bounded here. What RE2 does not support (look-around, back
+references) is an error.
 
-Invariants: the whole name has to match; an answer is remembered, for so many names and no more.
+Invariants: the whole name must match; a bounded number of results is cached.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Regex(Pattern):
         return hash(("regex", self.text))
 
     def matches(self, name: str) -> bool:
+        """Return whether the expression matches a name."""
         decided = self._decided.get(name)
         if decided is None:
             if len(self._decided) >= DECISIONS_MAX:
@@ -47,7 +48,7 @@ class Regex(Pattern):
 
 
 class RegexSet(PatternSet):
-    """One expression where a comma list may stand."""
+    """One expression in place of a comma list."""
 
     __slots__ = ()
 
@@ -55,11 +56,12 @@ class RegexSet(PatternSet):
         super().__init__(text, (Regex(text),))
 
     def matches(self, name: str) -> bool:
+        """Return whether the expression matches a name."""
         return self.patterns[0].matches(name)
 
 
 def is_installed() -> bool:
-    """Whether expressions can be had at all."""
+    """Return whether RE2 is installed."""
     try:
         import re2  # noqa: F401
     except ModuleNotFoundError:

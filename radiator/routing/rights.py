@@ -1,13 +1,13 @@
-"""What a user may do with which destination: patterns for each of the four rights.
+"""The rights of a user: patterns of destinations for each of the four rights.
 
     read     consume, subscribe               write   SEND
     browse   look at a queue, see history     admin   the admin channel, and what concerns others
 
-``may`` is a dict look-up after the first time. Names under ``/temp-queue/`` belong to connections and not to users:
-whoever has the name may SEND to it, and the broker sees to the rest.
+``may`` is a dict look-up after the first time. Names under ``/temp-queue/`` belong to connections and not to users: any
+client that has the name may SEND to it, and the broker checks the rest.
 
-Invariant: what a Rights answers never changes. Whoever is given other rights is given another object, so "the same
-object" means "the same answers".
+Invariant: the results of a Rights object never change. Other rights are another object, so "the same object" means "the
+same results".
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ TEMPORARY: Final = ("/temp-queue/", "/temp-topic/")
 class Rights:
     """``patterns`` by right. Raises ProtocolError ``bad-pattern``."""
 
-    __slots__ = ("_decided", "_over_all", "_patterns")
+    __slots__ = ("_decided", "_covers_all", "_patterns")
 
     def __init__(self, patterns: Mapping[str, Iterable[str]]) -> None:
         unknown = set(patterns) - set(RIGHTS)
         assert not unknown, unknown
         self._patterns = {right: [parse_list(text) for text in patterns.get(right, ())] for right in RIGHTS}
         self._decided: dict[tuple[str, str], bool] = {}
-        self._over_all = {
+        self._covers_all = {
             right: any(pattern.text in ("#", ">") for each in sets for pattern in each)
             for right, sets in self._patterns.items()
         }
 
     def may(self, right: str, name: str) -> bool:
-        """Whether the right holds for the destination ``name``."""
-        if self._over_all[right]:
+        """Return whether the right includes the destination ``name``."""
+        if self._covers_all[right]:
             return True
         key = (right, name)
         decided = self._decided.get(key)
@@ -55,17 +55,17 @@ class Rights:
         return any(patterns.matches(name) for patterns in self._patterns[right])
 
     def has(self, right: str) -> bool:
-        """Whether the right holds for any name at all."""
+        """Return whether the right includes any name at all."""
         return bool(self._patterns[right])
 
-    def over_all(self, right: str) -> bool:
-        """Whether the right holds for every name there can be."""
-        return self._over_all[right]
+    def covers_all(self, right: str) -> bool:
+        """Return whether the right includes every possible name."""
+        return self._covers_all[right]
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is forbidden."""
-        return all(map(self.over_all, RIGHTS))
+        """Whether everything is allowed."""
+        return all(map(self.covers_all, RIGHTS))
 
     @property
     def nothing(self) -> bool:
@@ -78,19 +78,23 @@ NOTHING: Final = Rights({})
 
 
 class Permitted:
-    """The patterns of a subscription, as far as a user has the right: in the place of a PatternSet. Names that were
-    asked for one by one have been checked before; of what a wildcard matches the rest is just not there."""
+    """The patterns of a subscription, limited to what a user may do; a replacement of PatternSet.
+
+    Names that were requested one by one have been checked before; other names that a wildcard matches do not exist for
+    this user.
+    """
 
     __slots__ = ("_may", "_matches", "_right", "is_literal", "names", "patterns", "text")
 
-    def __init__(self, asked: PatternSet, rights: Rights, right: str) -> None:
+    def __init__(self, requested: PatternSet, rights: Rights, right: str) -> None:
         self._may = rights.may
-        self._matches = asked.matches
+        self._matches = requested.matches
         self._right = right
-        self.text = asked.text
-        self.patterns = asked.patterns
-        self.names = asked.names
-        self.is_literal = asked.is_literal
+        self.text = requested.text
+        self.patterns = requested.patterns
+        self.names = requested.names
+        self.is_literal = requested.is_literal
 
     def matches(self, name: str) -> bool:
+        """Return whether a pattern matches a name and the user has the right."""
         return self._matches(name) and self._may(self._right, name)

@@ -1,11 +1,11 @@
-"""Which of many rules is the first that matches a name.
+"""Find the first of many rules that matches a name.
 
-A tree over the segments of names (``index.PatternIndex``) gives the rules that may match, so the cost of a look-up does
-not grow with the number of rules. A regular expression stands in that tree by the whole segments that it begins with
+A tree over the segments of names (``index.PatternIndex``) returns the rules that may match, so the cost of a look-up
+does not grow with the number of rules. A regular expression is in that tree by the whole segments that it begins with
 (``enclosing``); an expression that begins with none, or has alternatives, is tried for each name.
 
-Knows: patterns and expressions. Must not know: what the rules say.
-Invariant: ``first`` gives what a walk over all rules in their order would give.
+This module knows patterns and expressions. It does not know the contents of rules. Invariant: ``first`` returns what a
+walk over all rules in their order would return.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _PLAIN = re.compile(r"\^?((?:(?:[^\\.^$*+?{}\[\]|()\0]|\\[^\w\0])(?![*+?{]))*)")
 class RuleIndex:
     """Rules by what they match, in the order given."""
 
-    __slots__ = ("_index", "_tried")
+    __slots__ = ("_index", "_matchers")
 
     def __init__(self, matchers: Iterable[Matcher]) -> None:
-        self._tried: list[tuple[int, Captures]] = []  # by number in the tree: the rule, and what decides
+        self._matchers: list[tuple[int, Captures]] = []  # by number in the tree: the rule, and what decides
         self._index: PatternIndex[int] = PatternIndex()
         for rule, matcher in enumerate(matchers):
             if isinstance(matcher, PatternSet):
@@ -44,14 +44,16 @@ class RuleIndex:
                 self._add(rule, enclosing(matcher), captures_of(matcher))
 
     def _add(self, rule: int, pattern: Pattern, captures: Captures) -> None:
-        self._index.add(len(self._tried), (pattern,))
-        self._tried.append((rule, captures))
+        self._index.add(len(self._matchers), (pattern,))
+        self._matchers.append((rule, captures))
 
     def first(self, name: str) -> tuple[int, tuple[str, ...]] | None:
-        """The number of the first rule that matches ``name``, and what its wildcards or groups stood for; None if no
-        rule matches."""
+        """Return the number of the first rule that matches ``name``, and what its wildcards or groups matched.
+
+        It is None if no rule matches.
+        """
         for number in self._index.find(name):
-            rule, captures = self._tried[number]
+            rule, captures = self._matchers[number]
             found = captures(name)
             if found is not None:
                 return rule, found
@@ -59,12 +61,12 @@ class RuleIndex:
 
 
 def captures_of(matcher: Matcher) -> Captures:
-    """The function that gives what the wildcards or groups of a rule stand for in a name; None if it does not match."""
+    """Return the function that returns what the wildcards or groups of a rule match in a name, or None."""
     return matcher.captures if isinstance(matcher, PatternSet) else partial(groups_of, matcher)
 
 
 def enclosing(expression: re.Pattern[str]) -> Pattern:
-    """A pattern that matches every name which ``expression`` matches as a whole, and others."""
+    """Return a pattern that matches every name which ``expression`` matches as a whole, and others."""
     text = expression.pattern
     plain = _PLAIN.match(text)
     assert plain is not None

@@ -1,17 +1,17 @@
 """The rules of a configuration, and the policy they give a name.
 
-The first rule that matches owns the destination; where none does, the defaults hold. What a name's policy is never
-changes while a configuration is in force, so ``policy_for`` is a dict look-up after the first time.
+The first matching rule owns the destination; if none matches, the defaults apply. The policy of a name never changes
+while a configuration is in force, so ``policy_for`` is a dict look-up after the first time.
 
-Here the patterns, regular expressions and partition templates of a file are compiled; a fault in one is a ConfigError
-with the file and the line, like those of ``radiator.config``. So are rules that can never win, and two rules that
-name one partition but want it kept differently.
+The patterns, regular expressions and partition templates of a file are compiled here; a fault in one is a ConfigError
+with the file and the line, like those of ``radiator.config``. So are rules that can never match first, and two rules
+that write to one partition with different settings of the log.
 
 A template is text with ``{name}`` (the whole destination) and ``{1}``, ``{2}``... (what the wildcards, or the groups of
-a regular expression, stood for). With ``partitions: N`` the partitions are ``<template>-0`` to ``<template>-<N-1>``.
+a regular expression, matched). With ``partitions: N`` the partitions are ``<template>-0`` to ``<template>-<N-1>``.
 
-Names under ``/temp-queue/`` and ``/temp-topic/`` belong to a connection and end with it: they are kept in memory and no
-rule applies.
+Names under ``/temp-queue/`` and ``/temp-topic/`` belong to a connection and end with it: they are stored in memory and
+no rule applies.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ class Rules:
         self._index = RuleIndex(each.matcher for each in self._compiled)
         self._check_fan_out()
         self._temporary = _of_temporary_queues(config.defaults)
-        faults = [f"{self._source}{fault}" for fault in dead_letter.circles(config, self._find)]
+        faults = [f"{self._source}{fault}" for fault in dead_letter.cycles(config, self._find)]
         if faults:
             raise ConfigError("\n".join(faults))
 
     def _check_fan_out(self) -> None:
-        """What the rules can tell of children before there is a parent: those that are named in full."""
+        """Check the bound queues that rules name in full. Raises ConfigError."""
         faults = []
         for index, rule in enumerate(self.config.rules):
             for child in (each for each in rule.fan_out if "{" not in each):
@@ -114,7 +114,7 @@ class Rules:
     # --- names to policies ----------------------------------------------------------------------------------------
 
     def policy_for(self, name: str) -> Policy:
-        """The policy of the destination ``name``. Raises ProtocolError if its template gives no partition name."""
+        """Return the policy of a destination. Raises ProtocolError if the template gives no partition name."""
         policy = self._policies.get(name)
         if policy is None:
             policy = self._find(name)
@@ -151,13 +151,13 @@ class Rules:
             rule=rule,
             settings=self._settings(index, rule, name),
             fan_out=tuple(dict.fromkeys(expand(template, name, captures) for template in rule.fan_out)),
-            partitions=_lanes(partition) if priority else _numbered(partition, rule.partitions),
+            partitions=_priority_partitions(partition) if priority else _numbered(partition, rule.partitions),
             priority=priority,
             dead_letter_name=dead_letter.name_for(rule.settings.dead_letter, name, captures),
         )
 
     def _settings(self, index: int, rule: Rule, name: str) -> Settings:
-        """The settings of this name: one object for all names of a rule that have the same."""
+        """Return the settings of this name: one object for all names of a rule with the same settings."""
         template = rule.settings.dead_letter
         if template is None or not dead_letter.is_dead_letter(template, name):
             return rule.settings
@@ -168,7 +168,7 @@ class Rules:
     # --- explaining -----------------------------------------------------------------------------------------------
 
     def steps(self, name: str) -> tuple[Step, ...]:
-        """The rules tried for ``name``, in order, up to the winner."""
+        """Return the rules tried for ``name``, in order, up to the first match."""
         if name.startswith(TEMPORARY):
             return (Step(-1, 0, TEMP_QUEUE_PREFIX, True, "belongs to its connection: kept in memory, no rule applies"),)
         steps: list[Step] = []
@@ -183,7 +183,7 @@ class Rules:
         return (*steps, Step(-1, 0, "(defaults)", True, "no rule matches: the defaults hold"))
 
     def explain(self, name: str) -> str:
-        """Why ``name`` is kept as it is: the rules tried, the winner, and every value it gives. Text for people."""
+        """Explain the policy of ``name`` as text: the rules tried, the match, and every value."""
         lines = [name]
         for step in self.steps(name):
             where = f"{self._source}:{step.line}" if step.line else "built in"
@@ -194,12 +194,12 @@ class Rules:
 
 
 def kind_of(name: str) -> Kind:
-    """By the name alone: ``/queue/`` and what is temporary are queues, everything else is a topic."""
+    """Return the kind by the name alone: ``/queue/`` and temporary names are queues, all others topics."""
     return "queue" if name.startswith((QUEUE_PREFIX, *TEMPORARY)) else "topic"
 
 
 def describe(policy: Policy) -> dict[str, str]:
-    """Every value of a policy as one would write it in the file."""
+    """Return every value of a policy as it would be written in the file."""
     partitions = policy.partitions
     found = {key.path: key.show(policy.rule) for key in RULE_ONLY if key.field not in ("match", "match_regex", "kind")}
     found |= {key.path: key.show(policy.settings) for key in SETTINGS}
@@ -215,7 +215,7 @@ def describe(policy: Policy) -> dict[str, str]:
 
 
 def _of_temporary_queues(defaults: Rule) -> Rule:
-    """The defaults, without what needs files and without dead letters."""
+    """Return the defaults, without settings that need files and without dead letters."""
     settings = replace(
         defaults.settings,
         store="memory",
@@ -241,7 +241,7 @@ def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
     return (partition,) if partitions == 1 else tuple(f"{partition}-{number}" for number in range(partitions))
 
 
-def _lanes(partition: str) -> tuple[str, ...]:
+def _priority_partitions(partition: str) -> tuple[str, ...]:
     return tuple(f"{partition}-p{priority}" for priority in range(PRIORITIES))
 
 
@@ -275,7 +275,7 @@ def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
 
 
 def _check_segments(pattern: Pattern) -> None:
-    """A client may name a destination ``pri*``; an operator who writes it meant a wildcard."""
+    """Refuse a wildcard character inside a segment: a client may use such a name, an operator meant a wildcard."""
     for part in segments(pattern.text):
         if part not in WILDCARDS and has_wildcard_character(part):
             name = re.escape(part)
@@ -314,13 +314,15 @@ def _check_reachable(rule: Rule, earlier: list[_Compiled]) -> None:
 
 
 def _shared_partitions(rules: tuple[Rule, ...]) -> list[str]:
-    """Rules that write one partition and keep it differently. Only fixed names can be told before a destination is."""
+    """Return faults of rules that write to one partition with different settings; only fixed names are checked."""
     faults: list[str] = []
     owners: dict[str, tuple[int, Rule]] = {}
     for index, rule in enumerate(rules):
         if "{" in rule.partition:
             continue
-        for name in _lanes(rule.partition) if rule.priority else _numbered(rule.partition, rule.partitions):
+        for name in (
+            _priority_partitions(rule.partition) if rule.priority else _numbered(rule.partition, rule.partitions)
+        ):
             owner_index, owner = owners.setdefault(name, (index, rule))
             differing = [
                 key.path for key in OF_LOG if getattr(rule.settings, key.field) != getattr(owner.settings, key.field)

@@ -1,11 +1,12 @@
-"""Selectors: what one means, compiled to functions.
+"""Compile selectors to functions.
 
-``compile_selector(text)`` gives a ``Selector``: the names it asks for, and a test over their values, in that order,
-each a text or None where a message does not have it. A test gives True, False or None for unknown, as SQL has it; a
+``compile_selector(text)`` returns a ``Selector``: the header names it uses, and a test over their values, in that
+order, each a text or None if a message does not have it. A test returns True, False or None for unknown, as in SQL; a
 message is selected if it is True.
 
-Knows: three-valued logic, texts and numbers. Must not know: messages, headers' stored form, the broker.
-Invariant: a test never raises, and its work is bounded by the limits of the grammar and the length of the values.
+This module knows three-valued logic, texts and numbers. It does not know messages, the stored form of headers, or the
+broker. Invariant: a test never raises, and its work is bounded by the limits of the grammar and the length of the
+values.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ class Selector:
     """A compiled selector.
 
     Attributes:
-        text: Its canonical form: two that say the same in the same order have the same.
+        text: Its canonical form: equal selectors in the same order have the same.
         names: The names whose values ``test`` takes, in that order.
-        test: True, False or None (unknown) for these values.
+        test: Returns True, False or None (unknown) for these values.
         key: A name and the text that it must have, or None (``selector_key``).
-        is_key: True if the selector says nothing else than its key.
+        is_key: True if the selector consists of its key only.
         size: Characters of ``text``.
     """
 
@@ -70,7 +71,7 @@ class Selector:
 
 
 def compile_selector(text: str) -> Selector:
-    """Raises ProtocolError (bad-selector)."""
+    """Compile a selector. Raises ProtocolError (bad-selector)."""
     return Selector(parse(text))
 
 
@@ -78,14 +79,14 @@ def compile_selector(text: str) -> Selector:
 
 
 def as_number(value: Value) -> int | float | None:
-    """A number for a number or a text that is one."""
+    """Return the number for a number or a text that is one, or None."""
     if isinstance(value, str):
         return number(value)
     return None if isinstance(value, bool) else value
 
 
 def equal(left: Value, right: Value) -> bool | None:
-    """``left = right``, or None for unknown."""
+    """Return ``left = right``, or None for unknown."""
     if left is None or right is None:
         return None
     if isinstance(left, str) and isinstance(right, str):
@@ -98,7 +99,7 @@ def equal(left: Value, right: Value) -> bool | None:
 
 
 def calculate(sign: str, left: int | float | None, right: int | float | None) -> int | float | None:
-    """None where there is no result: an operand is unknown, or a division by zero, or beyond double precision."""
+    """Return the result; None if an operand is unknown, or for a division by zero, or beyond double precision."""
     if left is None or right is None:
         return None
     try:
@@ -109,7 +110,7 @@ def calculate(sign: str, left: int | float | None, right: int | float | None) ->
 
 
 def negate(result: bool | None) -> bool | None:
-    """NOT."""
+    """Return NOT ``result``."""
     return None if result is None else not result
 
 

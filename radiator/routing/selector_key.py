@@ -1,7 +1,7 @@
-"""What a selector cannot do without: a header with a certain value.
+"""Find the header value that every message must have which a selector selects.
 
-Knows: the tree of a selector. Must not know: values, messages, how a selector is tested.
-Invariant: where ``key_of`` names a header and a text, the selector is true only of messages whose header is that text.
+This module knows the tree of a selector. It does not know values, messages or how a selector is tested. Invariant: if
+``key_of`` returns a header and a text, the selector is true only of messages whose header is that text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from radiator.routing.selector_tree import Literal, Name, Node
 
 
 def key_of(root: Node) -> tuple[str, str] | None:
-    """A header and its value, from ``name = 'text'`` as the whole condition or as an operand of its AND."""
+    """Return a header and its value, from ``name = 'text'`` as the whole condition or as an operand of its AND."""
     for node in root.operands if isinstance(root, tree.And) else (root,):
         match node:
             case tree.Compare("=", Name(name), Literal(str(text))) | tree.Compare("=", Literal(str(text)), Name(name)):

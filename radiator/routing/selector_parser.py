@@ -1,8 +1,8 @@
-"""The grammar of selectors (``docs/protocol.md``, "Selectors"): text to tree.
+"""Parse selectors (``docs/protocol.md``, "Selectors") to trees.
 
-Knows: words, precedence, which operands make sense. Must not know: what a tree evaluates to, what headers there are.
-Invariant: every text gives a tree or a ProtocolError ``bad-selector`` that says the place, what was expected and what
-came, after work in proportion to its length, which is limited.
+This module knows tokens, precedence and the types of operands. It does not know what a tree evaluates to, or which
+headers exist. Invariant: every text gives a tree or a ProtocolError ``bad-selector`` with the place, what was expected
+and what came, after work proportional to its length, which is limited.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Token(NamedTuple):
 
 
 def number(text: str) -> int | float | None:
-    """The number that a text is, whole ones exactly; None if it is none."""
+    """Return the number that a text is, whole ones exactly; None if it is none."""
     if len(text) > NUMBER_CHARS_MAX or NUMBER.fullmatch(text) is None:
         return None
     try:
@@ -51,7 +51,7 @@ def number(text: str) -> int | float | None:
 
 
 def parse(text: str) -> Node:
-    """The tree of a selector. Raises ProtocolError (bad-selector)."""
+    """Return the tree of a selector. Raises ProtocolError (bad-selector)."""
     if len(text) > limits.SELECTOR_CHARS_MAX:
         raise ProtocolError(
             "bad-selector", f"a selector has at most {limits.SELECTOR_CHARS_MAX} characters, got {len(text)}"
@@ -60,7 +60,7 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    """Recursive descent; each method reads what the grammar calls by its name."""
+    """A recursive descent parser; each method parses the rule of the grammar with its name."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -105,12 +105,12 @@ class _Parser:
         token, self._token = self._token, self._next()
         return token
 
-    def _takes(self, *kinds: str) -> Token | None:
-        """The next token, if it is of one of these kinds."""
+    def _take_if(self, *kinds: str) -> Token | None:
+        """Take the next token, if it is of one of these kinds."""
         return self._take() if self._token.kind in kinds else None
 
     def _expect(self, kind: str, expected: str) -> Token:
-        return self._takes(kind) or self._fail_here(expected)
+        return self._take_if(kind) or self._fail_here(expected)
 
     def _fail_here(self, expected: str) -> NoReturn:
         token = self._token
@@ -135,23 +135,23 @@ class _Parser:
         return self._as_condition(node, 0)
 
     def _condition(self, level: str) -> Node:
-        """``or`` and ``and``: a chain of what is one level below, or just that."""
+        """Parse ``or`` or ``and``: a chain of the next lower level, or one of it."""
         place = self._token.place
         first = self._condition("and") if level == "or" else self._not()
         word = level.upper()
         if self._token.kind != word:
             return first
         operands = [self._as_condition(first, place)]
-        while self._takes(word):
+        while self._take_if(word):
             place = self._token.place
             operand = self._condition("and") if level == "or" else self._not()
             operands.append(self._as_condition(operand, place))
         return tree.Or(tuple(operands)) if level == "or" else tree.And(tuple(operands))
 
     def _not(self) -> Node:
-        if not self._takes("NOT"):
+        if not self._take_if("NOT"):
             return self._predicate()
-        self._deeper()
+        self._nest()
         place = self._token.place
         operand = self._as_condition(self._not(), place)
         self._depth -= 1
@@ -160,7 +160,7 @@ class _Parser:
     def _predicate(self) -> Node:
         place = self._token.place
         left = self._sum()
-        comparison = self._takes(*COMPARISONS)
+        comparison = self._take_if(*COMPARISONS)
         if comparison is not None:
             self._as_value(left, place, comparison.kind)
             place = self._token.place
@@ -169,8 +169,8 @@ class _Parser:
             return tree.Compare(comparison.kind, left, right)  # type: ignore[arg-type]
         if self._token.kind == "IS":
             return self._is_null(left, place)
-        negated = bool(self._takes("NOT"))
-        word = self._takes("BETWEEN", "IN", "LIKE")
+        negated = bool(self._take_if("NOT"))
+        word = self._take_if("BETWEEN", "IN", "LIKE")
         if word is None:
             if negated:
                 self._fail_here("BETWEEN, IN or LIKE")
@@ -184,7 +184,7 @@ class _Parser:
         if not isinstance(left, Name):
             self._fail(place, "the name of a header before IS", "something else")
         self._take()
-        negated = bool(self._takes("NOT"))
+        negated = bool(self._take_if("NOT"))
         self._expect("NULL", "NULL" if negated else "NULL or NOT NULL")
         return tree.IsNull(left, negated)
 
@@ -201,7 +201,7 @@ class _Parser:
     def _in(self, left: Node, negated: bool) -> Node:
         self._expect("(", "( and a list of literals")
         literals = [self._literal()]
-        while self._takes(","):
+        while self._take_if(","):
             literals.append(self._literal())
         self._expect(")", ", or )")
         return tree.In(left, tuple(literals), negated)
@@ -211,7 +211,7 @@ class _Parser:
             self._fail(place, "the name of a header before LIKE", "something else")
         token = self._expect("string", "a pattern in single quotes")
         escape, escape_place = "", token.place
-        if self._takes("ESCAPE"):
+        if self._take_if("ESCAPE"):
             escape_place = self._token.place
             escape = self._expect("string", "one character in single quotes").text
             if len(escape) != 1:
@@ -231,11 +231,11 @@ class _Parser:
         return self._chain("+", "-")
 
     def _chain(self, *operators: str) -> Node:
-        """``sum`` and ``product``."""
+        """Parse ``sum`` or ``product``."""
         place = self._token.place
         first = self._chain("*", "/") if "+" in operators else self._factor()
         rest: list[tuple[str, Node]] = []
-        while operator := self._takes(*operators):
+        while operator := self._take_if(*operators):
             if not rest:
                 self._as_value(first, place, operator.kind)
             place = self._token.place
@@ -248,7 +248,7 @@ class _Parser:
         token = self._token
         if token.kind in ("+", "-"):
             self._take()
-            self._deeper()
+            self._nest()
             place = self._token.place
             operand = self._factor()
             self._as_value(operand, place, token.kind)
@@ -256,7 +256,7 @@ class _Parser:
             return tree.Sign(token.kind, operand)  # type: ignore[arg-type]
         if token.kind == "(":
             self._take()
-            self._deeper()
+            self._nest()
             node = self._condition("or")
             self._expect(")", ")")
             self._depth -= 1
@@ -268,11 +268,11 @@ class _Parser:
 
     def _literal(self, expected: str = "a string, a number, TRUE or FALSE", signed: bool = True) -> Literal:
         self._count()
-        sign = self._takes("+", "-") if signed else None
+        sign = self._take_if("+", "-") if signed else None
         token = self._token
-        if sign is None and self._takes("string"):
+        if sign is None and self._take_if("string"):
             return Literal(token.text)
-        if sign is None and self._takes("TRUE", "FALSE"):
+        if sign is None and self._take_if("TRUE", "FALSE"):
             return Literal(token.kind == "TRUE")
         if token.kind != "number":
             self._fail_here(expected if sign is None else "a number")
@@ -302,7 +302,7 @@ class _Parser:
             if isinstance(value, bool) or (isinstance(value, str) and number(value) is None):
                 self._fail(place, f"a number beside {operator}", tree.show(node)[:100])
 
-    def _deeper(self) -> None:
+    def _nest(self) -> None:
         self._depth += 1
         if self._depth > limits.SELECTOR_DEPTH_MAX:
             self._fail_here(f"at most {limits.SELECTOR_DEPTH_MAX} parentheses, NOTs and signs in one another")

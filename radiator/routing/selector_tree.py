@@ -1,8 +1,8 @@
-"""A selector as a tree, and how it is written.
+"""A selector as a tree, and its text.
 
-Knows: what can be said, and how. Must not know: what it means (``selector``), how it is read (``selector_parser``).
-Invariants: nodes are frozen and compare by value; ``show`` writes a text from which the same tree is read. A node is
-either a *value* (``Name``, ``Literal``, ``Sum``, ``Sign``) or a *condition* (all others).
+This module knows what can be expressed, and how. It does not know the meaning (``selector``) or the parser
+(``selector_parser``). Invariants: nodes are frozen and compare by value; ``show`` writes a text that parses to the same
+tree. A node is either a *value* (``Name``, ``Literal``, ``Sum``, ``Sign``) or a *condition* (all others).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Constant = str | int | float | bool
 
 
 class Node(msgspec.Struct, frozen=True):
-    """Anything."""
+    """The base of all nodes."""
 
 
 class Name(Node, frozen=True):
@@ -34,7 +34,7 @@ class Name(Node, frozen=True):
 
 
 class Literal(Node, frozen=True):
-    """A value that stands there."""
+    """A constant."""
 
     value: Constant
 
@@ -49,7 +49,7 @@ class Literal(Node, frozen=True):
 
 
 class Sum(Node, frozen=True):
-    """``first + a - b`` or ``first * a / b``: from the left to the right."""
+    """``first + a - b`` or ``first * a / b``, from left to right."""
 
     first: Node
     rest: tuple[tuple[str, Node], ...]
@@ -69,14 +69,20 @@ class Truth(Node, frozen=True):
 
 
 class And(Node, frozen=True):
+    """All operands."""
+
     operands: tuple[Node, ...]
 
 
 class Or(Node, frozen=True):
+    """Any operand."""
+
     operands: tuple[Node, ...]
 
 
 class Not(Node, frozen=True):
+    """The negated operand."""
+
     operand: Node
 
 
@@ -125,12 +131,12 @@ VALUES: Final = (Name, Literal, Sum, Sign)
 
 
 def is_value(node: Node) -> bool:
-    """True if a node is a value, False if it is a condition."""
+    """Return whether a node is a value, not a condition."""
     return isinstance(node, VALUES)
 
 
 def show(node: Node) -> str:
-    """A selector as text. What has parts is put in parentheses where it is a part itself."""
+    """Return a selector as text, with nested operations in parentheses."""
     match node:
         case Name(name):
             if _PLAIN_NAME.fullmatch(name) and name.upper() not in KEYWORDS:

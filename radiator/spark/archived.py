@@ -37,7 +37,7 @@ def archived(options: ReadOptions, schema: pa.Schema) -> Instead | None:
     if options.archive is None:
         return None
     from radiator.archive import load, open_files  # imported only if the options name an archive
-    from radiator.archive.border import check
+    from radiator.archive.lineage import check
     from radiator.archive.lookup import records
 
     files = open_files(options.archive)

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from radiator.archive import DataFile, Files, State, load
-from radiator.archive.border import check
-from radiator.archive.holes import Around
-from radiator.archive.listing import in_order, there
+from radiator.archive.gaps import GapFinder
+from radiator.archive.lineage import check
+from radiator.archive.listing import in_order, load_existing
 from radiator.archive.lookup import may_hold
-from radiator.archive.marks import ahead, marks
+from radiator.archive.retention_marks import ahead, marks
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.selection import Selection
@@ -66,11 +66,11 @@ def find_boundary(
     logs = [] if place is None else partitions(place)
     wanted_logs = [each for each in logs if selection.wants_partition(each.name)]
     found = {} if place is None or archive is None else marks(place.fs, wanted_logs)
-    state = State() if archive is None else load(archive) if place is not None else there(archive)
+    state = State() if archive is None else load(archive) if place is not None else load_existing(archive)
     if place is not None and archive is not None:
         check(place, archive, state, wanted_logs)
-    around = Around(state, place, logs, found)
-    gaps = list(around.holes(selection))
+    around = GapFinder(state, place, logs, found)
+    gaps = list(around.gaps(selection))
     log: dict[str, tuple[int, int]] = {}
     for each in wanted_logs:
         first = max(each.log_start_offset, state.ends.get(each.name, 0))
@@ -83,7 +83,7 @@ def find_boundary(
 
 
 def _hints(
-    archive: Files, state: State, found: Mapping[str, int], around: Around, selection: Selection
+    archive: Files, state: State, found: Mapping[str, int], around: GapFinder, selection: Selection
 ) -> Iterator[str]:
     behind = ahead(found, archive.uri, state)
     if behind is not None:

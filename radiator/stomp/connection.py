@@ -1,12 +1,12 @@
-"""A connection as both sides see it: the opening, the version, the heart-beats; then frames in and bytes out.
+"""Both ends of a STOMP connection: the opening, the version, the heart-beats, then frames in and bytes out.
 
-ServerConnection sits on what a client sends. The version is settled inside ``receive``, between the opening frame and
-the frames behind it in the same chunk, so those are parsed by the right rules. It refuses whatever is not STOMP with
-words that a person understands, and leaves everything after the opening (commands, headers) to the broker.
+ServerConnection parses what a client sends. The version is agreed inside ``receive``, between the opening frame and the
+frames behind it in the same chunk, so those are parsed by the right rules. It refuses other protocols with a readable
+message, and leaves everything after the opening (commands, headers) to the broker.
 
-ClientConnection is the other end: it writes the frames of a client in the agreed version and reads the server's.
+ClientConnection is the other end: it writes the frames of a client in the agreed version and parses the server's.
 
-Neither does I/O or knows the time. Trouble is in ``failed``; nothing is raised for input.
+Neither does I/O or reads a clock. Errors are in ``failed``; nothing is raised for input.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 def choose_version(accept: str | None) -> str | None:
-    """The highest version that both sides speak; no ``accept-version`` means 1.0."""
+    """Return the highest version that both sides speak, or None; no ``accept-version`` means 1.0."""
     if accept is None:
         return "1.0"
     offered = {part.strip() for part in accept.split(",")}
@@ -59,7 +59,13 @@ def choose_version(accept: str | None) -> str | None:
 
 
 def parse_heart_beat(value: str | None) -> tuple[int, int]:
-    """``cx,cy`` in milliseconds, HEART_BEAT_MS_MAX at most; an absent header is ``0,0``."""
+    """Return the two numbers of a ``heart-beat`` header, in milliseconds.
+
+    They are HEART_BEAT_MS_MAX at most, and 0 without a header.
+
+    Raises:
+        ProtocolError: The header is malformed.
+    """
     if value is None:
         return 0, 0
     parts = [part.strip() for part in value.split(",")]
@@ -84,7 +90,7 @@ class ServerConnection:
     ) -> None:
         self._parser = Parser(limits=limits, caches=caches)
         self._blank_bytes_max = (limits or ParserLimits()).header_block_bytes_max
-        self._mine = heart_beat
+        self._own_heart_beat = heart_beat
         self._first = b""
         self._blank_bytes = 0  # of line ends before the opening frame
         self.pending_bytes = 0  # how much of an unfinished frame is held
@@ -100,15 +106,16 @@ class ServerConnection:
 
     @property
     def idle(self) -> bool:
+        """Whether the stream is between two frames."""
         return self._parser.idle and not self._first
 
     def discard(self) -> None:
-        """Give up the unfinished frame. Nothing may be received afterwards."""
+        """Drop the unfinished frame. Nothing may be received afterwards."""
         self._parser.discard()
         self.pending_bytes = len(self._first)
 
     def receive(self, data: bytes) -> list[Frame]:
-        """The frames that ``data`` completes; the first one ever is CONNECT or STOMP. Look at ``failed`` afterwards."""
+        """Return the frames that ``data`` completes; the first one is CONNECT or STOMP. Check ``failed`` afterwards."""
         if self.failed is not None:
             return []
         parser = self._parser
@@ -121,15 +128,16 @@ class ServerConnection:
         return self._checked(frames) if parser.paused or parser.failed is not None else frames
 
     def connected_frame(self, headers: Iterable[tuple[str, str]] = ()) -> bytes:
-        """The answer to the opening frame; ``headers`` such as ``session`` and ``server`` are added to it."""
+        """Return the CONNECTED frame, with ``headers`` such as ``session`` and ``server``."""
         assert self.version is not None
-        return encoder.connected(self.version, headers, self._mine)
+        return encoder.connected(self.version, headers, self._own_heart_beat)
 
     def heart_beat_clock(self, grace: float, now_ns: MonoNs) -> HeartBeat:
+        """Return the clock of the agreed heart-beats."""
         return HeartBeat(*self.heart_beat, grace, now_ns)
 
     def refusal(self) -> bytes:
-        """What to tell the peer once ``failed`` is set: an ERROR, or an answer in the foreign protocol it spoke."""
+        """Return the answer to the error in ``failed``: an ERROR, or an answer in the other protocol."""
         assert self.failed is not None
         if self.failed.code == "not-stomp":
             for first_bytes, _, _, answer in _FOREIGN:
@@ -200,18 +208,18 @@ class ServerConnection:
             return []
         if version != "1.0":  # which has no heart-beats
             try:
-                theirs = parse_heart_beat(headers.get("heart-beat"))
+                peer = parse_heart_beat(headers.get("heart-beat"))
             except ProtocolError as problem:
                 self.failed = problem
                 return []
-            self.heart_beat = negotiate(self._mine, theirs)
+            self.heart_beat = negotiate(self._own_heart_beat, peer)
         self.version = version
         self.failed_receipt = None
         return frames + self._checked(parser.resume(version))
 
 
 class ClientConnection:
-    """The client's end of one connection: bytes of frames to send, frames of bytes received."""
+    """The client's end of one connection: encodes frames to send, parses received bytes."""
 
     def __init__(
         self,
@@ -220,7 +228,7 @@ class ClientConnection:
         versions: Iterable[str] = VERSIONS,
     ) -> None:
         self._parser = Parser(limits=limits)
-        self._mine = heart_beat
+        self._own_heart_beat = heart_beat
         self._versions = tuple(versions)
         self.version: str | None = None  # settled by CONNECTED
         self.failed: ProtocolError | None = None
@@ -228,26 +236,29 @@ class ClientConnection:
 
     @property
     def connected(self) -> bool:
+        """Whether a version was agreed."""
         return self.version is not None
 
     @property
     def idle(self) -> bool:
+        """Whether the stream is between two frames."""
         return self._parser.idle
 
     def heart_beat_clock(self, grace: float, now_ns: MonoNs) -> HeartBeat:
+        """Return the clock of the agreed heart-beats."""
         return HeartBeat(*self.heart_beat, grace, now_ns)
 
     # --- in ---------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> list[Frame]:
-        """The server's frames that ``data`` completes. Look at ``failed`` afterwards."""
+        """Return the server's frames that ``data`` completes. Check ``failed`` afterwards."""
         if self.failed is not None:
             return []
         parser = self._parser
         frames = parser.feed(data)
         if parser.paused and self.version is None and frames[-1].command == "CONNECTED":
             try:
-                version = self._agree(frames[-1].headers)
+                version = self._accept_version(frames[-1].headers)
             except ProtocolError as problem:
                 self.failed = problem
                 return frames
@@ -258,7 +269,7 @@ class ClientConnection:
             self.failed = parser.failed
         return frames
 
-    def _agree(self, headers: Mapping[str, str]) -> str:
+    def _accept_version(self, headers: Mapping[str, str]) -> str:
         version = headers.get("version", "1.0")
         if version not in self._versions:
             raise ProtocolError(
@@ -267,7 +278,7 @@ class ClientConnection:
                 f"expected one of {', '.join(self._versions)}, got {version[:80]!r}",
             )
         if version != "1.0":
-            self.heart_beat = negotiate(self._mine, parse_heart_beat(headers.get("heart-beat")))
+            self.heart_beat = negotiate(self._own_heart_beat, parse_heart_beat(headers.get("heart-beat")))
         self.version = version
         return version
 
@@ -281,13 +292,14 @@ class ClientConnection:
         passcode: str | None = None,
         headers: Headers = (),
     ) -> bytes:
+        """Return a CONNECT frame."""
         lines = [("accept-version", ",".join(self._versions)), ("host", host)]
         if login is not None:
             lines.append(("login", login))
         if passcode is not None:
             lines.append(("passcode", passcode))
-        if self._mine != (0, 0):
-            lines.append(("heart-beat", f"{self._mine[0]},{self._mine[1]}"))
+        if self._own_heart_beat != (0, 0):
+            lines.append(("heart-beat", f"{self._own_heart_beat[0]},{self._own_heart_beat[1]}"))
         return encoder.encode("CONNECT", lines + _items(headers))
 
     def send(
@@ -299,16 +311,19 @@ class ClientConnection:
         receipt: str | None = None,
         transaction: str | None = None,
     ) -> bytes:
+        """Return a SEND frame."""
         lines = [("destination", destination), *_items(headers)]
         return self._frame("SEND", lines, receipt, transaction, body)
 
     def subscribe(
         self, destination: str, id: str, ack: str = "auto", headers: Headers = (), *, receipt: str | None = None
     ) -> bytes:
+        """Return a SUBSCRIBE frame."""
         lines = [("destination", destination), ("id", id), ("ack", ack), *_items(headers)]
         return self._frame("SUBSCRIBE", lines, receipt)
 
     def unsubscribe(self, id: str, headers: Headers = (), *, receipt: str | None = None) -> bytes:
+        """Return an UNSUBSCRIBE frame."""
         return self._frame("UNSUBSCRIBE", [("id", id), *_items(headers)], receipt)
 
     def ack(
@@ -319,8 +334,8 @@ class ClientConnection:
         receipt: str | None = None,
         transaction: str | None = None,
     ) -> bytes:
-        """ACK for a MESSAGE, given its headers: each version names it by other headers."""
-        return self._frame("ACK", self._settles(message) + _items(headers), receipt, transaction)
+        """Return an ACK frame for a MESSAGE, given its headers; they differ between versions."""
+        return self._frame("ACK", self._ack_headers(message) + _items(headers), receipt, transaction)
 
     def nack(
         self,
@@ -330,21 +345,26 @@ class ClientConnection:
         receipt: str | None = None,
         transaction: str | None = None,
     ) -> bytes:
-        return self._frame("NACK", self._settles(message) + _items(headers), receipt, transaction)
+        """Return a NACK frame for a MESSAGE, given its headers."""
+        return self._frame("NACK", self._ack_headers(message) + _items(headers), receipt, transaction)
 
     def begin(self, transaction: str, *, receipt: str | None = None) -> bytes:
+        """Return a BEGIN frame."""
         return self._frame("BEGIN", [], receipt, transaction)
 
     def commit(self, transaction: str, *, receipt: str | None = None) -> bytes:
+        """Return a COMMIT frame."""
         return self._frame("COMMIT", [], receipt, transaction)
 
     def abort(self, transaction: str, *, receipt: str | None = None) -> bytes:
+        """Return an ABORT frame."""
         return self._frame("ABORT", [], receipt, transaction)
 
     def disconnect(self, *, receipt: str | None = None) -> bytes:
+        """Return a DISCONNECT frame."""
         return self._frame("DISCONNECT", [], receipt)
 
-    def _settles(self, message: Mapping[str, str]) -> list[tuple[str, str]]:
+    def _ack_headers(self, message: Mapping[str, str]) -> list[tuple[str, str]]:
         if self.version == "1.2":
             return [("id", message.get("ack") or message["message-id"])]
         lines = [("message-id", message["message-id"])]

@@ -1,8 +1,8 @@
-"""Frames to bytes.
+"""Encode frames.
 
-``encode`` writes any frame of any version; the others are the frames that are written often or that have rules of
-their own. A body always comes with ``content-length``, so it may hold any byte. Whoever sends MESSAGE frames in bulk
-(``radiator.broker``) joins stored header blocks itself; it is the only one who does not pass here.
+``encode`` writes any frame of any version; the other functions write frames that are frequent or have rules of their
+own. A body always comes with ``content-length``, so it may contain any byte. The broker joins stored header blocks
+itself when it sends MESSAGE frames in bulk; all other frames are written here.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ CONTENT_TYPE = "text/plain;charset=utf-8"
 
 
 def encode(command: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b"", version: str = "1.2") -> bytes:
-    """One frame. Headers are escaped as ``version`` says, those of CONNECT, STOMP and CONNECTED never.
+    """Return one frame.
 
-    ``content-length`` is written here and only here (a wrong one would break the stream): with every body, and on
-    every MESSAGE.
+    Headers are escaped as ``version`` demands, those of CONNECT, STOMP and CONNECTED never. ``content-length`` is
+    written here and only here (a wrong one would break the stream): with every body, and on every MESSAGE.
     """
     lines = [pair for pair in headers if pair[0] != "content-length"]
     text = command + join(lines, "1.0" if command in OPENING_COMMANDS else version)
@@ -41,7 +41,7 @@ def encode(command: str, headers: Iterable[tuple[str, str]] = (), body: bytes = 
 def connected(
     version: str, headers: Iterable[tuple[str, str]] = (), heart_beat: tuple[int, int] | None = None
 ) -> bytes:
-    """CONNECTED. A 1.0 client is sent ``headers`` only: it knows neither version nor heart-beat."""
+    """Return a CONNECTED frame. A 1.0 client gets ``headers`` only: it has neither version nor heart-beat."""
     lines = list(headers)
     if version != "1.0":
         lines.insert(0, ("version", version))
@@ -51,21 +51,21 @@ def connected(
 
 
 def receipt(receipt_id: bytes, extra: bytes = b"") -> bytes:
-    """RECEIPT for raw ``receipt_id``. ``extra`` are ready-made header lines, each with its LF in front."""
+    """Return a RECEIPT for raw ``receipt_id``. ``extra``: header lines, each with its LF in front."""
     return b"RECEIPT\nreceipt-id:" + receipt_id + extra + b"\n\n" + SERVER_END
 
 
 @accelerated
 def receipts_with_offsets(ids: list[bytes], offsets: list[int], suffixes: list[bytes]) -> bytes:
-    """The RECEIPTs of stored messages, joined. It has a compiled twin (``speed.py``).
+    """Return the RECEIPTs of stored messages, joined. It has a compiled twin (``speed.py``).
 
     Args:
-        ids: the raw ids of the receipts.
-        offsets: the offset of each message, which fits 64 bits without a sign.
-        suffixes: what follows the offset in each frame, from the LF in front of the next header to the frame's end.
+        ids: The raw ids of the receipts.
+        offsets: The offset of each message, which fits 64 bits without a sign.
+        suffixes: What follows the offset in each frame, from the LF in front of the next header to the frame's end.
 
     Raises:
-        ValueError: the lists differ in their lengths.
+        ValueError: The lists differ in their lengths.
     """
     return b"".join(
         [b"RECEIPT\nreceipt-id:%b\noffset:%d%b" % each for each in zip(ids, offsets, suffixes, strict=True)]
@@ -73,9 +73,12 @@ def receipts_with_offsets(ids: list[bytes], offsets: list[int], suffixes: list[b
 
 
 def error(problem: ProtocolError, receipt_id: bytes | None = None, version: str | None = None) -> bytes:
-    """ERROR for a problem: one line for people, the stable code, the receipt it answers, the detail as its body.
+    """Return an ERROR: one line for people, the stable code, the receipt it answers, the detail as its body.
 
-    ``version`` None: none was agreed, so nothing is escaped.
+    Args:
+        problem: The error.
+        receipt_id: The raw receipt of the refused frame.
+        version: The agreed version; None: none was agreed, so nothing is escaped.
     """
     headers = [("message", problem.message), ("error-code", problem.code), ("content-type", CONTENT_TYPE)]
     if problem.code == "bad-version":

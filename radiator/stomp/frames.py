@@ -1,10 +1,10 @@
-"""What the parser hands out: a Head (command and headers) and a Frame (a head, a receipt, a body).
+"""The results of the parser: a Head (command and headers) and a Frame (a head, a receipt, a body).
 
-Most publishers repeat one header block for ever and change only the body and the receipt. So a head is parsed once,
-shared by all frames that have it, and never changed; what differs from frame to frame stands in the Frame. ``receipt``
-is kept as the raw bytes of the wire, because it is only ever echoed.
+Most publishers repeat one header block and change only the body and the receipt. So a head is parsed once, shared by
+all frames that have it, and never changed; the Frame has what differs. ``receipt`` is stored as raw bytes, because it
+is only echoed.
 
-``Head.memo`` belongs to whoever receives the frames: the broker keeps there what it derived from the head (policy,
+``Head.memo`` belongs to the receiver of the frames: the broker stores there what it derived from the head (policy,
 stored header block), so that a repeated head costs one attribute look-up.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Head:
-    """The command and the headers of a frame. Shared between frames: treat it as frozen, ``memo`` excepted."""
+    """The command and the headers of a frame, shared between frames. Only ``memo`` may be changed."""
 
     __slots__ = ("command", "content_length", "headers", "memo", "raw", "version")
 
@@ -35,7 +35,7 @@ class Head:
 
 
 class Frame:
-    """One frame as it came: a shared head, its own receipt and body."""
+    """One frame: a shared head, its own receipt and body."""
 
     __slots__ = ("body", "head", "receipt")
 
@@ -46,10 +46,12 @@ class Frame:
 
     @property
     def command(self) -> str:
+        """The command."""
         return self.head.command
 
     @property
     def headers(self) -> dict[str, str]:
+        """The decoded headers, without ``receipt``."""
         return self.head.headers
 
     def __repr__(self) -> str:

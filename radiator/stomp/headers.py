@@ -1,17 +1,17 @@
 """The header codec: escapes per version, wire lines to pairs, and the stored form of a header block.
 
-Three forms of the same thing meet here:
+There are three forms:
 
-* *wire lines* of some version: ``name:value`` joined by LF, escaped as that version says (``Head.raw``);
+* *wire lines* of some version: ``name:value`` joined by LF, escaped as that version demands (``Head.raw``);
 * *pairs*: decoded ``(name, value)`` in order, repeated names included;
-* the *stored block*: wire lines of STOMP 1.2, always escaped, without the headers that belong to a hop or to the
-  broker (``dlq-reason`` and the like too), each name once. It is what the log keeps, what a 1.2 subscriber is sent as
-  it lies, and what Spark splits.
+* the *stored block*: wire lines of STOMP 1.2, always escaped, without the headers of one hop and those that only the
+  broker may write (``dlq-reason`` and the like too), each name once. The log stores it, a 1.2 subscriber is sent it
+  unchanged, and Spark splits it.
 
-STOMP 1.0 has no escapes, and 1.1 none for CR. What a version cannot say (``spec.UNSAYABLE``) is replaced when its peer
-is sent such a header: by a space in values, by ``_`` in names (there also ``:`` for 1.0). So no header can be forged
-and no frame broken, also where a client ends lines at a CR. A header without a value, which 1.0 does not know either,
-is left out: there are clients of 1.0 that it stops.
+STOMP 1.0 has no escapes, and 1.1 none for CR. What a version cannot encode (``spec.UNENCODABLE``) is replaced when its
+peer is sent such a header: by a space in values, by ``_`` in names (there also ``:`` for 1.0). So no header can be
+forged and no frame broken, even if a client ends lines at a CR. A header without a value, which 1.0 does not know
+either, is left out: it stops some clients of 1.0.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from collections.abc import Iterable
 
 from radiator.errors import ProtocolError
 from radiator.stomp.frames import Head
-from radiator.stomp.spec import DEAD_LETTER, ESCAPES, HOP_BY_HOP, RESERVED, UNSAYABLE
+from radiator.stomp.spec import DEAD_LETTER, ESCAPES, HOP_BY_HOP, RESERVED, UNENCODABLE
 
 _VALUES = {
-    version: str.maketrans({**table, **dict.fromkeys(UNSAYABLE[version], " ")}) for version, table in ESCAPES.items()
+    version: str.maketrans({**table, **dict.fromkeys(UNENCODABLE[version], " ")}) for version, table in ESCAPES.items()
 }
 _NAMES = {
-    version: str.maketrans({**table, **dict.fromkeys(UNSAYABLE[version], "_")}) for version, table in ESCAPES.items()
+    version: str.maketrans({**table, **dict.fromkeys(UNENCODABLE[version], "_")}) for version, table in ESCAPES.items()
 }
 _NAMES["1.0"][ord(":")] = "_"
-_ODD = {version: re.compile(f"[{re.escape(''.join(map(chr, table)))}]") for version, table in _NAMES.items()}
+_NEEDS_ESCAPE = {version: re.compile(f"[{re.escape(''.join(map(chr, table)))}]") for version, table in _NAMES.items()}
 _UNESCAPE = {version: {wire: char for char, wire in table.items()} for version, table in ESCAPES.items()}
 _SEQUENCE = re.compile(r"\\(?s:.?)")
 
@@ -38,17 +38,17 @@ _DROPPED = HOP_BY_HOP | RESERVED | DEAD_LETTER
 
 
 def escape(text: str, version: str) -> str:
-    """The wire form of a header's value."""
-    return text if _ODD[version].search(text) is None else text.translate(_VALUES[version])
+    """Return the wire form of a header's value."""
+    return text if _NEEDS_ESCAPE[version].search(text) is None else text.translate(_VALUES[version])
 
 
 def escape_name(text: str, version: str) -> str:
-    """The wire form of a header's name."""
-    return text if _ODD[version].search(text) is None else text.translate(_NAMES[version])
+    """Return the wire form of a header's name."""
+    return text if _NEEDS_ESCAPE[version].search(text) is None else text.translate(_NAMES[version])
 
 
 def unescape(text: str, version: str) -> str:
-    """The meaning of a header's name or value; an escape that the version does not define is an error."""
+    """Return a header's name or value. Raises ProtocolError for an escape that the version does not define."""
     if "\\" not in text or version == "1.0":
         return text
     table = _UNESCAPE[version]
@@ -95,13 +95,15 @@ def pairs(raw: bytes, version: str, *, trim: bool = True) -> list[tuple[str, str
 
 
 def join(headers: Iterable[tuple[str, str]], version: str) -> str:
-    """Wire lines of pairs, each with its LF in front (so that a command and its lines simply follow one another)."""
+    """Return the wire lines of pairs, each with its LF in front, so that they can follow a command."""
     return "".join([f"\n{escape_name(name, version)}:{escape(value, version)}" for name, value in headers])
 
 
 def stored_block(head: Head) -> bytes:
-    """The block that the log keeps: STOMP 1.2 wire lines without the headers of the hop and of the broker, and
-    without repeated ones."""
+    """Return the block that the log stores.
+
+    It has STOMP 1.2 wire lines without the headers of the hop and of the broker, and without repeated ones.
+    """
     raw = head.raw
     if not raw:
         return b""
@@ -118,7 +120,7 @@ def stored_block(head: Head) -> bytes:
 
 
 def split_block(block: bytes) -> list[tuple[str, str]]:
-    """Decode a stored block."""
+    """Return the pairs of a stored block."""
     if not block:
         return []
     if b"\\" in block:
@@ -128,8 +130,8 @@ def split_block(block: bytes) -> list[tuple[str, str]]:
 
 
 def block_for(block: bytes, version: str) -> bytes:
-    """A stored block as a peer of ``version`` is sent it."""
-    if not differs(block, version):
+    """Return a stored block in the form for a peer of ``version``."""
+    if not needs_conversion(block, version):
         return block
     found = pairs(block, "1.2")
     if version == "1.0":
@@ -137,8 +139,8 @@ def block_for(block: bytes, version: str) -> bytes:
     return join(found, version)[1:].encode()
 
 
-def differs(block: bytes, version: str) -> bool:
-    """Whether a peer of ``version`` is sent a stored block otherwise than it is stored."""
+def needs_conversion(block: bytes, version: str) -> bool:
+    """Return whether a peer of ``version`` needs another form than the stored one."""
     if version == "1.2":
         return False
     if version == "1.1":

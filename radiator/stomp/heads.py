@@ -1,13 +1,13 @@
-"""Header blocks to Heads, and the cache that makes most of that unnecessary.
+"""Parse header blocks to Heads, with a cache for repeated ones.
 
 A *block* is the command line and the header lines of one frame, joined by LF, without the line of the first
-``receipt``: that one differs from frame to frame and is only ever echoed. Publishers repeat the rest, so the heads of
-SEND are kept in a HeadCache under their block. Equal block, equal head: the key is exact, nothing is guessed. Blocks
-with a header that says which message this is (``spec.UNIQUE``) do not repeat, and are not kept.
+``receipt``: that one differs from frame to frame and is only echoed. Publishers repeat the rest, so the heads of SEND
+are cached by their block. Equal block, equal head: the key is exact. Blocks with a header that identifies the message
+(``spec.UNIQUE``) do not repeat, and are not cached.
 
-Two ways lead from a block to a head. ``quick`` takes what clients really send (known command, LF, no escape but
-``\\c``) with a handful of calls into C and gives None at the first doubt; ``read`` takes anything, and is the only one
-that complains about the form of a header. A test holds both against each other.
+There are two ways from a block to a head. ``quick`` parses what clients usually send (known command, LF, at most the
+escape of a colon) with a few calls into C, and returns None in all other cases. ``read`` parses anything, and is the
+only one that raises errors about the form of a header. A test compares both.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _QUICK_COMMANDS = frozenset({*CLIENT_COMMANDS, *SERVER_COMMANDS} - OPENING_COMMA
 
 
 class HeadCache:
-    """Parsed heads of SEND by their block. Bounded: two generations, the older is dropped when the younger is full.
+    """Parsed heads of SEND by their block. It has two generations; the older is dropped when the younger is full.
 
     Args:
-        entries_max: the most heads.
-        bytes_max: the most bytes that their blocks have together; what is made of a block takes some times as much.
+        entries_max: The most heads.
+        bytes_max: The most bytes that their blocks have together; the parsed heads take several times as much.
     """
 
     __slots__ = ("_generation_bytes_max", "_generation_entries_max", "_young_bytes", "old", "young")
@@ -45,13 +45,14 @@ class HeadCache:
         return len(self.young) + len(self.old)
 
     def revive(self, block: bytes) -> Head | None:
-        """A head of the older generation; being used, it joins the younger."""
+        """Return a head of the older generation, and move it to the younger; None if there is none."""
         head = self.old.pop(block, None)
         if head is not None:
             self.add(block, head)
         return head
 
     def add(self, block: bytes, head: Head) -> None:
+        """Add a head."""
         size = len(block)
         if len(self.young) >= self._generation_entries_max or self._young_bytes + size > self._generation_bytes_max:
             self.old, self.young, self._young_bytes = self.young, {}, 0
@@ -59,14 +60,14 @@ class HeadCache:
         self._young_bytes += size
 
     def clear(self) -> None:
-        """Forget everything: the owner of ``memo`` asks for it when what it derived no longer holds."""
+        """Drop all heads: the owner of ``memo`` calls it when its derived values are outdated."""
         self.young = {}
         self.old = {}
         self._young_bytes = 0
 
 
 class HeadReader:
-    """Reads the blocks of one version, through the cache of that version."""
+    """Parses the blocks of one version, with the cache of that version."""
 
     __slots__ = ("_count_max", "cache", "version")
 
@@ -76,7 +77,7 @@ class HeadReader:
         self._count_max = count_max
 
     def quick(self, block: bytes) -> Head | None:
-        """The head of a plain block of at most HEAD_CACHE_BLOCK_BYTES_MAX. None: ``read`` must look at it."""
+        """Return the head of a plain block of at most HEAD_CACHE_BLOCK_BYTES_MAX. None: call ``read``."""
         try:
             command, lf, text = block.decode().partition("\n")
             if command not in _QUICK_COMMANDS or "\r" in text or "\0" in text:
@@ -112,7 +113,7 @@ class HeadReader:
         return head
 
     def read(self, block: bytes) -> Head:
-        """The head of any block whose first line looks like a command; ProtocolError if it has none."""
+        """Return the head of any block whose first line looks like a command. Raises ProtocolError."""
         cacheable = block.startswith(b"SEND\n") and len(block) <= limits.HEAD_CACHE_BLOCK_BYTES_MAX
         head = (self.cache.young.get(block) or self.cache.revive(block)) if cacheable else None
         if head is None:
@@ -141,7 +142,7 @@ class HeadReader:
         return Head(command, headers, raw, self.version, length)
 
     def clean_receipt(self, receipt: bytes) -> bytes:
-        """A receipt is echoed as it came, so it must be a header value that a peer of this version can be sent."""
+        """Return a receipt that can be echoed to a peer of this version. Raises ProtocolError."""
         if receipt.isalnum():  # as nearly all are
             return receipt
         receipt = receipt.removesuffix(b"\r")
@@ -156,7 +157,7 @@ class HeadReader:
 
 
 def _opening_pairs(raw: bytes) -> list[tuple[str, str]]:
-    """Headers of CONNECT, STOMP and CONNECTED: never escaped, and trimmed only where a 1.0 peer wrote them."""
+    """Return the headers of CONNECT, STOMP and CONNECTED: never escaped, trimmed only for 1.0 peers."""
     found = pairs(raw, "1.0", trim=False)
     names = {name for name, _ in found}
     if "accept-version" in names or "version" in names:
@@ -165,7 +166,7 @@ def _opening_pairs(raw: bytes) -> list[tuple[str, str]]:
 
 
 def content_length(text: str) -> int:
-    """At most FAR_TOO_MANY."""
+    """Return the value of ``content-length``, at most FAR_TOO_MANY. Raises ProtocolError."""
     digits = text.strip(" \t")
     if not digits.isascii() or not digits.isdigit():
         raise ProtocolError(

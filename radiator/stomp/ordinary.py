@@ -1,8 +1,8 @@
-"""Ordinary frames: whole, with line ends of LF, and with nothing that has to be refused.
+"""Ordinary frames: whole, with line ends of LF, and with nothing that must be refused.
 
-``take_ordinary`` reads them, many at a time, and stops at the first frame that is not ordinary. The parser
-(``parser.py``) reads that one from its first byte on. So nothing is refused here, and the limits only say where to
-stop. ``same_head_run`` takes apart the frames of one publisher that have the same head.
+``take_ordinary`` parses them, many at a time, and stops at the first frame that is not ordinary. The parser
+(``parser.py``) parses that one from its first byte on. So nothing is refused here, and the limits only say where to
+stop. ``same_head_run`` splits a run of frames of one publisher with the same head.
 
 Both functions have compiled twins (``speed.py``).
 """
@@ -85,26 +85,26 @@ def take_ordinary(
 
 
 @accelerated
-def same_head_run(frames: list[Frame], start: int, most: int) -> tuple[list[bytes], list[bytes], int]:
-    """Take apart the frames from ``start`` on that differ in their bodies and receipts only.
+def same_head_run(frames: list[Frame], start: int, count_max: int) -> tuple[list[bytes], list[bytes], int]:
+    """Split the frames from ``start`` on that differ in their bodies and receipts only.
 
     Args:
-        frames: the frames.
-        start: the first of the run.
-        most: how long the run may be.
+        frames: The frames.
+        start: The first of the run.
+        count_max: How long the run may be.
 
     Returns:
         The bodies of the run; its receipts, one for each frame, or none if its frames have none; the length of the
         bodies together.
     """
     head = frames[start].head
-    asks = frames[start].receipt is not None
+    has_receipts = frames[start].receipt is not None
     bodies: list[bytes] = []
     receipts: list[bytes] = []
-    for index in range(start, min(start + most, len(frames))):
+    for index in range(start, min(start + count_max, len(frames))):
         frame = frames[index]
         receipt = frame.receipt
-        if frame.head is not head or (receipt is not None) is not asks:
+        if frame.head is not head or (receipt is not None) is not has_receipts:
             break
         bodies.append(frame.body)
         if receipt is not None:

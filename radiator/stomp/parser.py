@@ -1,17 +1,17 @@
-"""Bytes to frames, at about a microsecond a frame.
+"""Parse bytes to frames, in about a microsecond a frame.
 
-``feed`` takes whatever a socket returned and gives the frames that are complete; the rest is kept. Ordinary frames are
-read by ``take_ordinary`` (``ordinary.py``), which may be compiled; this module reads all others, and refuses what is to
-be refused. Three ideas make both fast in plain Python:
+``feed`` takes any bytes of a socket and returns the complete frames; the rest is stored. Ordinary frames are parsed by
+``take_ordinary`` (``ordinary.py``), which may be compiled; this module parses all others, and refuses invalid ones.
+Three ideas make both fast in plain Python:
 
-* nothing walks over bytes: ``find`` looks for the blank line, ``content-length`` or ``find`` gives the body;
+* no loop over bytes: ``find`` searches the blank line, ``content-length`` or ``find`` gives the body;
 * a publisher repeats its header block, so a head is parsed once and found again by the block itself (``heads.py``);
-* a half frame is kept as a list of pieces and looked at again only when what it waits for (blank line, length, NUL)
+* a partial frame is stored as a list of pieces and parsed again only when what it waits for (blank line, length, NUL)
   has come: the cost is linear however the stream is cut, and neither frames nor errors depend on where it is cut.
 
-``feed`` never raises for input: frames before the offending one are returned, then ``failed`` is set for ever.
-Parsing stops after CONNECT, STOMP and CONNECTED until ``resume``: what follows depends on the version they settle.
-Whether a command exists is not asked here; only that it looks like one.
+``feed`` never raises for input: frames before an invalid one are returned, then ``failed`` is set for good. Parsing
+stops after CONNECT, STOMP and CONNECTED until ``resume``: the rules for what follows depend on the agreed version. The
+parser does not check whether a command exists, only that it looks like one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from radiator.stomp.spec import OPENING_COMMANDS, VERSIONS
 
 __all__ = ["HeadCache", "Parser", "ParserLimits", "new_caches"]
 
-_FAR = 1 << 62  # a position that no buffer reaches: "not found"
+_NOT_FOUND = 1 << 62  # a position that no buffer reaches: "not found"
 _LF = ord("\n")
 _LETTERS = re.compile(rb"[A-Za-z]*")
 _WAIT_HEAD, _WAIT_LENGTH, _WAIT_NUL = range(3)
@@ -37,7 +37,7 @@ _WAIT_HEAD, _WAIT_LENGTH, _WAIT_NUL = range(3)
 
 @dataclass(frozen=True, slots=True)
 class ParserLimits:
-    """What one frame may cost. The defaults are those of ``radiator.limits``."""
+    """The limits of one frame. The defaults are those of ``radiator.limits``."""
 
     body_bytes_max: int = _limits.FRAME_BODY_BYTES_MAX
     header_block_bytes_max: int = _limits.HEADER_BLOCK_BYTES_MAX
@@ -45,7 +45,7 @@ class ParserLimits:
 
 
 def new_caches() -> dict[str, HeadCache]:
-    """One cache per version, to be shared by all connections of a process."""
+    """Return one cache per version, to be shared by all connections of a process."""
     return {version: HeadCache() for version in VERSIONS}
 
 
@@ -64,9 +64,9 @@ class Parser:
         # A half frame: its pieces, their length and last two bytes, and what they wait for. If the head is complete it
         # is in pending_head, and the pieces are of the body only.
         self._pieces: list[bytes] = []
-        self._held = 0
+        self._partial_bytes = 0
         self.pending_bytes = 0  # how much of an unfinished frame is held, with its head
-        self._seam = b""
+        self._boundary = b""
         self._wait = _WAIT_HEAD
         self._body_bytes_max = 0  # while waiting for a NUL
         self.pending_head: Head | None = None
@@ -74,6 +74,7 @@ class Parser:
 
     @property
     def version(self) -> str:
+        """The version by whose rules frames are parsed."""
         return self._reader.version
 
     @version.setter
@@ -82,26 +83,26 @@ class Parser:
 
     @property
     def idle(self) -> bool:
-        """Whether the stream stands between two frames."""
-        return self._held == 0 and self.pending_head is None
+        """Whether the stream is between two frames."""
+        return self._partial_bytes == 0 and self.pending_head is None
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that ``data`` completes. While ``paused`` nothing is parsed: call ``resume`` first."""
+        """Return the frames that ``data`` completes. While ``paused`` nothing is parsed: call ``resume`` first."""
         if self.failed is not None:
             return []
-        if self._held or self.pending_head is not None or self.paused:
+        if self._partial_bytes or self.pending_head is not None or self.paused:
             if not data:
                 return []
-            seam = self._seam + data[:2]
+            boundary = self._boundary + data[:2]
             pieces = self._pieces
             if pieces and len(pieces[-1]) + len(data) <= _limits.PIECE_BYTES_MIN:
                 pieces[-1] += data
             else:
                 pieces.append(data)
-            self._held += len(data)
+            self._partial_bytes += len(data)
             self.pending_bytes += len(data)
-            self._seam = data[-2:] if len(data) > 1 else seam[-2:]
-            if self.paused or not self._worth_looking(seam, data):
+            self._boundary = data[-2:] if len(data) > 1 else boundary[-2:]
+            if self.paused or not self._may_be_complete(boundary, data):
                 return []
             data = self._take()
         frames: list[Frame] = []
@@ -112,12 +113,12 @@ class Parser:
         return frames
 
     def discard(self) -> None:
-        """Give up the unfinished frame. Nothing may be fed afterwards."""
+        """Drop the unfinished frame. Nothing may be fed afterwards."""
         self.pending_head = None
         self._take()
 
     def resume(self, version: str) -> list[Frame]:
-        """Go on after an opening frame, by the rules of ``version``; gives the frames that were waiting."""
+        """Continue after an opening frame, by the rules of ``version``; return the frames that were waiting."""
         self.version = version
         self.paused = False
         frames: list[Frame] = []
@@ -155,15 +156,15 @@ class Parser:
                 if blank < pos:
                     blank = find(b"\n\n", pos)
                     if blank < 0:
-                        blank = _FAR
+                        blank = _NOT_FOUND
                 if crlf_blank < pos:
                     crlf_blank = find(b"\n\r\n", pos, blank + 2)
-                    if crlf_blank < 0 and blank == _FAR:
-                        crlf_blank = _FAR
+                    if crlf_blank < 0 and blank == _NOT_FOUND:
+                        crlf_blank = _NOT_FOUND
                 end = blank if crlf_blank < pos else min(blank, crlf_blank)
-                if end == _FAR:
+                if end == _NOT_FOUND:
                     self._check_block(buf, pos, size, complete=False)
-                    self._hold(buf[pos:], _WAIT_HEAD)
+                    self._keep_partial(buf[pos:], _WAIT_HEAD)
                     return
                 self._check_block(buf, pos, end, complete=True)
                 body_at = end + (2 if end == blank else 3)
@@ -180,7 +181,7 @@ class Parser:
                     raise _body_too_large(got, body_bytes_max, opening)
                 body_end = body_at + length
                 if body_end >= size:
-                    self._hold(buf[body_at:], _WAIT_LENGTH, head, receipt)
+                    self._keep_partial(buf[body_at:], _WAIT_LENGTH, head, receipt)
                     return
                 if buf[body_end]:
                     self.failed_receipt, self.failed_head = receipt, head
@@ -192,16 +193,16 @@ class Parser:
                     raise _body_too_large("more, without content-length", body_bytes_max, opening)
                 if body_end < 0:
                     self._body_bytes_max = body_bytes_max
-                    self._hold(buf[body_at:], _WAIT_NUL, head, receipt)
+                    self._keep_partial(buf[body_at:], _WAIT_NUL, head, receipt)
                     return
             append(Frame(head, receipt, buf[body_at:body_end]))
             pos = body_end + 1
             if opening:
                 self.paused = True
-                self._hold(buf[pos:], _WAIT_HEAD)
+                self._keep_partial(buf[pos:], _WAIT_HEAD)
                 return
             head = None
-            if blank < _FAR:  # else nothing in the rest is ordinary
+            if blank < _NOT_FOUND:  # else nothing in the rest is ordinary
                 pos = take_ordinary(buf, pos, reader, self._quick_bytes_max, body_bytes_max, frames)
             else:
                 pos = BETWEEN.match(buf, pos).end()  # type: ignore[union-attr]
@@ -209,7 +210,7 @@ class Parser:
                 return
 
     def _read_head(self, block: bytes) -> tuple[Head, bytes | None]:
-        """The head and the receipt of a complete block that may have CRs, escapes and mistakes."""
+        """Return the head and the receipt of a complete block that may have CRs, escapes and mistakes."""
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
         receipt: bytes | None = None
@@ -226,7 +227,7 @@ class Parser:
         return head, receipt
 
     def _check_block(self, buf: bytes, pos: int, stop: int, *, complete: bool) -> None:
-        """Refuse what cannot become a head, in the order of its bytes: the verdict is the same for every cut."""
+        """Refuse what cannot become a head, in the order of its bytes: the result is the same for every cut."""
         letters = _LETTERS.match(buf, pos)
         assert letters is not None
         line_end = buf[letters.end() : letters.end() + 2]
@@ -255,7 +256,7 @@ class Parser:
             )
 
     def _receipt_within(self, block: bytes) -> bytes | None:
-        """The receipt in the beginning of a block that is too large, if it is there as a whole, and good."""
+        """Return the receipt in the beginning of a block that is too large, if it is complete and valid."""
         receipt_at = block.find(b"\nreceipt:")
         receipt_end = block.find(b"\n", receipt_at + 9)
         if receipt_at < 0 or receipt_end < 0:
@@ -267,34 +268,37 @@ class Parser:
 
     # --- half frames --------------------------------------------------------------------------------------------------
 
-    def _hold(self, rest: bytes, wait: int, head: Head | None = None, receipt: bytes | None = None) -> None:
+    def _keep_partial(self, rest: bytes, wait: int, head: Head | None = None, receipt: bytes | None = None) -> None:
         self._wait = wait
         self._pieces = [rest] if rest else []
-        self._held = len(rest)
+        self._partial_bytes = len(rest)
         self.pending_bytes = len(rest) + (0 if head is None else len(head.raw))
-        self._seam = rest[-2:]
+        self._boundary = rest[-2:]
         self.pending_head = head
         self._pending_receipt = receipt
 
     def _take(self) -> bytes:
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
-        self._held = self.pending_bytes = 0
-        self._seam = b""
+        self._partial_bytes = self.pending_bytes = 0
+        self._boundary = b""
         return data
 
-    def _worth_looking(self, seam: bytes, data: bytes) -> bool:
-        """Whether what the half frame waits for came with ``data``; ``seam``: two bytes of each side of the cut."""
+    def _may_be_complete(self, boundary: bytes, data: bytes) -> bool:
+        """Return whether ``data`` may complete the partial frame; ``boundary``: two bytes of each side of the cut."""
         if self._wait == _WAIT_LENGTH:
             assert self.pending_head is not None
-            return self._held > self.pending_head.content_length
+            return self._partial_bytes > self.pending_head.content_length
         if b"\0" in data:
             return True
         if self._wait == _WAIT_NUL:
-            return self._held > self._body_bytes_max
-        if self._held - len(data) <= _limits.COMMAND_BYTES_MAX or self._held > self._limits.header_block_bytes_max:
+            return self._partial_bytes > self._body_bytes_max
+        if (
+            self._partial_bytes - len(data) <= _limits.COMMAND_BYTES_MAX
+            or self._partial_bytes > self._limits.header_block_bytes_max
+        ):
             return True  # refuse what is no command, or too large, as soon as it shows
-        return b"\n\n" in seam or b"\n\r\n" in seam or b"\n\n" in data or b"\n\r\n" in data
+        return b"\n\n" in boundary or b"\n\r\n" in boundary or b"\n\n" in data or b"\n\r\n" in data
 
 
 def _body_too_large(got: str, most: int, opening: bool) -> ProtocolError:

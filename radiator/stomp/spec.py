@@ -1,10 +1,10 @@
 """STOMP as tables.
 
-What the three versions of the protocol demand, as data: commands with the headers they require, the escapes, the
+The rules of the three versions of the protocol, as data: commands with the headers they require, the escapes, the
 header names that belong to one hop and those that belong to the broker. A version is a column here, never a subclass.
-The parser, the broker, ``docs/protocol.md`` and the tests all iterate over these tables; none of them keeps a copy.
+The parser, the broker, ``docs/protocol.md`` and the tests all iterate over these tables; none of them has a copy.
 
-Nothing here runs: no function of this module looks at a frame.
+There are no functions here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ESCAPES: Final[Mapping[str, Mapping[str, str]]] = {
 
 # Characters that a version has no escape for, and that end a line for some or all of its clients. They are never sent:
 # in a value a blank takes their place, in a name "_" (as for ":" in names of 1.0, which would begin the value).
-UNSAYABLE: Final[Mapping[str, str]] = {"1.0": "\r\n", "1.1": "\r", "1.2": ""}
+UNENCODABLE: Final[Mapping[str, str]] = {"1.0": "\r\n", "1.1": "\r", "1.2": ""}
 
 # Headers of SEND that end their life at the broker: they are about the hop, not about the message.
 HOP_BY_HOP: Final = frozenset({"destination", "content-length", "receipt", "transaction"})

@@ -1,4 +1,4 @@
-"""The log on disk and in memory. Plain Python; owns every byte under the data directory.
+"""Logs, cursors and all other files of a data directory, in plain Python.
 
-Start reading at ``format`` (what a batch is), then ``partition`` (the log), ``store`` (all logs of one directory).
+Start with ``format`` (the bytes of a batch), then ``partition`` (a log), then ``store`` (all logs of one directory).
 """

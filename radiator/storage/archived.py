@@ -1,11 +1,11 @@
-"""The file ``archived`` of a partition: below which offset an archive has everything. Retention may wait for it.
+"""The file ``archived`` of a partition: the offset below which an archive has every record. Retention may wait for it.
 
     24 bytes: magic 89 'RDA1' 0D 0A 1A | next offset u64 | crc u32 of bytes 0 to 16 | 0 u32
 
-Whoever archives writes it, after what it speaks of is safe. The broker reads it, on the disk thread; it writes it only
-where a log has come out of a power cut shorter than it was: what comes at those offsets now is in no archive.
+The archiver writes the file after the archived records are safe. The broker reads it on the disk thread. The broker
+writes it only if a log lost its end in a power cut: the archive does not have what is stored at those offsets now.
 
-Knows: one small file. Must not know: what an archive is. No state: any thread, any process.
+This module does not know what an archive contains. It has no state: any thread and any process may call it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,25 @@ _FIELDS = Struct("<8sQ")
 
 
 def encode(next_offset: int) -> bytes:
+    """Return the bytes of the file."""
     fields = _FIELDS.pack(MAGIC, next_offset)
     return fields + crc32(fields).to_bytes(8, "little")
 
 
 def read(fs: FileSystem, directory: str) -> int:
-    """The first offset that the archive of the partition in ``directory`` does not have; 0 if there is none. Raises
-    StorageError if the file is damaged, OSError if it cannot be read."""
+    """Return the first offset that the archive of a partition does not have.
+
+    Args:
+        fs: The file system.
+        directory: The directory of the partition.
+
+    Returns:
+        The offset; 0 if the file does not exist.
+
+    Raises:
+        StorageError: The file is damaged.
+        OSError: The file cannot be read.
+    """
     data = read_file(fs, layout.archived_path(directory))
     if data is None:
         return 0
@@ -43,13 +55,26 @@ def read(fs: FileSystem, directory: str) -> int:
 
 
 def write(fs: FileSystem, directory: str, next_offset: int) -> None:
-    """What lies below ``next_offset`` is safe in an archive. All or nothing, on disk when this returns."""
+    """Write the file durably, in one step: the archive has everything below ``next_offset``."""
     replace_file(fs, layout.archived_path(directory), encode(next_offset), layout.NEW_SUFFIX)
 
 
 def lower(fs: FileSystem, directory: str, end: int) -> bool:
-    """Makes it say no more than that the log goes up to ``end``, or nothing where that cannot be written (a full disk);
-    whether it said more. Raises OSError."""
+    """Lower the offset in the file to the end of the log.
+
+    If the file cannot be written (a full disk), remove it.
+
+    Args:
+        fs: The file system.
+        directory: The directory of the partition.
+        end: The next offset of the log.
+
+    Returns:
+        True if the file had a higher offset.
+
+    Raises:
+        OSError: The file cannot be read, written or removed.
+    """
     try:
         if read(fs, directory) <= end:
             return False

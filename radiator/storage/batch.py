@@ -1,14 +1,15 @@
-"""Finished batches in memory, which readers share, and records that are appended together.
+"""Finished batches in memory, which readers share, and runs of records that are appended together.
 
-``RecordBatch`` never
-changes, except that the broker may leave what it derived in ``memo`` and ``marks``, and a list column may be swapped
-for an equal, denser array.
+A ``RecordBatch`` does not change, with two exceptions: the broker sets ``memo`` and ``marks``, and ``densify`` replaces
+a list column by an equal array.
 
-Knows: columns. Must not know: files, partitions, what a header block means.
-Invariants: all columns have one length; offsets rise; a dense batch has a ``range`` for its offsets. A batch covers
-``base_offset`` up to, not including, ``next_offset``: what it does not hold in between was removed on purpose.
-Owned by the hub, but a RecordBatch that is being written is read by the disk thread, and one that a cold read returns
-was made on the read thread; nobody changes it then.
+This module knows columns. It does not know files, partitions or the meaning of a header block.
+
+Invariants: all columns have one length; offsets rise; a dense batch has a ``range`` of offsets. A batch covers the
+offsets from ``base_offset`` up to, not including, ``next_offset``; records that it does not have there were removed.
+
+The event loop owns batches. The disk thread reads a batch while it writes it, and the read thread makes batches; no
+other thread changes a batch during that time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ NAME_BYTES = 100  # of the usual length
 
 
 class RecordBatch:
-    """Finished records, offsets rising, as columns. ``names[destination_ids[i]]`` is the destination of record i."""
+    """Finished records as columns, in the order of their offsets.
+
+    Record i was sent to the destination ``names[destination_ids[i]]``.
+    """
 
     __slots__ = (
         "base_offset",
@@ -92,14 +96,14 @@ class RecordBatch:
         return found
 
     def index_at(self, offset: int) -> int:
-        """The first index whose offset is ``offset`` or higher; ``len(self)`` if there is none."""
+        """Return the first index whose offset is ``offset`` or higher; ``len(self)`` if there is none."""
         offsets = self.offsets
         if type(offsets) is range:
             return min(max(offset - offsets.start, 0), len(offsets))
         return bisect_left(offsets, offset)
 
     def part(self, start: int, stop: int, base_offset: int) -> RecordBatch:
-        """The records with these indexes, as a batch that covers from ``base_offset`` on."""
+        """Return the records with these indexes as a batch that covers from ``base_offset`` on."""
         blocks, bodies = self.blocks[start:stop], self.bodies[start:stop]
         return RecordBatch(
             self.offsets[start:stop],
@@ -115,7 +119,7 @@ class RecordBatch:
         )
 
     def encode(self, salt: int, offset_deltas: Sequence[int] | None = None, level: int = 0) -> list[bytes]:
-        """The pieces of it as it stands in a segment (``encode_batch``)."""
+        """Return the bytes of the batch in a segment, in pieces (``encode_batch``)."""
         return encode_batch(
             self.base_offset,
             self.receive_ns,
@@ -136,7 +140,10 @@ class RecordBatch:
 
 
 class Run:
-    """Records for one partition that are appended together. What an append costs for each is paid while it is built."""
+    """Records for one partition that are appended together.
+
+    The costs of an append are paid while the run is built.
+    """
 
     __slots__ = (
         "bodies",
@@ -173,7 +180,7 @@ class Run:
         self.sync |= wanted
 
     def add(self, destination: str, block: bytes, body: bytes, event_ns: int | None, transmit_ns: int | None) -> None:
-        """One record. Raises ValueError if a time does not fit 64 bits."""
+        """Add one record. Raises ValueError if a time does not fit 64 bits."""
         for time_ns in (event_ns, transmit_ns):
             if time_ns is not None and not MISSING < time_ns <= TIME_MAX:
                 raise ValueError(f"time {time_ns} does not fit 64 bits")
@@ -188,7 +195,7 @@ class Run:
         self.body_bytes += len(body)
 
     def select(self, numbers: Sequence[int]) -> Run:
-        """A run of these records only; ``numbers`` rise."""
+        """Return a run of the records with these numbers, which must rise."""
         selected = Run()
         identities = dict(zip(self.ids.numbers, self.ids.places, strict=True))
         for number in numbers:
@@ -208,7 +215,7 @@ class Run:
 
 
 def densify(batch: RecordBatch) -> None:
-    """Swaps lists of ints for arrays: 8 bytes a value instead of 40. Worth it for a batch that is going to be kept."""
+    """Replace lists of ints by arrays, which take 8 bytes a value instead of 40. Worth it for cached batches."""
     if type(batch.receive_ns) is list:
         batch.receive_ns = array("q", batch.receive_ns)
         batch.destination_ids = array("I", batch.destination_ids)

@@ -1,9 +1,9 @@
-"""What is behind the tail of one partition, as the hub sees it: reads under way, what they brought, where they ended.
+"""Cold reads of one partition: the reads in progress, their results, and the file positions where they ended.
 
-Several readers at one offset share a read. Its result joins the cold cache of the store, on this partition's shelf.
+Readers at the same offset share one read. Its result goes to the cold cache of the store.
 
-Knows: reads as jobs. Must not know: descriptors, threads, who waits. Owned by the hub.
-Invariant: what a rewritten file has lost is not given from here, nor from a read that began before.
+This module knows reads as jobs. It does not know descriptors, threads or readers. The event loop owns it. Invariant:
+records that a rewrite has removed are not returned from here, nor by a read that began before the rewrite.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.reads import Hint, ReadableLog, ReadJob
 from radiator.storage.tail import ColdCache, find_cold
 
-HINTS_MAX = 1_024  # remembered file positions of readers that go on
+HINTS_MAX = 1_024  # remembered file positions, for readers that continue
 
 
 class ColdReads:
-    """See the top of the file."""
+    """Cold reads and cached results of one partition."""
 
     __slots__ = ("_cache", "_cached", "hints", "pending")
 
@@ -27,10 +27,14 @@ class ColdReads:
         self.pending: dict[int, ReadJob] = {}
 
     def find(self, offset: int) -> RecordBatch | None:
+        """Return the cached batch that contains ``offset``, or None."""
         return find_cold(self._cached, offset) if self._cached else None
 
     def fetch(self, partition: ReadableLog, offset: int, bytes_max: int) -> ReadJob:
-        """Whoever finds the job ``submitted`` only adds itself to its ``waiters``."""
+        """Return the job that reads from ``offset`` on: a new one, or the one in progress.
+
+        If the job is ``submitted``, the caller only adds itself to ``waiters``.
+        """
         job = self.pending.get(offset)
         if job is None:
             job = ReadJob(partition, offset, bytes_max, self.hints.get(offset))
@@ -39,7 +43,7 @@ class ColdReads:
         return job
 
     def fetched(self, job: ReadJob, log_start_offset: int) -> None:
-        """A cold read came back."""
+        """Add the result of a finished read to the cache."""
         self.pending.pop(job.offset, None)
         if job.result is not None and not job.outdated and job.result.base_offset >= log_start_offset:
             self._cache.add(self._cached, job.result)
@@ -50,7 +54,7 @@ class ColdReads:
             self.hints[job.next_hint[0]] = job.next_hint[1]
 
     def removed(self, base_offset: int, end_offset: int) -> None:
-        """Records are gone from this segment's file: what was read of it before is not what is there."""
+        """Drop what was read of a segment before records were removed from its file."""
         self._cache.drop(self._cached, base_offset, end_offset)
         for job in self.pending.values():
             job.was_rewritten(base_offset)

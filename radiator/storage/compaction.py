@@ -1,13 +1,14 @@
-"""The last record of each key: which records of a log have been replaced by a later one.
+"""Find the records of a log that a later record with the same key replaces.
 
-A key is 16 bytes of hash over destination and key; ``Keys`` is a table of offsets by it in plain arrays, 48 bytes a key
-at worst. A log with more keys than the table may hold is compacted in several turns: each takes one *class* of keys, by
-their lowest bits, and lets all others stand.
+A key is 16 bytes of hash over destination and key. ``Keys`` maps it to an offset, in plain arrays of at most 48 bytes a
+key. A log with more keys than the table may hold is compacted in several passes: each pass covers one *class* of keys,
+chosen by their lowest bits, and keeps all other records.
 
-A record counts as replaced only by one that is safe on disk. A tombstone, a record with an empty body, is the last of
-its key; it goes when it is old enough, and everything before it that it replaces has gone for sure.
+A record is replaced only by a record that is safe on disk. A tombstone (a record with an empty body) is the last of its
+key. It is removed when it is old enough and all records that it replaces are certainly removed.
 
-Knows: offsets, hashes. Must not know: what a header block means (``key_of`` does), who is asking. The caretaker's.
+This module knows offsets and hashes. It does not know what a header block means (``key_of`` does). It runs on the
+maintenance thread.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ _REHASH_SLOTS = 512  # moved in one step
 
 
 def hash_of(destination: bytes, key: bytes) -> tuple[int, int]:
+    """Return the two 64-bit halves of the hash of a destination and a key."""
     high, low = _HASH.unpack(blake2b(b"%b\0%b" % (destination, key), digest_size=16).digest())
     return high, low
 
 
 class Keys:
-    """Offsets by hash, in open addressing."""
+    """The latest offset of each key, by hash, in a table with open addressing."""
 
     def __init__(self, keys_max: int = limits.COMPACT_KEYS_MAX, slots: int = _SLOTS_MIN) -> None:
         self.keys_max = keys_max
@@ -48,16 +50,17 @@ class Keys:
         self._offsets = array("Q", bytes(8 * slots))  # plus one; 0 is an empty slot
 
     def clear(self) -> None:
+        """Forget all keys."""
         self.count = 0
         self._arrays(_SLOTS_MIN)
 
     def next_class(self) -> bool:
-        """Go on with the next class of keys. Return False if all have had their turn."""
+        """Go on with the next class of keys. Return False after the last one."""
         self.number += 1
         return self.number < self.classes
 
     def includes(self, low: int) -> bool:
-        """Whether this turn is about keys like that."""
+        """Return whether the key with this lower half belongs to the class of this pass."""
         return low & (self.classes - 1) == self.number
 
     def _slot(self, high: int, low: int) -> int:
@@ -68,11 +71,12 @@ class Keys:
         return slot
 
     def get(self, high: int, low: int) -> int | None:
+        """Return the offset of a key, or None."""
         stored = self._offsets[self._slot(high, low)]
         return stored - 1 if stored else None
 
     def put(self, high: int, low: int, offset: int) -> int | None:
-        """Sets the key's offset; returns the one it had. There must be room: see ``grow``."""
+        """Set the offset of a key, and return its previous one. ``grow`` must have made room."""
         slot = self._slot(high, low)
         before = self._offsets[slot]
         if not before:
@@ -82,7 +86,7 @@ class Keys:
         return before - 1 if before else None
 
     def grow(self) -> Iterator[None]:
-        """Makes room for one more, in short steps; with too many keys, for those of half the classes."""
+        """Make room for one more key, in short steps. With too many keys, keep those of half the classes."""
         while 2 * (self.count + 1) > self._mask + 1:
             old, slots = (self._high, self._low, self._offsets), self._mask + 1
             full = slots >= 2 * self.keys_max
@@ -98,7 +102,7 @@ class Keys:
 
 
 class Replaced:
-    """What a scan over a log finds: for each segment how many of its records have been replaced."""
+    """The result of a scan over a log: how many records of each segment are replaced."""
 
     def __init__(self, spans: Sequence[tuple[int, int]], key_of: KeyOf, keys: Keys, tombstones_before_ns: int) -> None:
         """``spans``: first offset and end of the segments that may be rewritten; later ones may be scanned as well."""
@@ -128,7 +132,7 @@ class Replaced:
                     yield place, high, low
 
     def scan(self, batch: RecordBatch) -> Iterator[None]:
-        """Takes notice of a few records; they must come in order."""
+        """Add the records of a batch. Batches must come in the order of offsets."""
         for place, high, low in self._hashes(batch):
             yield from self.keys.grow()
             offset = batch.offsets[place]
@@ -148,7 +152,11 @@ class Replaced:
             counts[bisect_right(self._bases, offset) - 1] += 1
 
     def keep(self, tombstones_go: bool) -> Callable[[RecordBatch], Sequence[int] | None]:
-        """The records that have not been replaced; with ``tombstones_go`` without the old tombstones."""
+        """Return a function that selects the records of a batch that are not replaced.
+
+        Args:
+            tombstones_go: Remove old tombstones too.
+        """
         keys, pinned = self.keys, self._pinned
 
         def places(batch: RecordBatch) -> Sequence[int] | None:

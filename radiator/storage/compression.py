@@ -1,10 +1,10 @@
-"""zstd for a region of a batch: the header blocks or the bodies, each one frame that says how long it is unpacked.
+"""zstd for a region of a batch (header blocks or bodies): one frame, which contains its unpacked length.
 
-Only rewritten segments have such regions, so ``zstandard`` is imported when the first one is met.
+Only rewritten segments have such regions, so ``zstandard`` is imported when the first one is read or written.
 
-Knows: bytes. Must not know: batches, files.
-Invariants: ``decompress`` gives exactly the length that the caller expects, or raises DamagedBatch; it asks for no more
-memory than ``limits.BATCH_BYTES_MAX``, whatever the frame claims. Pure: any thread.
+This module knows bytes. It does not know batches or files. All functions are pure: any thread may call them.
+Invariants: ``decompress`` returns exactly the length that the caller expects, or raises DamagedBatch; it allocates at
+most ``limits.BATCH_BYTES_MAX``, whatever the frame claims.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from radiator.storage.header import DamagedBatch
 
 
 def compress(region: bytes, level: int) -> bytes | None:
-    """The region as one frame; None if that would not be smaller, or if no reader would unpack it."""
+    """Return the region as one frame; None if that is not smaller, or if no reader would unpack it."""
     if not region or len(region) > limits.BATCH_BYTES_MAX:
         return None
     frame: bytes = _zstandard().ZstdCompressor(level=level).compress(region)
@@ -25,7 +25,12 @@ def compress(region: bytes, level: int) -> bytes | None:
 
 
 def decompress(frame: bytes, length: int) -> bytes:
-    """The ``length`` bytes that are packed in ``frame``. Raises DamagedBatch; StorageError without zstandard."""
+    """Return the ``length`` bytes that are packed in ``frame``.
+
+    Raises:
+        DamagedBatch: The frame is damaged or has another length.
+        StorageError: ``zstandard`` is not installed.
+    """
     if not 0 < length <= limits.BATCH_BYTES_MAX:
         raise DamagedBatch(f"compressed region: expected 1 to {limits.BATCH_BYTES_MAX} bytes unpacked, got {length}")
     zstandard = _zstandard()

@@ -1,10 +1,10 @@
-"""Directories that look like a data directory, and are the copy of one: a backup, or what a mirror writes.
+"""Recognise directories that look like a data directory and are a copy of one: a backup, or the copy of a mirror.
 
-A backup is known by its manifest. A mirror leaves a small file, ``mirror``, which a broker that starts there takes
-away, since the copy is its own from then on. Nothing of a copy is to be changed by who only reads it: a file of a
-backup that is not what its manifest says makes it worthless.
+A backup has a manifest. A mirror writes a small file, ``mirror``; a broker that starts on the copy removes it, because
+the copy is then a store of its own. Readers must not change a copy: a backup whose files differ from its manifest is
+worthless.
 
-Knows: two names. Must not know: what is in a copy. No state: any thread, any process.
+This module knows two file names. It has no state: any thread and any process may call it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORDS = b"A copy that `radiator mirror` keeps. A broker that starts here takes t
 
 
 def kind_of_copy(fs: FileSystem, root: str) -> str | None:
-    """In words; None: it is a store of its own. Raises OSError."""
+    """Return "a backup", "a mirror's copy", or None for a store of its own. Raises OSError."""
     there = fs.listdir(root)
     if layout.MANIFEST in there:
         return "a backup"
@@ -26,10 +26,12 @@ def kind_of_copy(fs: FileSystem, root: str) -> str | None:
 
 
 def begin_mirror(fs: FileSystem, root: str) -> None:
+    """Write the file that marks ``root`` as the copy of a mirror."""
     if read_file(fs, layout.mirror_path(root)) != WORDS:
         replace_file(fs, layout.mirror_path(root), WORDS, layout.NEW_SUFFIX)
 
 
 def end_mirror(fs: FileSystem, root: str) -> None:
+    """Remove the file that marks ``root`` as the copy of a mirror."""
     with contextlib.suppress(FileNotFoundError):
         fs.remove(layout.mirror_path(root))

@@ -1,16 +1,16 @@
-"""A cursor: how far one named reader of one partition has come, and what above that it has settled already.
+"""A cursor: the position of one reader in one partition, and the offsets above it that are settled.
 
     0 ............ floor ............ ceiling ......... delivered
-      all settled   |  islands of acks  |  nothing settled  |  may have been handed out
+      all settled   |  islands of acks  |  nothing settled  |  may have been delivered
 
-Acks above the floor are kept as intervals, never one by one, so a hole at the front with a million acks behind it is
-two numbers. ``delivered`` only ever rises as a hint: it lives in a shared mapping, survives SIGKILL without a system
-call, may be stale or wrong after a power cut, and means "may have been delivered" and nothing else. A queue that has
-skipped a message leaves ``delivered`` there, and gives what it hands out behind it a delivery count.
+Acks above the floor are stored as intervals: one unsettled message in front of a million settled ones takes two
+numbers. ``delivered`` is a hint that only rises: it is in a shared mapping, survives SIGKILL without a system call, may
+be stale or wrong after a power cut, and only means "may have been delivered". If a queue skips a message, it leaves
+``delivered`` there and gives each message that it delivers behind it a delivery count.
 
-Knows: offsets. Must not know: messages, subscriptions, files. Owned by the hub.
-Invariants: intervals are sorted, disjoint, not adjacent, and all above the floor, with ``settled_above`` offsets in
-them; ``counts`` holds unsettled offsets only; whatever changed since the last ``take_changes`` is in the changes.
+This module knows offsets. It does not know messages, subscriptions or files. The event loop owns cursors. Invariants:
+intervals are sorted, disjoint, not adjacent, and above the floor; they contain ``settled_above`` offsets; ``counts``
+has unsettled offsets only; every change since the last ``take_changes`` is in the changes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ COUNT_STOP = 1 << 30  # what a delivery count has from here on is a note of the 
 
 
 def later(count: int) -> tuple[int, int]:
-    """A key: of two delivery counts of one message the later one is greater; it counts more, or has got a note."""
+    """Return a sort key of a delivery count: of two counts of one message, the later one has the greater key."""
     return count % COUNT_STOP, count
 
 
 def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """(start, stop) of the runs in these offsets, in order; those that are named twice do not matter."""
+    """Return the (start, stop) of each run of consecutive offsets, in order. Duplicates do not matter."""
     ordered = sorted(set(offsets))
     if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:
         return [(ordered[0], ordered[-1] + 1)]
@@ -45,7 +45,7 @@ def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 class Changes:
-    """What a cursor has to tell the journal."""
+    """Changes of a cursor that are not in the journal yet."""
 
     __slots__ = ("counts", "ranges")
 
@@ -55,6 +55,8 @@ class Changes:
 
 
 class Cursor:
+    """The floor, the settled intervals and the delivery counts of one reader."""
+
     __slots__ = (
         "_changes",
         "_counts",
@@ -86,8 +88,14 @@ class Cursor:
     def attach(
         self, mark: Callable[[Cursor], Any], slots: memoryview, slot: int, hints: DeliveryHints | None = None
     ) -> None:
-        """Makes it a stored one: ``mark`` hears of the first change, ``slots[slot]`` is where ``delivered`` lives, and
-        ``hints`` hears of deliveries before the journal does."""
+        """Make the cursor a stored one.
+
+        Args:
+            mark: Called with the cursor at the first change after ``take_changes``.
+            slots: The shared mapping of ``delivered``.
+            slot: The place of this cursor in it.
+            hints: Records deliveries before the journal does.
+        """
         self.stored = True
         self._mark = mark
         self._hints = hints
@@ -95,7 +103,7 @@ class Cursor:
         self._slot = slot
 
     def detach(self) -> None:
-        """No longer a stored one: whoever still holds it changes nothing that is stored."""
+        """Make the cursor an unstored one: changes made through it later change no file."""
         self.stored = False
         self._mark = None
         self._hints = None
@@ -107,8 +115,10 @@ class Cursor:
 
     @property
     def delivered(self) -> int:
-        """Below this offset messages may have been handed out; at or above it those with a delivery count of 1 or more
-        were, and no others."""
+        """The offset below which messages may have been delivered.
+
+        At or above it, exactly the messages with a delivery count of 1 or more were delivered.
+        """
         return self._slots[self._slot]
 
     @delivered.setter
@@ -121,10 +131,11 @@ class Cursor:
 
     @property
     def counts(self) -> dict[int, int]:
-        """Delivery counts of unsettled offsets, where they were set. To read; ``set_count`` writes."""
+        """Delivery counts of unsettled offsets, to be read; ``set_count`` changes them."""
         return self._counts
 
     def set_count(self, offset: int, count: int) -> None:
+        """Set the delivery count of a message, before the message is sent."""
         if self._hints is not None and count:
             self._hints.record(self._slot, offset, self._counts.get(offset), count, offset >= self.delivered)
         self._counts[offset] = count
@@ -134,16 +145,16 @@ class Cursor:
 
     @property
     def ceiling(self) -> int:
-        """Nothing at or above this is settled."""
+        """The lowest offset such that nothing at or above it is settled."""
         return self._stops[-1] if self._stops else self.floor
 
     def ack(self, offsets: Iterable[int]) -> None:
-        """Settles these, in any order; those that are named twice or settled already do not matter."""
+        """Settle these offsets, in any order. Duplicates and settled offsets do not matter."""
         for start, stop in ranges(offsets):
             self.ack_range(start, stop)
 
     def ack_range(self, start: int, stop: int) -> None:
-        """Settles every offset from ``start`` up to but not including ``stop``."""
+        """Settle every offset from ``start`` up to, not including, ``stop``."""
         if start < self.floor:
             start = self.floor
         if start >= stop:
@@ -175,13 +186,14 @@ class Cursor:
             del starts[0], stops[0]
 
     def is_acked(self, offset: int) -> bool:
+        """Return whether an offset is settled."""
         if offset < self.floor:
             return True
         place = bisect_right(self._starts, offset) - 1
         return place >= 0 and offset < self._stops[place]
 
     def unacked(self, stop: int) -> Iterator[int]:
-        """The unsettled offsets below ``stop``, in order."""
+        """Yield the unsettled offsets below ``stop``, in order."""
         at = self.floor
         for start, end in zip(tuple(self._starts), tuple(self._stops), strict=True):
             if start >= stop:
@@ -192,18 +204,18 @@ class Cursor:
 
     @property
     def intervals(self) -> list[tuple[int, int]]:
-        """What is settled above the floor."""
+        """The settled intervals above the floor."""
         return list(zip(self._starts, self._stops, strict=True))
 
     def settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """What is settled from ``start`` up to, not including, ``stop``."""
+        """Return the settled intervals from ``start`` up to, not including, ``stop``."""
         found = [(start, min(stop, self.floor))] if start < self.floor else []
         for place in range(bisect_right(self._stops, start), bisect_left(self._starts, stop)):
             found.append((max(start, self._starts[place]), min(stop, self._stops[place])))
         return found
 
     def unsettled_in(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The runs of unsettled offsets from ``start`` up to, not including, ``stop``, each as (start, stop)."""
+        """Yield each unsettled run from ``start`` up to, not including, ``stop``, as (start, stop)."""
         for first, end in self.settled_in(start, stop):
             if first > start:
                 yield start, first
@@ -212,7 +224,7 @@ class Cursor:
             yield start, stop
 
     def unsettled_below(self, offset: int) -> tuple[int, int, int] | None:
-        """The first and the last unsettled offset below ``offset``, and how many there are; None if there is none."""
+        """Return the first, the last and the number of unsettled offsets below ``offset``, or None."""
         if self.floor >= offset:
             return None
         settled = self.settled_in(self.floor, offset)
@@ -222,7 +234,7 @@ class Cursor:
     # --- for the journal ----------------------------------------------------------------------------------------------
 
     def take_changes(self) -> Changes | None:
-        """What has changed since the last call."""
+        """Return the changes since the last call, or None."""
         changes, self._changes = self._changes, None
         return changes
 

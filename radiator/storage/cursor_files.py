@@ -1,10 +1,12 @@
-"""Read the cursors from the files: the snapshot, and then the entries of the journal.
+"""Read the cursors from the files: the snapshot, then the entries of the journal.
 
-Beside a running broker the snapshot may be replaced while the journal is read, and files of the journal that only an
-older snapshot needs are released after that: ``read_live`` reads until both fit.
+While a broker runs, a checkpoint may replace the snapshot while the journal is read, and may then release files of the
+journal that only the older snapshot needs. ``read_live`` reads again until both fit.
 
-An earlier version had a journal of its own beside the snapshot: it is read where it is, behind the snapshot and before
-the entries. Knows: these files. Must not know: when to write. No state: any thread, any process.
+An earlier version had a journal of its own beside the snapshot. It is applied after the snapshot and before the
+entries.
+
+This module knows these files. It does not know when to write. It has no state: any thread and any process may call it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Entries = Iterable[tuple[int, bytes]]  # numbers, and what each says of cursors
 
 
 class OldJournal(NamedTuple):
-    """The journal of an earlier version."""
+    """The journal of cursors of an earlier version."""
 
     path: str
     data: bytes
@@ -37,7 +39,7 @@ class OldJournal(NamedTuple):
 
 
 class StoredCursors(NamedTuple):
-    """All cursors, as the files tell it."""
+    """All cursors, as stored in the files."""
 
     snapshot: StoredSnapshot
     unsorted: list[CursorState]  # whose intervals are not in order in the snapshot, or touch
@@ -52,17 +54,17 @@ class StoredCursors(NamedTuple):
 
     @property
     def generation(self) -> int:
-        """Of the snapshot; or of the newest journal of an earlier version, if there is no snapshot that holds."""
+        """The generation of the snapshot; without one, that of the newest journal of an earlier version."""
         return self.snapshot.generation or max(self.old_journals, default=0)
 
     @property
     def since(self) -> int:
-        """Number of the first entry that the snapshot does not cover."""
+        """The number of the first entry that the snapshot does not cover."""
         return max(1, 0 if self.snapshot.snapshot is None else self.snapshot.snapshot.entries_to)
 
     @property
     def misses_snapshot(self) -> bool:
-        """Whether there was a snapshot once, and none is there that holds."""
+        """Whether a snapshot was written once and no readable one exists."""
         if self.snapshot.snapshot is not None:
             return False
         if self.first_entry or self.old_journals:
@@ -71,7 +73,7 @@ class StoredCursors(NamedTuple):
 
 
 class StoredMetadata(NamedTuple):
-    """Cursors and named subscriptions at one moment, as the files have them."""
+    """Cursors and durable subscriptions at one moment, as stored in the files."""
 
     cursors: StoredCursors
     names: bytes | None  # the file of names; None: there is none
@@ -117,7 +119,7 @@ def read(fs: FileSystem, directory: str, entries: Entries, redone: Iterable[byte
             changed = True
             try:
                 cursor_records.apply(records, states, deleted)
-            except StructError:  # a crc that holds over nonsense: not ours
+            except StructError:  # correct crc, wrong contents: not written by radiator
                 pass
     return found._replace(
         highest_number=max([highest_number, *states, *deleted]),
@@ -139,7 +141,7 @@ def read_live(fs: FileSystem, root: str) -> StoredCursors:
 
 
 def read_metadata(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> StoredMetadata:
-    """Read the cursors, and what is to be read of names, at one moment, as ``read_live`` does.
+    """Read cursors and durable subscriptions at one moment, as ``read_live`` does.
 
     Args:
         fs: The file system.

@@ -1,4 +1,4 @@
-"""Records about cursors: what entries of the journal say of them, and the snapshot.
+"""Records about cursors, in entries of the journal and in the snapshot.
 
     record: kind u8 | cursor number u32 | the rest by kind
       1 create   slot u32, floor u64, name and partition name (u16 length, UTF-8)
@@ -14,7 +14,7 @@ The snapshot is a block behind a header of its own: magic 89 'RDC1' 0D 0A 1A, ge
 journal of blocks beside it (``replay``), and acks of transactions in another file (``redo``). Every record may be
 applied twice without harm.
 
-Knows: bytes. Must not know: files, when to write. Pure: any thread.
+This module knows bytes. It does not know files or when to write. All functions are pure: any thread may call them.
 """
 
 from __future__ import annotations
@@ -45,45 +45,52 @@ _U16 = Struct("<H")
 
 
 def create(number: int, slot: int, floor: int, name: str, partition: str) -> bytes:
+    """Return the record that creates a cursor."""
     first, second = name.encode(), partition.encode()
     return _CREATE.pack(CREATE, number, slot, floor, len(first)) + first + _U16.pack(len(second)) + second
 
 
 def delete(number: int) -> bytes:
+    """Return the record that deletes a cursor."""
     return _RECORD.pack(DELETE, number)
 
 
 def acked(number: int, ranges: Iterable[tuple[int, int]]) -> bytes:
+    """Return the record of settled offset ranges, each (start, stop)."""
     packed = [_RANGE.pack(start, stop) for start, stop in ranges]
     return _MANY.pack(ACKED, number, len(packed)) + b"".join(packed)
 
 
 def counts(number: int, deliveries: Mapping[int, int]) -> bytes:
+    """Return the record of delivery counts by offset."""
     packed = [_COUNT.pack(offset, count) for offset, count in deliveries.items()]
     return _MANY.pack(COUNTS, number, len(packed)) + b"".join(packed)
 
 
 def covers(number: int, entry: int) -> bytes:
+    """Return the record with the highest cursor number and the first entry that the snapshot does not cover."""
     return _SEEK.pack(COVERS, number, entry)
 
 
 def block(records: Iterable[bytes]) -> bytes:
+    """Return records as a block."""
     body = b"".join(records)
     return BLOCK.pack(BLOCK_MAGIC, len(body), crc32(body)) + body + b"\0" * (-len(body) & 7)
 
 
 def snapshot(generation: int, records: Iterable[bytes]) -> bytes:
+    """Return the bytes of a snapshot."""
     return SNAPSHOT.pack(SNAPSHOT_MAGIC, generation) + block(records)
 
 
 def generations(names: Iterable[str]) -> list[int]:
-    """Of the journals among these files, rising."""
+    """Return the generations of the journals among these file names, rising."""
     digits = [name[len(JOURNAL) :] for name in names if name.startswith(JOURNAL)]
     return sorted(int(each) for each in digits if len(each) == 10 and each.isascii() and each.isdigit())
 
 
 class CursorState:
-    """One cursor as the files tell it."""
+    """One cursor, as stored in the files."""
 
     __slots__ = ("changes", "counts", "floor", "name", "number", "partition", "slot")
 
@@ -97,21 +104,21 @@ class CursorState:
         self.counts: dict[int, int] = {}
 
     def forget_zeros(self, start: int, stop: int) -> None:
-        """Forget the counts of messages from ``start`` to ``stop`` that nobody had: they may have been handed out."""
+        """Forget counts of 0 from ``start`` to ``stop``: these messages may have been delivered."""
         self.counts = {each: count for each, count in self.counts.items() if count or not start <= each < stop}
 
     def move_to(self, slot: int) -> None:
-        """Have its hint in another slot."""
+        """Move the cursor's hint to another slot."""
         self.slot = slot
 
     @property
     def is_sorted(self) -> bool:
-        """Whether the intervals are in order above the floor, and do not touch."""
+        """Whether the intervals are above the floor, in order, and not adjacent."""
         return all(first[1] < second[0] for first, second in pairwise([(0, self.floor), *self.changes]))
 
 
 class Record(NamedTuple):
-    """One record. ``values``: acked intervals, or offsets with their deliveries."""
+    """One record. ``values``: settled intervals, or offsets with their delivery counts."""
 
     kind: int
     number: int
@@ -123,8 +130,13 @@ class Record(NamedTuple):
 
 
 def decode_records(records: bytes) -> Iterator[Record]:
-    """The records of one block or entry whose crc holds, up to one of a newer version: what follows that cannot be told
-    apart. Raises struct.error if they are nonsense all the same."""
+    """Yield the records of a block or entry whose crc is right.
+
+    A record of a newer version ends the iteration: the records behind it cannot be told apart.
+
+    Raises:
+        struct.error: The bytes are no records.
+    """
     at = 0
     while at < len(records):
         kind, number = _RECORD.unpack_from(records, at)
@@ -156,8 +168,16 @@ def decode_records(records: bytes) -> Iterator[Record]:
 
 
 def apply(records: bytes, states: dict[int, CursorState], deleted: set[int] | None = None) -> None:
-    """Applies the records of one block or entry whose crc holds. Records of a cursor that is not there are passed over.
-    ``deleted``: numbers of those that were there once."""
+    """Apply the records of a block or entry whose crc is right. Records of unknown cursors are skipped.
+
+    Args:
+        records: The records.
+        states: The cursors by number, which this changes.
+        deleted: Receives the numbers of deleted cursors.
+
+    Raises:
+        struct.error: The bytes are no records.
+    """
     for record in decode_records(records):
         state = states.get(record.number)
         if record.kind == COVERS:
@@ -166,7 +186,7 @@ def apply(records: bytes, states: dict[int, CursorState], deleted: set[int] | No
             if state is None or (state.name, state.partition) != (record.name, record.partition):
                 states[record.number] = CursorState(
                     record.number, record.slot, record.floor, record.name, record.partition
-                )  # else it is told again: it keeps its acks
+                )  # a repeated creation keeps the acks
         elif record.kind == DELETE:
             states.pop(record.number, None)
             if deleted is not None:
@@ -184,7 +204,7 @@ def apply(records: bytes, states: dict[int, CursorState], deleted: set[int] | No
 
 
 def read_block(data: bytes, at: int) -> bytes | None:
-    """The records of the block at ``at``; None if it does not hold."""
+    """Return the records of the block at ``at``; None if the block is damaged."""
     if at + BLOCK.size > len(data):
         return None
     magic, length, crc = BLOCK.unpack_from(data, at)
@@ -195,14 +215,18 @@ def read_block(data: bytes, at: int) -> bytes | None:
 
 
 def replay(data: bytes, states: dict[int, CursorState], deleted: set[int] | None = None) -> tuple[int, int]:
-    """Applies a whole journal of an earlier version; (where it ends, bytes in the middle that did not hold)."""
+    """Apply a whole journal of an earlier version.
+
+    Returns:
+        Where the journal ends, and the number of damaged bytes before that.
+    """
     at = end = lost = 0
     while at < len(data):
         records = read_block(data, at)
         if records is not None:
             try:
                 apply(records, states, deleted)
-            except error:  # a crc that holds over nonsense: not ours
+            except error:  # correct crc, wrong contents: not written by radiator
                 pass
             lost += at - end
             at += BLOCK.size + ((len(records) + 7) & ~7)
@@ -217,15 +241,17 @@ def replay(data: bytes, states: dict[int, CursorState], deleted: set[int] | None
 
 
 def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int] = (), highest_number: int = 0) -> None:
-    """Applies the acks of a transaction of an earlier version, which was decided and may or may not be in its journal
-    of cursors. Each cursor comes with its creation, in case that is lost. One that was deleted since, or that another
-    has followed under its name or its number, is passed over: the acks may be much older than the journal's end.
+    """Apply the acks of a transaction of an earlier version.
+
+    The transaction was decided, and may be missing in the journal of cursors of that version. Each cursor comes with
+    its creation, in case that is lost. A cursor that was deleted since, or that a later cursor of the same name or
+    number replaced, is skipped: the acks may be much older than the end of the journal.
 
     Args:
-        records: of the transaction.
-        states: the cursors, by number.
-        deleted: numbers of cursors that the journal says are deleted.
-        known_to: the highest number that had been given when the snapshot was written.
+        records: Records of the transaction.
+        states: The cursors, by number.
+        deleted: Numbers of cursors that the journal says are deleted.
+        highest_number: The highest number that had been given when the snapshot was written.
     """
     found: dict[int, CursorState] = {}
     apply(records, found)
@@ -240,7 +266,7 @@ def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int]
 
 
 class Snapshot(NamedTuple):
-    """What a snapshot says beside the cursors."""
+    """The facts of a snapshot besides the cursors."""
 
     generation: int  # rises with each
     highest_number: int  # a cursor with a number up to this, and not in the snapshot, was deleted
@@ -248,7 +274,7 @@ class Snapshot(NamedTuple):
 
 
 def load_snapshot(data: bytes | None, states: dict[int, CursorState]) -> Snapshot | None:
-    """None if there is no snapshot, or it does not hold."""
+    """Read the cursors of a snapshot into ``states``. Return None if it is missing or damaged."""
     if data is None or len(data) < SNAPSHOT.size:
         return None
     magic, generation = SNAPSHOT.unpack_from(data)

@@ -1,13 +1,13 @@
-"""The snapshot of the cursors, which stands there twice: one that is damaged, or gone, costs no acks.
+"""The snapshot of the cursors, which is stored twice: a damaged or missing file costs no acks.
 
     write: the copy is replaced (written beside its place, synced, renamed, the directory synced), then the snapshot
-    read:  the snapshot; if that does not hold, the copy, unless an earlier version has left a journal of cursors with
+    read:  the snapshot; if it is damaged, the copy, unless an earlier version has left a journal of cursors with
            a higher generation: then the copy is older than the snapshot was
 
-The copy comes first, so that it is never older than the snapshot. A start that finds them different writes both.
+The copy is written first, so it is never older than the snapshot. A start that finds them different writes both.
 
-Knows: two files, and the names of journals of earlier versions. Must not know: the journal, when to write. No state:
-any thread, any process.
+This module knows two files, and the names of journals of earlier versions. It does not know the journal or when to
+write. It has no state: any thread and any process may call it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ COPY = "snapshot.copy"
 
 
 class StoredSnapshot(NamedTuple):
+    """What was read of the snapshot and its copy."""
+
     snapshot: Snapshot | None  # None: there is none that holds
     states: dict[int, CursorState]
     damaged: bool  # something stands in the snapshot's place that does not hold
@@ -32,11 +34,12 @@ class StoredSnapshot(NamedTuple):
 
     @property
     def generation(self) -> int | None:
-        """Of the snapshot."""
+        """The generation of the snapshot, or None."""
         return None if self.snapshot is None else self.snapshot.generation
 
 
 def read(fs: FileSystem, directory: str, newest_journal: int) -> StoredSnapshot:
+    """Read the snapshot, or else its copy. Raises OSError."""
     raw, copy = (read_file(fs, f"{directory}/{name}") for name in (SNAPSHOT, COPY))
     states: dict[int, CursorState] = {}
     snapshot = cursor_records.load_snapshot(raw, states)
@@ -57,6 +60,6 @@ def remove_old_journals(fs: FileSystem, directory: str) -> None:
 
 
 def write(fs: FileSystem, directory: str, data: bytes) -> None:
-    """Both, durably. Raises OSError."""
+    """Write the copy and the snapshot durably. Raises OSError."""
     for name in (COPY, SNAPSHOT):
         replace_file(fs, f"{directory}/{name}", data)

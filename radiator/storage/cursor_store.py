@@ -1,20 +1,19 @@
-"""All named cursors of a store: a snapshot, replaced by atomic rename, and what the journal's entries say since.
+"""All stored cursors: a snapshot, replaced by atomic rename, and the changes since, in entries of the journal.
 
-    hub: cursor.ack() -> dirty -> take() -> CursorJob, whose records stand in the entry of its group
-         -> written(): waiters may be told
+    event loop: cursor.ack() -> dirty -> take() -> CursorJob, whose records are in the entry of its group
+                -> written(): receipts may be sent
 
-What is written when: the changes of a turn at once, in one entry with the batches of the same turn. Synced when: with
-that entry if a receipt waits and its cursor's policy says always, or if a message of the group asks for it; else within
-SYNC_WITHIN_NS (an ACK without a receipt has been promised nothing: losing it in a power cut means a redelivery).
+The changes of a turn are written at once, in one entry with the batches of that turn. They are synced with that entry
+if a receipt waits and the cursor's policy is ``always``, or if a message of the group needs a sync; otherwise within
+SYNC_WITHIN_NS (an ACK without a receipt is not promised: losing it in a power cut means a redelivery).
 
-A checkpoint replaces the snapshot. ``encode`` encodes some cursors for it with each call (SLICE_BYTES), until all are
-encoded. Changes of cursors that are encoded already are added as the records that the journal gets too, so the snapshot
-has the state of the moment at which the last call was made.
+A checkpoint replaces the snapshot. Each call of ``encode`` encodes some cursors (SLICE_BYTES). Changes of cursors that
+are encoded already are added as records, so the snapshot has the state at the time of the last call.
 
-If the journal cannot take what a cursor has told, or a sync of it fails, then the store has *failed*: acks work, but
-are neither stored nor receipted until a checkpoint has written a snapshot, which has them. Receipts wait for that.
+If the journal cannot store the changes, or a sync of it fails, the store has *failed*: acks work, but they are neither
+stored nor receipted until a checkpoint has written a snapshot with them. Receipts wait for that.
 
-``CursorStore`` belongs to the hub.
+The event loop owns ``CursorStore``.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ SLICE_BYTES = 64 * limits.KIB  # of a snapshot, encoded in one turn: about 600 c
 
 
 class CursorJob(Job):
-    """The changes of one turn. The group's entry in the journal has them (``GroupJob``, which sets ``error``)."""
+    """The cursor changes of one turn. The entry of the group stores them (``GroupJob``, which sets ``error``)."""
 
     __slots__ = ("_store", "creates", "records", "synced", "together")
 
@@ -61,26 +60,30 @@ class CursorJob(Job):
 
     @property
     def short(self) -> bool:
+        """Whether the job is a single small write."""
         return not self.together and len(self.records) <= SHORT_BYTES_MAX
 
     @property
     def component(self) -> CursorStore:
+        """The store of the cursors."""
         return self._store
 
     @property
     def refused_count(self) -> int:
+        """The number of acknowledgements that are refused if the job fails."""
         return len(self.waiters)
 
     def stored(self, synced: bool) -> None:
-        """Disk thread: the journal has it, and the disk has if ``synced``."""
+        """Note, on the disk thread, that the journal has the changes, and whether they are synced."""
         self.synced = synced
 
     def done(self, now: Now) -> None:
+        """Report the result to the store."""
         self._store.written(self, now.mono)
 
 
 class EncodedCursors(NamedTuple):
-    """All cursors of one moment, for a snapshot."""
+    """All cursors at one moment, encoded for a snapshot."""
 
     generation: int
     highest_number: int  # the highest number that has been given
@@ -88,19 +91,19 @@ class EncodedCursors(NamedTuple):
     failures: int  # of the store, until then
 
     def encode(self, first_entry: int) -> bytes:
-        """``first_entry``: what earlier entries of the journal say is in it."""
+        """Return the bytes of the snapshot, which covers all entries below ``first_entry``."""
         return records.snapshot(self.generation, [*self.records, records.covers(self.highest_number, first_entry)])
 
 
 class CursorStore:
-    """Hub only."""
+    """All stored cursors. The event loop owns it."""
 
     name = "cursors"  # as the operator's log has it
 
     def __init__(self, fs: FileSystem, directory: str, journal: Journal) -> None:
         self.fs = fs
         self.directory = directory
-        self.waiters: list[Any] = []  # who waits for what is dirty now; the next take() takes them along
+        self.waiters: list[Any] = []  # for what is dirty now; the next take() returns them
         self.failed: StorageError | None = None
         self.changed = False  # ``load`` has found what no snapshot has
         self.sync_due_ns: MonoNs | None = None
@@ -130,19 +133,20 @@ class CursorStore:
     # --- opening ------------------------------------------------------------------------------------------------------
 
     def load(self, found: StoredCursors, ends: Mapping[str, int]) -> list[str]:
-        """Take over what the files say, before any other thread runs. ``changed`` tells whether that is to be saved
-        before anything else is.
+        """Load the cursors from the files, before any other thread runs.
+
+        Afterwards ``changed`` is True if the result must be saved before anything else is stored.
 
         Args:
-            found: What the files say.
+            found: The contents of the files.
             ends: The next offset of every partition. A cursor beyond the end of its log (which lost it in a power cut,
                 as its policy allows) is set back: those offsets will be given to new messages.
 
         Returns:
-            What was found wrong, in words.
+            The problems found, as texts.
 
         Raises:
-            OSError: The disk does not let us.
+            OSError: A file cannot be read or written.
         """
         self._generation = found.generation
         self._next_number = found.highest_number + 1  # none is given twice
@@ -204,8 +208,16 @@ class CursorStore:
             fs.close(fd)
 
     def _restore(self, state: CursorState, end: int, counted: Mapping[int, int]) -> bool:
-        """True if counts that are stored are no longer what they say: that is to be stored before anything else is.
-        ``counted``: those that were not stored in time."""
+        """Add a cursor from the files.
+
+        Args:
+            state: The cursor, as stored.
+            end: The next offset of its log.
+            counted: Delivery counts that the journal did not store in time.
+
+        Returns:
+            True if stored counts are out of date; the new ones must be stored before anything else.
+        """
         cursor = Cursor(min(state.floor, end))
         for start, stop in state.changes:
             cursor.ack_range(start, min(stop, end))
@@ -220,7 +232,7 @@ class CursorStore:
         zeros = [offset for offset, count in counts.items() if not count]
         had = [offset + 1 for offset, count in counts.items() if count]
         had += [offset + 1 for offset, count in counted.items() if count > 1 and offset < end]
-        known = min(zeros, default=end)  # behind a message that nobody has had only counts tell
+        known = min(zeros, default=end)  # behind a skipped message only counts show deliveries
         cursor.mark_delivered(max(cursor.delivered, min(max([*had, stop]), known)))
         fresh = max(cursor.delivered, cursor.ceiling)  # what is above goes out as new, and counts from there
         void = [each for each in zeros if each >= fresh or (each < cursor.delivered and first <= each < stop)]
@@ -242,8 +254,11 @@ class CursorStore:
     # --- the cursors --------------------------------------------------------------------------------------------------
 
     def open(self, name: str, partition_name: str, start: int, sync: SyncPolicy = ALWAYS) -> Cursor:
-        """The cursor of that name over that partition; a new one begins at ``start``. Raises StorageError if there is
-        no room for another."""
+        """Return the cursor of this name over a partition; a new one begins at ``start``.
+
+        Raises:
+            StorageError: There are CURSORS_MAX cursors already.
+        """
         cursor = self._cursors.get((name, partition_name))
         if cursor is None:
             if not self._free_slots and self._next_slot >= limits.CURSORS_MAX:
@@ -264,18 +279,19 @@ class CursorStore:
         return cursor
 
     def sync_of(self, cursor: Cursor) -> SyncPolicy:
-        """What was said of it when it was opened."""
+        """Return the sync policy that the cursor was opened with."""
         return self._sync.get(cursor, ALWAYS)
 
     def sync_soon(self) -> None:
-        """What was made or deleted is synced with the next take(), in the same group as the messages of that turn."""
+        """Sync creations and deletions with the next take(), in the same group as the messages of that turn."""
         self.sync_due_ns = MonoNs(0)
 
     def get(self, name: str, partition_name: str) -> Cursor | None:
+        """Return a cursor, or None."""
         return self._cursors.get((name, partition_name))
 
     def delete(self, name: str, partition_name: str | None = None) -> None:
-        """Over that partition, or over all. Stored with the next take(), and synced soon."""
+        """Delete a cursor, or all of this name. The next take() stores that, and it is synced soon."""
         for partition in [partition_name] if partition_name is not None else list(self._partitions.get(name, ())):
             cursor = self._cursors.pop((name, partition), None)
             if cursor is None:
@@ -295,17 +311,19 @@ class CursorStore:
             self._free_slots.append(slot)
 
     def names(self) -> list[tuple[str, str]]:
-        """(name, partition name) of all."""
+        """Return (name, partition name) of all cursors."""
         return list(self._cursors)
 
     @property
     def deadline_ns(self) -> MonoNs:
-        """When take() has something to do of itself; NEVER_NS if nothing is planned."""
+        """When take() has work to do without a change; NEVER_NS if nothing is planned."""
         return MonoNs(NEVER_NS) if self.sync_due_ns is None else self.sync_due_ns
 
     def together(self, cursor: Cursor, offsets: Iterable[int]) -> None:
-        """These acks hold together with what else the next take() brings, or not at all. The cursor hears of them when
-        that is decided."""
+        """Add acks of a transaction: they are stored together with the rest of the next take(), or not at all.
+
+        The caller applies them to the cursor when the transaction is decided.
+        """
         number, slot, name, partition = self._facts[cursor]
         encoded = records.create(number, slot, cursor.floor, name, partition)  # the journal may not have taken that yet
         self._together.append((cursor, encoded + records.acked(number, ranges(offsets))))
@@ -313,7 +331,7 @@ class CursorStore:
     # --- the turn -----------------------------------------------------------------------------------------------------
 
     def take(self, now_ns: MonoNs) -> list[CursorJob]:
-        """The changes of this turn as a job; none if there is nothing to do."""
+        """Return the changes of this turn as a job, or an empty list."""
         self._notice_failed_sync()
         sync_now = self.sync_due_ns is not None and self.sync_due_ns <= now_ns
         waiters: list[Any] = []
@@ -353,7 +371,7 @@ class CursorStore:
         return [CursorJob(self, b"".join(encoded), together, creates, waiters, needs_sync)]
 
     def written(self, job: CursorJob, now_ns: MonoNs) -> None:
-        """A job came back."""
+        """Take back a finished job."""
         self._notice_failed_sync()
         if job.error is not None:
             self.fail(job.error)
@@ -375,7 +393,7 @@ class CursorStore:
                 self.fail(error)
 
     def fail(self, error: StorageError) -> None:
-        """Something that was told is not stored: the next snapshot has to make up for it."""
+        """Note that a change is not stored: the next snapshot must have it."""
         self.failed = self.failed or error
         self._failures += 1
         self._superseded = True
@@ -384,8 +402,11 @@ class CursorStore:
     # --- the snapshot -------------------------------------------------------------------------------------------------
 
     def encode(self) -> EncodedCursors | None:
-        """Encode some more cursors for the next snapshot. Return it once it has all of them as they are now, as far as
-        ``take`` has told."""
+        """Encode some more cursors for the next snapshot.
+
+        Returns:
+            The snapshot once it has all cursors with the changes that ``take`` has returned; None before that.
+        """
         if not self._encode_slice():
             return None
         encoded, self._snapshot_records, self._unencoded = self._snapshot_records, [], None
@@ -416,18 +437,18 @@ class CursorStore:
         return not self._unencoded
 
     def saved(self, snapshot: EncodedCursors) -> None:
-        """It is on the disk."""
+        """Note that the snapshot is on disk."""
         if snapshot.failures == self._failures:
             self.failed = None
             self._hints.written()
 
     def not_saved(self) -> list[Any]:
-        """The snapshot could not be written. Return who has waited for it: they have to be refused."""
+        """Note that the snapshot could not be written. Return the waiters that must be refused."""
         if self.failed is None:
             return []
         waiters, self.waiters = self.waiters, []
         return waiters
 
     def close(self) -> None:
-        """No other thread runs."""
+        """Release the mapping. No other thread may run."""
         self._slots.release()

@@ -1,6 +1,6 @@
-"""What a cold read has met instead of records.
+"""What a cold read found instead of records.
 
-Knows: where it stands and which offsets it costs. Must not know: who reads, who is told.
+This module knows the place of the damage and the lost offsets. It does not know readers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Damage(NamedTuple):
-    """Offsets that no batch covers, up to, not including, ``end_offset``; and where in the file they should be."""
+    """The offsets up to, not including, ``end_offset`` that no batch covers, and their place in the file."""
 
     path: str
     first_byte: int | None  # None: the file is gone

@@ -1,21 +1,19 @@
-"""The ids of messages that a partition remembers, so that a repeated message is recognised: 128 bits to an offset.
+"""The message ids that a partition remembers, to recognise repeated messages: 128 bits to an offset.
 
-Ids are kept in two *generations*, so that nothing has to be deleted one by one: a generation that is full (``count``
-ids, or its first one older than the window) becomes the previous one, and the previous one is forgotten. A look-up asks
-the time as well. So an id is known until it is exactly ``window_ns`` old, or until ``count`` others, at least, and
-twice as many, at most, have come after it; ids of one transaction are not divided, so it may be theirs more.
+Ids are stored in two *generations*, so no id is deleted by itself: a generation that is full (``count`` ids, or its
+first id older than the window) becomes the previous one, and the previous one is dropped. A look-up checks the time
+too. So an id is known until it is exactly ``window_ns`` old, or until ``count`` others at least, and twice as many at
+most, have come after it; the ids of one transaction are not divided, so it may be more by their number.
 
-A generation is columns in the order of arrival, so of rising offsets: taking back the last offsets of a partition cuts
-their end off. Beside them stands an index with open addressing; it grows a few entries at each insertion, so that no
-single one is slow. The ids of a transaction come as a run with an index of its own, a dict, which serves until they
-are in the large one, a few at a time. 32 bytes an id in the columns, 18 at most in the index, 64 with what lists
-allocate ahead.
+A generation has columns in the order of arrival, that is of rising offsets: taking back the last offsets of a partition
+truncates the columns. An index with open addressing grows a few entries at each insertion, so no insertion is slow. The
+ids of a transaction come as a run with an index of its own, a dict, which serves look-ups until a few entries at a time
+have moved to the large index. An id takes 32 bytes in the columns and at most 18 in the index; 64 with preallocation.
 
-Knows: ids, offsets, times. Must not know: headers, files (``dedup_file``), who asks.
-Invariants: offsets rise; at most two thirds of an index's slots are used, so that each search ends; slots that point
-behind the columns, or to another id, mean nothing (what was cut off leaves such); an entry that is in no index is in a
+This module knows ids, offsets and times. It does not know headers or files (``dedup_file``). The event loop owns it.
+Invariants: offsets rise; at most two thirds of the slots of an index are used, so each search ends; a slot that points
+behind the columns, or to another id, is ignored (truncation leaves such slots); an entry that is in no index is in a
 run that waits for it.
-Owned by the hub.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _HALVES = Struct("<QQ")
 
 
 class Ids:
-    """Ids of messages that are appended together, in the order of their offsets, each of them once."""
+    """Ids of messages that are appended together, in the order of their offsets, each id once."""
 
     __slots__ = ("first", "numbers", "places", "second")
 
@@ -57,7 +55,7 @@ class Ids:
         return identity in self.places
 
     def add(self, identity: bytes, number: int) -> None:
-        """The id of message ``number``, which is above all others."""
+        """Add the id of message ``number``, which must be higher than all before."""
         first, second = _HALVES.unpack(identity)
         self.places[identity] = len(self.numbers)
         self.first.append(first)
@@ -66,8 +64,12 @@ class Ids:
 
 
 class Generation:
-    """Ids in the order of arrival. ``salt`` (odd, 64 bits) is a secret of the process: it decides where an id stands in
-    the index, so that nobody can choose ids that all stand at one place."""
+    """Ids in the order of arrival.
+
+    Args:
+        salt: A secret of the process (odd, 64 bits). It decides the slot of an id, so no client can choose ids that
+            collide.
+    """
 
     __slots__ = (
         "_limit",
@@ -102,7 +104,7 @@ class Generation:
         return len(self.offsets)
 
     def find(self, first: int, second: int) -> int:
-        """The number of the latest entry with that id; -1 if there is none."""
+        """Return the number of the latest entry with an id; -1 if there is none."""
         found, end, firsts, seconds = -1, len(self.offsets), self.first, self.second
         hashed = first * self._salt >> 32
         for slots in (self._slots, self._old):
@@ -121,7 +123,7 @@ class Generation:
         return found
 
     def add(self, first: int, second: int, offset: int, receive_ns: WallNs) -> None:
-        """One more id; ``offset`` is above all others. If it is there already, this one counts from now on."""
+        """Add an id; ``offset`` must be higher than all before. It replaces an equal id."""
         self.first.append(first)
         self.second.append(second)
         self.offsets.append(offset)
@@ -130,8 +132,13 @@ class Generation:
         self.move(MOVED_PER_ADD)
 
     def extend(self, ids: Ids, offset: int, receive_ns: WallNs) -> None:
-        """Many more at once; ``offset`` is that of the first message of their run. ``move`` until nothing is
-        ``behind``."""
+        """Add the ids of a run at once. Call ``move`` until ``is_indexing`` is False.
+
+        Args:
+            ids: The ids.
+            offset: The offset of the first message of the run.
+            receive_ns: When they were received.
+        """
         self._runs.append((len(self.offsets), len(self.offsets) + len(ids), ids.places))
         self.first.extend(ids.first)
         self.second.extend(ids.second)
@@ -140,11 +147,11 @@ class Generation:
 
     @property
     def is_indexing(self) -> bool:
-        """True while there are entries that the index does not have."""
+        """Whether some entries are not in the index yet."""
         return bool(self._runs)
 
     def move(self, entries: int) -> None:
-        """Go on with the growth of the index, or take up what it does not have: so many entries."""
+        """Move up to ``entries`` entries to the index: while it grows, or from a run."""
         if self._moved < self._limit:
             stop = min(self._moved + entries, self._limit)
             for entry in range(self._moved + 1, stop + 1):
@@ -191,7 +198,7 @@ class Generation:
         self._limit = len(self.offsets)
 
     def load(self, columns: Columns) -> None:
-        """Many at once, into a generation that is new."""
+        """Fill a new generation."""
         self.first, self.second, self.offsets, self.receive_ns = columns
         self._grow()
         for entry, first in enumerate(self.first, 1):
@@ -200,12 +207,12 @@ class Generation:
         self._old = array("I")
 
     def columns(self, low: int, high: int) -> Columns:
-        """The entries of these offsets."""
+        """Return the entries with offsets from ``low`` up to, not including, ``high``."""
         part = slice(bisect_left(self.offsets, low), bisect_left(self.offsets, high))
         return self.first[part], self.second[part], self.offsets[part], self.receive_ns[part]
 
     def forget(self, offset: int) -> None:
-        """Ids of that offset and above."""
+        """Drop the ids at ``offset`` and above."""
         keep = bisect_left(self.offsets, offset)
         for column in (self.first, self.second, self.offsets, self.receive_ns):
             del column[keep:]
@@ -220,13 +227,13 @@ class Generation:
             self._runs_moved = 0
 
     def lose(self, low: int, high: int) -> None:
-        """The ids of these offsets, the last one included, are as if they had never come."""
+        """Drop the ids of the offsets from ``low`` to ``high``, both included."""
         for entry in range(bisect_left(self.offsets, low), bisect_right(self.offsets, high)):
             self.first[entry] = self.second[entry] = 0  # no hash is all zeros
 
 
 class InFlightBatch:
-    """A batch with ids that is not yet committed. ``synced``: it will be synced when it is."""
+    """A batch with ids that is not committed yet. ``synced``: its commit syncs it."""
 
     __slots__ = ("base_offset", "place", "synced")
 
@@ -237,7 +244,7 @@ class InFlightBatch:
 
 
 class Dedup:
-    """What one partition remembers."""
+    """The ids that one partition remembers."""
 
     __slots__ = ("_in_flight", "_salt", "added", "count", "current", "previous", "taken_back", "window_ns")
 
@@ -256,11 +263,11 @@ class Dedup:
         return len(self.previous) + len(self.current)
 
     def set_limits(self, window_ns: int, count: int) -> None:
-        """Remember ids for that time, and so many at least, from now on."""
+        """Change the window and the number of ids to remember."""
         self.window_ns, self.count = window_ns, count
 
     def find(self, identity: bytes, now_ns: WallNs) -> int | None:
-        """The offset of the message with that id, if it came less than the window before ``now_ns``."""
+        """Return the offset of the message with an id that came less than the window before ``now_ns``, or None."""
         first, second = _HALVES.unpack(identity)
         for generation in (self.current, self.previous):
             number = generation.find(first, second)
@@ -270,27 +277,27 @@ class Dedup:
         return None
 
     def add(self, identity: bytes, offset: int, receive_ns: WallNs) -> None:
-        """A message with that id was appended, at an offset above all others."""
+        """Add the id of an appended message; ``offset`` must be higher than all before."""
         self._begin(receive_ns)
         first, second = _HALVES.unpack(identity)
         self.current.add(first, second, offset, receive_ns)
         self.added += 1
 
     def _begin(self, receive_ns: WallNs) -> None:
-        """A new generation, if the current one is full."""
+        """Begin a new generation if the current one is full."""
         current = self.current
         if len(current) and (len(current) >= self.count or receive_ns - current.receive_ns[0] >= self.window_ns):
             self.previous = current
             self.current = Generation(self._salt)
 
     def extend(self, ids: Ids, offset: int, receive_ns: WallNs) -> None:
-        """Messages with these ids were appended together, the first one of the run at ``offset``."""
+        """Add the ids of messages that were appended together, the first of the run at ``offset``."""
         self._begin(receive_ns)
         self.current.extend(ids, offset, receive_ns)
         self.added += len(ids)
 
     def index(self, entries: int) -> bool:
-        """Go on with what ``extend`` has left to do: so many entries. False if there is nothing left."""
+        """Index up to ``entries`` ids that ``extend`` has added. Return False if none are left."""
         for generation in (self.current, self.previous):
             if generation.is_indexing:
                 generation.move(entries)
@@ -298,21 +305,21 @@ class Dedup:
         return False
 
     def since(self, added: int) -> Iterator[bytes]:
-        """The ids that have come since ``added`` was that, and are known."""
+        """Yield the remembered ids that came after ``added`` had this value."""
         count = self.added - added
         for generation, most in ((self.current, count), (self.previous, count - len(self.current))):
             start = max(0, len(generation) - max(0, most))
             yield from map(_HALVES.pack, generation.first[start:], generation.second[start:])
 
     def columns(self, low: int, high: int) -> Columns:
-        """The ids of these offsets."""
+        """Return the ids of the offsets from ``low`` up to, not including, ``high``."""
         older, newer = self.previous.columns(low, high), self.current.columns(low, high)
         for old, new in zip(older, newer, strict=True):
             old.extend(new)
         return older
 
     def restore(self, columns: Columns, now_ns: WallNs) -> None:
-        """What an earlier run remembered, as far as it still counts."""
+        """Restore the ids of an earlier run that are still within the limits."""
         recent = bisect_right(columns[3], now_ns - self.window_ns)
         middle = max(len(columns[3]) - self.count, recent)
         for generation, start, stop in (
@@ -323,7 +330,7 @@ class Dedup:
             generation.load((first, second, offsets, receive_ns))
 
     def forget(self, offset: int) -> None:
-        """The offsets from there on were taken back."""
+        """Drop the ids at ``offset`` and above, which were taken back."""
         self.taken_back += 1
         self.current.forget(offset)
         self.previous.forget(offset)
@@ -331,7 +338,7 @@ class Dedup:
             self._in_flight.pop()
 
     def lose(self, low: int, high: int) -> None:
-        """The messages of these offsets, the last one included, are gone: sent again, they are to be stored."""
+        """Drop the ids of lost messages, so that they are stored if they are sent again."""
         self.taken_back += 1
         self.current.lose(low, high)
         self.previous.lose(low, high)
@@ -339,7 +346,7 @@ class Dedup:
     # --- what is not committed yet ------------------------------------------------------------------------------------
 
     def appended(self, base_offset: int, place: Place, high_watermark: int) -> None:
-        """The open batch of that base offset has got an id; who wants to know of it waits at ``place``."""
+        """Note that an id was added to the open batch with this base offset; receipts for it wait at ``place``."""
         in_flight = self._in_flight
         if in_flight and in_flight[-1].place is place:
             return
@@ -348,14 +355,14 @@ class Dedup:
         in_flight.append(InFlightBatch(base_offset, place))
 
     def to_be_synced(self, place: Place) -> None:
-        """The batch that is stored there will be synced before it is committed."""
+        """Note that the batch at ``place`` will be synced before it is committed."""
         for batch in reversed(self._in_flight):
             if batch.place is place:
                 batch.synced = True
                 return
 
     def in_flight_at(self, offset: int) -> InFlightBatch | None:
-        """The batch under way that holds ``offset``."""
+        """Return the uncommitted batch that contains ``offset``, or None."""
         for batch in reversed(self._in_flight):
             if batch.base_offset <= offset:
                 return batch

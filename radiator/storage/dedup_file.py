@@ -1,18 +1,18 @@
-"""The ``dedup`` file of a partition: the ids that it remembers, so that a restart does not forget them.
+"""The ``dedup`` file of a partition: the message ids that it remembers, so that a restart remembers them too.
 
-The file is *blocks*, written end to end behind the log: each says up to which offset everything is in the file
-(``covered``), and brings the ids since the block before. It is not synced with each message. A start reads the blocks
-that hold, and looks for the ids of the rest in the log itself, from the covered offset on (``dedup_recovery``).
+The file consists of *blocks*, appended while the log grows. Each block says up to which offset all ids are in the file
+(``covered``), and contains the ids since the block before. The file is not synced with each message. A start reads the
+valid blocks, and searches the log from the covered offset on for the other ids (``dedup_recovery``).
 
     first id of a partition   the file is made, and synced, before the batch with that id is written, whatever the rule
-    1,024 ids, 1 MiB of log   a block; 8 MiB of log, a new segment, the end: a block that is synced
-    too large, or a failure   the whole file is written anew beside the old one, synced, renamed over it
+    1,024 ids, 1 MiB of log   a block; 8 MiB of log, a new segment, a clean stop: a block that is synced
+    too large, or a failure   the whole file is rewritten beside the old one, synced, and renamed over it
 
-Knows: the bytes of the file, when it is due. Must not know: headers, who asks, how ids are kept in memory (``dedup``).
-Invariants: what a block covers was committed when it was written; ids behind the end of the log that a start finds are
-taken out of the file before anything new is appended, since their offsets may be given again; while ids count,
-nothing of the log is removed that the file, as far as it is synced, does not cover.
-Hub, but for ``write`` and ``sync`` of the jobs, which are the disk thread's.
+This module knows the bytes of the file and when to write it. It does not know headers or how ids are stored in memory
+(``dedup``). The event loop owns everything but ``write`` and ``sync`` of the jobs, which the disk thread calls.
+Invariants: what a block covers was committed when the block was written; a start removes ids behind the end of the log
+before anything is appended, because their offsets may be given again; while ids are remembered, no part of the log is
+removed that the synced part of the file does not cover.
 """
 
 from __future__ import annotations
@@ -45,18 +45,21 @@ SPARE_IDS = 4_096  # a file is written anew when it has this many more than twic
 
 
 def encode_block(before: int, covered: int, rows: bytes) -> bytes:
+    """Return a block with the ids between two covered offsets."""
     rest = HEADER.pack(MAGIC, 0, len(rows) // ENTRY_BYTES, before, covered)[CRC_FROM:] + rows
     return MAGIC + crc32(rest).to_bytes(4, "little") + rest
 
 
 class Decoded(NamedTuple):
+    """The valid blocks of a file."""
+
     rows: bytes
     covered: int | None  # None: not one block holds
     end: int  # position behind the last block that holds
 
 
 def decode(data: bytes) -> Decoded:
-    """The blocks up to the first that does not hold, or does not follow the one before it."""
+    """Decode the blocks up to the first that is damaged or does not follow the one before it."""
     rows: list[bytes] = []
     covered: int | None = None
     at = 0
@@ -74,7 +77,7 @@ def decode(data: bytes) -> Decoded:
 
 
 def shortened(data: bytes, end: int) -> bytes | None:
-    """A file for a copy of the log that ends at offset ``end``; None if there is nothing to know."""
+    """Return a file for a copy of the log that ends at offset ``end``; None if no block is valid."""
     found = decode(data)
     if found.covered is None:
         return None
@@ -84,7 +87,7 @@ def shortened(data: bytes, end: int) -> bytes | None:
 
 
 def rows_of(columns: Columns) -> bytes:
-    """Columns as the entries of a block."""
+    """Return columns as the entries of a block."""
     first, second, offsets, receive_ns = columns
     rows = array("Q", bytes(ENTRY_BYTES * len(offsets)))
     rows[0::4], rows[1::4], rows[2::4], rows[3::4] = first, second, offsets, array("Q", receive_ns.tobytes())
@@ -94,7 +97,7 @@ def rows_of(columns: Columns) -> bytes:
 
 
 def columns_of(rows: bytes) -> Columns:
-    """The entries of blocks as columns."""
+    """Return the entries of blocks as columns."""
     values = array("Q", rows)
     if sys.byteorder == "big":
         values.byteswap()
@@ -105,18 +108,18 @@ def columns_of(rows: bytes) -> Columns:
 
 
 class RemembersIds(Protocol):
-    """The partition of a file, as its jobs see it."""
+    """The partition of a file, as the jobs use it."""
 
     log: Log
     settings: Settings
     high_watermark: int
 
     def want_retention(self) -> None:
-        """Look soon at which segments may be deleted."""
+        """Check soon which segments may be deleted."""
 
 
 class DedupFile:
-    """What the hub knows of the file: how far it is written, and what is due."""
+    """The state of the file: how far it is written, and what is due."""
 
     __slots__ = (
         "covered",
@@ -153,14 +156,14 @@ class DedupFile:
 
     @classmethod
     def recovered(cls, exists: bool, restored: Columns, covered: int, position: int, entries: int) -> DedupFile:
-        """Return the file that a start has found.
+        """Return the state of a file that a start has read.
 
         Args:
-            exists: whether it is there.
-            restored: the ids that count.
-            covered: everything below this offset is in it.
-            position: where its last block that holds ends, in bytes.
-            entries: ids that it has, those included that do not count.
+            exists: Whether the file exists.
+            restored: The ids within the limits.
+            covered: The file has all ids below this offset.
+            position: Where its last valid block ends, in bytes.
+            entries: The number of ids in the file, with those outside of the limits.
         """
         file = cls()
         file.exists, file.stale, file.restored = exists, not exists, restored
@@ -168,7 +171,7 @@ class DedupFile:
         return file
 
     def replaced(self, end: int, position: int, entries: int) -> None:
-        """Note that a start has written and synced the whole file: it has everything below offset ``end``."""
+        """Note that a start has written and synced the whole file: it has all ids below offset ``end``."""
         self.exists, self.stale = True, False
         self.covered = self.synced_to = end
         self.position, self.entries = position, entries
@@ -178,7 +181,7 @@ class DedupFile:
         self.exists, self.stale = False, True
 
     def committed(self, batch: RecordBatch) -> None:
-        """Count a batch that has joined the log."""
+        """Count a committed batch."""
         size = batch.size_bytes + len(batch) * RECORD_OVERHEAD_BYTES
         self.log_bytes += size
         self.unsynced_bytes += size
@@ -188,28 +191,32 @@ class DedupFile:
         self.wanted = True
 
     def request_before_removal(self) -> bool:
-        """Note that a segment waits to be deleted until the file has its ids. Return whether a block has to be written
-        for that."""
+        """Note that a segment can only be deleted when the file has its ids.
+
+        Returns:
+            True if a block must be written for that.
+        """
         self.blocks_retention = True
         self.wanted |= not self.under_way
         return not self.under_way
 
     def lost(self) -> None:
-        """Have the whole file written anew: some of its ids do not count any more."""
+        """Have the whole file rewritten: some of its ids are void."""
         self.stale = self.wanted = True
 
     def take_restored(self) -> Columns | None:
-        """Return the ids that an earlier run left, once."""
+        """Return the ids of an earlier run, once."""
         restored, self.restored = self.restored, None
         return restored
 
     def due(self, dedup: Dedup) -> bool:
+        """Return whether a block must be written."""
         return (
             self.wanted or not self.exists or dedup.added - self.seen >= BLOCK_IDS or self.log_bytes >= BLOCK_LOG_BYTES
         )
 
     def block(self, partition: RemembersIds, dedup: Dedup) -> DedupJob:
-        """What is due, as a job. To be done before what is appended in the same turn."""
+        """Return the job that writes what is due. It must run before the appends of the same turn."""
         never, covered = partition.settings.sync.never, partition.high_watermark
         whole = self.stale or not self.exists or self.entries > 2 * len(dedup) + SPARE_IDS
         synced = not never and (whole or self.wanted or self.unsynced_bytes >= SYNC_LOG_BYTES)
@@ -223,6 +230,7 @@ class DedupFile:
         return DedupJob(partition, self, columns, covered, None if whole else self.position, synced)
 
     def written(self, job: DedupJob) -> None:
+        """Take back a finished job."""
         self.under_way = False
         if job.error is not None:
             self.stale = True
@@ -237,7 +245,7 @@ class DedupFile:
 
 
 class DedupJob(Job):
-    """One block at ``position``, or the whole file anew (``position`` None)."""
+    """Write one block at ``position``, or the whole file (``position`` None)."""
 
     __slots__ = ("before", "columns", "covered", "file", "position", "required")
     before_entry = True
@@ -261,6 +269,7 @@ class DedupJob(Job):
         self.required = not file.exists  # without it, an id that is receipted now would be forgotten by a crash
 
     def write(self) -> None:
+        """Write the block, or the file. The disk thread calls it."""
         log = self.partition.log
         log.remember_ids(True)
         try:
@@ -275,7 +284,10 @@ class DedupJob(Job):
                 log.refuse(self.error)
 
     def sync(self) -> None:
-        """Written here as well: a group may have many of these, and each would keep a descriptor in between."""
+        """Write and sync the block. The disk thread calls it.
+
+        It is written here too: a group may have many of these jobs, and each would hold a descriptor in between.
+        """
         log = self.partition.log
         try:
             log.open_logs.with_descriptors(self._add)
@@ -298,6 +310,7 @@ class DedupJob(Job):
             fs.close(fd)
 
     def done(self, now: Now) -> None:
+        """Report the result to the file's state."""
         self.file.written(self)
         if self.file.blocks_retention and self.error is None:
             self.file.blocks_retention = False
@@ -305,13 +318,14 @@ class DedupJob(Job):
 
 
 class ForgetJob(Job):
-    """The rule says that nothing is remembered: the file goes, so that it is not believed later."""
+    """Remove the file, because the rule remembers no ids: a later start must not use it."""
 
     __slots__ = ()
     before_entry = True
     partition: RemembersIds
 
     def write(self) -> None:
+        """Remove the file. The disk thread calls it."""
         log = self.partition.log
         log.remember_ids(False)
         try:
@@ -324,6 +338,6 @@ class ForgetJob(Job):
 
 
 def replace(fs: FileSystem, directory: str, covered: int, rows: bytes, synced: bool) -> None:
-    """The file holds just this, in one step. Raises OSError."""
+    """Replace the contents of the file in one step. Raises OSError."""
     data = encode_block(covered, covered, rows)
     replace_file(fs, layout.dedup_path(directory), data, layout.NEW_SUFFIX, synced)

@@ -1,13 +1,13 @@
-"""What a start knows of the ids that partitions remember: from their ``dedup`` files, and from the logs behind those.
+"""Restore the message ids of partitions at a start: from their ``dedup`` files, and from the logs behind those.
 
-A file says up to which offset it has everything; from there on the log is read, and asked for ids with a function that
-is given: what a header block means is not known here. How much is read is bounded; what the file should have had and
-nobody can tell in time is forgotten, and told. Ids of offsets that are gone are taken out, durably, before those
+A file says up to which offset it has all ids. The log is read from there on, and a function of the caller returns the
+id of each message, because the meaning of a header block is not known here. The amount of reading is bounded; ids that
+it cannot cover are forgotten, and that is reported. Ids of offsets that are gone are removed durably before those
 offsets can be given again.
 
-A partition without the file has never had an id: nothing of it is read.
+A partition without the file never had an id: nothing of it is read.
 
-Runs on the hub, when partitions are recovered and the redo log is done, before any other thread exists.
+It runs on the event loop, after partitions are recovered and the journal is redone, before any other thread exists.
 """
 
 from __future__ import annotations
@@ -37,7 +37,17 @@ Identify = Callable[[str, bytes], bytes | None]  # destination, header block
 def recover_all(
     partitions: Iterable[Partition], own_ends: Mapping[str, int], notes: list[RecoveryNote], identify: Identify
 ) -> None:
-    """``own_ends``: where the logs ended before this start appended anything. Raises OSError."""
+    """Restore the ids of all partitions.
+
+    Args:
+        partitions: The partitions.
+        own_ends: Where the logs ended before this start appended anything.
+        notes: The findings of the start, which name lost offsets; new findings are added.
+        identify: Returns the id of a message.
+
+    Raises:
+        OSError: A file cannot be read or written.
+    """
     lost: dict[str, list[tuple[int, int]]] = {}  # by directory
     for note in notes:
         if note.first_offset is not None and note.last_offset is not None:
@@ -56,7 +66,7 @@ def recover_all(
 
 
 class RecoveredIds(NamedTuple):
-    """What a start knows of a partition's ids. ``note``: what is not known any more, in words."""
+    """The ids of a partition. ``note``: which ids are not known any more, as a text."""
 
     file: DedupFile
     note: str
@@ -71,10 +81,23 @@ def recover(
     identify: Identify,
     postponed: Sequence[RecordBatch] = (),
 ) -> RecoveredIds | None:
-    """The ids of a partition whose log ends at ``end``; None if it has no such file. ``lost``: (first, last) of offsets
-    that are gone: whoever sends those messages again must not be told that they are there. What stands from ``own_end``
-    on was appended by this start (a transaction), maybe before there was a file; ``postponed``: or will be. Raises
-    OSError."""
+    """Restore the ids of a partition.
+
+    Args:
+        log: Its log.
+        segments: Its segments.
+        end: Where the log ends.
+        own_end: This start appended what follows this offset (a transaction), maybe before the file existed.
+        lost: (first, last) of lost offsets: the ids of these messages are dropped, so that they can be sent again.
+        identify: Returns the id of a message.
+        postponed: Batches that are decided and not written yet.
+
+    Returns:
+        The ids; None if the file does not exist and is not needed.
+
+    Raises:
+        OSError: A file cannot be read or written.
+    """
     fs, directory = log.fs, log.directory
     path = layout.dedup_path(directory)
     data = read_file(fs, path) if log.remembers else None
@@ -125,7 +148,7 @@ def _without(columns: Columns, gone: list[tuple[int, int]]) -> Columns:
 
 
 def _affordable(fs: FileSystem, log: Log, segments: list[SegmentInfo], end: int, covered: int) -> int:
-    """Where the search of the log begins: at ``covered``, or so far behind that it is not more than the limit."""
+    """Return where the search of the log begins: at ``covered``, or later if that is more than the limit."""
     start, budget = end, limits.DEDUP_SCAN_BYTES_MAX
     for segment in reversed(segments):
         if start <= covered:
@@ -151,7 +174,7 @@ def _scan(
     identify: Identify,
     columns: Columns,
 ) -> None:
-    """Adds the ids of the messages from there on to the columns."""
+    """Add the ids of the messages from ``from_offset`` on to the columns."""
     if from_offset >= end:
         return
     ends = [*(segment.base_offset for segment in segments[1:]), end]

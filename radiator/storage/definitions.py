@@ -1,17 +1,16 @@
-"""What named subscriptions are subscribed to: one small file, and what the journal's entries say since.
+"""The definitions of durable subscriptions: one small file, and the changes since, in entries of the journal.
 
-    hub: put() -> take() -> DefinitionsJob, whose data stands in the entry of its group
-         -> written(): waiters may be told
+    event loop: put() -> take() -> DefinitionsJob, whose data is in the entry of its group
+                -> written(): receipts may be sent
 
-Their cursors alone would not do: which destinations a name is about, also those that are not there yet, is known by
-nothing but this. The file is one line with a version and a crc, and JSON (``docs/storage-format.md``, "Subscriptions").
-It is replaced as a whole: by a checkpoint, at a start that finds something to add, and at a clean stop. An entry of the
-journal has only what was put, as JSON: an object with the new value of each key, null for one that is gone.
+Only this file says which destinations a durable subscription covers, including those that do not exist yet. The file is
+one line with a version and a crc, and JSON (``docs/storage-format.md``, "Subscriptions"). It is replaced as a whole: by
+a checkpoint, at a start that finds changes, and at a clean stop. An entry of the journal has only what was put, as
+JSON: an object with the new value of each key, null for a deleted one.
 
-Knows: entries, which are plain values by a key. Must not know: what is in them.
-Invariants: the file holds all entries of one moment, or of an earlier one. A file that cannot be read is renamed to
-``subscriptions.damaged``. As long as that is there, no cursor is deleted because no entry has its name (``whole``). The
-hub's.
+This module knows entries, which are plain values by a key. It does not know their contents. The event loop owns it.
+Invariants: the file has all entries of one moment. A file that cannot be read is renamed to ``subscriptions.damaged``.
+While that file exists, no cursor is deleted for want of an entry (``whole``).
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ Entry = dict[str, Any]
 
 
 def encode(entries: Mapping[str, Entry], start: bytes = HEAD) -> bytes:
-    """The file; ``start`` is how it begins."""
+    """Return the bytes of the file, which begin with ``start``."""
     body = json.dumps(entries, ensure_ascii=False).encode() + b"\n"  # with indent it is ten times as slow
     return b"%b%08x\n%b" % (start, crc32(body), body)
 
 
 def decode(data: bytes, start: bytes = HEAD) -> dict[str, Entry]:
-    """What the file holds. Raises ValueError if it is not whole."""
+    """Return the entries of the file. Raises ValueError if it is damaged."""
     head, newline, body = data.partition(b"\n")
     if not newline or not head.startswith(start):
         raise ValueError(f"expected a first line {start.decode()}<crc>, got {head[:60]!r}")
@@ -52,7 +51,7 @@ def decode(data: bytes, start: bytes = HEAD) -> dict[str, Entry]:
 
 
 def decode_changes(data: bytes) -> dict[str, Entry | None]:
-    """What an entry of the journal says, by key; None: it is gone. Raises ValueError if it is nonsense."""
+    """Return the changes in an entry of the journal, by key; None: deleted. Raises ValueError if it is damaged."""
     changes = json.loads(data)
     if not isinstance(changes, dict) or not all(each is None or isinstance(each, dict) for each in changes.values()):
         raise ValueError("expected an object of objects")
@@ -60,7 +59,7 @@ def decode_changes(data: bytes) -> dict[str, Entry | None]:
 
 
 def apply(data: bytes, entries: dict[str, Entry]) -> None:
-    """Apply what an entry of the journal says. Raises ValueError if it is nonsense."""
+    """Apply the changes in an entry of the journal. Raises ValueError if it is damaged."""
     for key, entry in decode_changes(data).items():
         if entry is None:
             entries.pop(key, None)
@@ -69,7 +68,7 @@ def apply(data: bytes, entries: dict[str, Entry]) -> None:
 
 
 class DefinitionsJob(Job):
-    """What was put. The group's entry in the journal has it (``GroupJob``, which sets ``error``)."""
+    """The definitions that were put. The entry of the group has them (``GroupJob``, which sets ``error``)."""
 
     __slots__ = ("_keeper", "changes", "puts")
     what = "subscription"
@@ -83,23 +82,26 @@ class DefinitionsJob(Job):
 
     @property
     def data(self) -> bytes:
-        """For the entry."""
+        """The bytes for the entry."""
         return json.dumps(self.changes, ensure_ascii=False).encode()
 
     @property
     def component(self) -> Definitions:
+        """The definitions."""
         return self._keeper
 
     @property
     def refused_count(self) -> int:
+        """The number of waiters that are refused if the job fails."""
         return len(self.waiters)
 
     def done(self, now: Now) -> None:
+        """Report the result to the definitions."""
         self._keeper.written(self, now.mono)
 
 
 class Definitions:
-    """The entries, and what of them is not stored yet."""
+    """The entries, and those that are not stored yet."""
 
     name = "subscriptions"  # as the operator's log has it
 
@@ -109,7 +111,7 @@ class Definitions:
         self.entries: dict[str, Entry] = {}
         self.stored: dict[str, Entry] = {}  # as the file and the journal have them; not changed by callers
         self.whole = True  # no entry may be missing: no damaged file is there
-        self.waiters: list[Any] = []  # who waits for what was put; the next take() takes them along
+        self.waiters: list[Any] = []  # for what was put; the next take() returns them
         self.failed: StorageError | None = None
         self._dirty = False
         self._puts = 0
@@ -120,10 +122,13 @@ class Definitions:
         self._retry_due_ns: MonoNs | None = None
 
     def load(self, changes: Iterable[bytes] = ()) -> list[str]:
-        """Read the file, and what the journal's entries have ``told`` since, before any other thread runs.
+        """Read the file and apply the changes in the journal, before any other thread runs.
+
+        Args:
+            changes: The changes in the journal's entries since the file was written.
 
         Returns:
-            What was found wrong, in words.
+            The problems found, as texts.
 
         Raises:
             OSError: The file cannot be read.
@@ -148,13 +153,13 @@ class Definitions:
                 self._changes += 1
                 try:
                     apply(each, self.entries)
-                except ValueError:  # a crc that holds over nonsense: not ours
+                except ValueError:  # correct crc, wrong contents: not written by radiator
                     pass
         self.stored = dict(self.entries)
         return notes
 
     def put(self, key: str, entry: Entry | None) -> None:
-        """This is what the name is about from now on; None: it is gone. An entry is never changed after this."""
+        """Set the entry of a key; None deletes it. The entry must not be changed afterwards."""
         if entry is None:
             self.entries.pop(key, None)
         else:
@@ -165,7 +170,13 @@ class Definitions:
         self._dirty = True
 
     def update(self, key: str, entry: Entry, soon: bool = False) -> None:
-        """The same, but nobody has to wait for it; and it need not be stored before something else is, or ``soon``."""
+        """Set the entry of a key without a need to wait for it.
+
+        Args:
+            key: The key.
+            entry: The entry, which must not be changed afterwards.
+            soon: Store it with the next take(); otherwise with the next change that is put.
+        """
         self.entries[key] = entry
         self._updated.add(key)
         self._changes += 1
@@ -176,16 +187,16 @@ class Definitions:
         self.waiters += waiters
 
     def is_stored(self, key: str) -> bool:
-        """Whether what was put for this key is stored."""
+        """Return whether the last ``put`` for this key is stored."""
         return key not in self._unwritten
 
     @property
     def deadline_ns(self) -> MonoNs:
-        """When take() has something to do of itself; NEVER_NS if nothing is planned."""
+        """When take() has work to do without a change; NEVER_NS if nothing is planned."""
         return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
 
     def take(self, now_ns: MonoNs) -> list[DefinitionsJob]:
-        """What was put since, as a job; none if there is nothing to do."""
+        """Return what was put since the last call as a job, or an empty list."""
         retry = self._retry_due_ns is not None and self._retry_due_ns <= now_ns
         if not (self._dirty or self.waiters or retry) or (self._retry_due_ns is not None and not retry):
             return []
@@ -195,7 +206,7 @@ class Definitions:
         return [job]
 
     def written(self, job: DefinitionsJob, now_ns: MonoNs) -> None:
-        """A job came back. One that failed is made up for by the next, tried now and then."""
+        """Take back a finished job. A failed one is repeated with the next, or after RETRY_EVERY_NS."""
         self.failed = job.error
         if job.error is not None:
             self._updated |= job.changes.keys()
@@ -212,9 +223,9 @@ class Definitions:
     # --- the file -----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[dict[str, Entry] | None, int]:
-        """All entries as they are now, for the file, or None if it has them; and how many changes made them so."""
+        """Return all entries for the file, or None if it has them; and the number of changes so far."""
         return None if self._saved == self._changes else dict(self.entries), self._changes
 
     def saved(self, changes: int) -> None:
-        """The file has what so many changes have made."""
+        """Note that the file has this number of changes."""
         self._saved = changes

@@ -1,12 +1,12 @@
-"""Messages that nobody had had, as their cursor's stored counts say, and that a consumer has been given now.
+"""Ranges of messages with a stored delivery count of 0 that were delivered since.
 
-A message that was put off while others behind it went out has a stored count of 0. Once it is handed out the count
-is 1, but that is written a moment later, and its bytes may be gone by then. So what was handed out since then stands,
-as one range for each cursor, in the mapping that also holds ``delivered``: a store into it outlives the process. At
-the next start a stored 0 within the range is not believed.
+A message that was skipped while messages behind it were delivered has a stored count of 0. Once it is delivered the
+count is 1, but that is written a moment later, and the bytes of the message may leave before. Until then the mapping
+that also contains ``delivered`` has one range for each cursor: a store into it outlives the process. The next start
+ignores a stored 0 within the range.
 
-Invariants: whatever was noted and is not written yet lies in its cursor's range, at every moment; a range that is too
-large costs a mark ``redelivered`` too much, and nothing else.
+Invariants: a delivery that is recorded and not written yet is in the range of its cursor at every moment; a range that
+is too large causes a needless ``redelivered`` mark, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DeliveredRanges:
         self._taken: dict[int, tuple[int, int]] = {}  # what entries say that may not be written yet
 
     def record(self, slot: int, offset: int) -> None:
-        """Before the bytes of the message leave."""
+        """Add a message to the range of its cursor, before its bytes leave."""
         start, stop = self._recorded.get(slot, (offset, offset + 1))
         self._recorded[slot] = min(start, offset), max(stop, offset + 1)
         at = _place(slot)
@@ -38,14 +38,14 @@ class DeliveredRanges:
         self._slots[at + 1] = max(stop, offset + 1)
 
     def take(self) -> None:
-        """An entry is made of all that has changed until now."""
+        """Note that an entry of the journal has all changes until now."""
         for slot, (start, stop) in self._recorded.items():
             before = self._taken.get(slot, (start, stop))
             self._taken[slot] = min(start, before[0]), max(stop, before[1])
         self._recorded.clear()
 
     def written(self) -> None:
-        """All entries that were made are written."""
+        """Shrink the ranges: all entries are written."""
         for slot in self._taken:
             start, stop = self._recorded.get(slot, (0, 0))
             at = _place(slot)
@@ -54,7 +54,7 @@ class DeliveredRanges:
         self._taken.clear()
 
     def restore(self, slot: int) -> tuple[int, int]:
-        """What an earlier run left behind; it stays until what is made of it is written."""
+        """Return the range that an earlier run left. It stays until its consequences are written."""
         at = _place(slot)
         start, stop = self._slots[at], self._slots[at + 1]
         if stop:
@@ -62,14 +62,14 @@ class DeliveredRanges:
         return start, stop
 
     def forget(self, slot: int) -> None:
-        """It is another cursor's from now on."""
+        """Clear the range of a slot, which another cursor gets."""
         self._recorded.pop(slot, None)
         self._taken.pop(slot, None)
         self._slots[_place(slot) + 1] = 0
 
 
 def range_of(hints: bytes, slot: int) -> tuple[int, int]:
-    """(start, stop) of a cursor, in the bytes of the file."""
+    """Return (start, stop) of a cursor, from the bytes of the file."""
     at = _place(slot) * U64_BYTES
     start, stop = hints[at : at + U64_BYTES], hints[at + U64_BYTES : at + 2 * U64_BYTES]
     return int.from_bytes(start, "little"), int.from_bytes(stop, "little")

@@ -1,13 +1,13 @@
 """Delivery counts that the journal does not have yet.
 
-A message that comes again has a count, which is written a moment after its bytes may have left. So that what kills the
-broker in that moment is counted too, the count stands meanwhile in the mapping that also holds ``delivered``: a store
-into it outlives the process. Each start believes it, and writes it.
+A redelivered message has a count, which is written a moment after its bytes may have left. A crash in that moment must
+be counted too. So the mapping that also contains ``delivered`` has the count until then: a store into it outlives the
+process. Each start uses it, and writes it.
 
-    note() -> take(): an entry of the journal says it -> written(): its place is free
+    record() -> take(): an entry of the journal has it -> written(): its place is free
 
-Invariants: a count that was noted and is not written stands in the mapping, unless COUNTS places were taken at once;
-an older generation than that of the snapshot in force is not believed: a power cut may bring an old page back.
+Invariants: a count that is recorded and not written is in the mapping, unless COUNTS places were in use; a generation
+older than that of the snapshot in force is ignored: a power cut may bring an old page back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Key = tuple[int, int]  # slot, offset
 
 
 class DeliveryCounts:
-    """The table of all cursors. ``words`` is the whole mapping, as u64."""
+    """The counts of all cursors. ``words`` is the whole mapping, as u64."""
 
     __slots__ = ("_free", "_next", "_recorded", "_places", "_taken", "_words", "generation")
 
@@ -39,7 +39,7 @@ class DeliveryCounts:
         self._next = _FIRST
 
     def record(self, slot: int, offset: int, count: int) -> None:
-        """Before the bytes of the message leave."""
+        """Record the count of a message, before its bytes leave."""
         key = slot, offset
         place = self._places.get(key)
         if place is None:
@@ -56,18 +56,18 @@ class DeliveryCounts:
         words[place] = (slot + 1) << 32 | count  # last: without it there is no entry
 
     def take(self) -> None:
-        """An entry is made of all that has changed until now."""
+        """Note that an entry of the journal has all changes until now."""
         self._taken |= self._recorded
         self._recorded.clear()
 
     def written(self) -> None:
-        """All entries that were made are written."""
+        """Free the places of counts that the journal has: all entries are written."""
         for key in self._taken - self._recorded:
             self._drop(key)
         self._taken.clear()
 
     def restore(self, generation: int) -> dict[int, dict[int, int]]:
-        """What an earlier run left behind: by slot and offset, the count. It stays until that is written."""
+        """Return the counts that an earlier run left, by slot and offset. They stay until they are written."""
         found: dict[int, dict[int, int]] = {}
         self.generation = generation
         for place, slot, offset, count, generation_at in _entries(self._words):
@@ -83,7 +83,7 @@ class DeliveryCounts:
         return found
 
     def forget(self, slot: int) -> None:
-        """It is another cursor's from now on."""
+        """Drop the counts of a slot, which another cursor gets."""
         for key in [key for key in self._places if key[0] == slot]:
             self._drop(key)
             self._recorded.discard(key)
@@ -96,7 +96,7 @@ class DeliveryCounts:
 
 
 def counts_in(hints: bytes, generation: int) -> Iterator[tuple[int, int, int, int]]:
-    """(slot, offset, count, position in bytes) of the entries of such a generation or a later one."""
+    """Yield (slot, offset, count, position in bytes) of the entries of this generation or a later one."""
     usable = len(hints) - len(hints) % (WORDS * U64_BYTES)
     words = memoryview(hints)[: max(usable, 0)].cast("Q")
     for place, slot, offset, count, generation_at in _entries(words):

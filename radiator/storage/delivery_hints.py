@@ -1,8 +1,8 @@
-"""What the file ``delivered`` has beside the mark of each cursor: deliveries that the journal does not have yet.
+"""Deliveries that the journal does not have yet, in the file ``delivered`` beside the mark of each cursor.
 
-Two tables: messages that were put off and have been handed out since (``handed``), and the counts of those that came
-again or lie ahead of the mark (``counted``). Invariant: what ``note`` was told and the journal has not got stands in
-one of them.
+There are two tables: ranges of skipped messages that were delivered since (``delivered_ranges``), and counts of
+messages that were redelivered or are ahead of the mark (``delivery_counts``). Invariant: a delivery that ``record`` was
+called for, and that the journal does not have, is in one of them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ class DeliveryHints:
         self.counts = DeliveryCounts(words)
 
     def record(self, slot: int, offset: int, before: int | None, count: int, ahead: bool) -> None:
-        """Note a delivery before the bytes of the message leave.
+        """Record a delivery before the bytes of the message leave.
 
         Args:
-            slot: Place of the cursor.
-            offset: Which message.
+            slot: The place of the cursor.
+            offset: The message.
             before: Its delivery count until now; None if it has none.
             count: Its delivery count from now on.
-            ahead: True if ``delivered`` of the cursor does not cover the message, so that only the count tells.
+            ahead: True if ``delivered`` of the cursor does not cover the message, so that only the count shows the
+                delivery.
         """
         if before == 0 and not ahead:
             self.ranges.record(slot, offset)
@@ -36,16 +37,16 @@ class DeliveryHints:
             self.counts.record(slot, offset, count)
 
     def take(self) -> None:
-        """An entry of the journal is made of all that has changed until now."""
+        """Note that an entry of the journal has all changes until now."""
         self.ranges.take()
         self.counts.take()
 
     def written(self) -> None:
-        """All entries that were made are written."""
+        """Free what the journal has: all entries are written."""
         self.ranges.written()
         self.counts.written()
 
     def forget(self, slot: int) -> None:
-        """It is another cursor's from now on."""
+        """Clear a slot, which another cursor gets."""
         self.ranges.forget(slot)
         self.counts.forget(slot)

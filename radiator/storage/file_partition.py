@@ -1,11 +1,11 @@
-"""A log with files, as the hub sees it: jobs for the disk thread, jobs for the read thread, and what came of them.
+"""A log with files, as the event loop uses it: jobs for the disk thread and the read thread, and their results.
 
     take() -> AppendJob ...disk thread... -> committed(): the high watermark moves, the batch joins the tail
     fetch() -> ReadJob ...read thread... -> fetched(): the batch joins the cold cache
-    tick() marks what time brings: an interval's sync, a segment's day, retention; take() turns it into jobs
+    tick() notes what is due: an interval's sync, a daily roll, retention; take() returns it as jobs
 
-Knows: segments by their facts, what is due. Must not know: bytes, descriptors (``log``, ``reads``), other partitions.
-Owned by the hub, except ``log``, which belongs to the disk thread; the hub only passes it on in jobs.
+This module knows facts of segments and what is due. It does not know bytes or descriptors (``log``, ``reads``), or
+other partitions. The event loop owns it, except ``log``, which belongs to the disk thread; jobs carry it there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes message
 
 
 class PendingSync:
-    """Receipts that wait for a sync of what is written, or under way. ``offset``: the highest that they wait for."""
+    """Receipts that wait for a sync of written or unwritten messages. ``offset``: the highest of these messages."""
 
     __slots__ = ("offset", "turn", "waiters")
 
@@ -53,7 +53,7 @@ class PendingSync:
 
 
 class FilePartition(Partition):
-    """A log with files. ``log`` belongs to the disk thread; everything else to the hub."""
+    """A log with files. ``log`` belongs to the disk thread; everything else to the event loop."""
 
     __slots__ = (
         "_cut_due_ns",
@@ -98,7 +98,7 @@ class FilePartition(Partition):
         agenda: Agenda,
         dirty: DirtyLogs,
     ) -> None:
-        self.dirty = dirty  # of the store; the disk thread's
+        self.dirty = dirty  # of the store; belongs to the disk thread
         self._reclaim_at = NOWHERE  # where the oldest segment ends, if it may go as soon as it is settled
         self._size_due_bytes: int | None = None  # of the active segment: then the oldest is to go
         self.settlements = 0  # how often cursors have moved
@@ -106,7 +106,7 @@ class FilePartition(Partition):
         self.synced_to = 0  # messages with an id below are known to be synced
         self._pending_sync = PendingSync()  # the next sync is for these
         self.log = log
-        self.rewriting: int | None = None  # base offset of the segment that the caretaker has
+        self.rewriting: int | None = None  # base offset of the segment that maintenance rewrites
         self.archived_to = 0  # as of the last look
         self.archive_known = False  # that look was for the retention that comes next
         self.archive_error = ""
@@ -129,7 +129,10 @@ class FilePartition(Partition):
         self.cold = ColdReads(cold_cache)
 
     def configure(self, settings: Settings) -> None:
-        """The rule's settings, when it is known which rule owns a recovered partition, or when it has changed."""
+        """Set the settings of the rule.
+
+        They are known when the destination of a recovered partition is created, and may change later.
+        """
         self.settings = self.log.settings = settings  # immutable, so the disk thread sees the old ones or the new
         self.set_deadlines()
         self._adopt_ids()
@@ -139,6 +142,7 @@ class FilePartition(Partition):
 
     @property
     def retain_from(self) -> int | None:
+        """The lowest offset that a cursor needs; None: no cursor needs anything."""
         return self._retain_from
 
     @retain_from.setter
@@ -151,24 +155,26 @@ class FilePartition(Partition):
             self.want_retention()
 
     def want_retention(self) -> None:
+        """Check retention with the next take()."""
         self.retention_wanted = True
         self.queue()
 
     def sweep(self) -> None:
+        """Check now and then what may be removed."""
         super().sweep()
         if self.undeleted or self._may_be_held_back():
-            self._agenda.sweep_candidates[self] = None  # time, or others, let it go: they do not tell
+            self._agenda.sweep_candidates[self] = None  # time or an archive allows removal without a notification
         if not self.roll_wanted and self.failed is None and self._is_settled_and_large():
             self.roll_wanted = True
             self.queue()
 
     @property
     def is_healthy(self) -> bool:
-        """Nothing is wrong with its files, and nothing is being put right."""
+        """Whether the files have not failed and are not being repaired or rewritten."""
         return self.failed is None and not (self._cuts or self._cutting) and self.rewriting is None
 
     def recovered(self, found: Recovered) -> None:
-        """The facts that an earlier run left."""
+        """Take over the facts that recovery has found."""
         self.segments = found.segments
         self.destinations = dict.fromkeys(found.destinations)
         self.whole = found.whole
@@ -179,6 +185,7 @@ class FilePartition(Partition):
 
     @property
     def makes_files(self) -> bool:  # type: ignore[override]
+        """Whether the next take() begins a file."""
         return self.roll_wanted or self._retry_wanted or not (self.segments or self.open_batch is IDLE)
 
     def _turn(self) -> Turn:
@@ -187,12 +194,12 @@ class FilePartition(Partition):
         return self._agenda.turn_synced if self.settings.sync.always else self._agenda.turn_unsynced
 
     def request_file(self) -> None:
-        """The first file is to be begun ahead of what will be in it."""
+        """Begin the first file before there is a message for it."""
         self.begun = self.roll_wanted = True
         self.queue()
 
     def take(self, now: Now, may_roll: bool = True) -> list[Job]:
-        """Closes what is open and turns it, and what tick() found due, into jobs."""
+        """Return the open batches, and what tick() found due, as jobs."""
         self.queued = False
         roll = self.roll_wanted and may_roll and self.failed is None
         self.roll_wanted = self.roll_wanted and not roll
@@ -216,7 +223,7 @@ class FilePartition(Partition):
                 if needs_sync and self.dedup is not None:
                     self.dedup.to_be_synced(builder)
                 job = AppendJob(self, builder.finish(), builder, needs_sync, roll)
-                job.atomic = place <= atomic  # and what stands before it: no decided offset may hang in the air
+                job.atomic = place <= atomic  # and what comes before it: decided offsets must be dense
                 jobs.append(job)
                 roll = False
         elif roll:
@@ -241,7 +248,7 @@ class FilePartition(Partition):
         return jobs
 
     def committed(self, job: AppendJob, now_ns: MonoNs) -> None:
-        """An append came back: its records become visible, or the partition has failed."""
+        """Take back an append: make its records visible, or fail."""
         if (
             job.error is None and self.failed is not None and not job.decided
         ):  # an earlier sync of this group has failed
@@ -258,7 +265,7 @@ class FilePartition(Partition):
             self.queue()
 
     def _holds(self, job: AppendJob, now_ns: MonoNs) -> None:
-        """What an append has brought is promised, and readers have it; its segment may not have it yet."""
+        """Commit the batch of an append that is decided. Its segment may not have it yet."""
         batch = job.batch
         if job.again:
             self._under_way.remove(batch)
@@ -281,7 +288,7 @@ class FilePartition(Partition):
             self._agenda.wake(self, self.sync_due_ns)
 
     def _written(self, job: AppendJob) -> None:
-        """The segment has it."""
+        """Add a batch that its segment has to the tail."""
         batch = job.batch
         if job.rolled:
             self.begin_segment(batch.base_offset, batch.receive_ns[0])
@@ -299,19 +306,20 @@ class FilePartition(Partition):
             self._agenda.postponed_partitions.pop(self, None)
 
     def was_decided(self, batch: RecordBatch) -> None:
-        """The journal has this batch."""
+        """Note that the journal has this batch."""
         self.decided_to = batch.next_offset
 
     def adopt_batch(self, batch: RecordBatch) -> None:
-        """Take over a batch that has its offsets already: it is in the journal, or comes from another store."""
+        """Take over a batch with fixed offsets, from the journal or from another store."""
         self.next_offset = batch.next_offset
         self.last_receive_ns = WallNs(max(self.last_receive_ns, batch.receive_ns[-1]))
 
     def was_synced(self, end_offset: int) -> None:
-        """All below ``end_offset`` is safe."""
+        """Note that everything below ``end_offset`` is synced."""
         self.synced_to = max(self.synced_to, end_offset)
 
     def wait_point(self, offset: int, synced: bool) -> Place | None:
+        """Return where a receipt for a repeated message waits (see ``Partition.wait_point``)."""
         if not (synced or self.settings.sync.always):
             return super().wait_point(offset, synced)
         if offset >= self.high_watermark:
@@ -331,7 +339,7 @@ class FilePartition(Partition):
         return self._pending_sync
 
     def _take_sync(self) -> list[Job]:
-        """The sync that is due, for an interval or for those who wait for it."""
+        """Return the sync that is due, for an interval or for waiting receipts."""
         waiting, self._pending_sync, self.sync_wanted = self._pending_sync, PendingSync(), False
         jobs: list[Job] = [SyncJob(self)]
         if waiting.offset >= self.high_watermark:  # what was under way could not be written
@@ -347,11 +355,12 @@ class FilePartition(Partition):
 
     @property
     def written_to(self) -> int:
-        """Where its segments end."""
+        """The offset at which the segments end."""
         return min((batch.base_offset for batch in self.postponed), default=self.high_watermark)
 
     @property
     def rollback_to(self) -> int:
+        """The offset from which on offsets are taken back if a write fails."""
         return max(self.decided_to, self.high_watermark)
 
     def _decided_again(self, batch: RecordBatch) -> AppendJob:
@@ -360,6 +369,7 @@ class FilePartition(Partition):
         return job
 
     def begin_segment(self, base_offset: int, first_receive_ns: int) -> None:
+        """Add a segment that begins at ``base_offset``."""
         if self.segments:  # the clock may have been set back
             first_receive_ns = max(first_receive_ns, self.segments[-1].last_receive_ns)
         if not self.segments or self.segments[-1].base_offset != base_offset:
@@ -371,7 +381,7 @@ class FilePartition(Partition):
             self.want_retention()
 
     def set_deadlines(self) -> None:
-        """When the active segment's day ends, and when the oldest sealed one is too old."""
+        """Compute when the active segment rolls and when the oldest sealed one is too old."""
         settings, segments = self.settings, self.segments
         self.roll_due_ns = self.age_due_ns = None
         if segments and settings.roll_at_seconds is not None:
@@ -392,6 +402,7 @@ class FilePartition(Partition):
                 self._agenda.wake_at_wall(self, wall_ns)
 
     def fail(self, error: StorageError, now_ns: MonoNs) -> None:
+        """Refuse messages until the disk was tried again."""
         super().fail(error, now_ns)
         self.roll_due_ns = None  # an interval's sync stays due: what is whole is still to be synced
         if self._retry_due_ns is None:
@@ -399,7 +410,7 @@ class FilePartition(Partition):
             self._agenda.wake(self, self._retry_due_ns)
 
     def retried(self, job: RetryJob, now_ns: MonoNs) -> None:
-        """The disk was asked again."""
+        """Take back a RetryJob: accept messages again, or fail again."""
         if job.error is not None:
             self.fail(job.error, now_ns)
             return
@@ -416,7 +427,7 @@ class FilePartition(Partition):
         self.set_deadlines()
 
     def _continue_in(self, found: Reopened, now_ns: MonoNs) -> None:
-        """The active segment has failed, and another has taken its place or follows it."""
+        """Go on in the segment that replaces or follows the failed active one."""
         first_receive_ns = self.last_receive_ns if found.first_receive_ns is None else found.first_receive_ns
         self.cold.hints.clear()
         self._lose_ids(found.lost)
@@ -425,7 +436,7 @@ class FilePartition(Partition):
             failed.size_bytes = found.kept_bytes
             failed.last_receive_ns = min(failed.last_receive_ns, first_receive_ns)
             if found.kept_bytes:
-                # Reads that are under way know the log as it was: they are given time to end.
+                # Reads in progress use the old file: give them time to end.
                 self._cuts.append((failed.base_offset, found.kept_bytes))
                 self._cut_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
         self.begin_segment(found.base_offset, first_receive_ns)
@@ -435,28 +446,30 @@ class FilePartition(Partition):
         segment.last_receive_ns = max(segment.first_receive_ns, found.last_receive_ns)
 
     def take_cuts(self) -> list[Job]:
-        """Nobody reads the failed files as they were any more."""
+        """Return jobs that truncate failed files: no read uses their old contents any more."""
         cuts, self._cuts = self._cuts, []
         self._cutting.update(base_offset for base_offset, _ in cuts)
         return [CutJob(self, base_offset, size_bytes) for base_offset, size_bytes in cuts]
 
     def was_cut(self, base_offset: int) -> None:
-        """Or could not be: from now on the file is like others."""
+        """Note that the job for a failed file has ended: the file is like others from now on."""
         self._cutting.discard(base_offset)
 
     def begin_rewriting(self, base_offset: int) -> None:
-        """A segment is being rewritten: retention leaves it alone meanwhile."""
+        """Note that a segment is being rewritten: retention does not delete it meanwhile."""
         self.rewriting = base_offset
 
     def end_rewriting(self) -> None:
-        """No segment is being rewritten any more."""
+        """Note that no segment is being rewritten."""
         self.rewriting = None
 
     # --- retention ----------------------------------------------------------------------------------------------------
 
     def _drop_segments(self, now_ns: WallNs) -> list[int]:
-        """Forget the segments that may be deleted, and return their base offsets. The broker hears of it first where
-        the rule forces that: it moves its cursors on."""
+        """Forget the segments that may be deleted, and return their base offsets.
+
+        If the rule forces that, ``on_forced`` is called first, so that cursors move on.
+        """
         segments, needed = self.segments, self.retain_from
         settled = self.high_watermark if needed is None else needed
         reclaims = self.settings.reclaim_acked and needed is not None and not self.history
@@ -479,8 +492,10 @@ class FilePartition(Partition):
         return bases
 
     def _is_settled_and_large(self) -> bool:
-        """Return whether the active segment has nothing but what its queues have settled, and enough of it to begin
-        another one."""
+        """Return whether the active segment should be sealed because its queues have settled all of it.
+
+        That pays off when it is large enough.
+        """
         segments, settings = self.segments, self.settings
         return (
             bool(segments)
@@ -492,23 +507,26 @@ class FilePartition(Partition):
 
     @property
     def is_read_again(self) -> bool:
-        """Whether the log is there to be read again, which pays for writing it once more.
+        """Whether the log is read more than once, so that rewriting it pays off.
 
-        Where what queues have settled is reclaimed it is read once, mostly from memory, and deleted. What waits for an
-        archive may wait long, and the archiver reads it. Of a log that no rule names it is not known."""
+        A log whose settled messages are reclaimed is read once, mostly from memory, and deleted. A log that waits for
+        an archive may wait long, and the archiver reads it. For a log without a rule this is not known.
+        """
         settings = self.settings
         return self.history or not settings.reclaim_acked or settings.wait_for_archive
 
     def _has_many_commits(self) -> bool:
-        """Return whether the active segment just got so many commits that it is better sealed, and rewritten with large
-        batches."""
+        """Return whether the active segment has so many commits that it should be sealed.
+
+        It is then rewritten with large batches.
+        """
         if self.segments[-1].commits % limits.SEGMENT_COMMITS:
             return False
         settings = self.settings
         return settings.compress is not None or (settings.merge_commits and self.is_read_again)
 
     def _may_be_held_back(self) -> bool:
-        """Return whether segments may be waiting for what no cursor decides: an archive, or ids that are remembered."""
+        """Return whether segments may wait for an archive or for remembered ids, not for a cursor."""
         segments, needed = self.segments, self.retain_from
         if len(segments) < 2:
             return False
@@ -518,7 +536,7 @@ class FilePartition(Partition):
     # --- ids of messages ----------------------------------------------------------------------------------------------
 
     def _adopt_ids(self) -> None:
-        """Follow the rule, which is known now, or has changed."""
+        """Apply the rule's settings for message ids."""
         file, window_ns = self.dedup_file, self.settings.dedup_window_ns
         if window_ns is None:
             self.dedup = None
@@ -531,7 +549,7 @@ class FilePartition(Partition):
             self.dedup.restore(restored, self.last_receive_ns)
 
     def adopt_file(self, file: DedupFile) -> None:
-        """Take over the file of ids that an earlier run left."""
+        """Take over the file of ids that recovery has found."""
         self.dedup_file = file
 
     def _count_ids(self, batch: RecordBatch) -> None:
@@ -543,15 +561,16 @@ class FilePartition(Partition):
             self.queue()
 
     def _write_ids(self) -> None:
-        """A new segment begins: the ids of the one before it must outlive it."""
+        """Write the ids of a segment before the segment can be deleted."""
         if self.dedup_file is not None:
             self.dedup_file.request_block()
             self.queue()
 
     def ids_removable_to(self, now_ns: WallNs) -> int:
-        """Return the offset below which nothing of the log is needed to know its ids after a crash.
+        """Return the offset below which the log is not needed to restore message ids after a crash.
 
-        Where a segment could be deleted as soon as the file has its ids, the file is written soon."""
+        If a segment could be deleted once the file has its ids, request that the file is written soon.
+        """
         file, window_ns = self.dedup_file, self.settings.dedup_window_ns
         if file is None or self.dedup is None or window_ns is None:
             return self.high_watermark
@@ -566,7 +585,7 @@ class FilePartition(Partition):
         """Forget the ids of messages that were receipted and are lost.
 
         Args:
-            lost: the first and the last offset of each run of them.
+            lost: The first and the last offset of each run of them.
         """
         file, dedup = self.dedup_file, self.dedup
         if dedup is None or not lost:
@@ -578,7 +597,7 @@ class FilePartition(Partition):
             self.queue()
 
     def _take_ids(self) -> list[Job]:
-        """Return what is due for the file of ids, before anything is appended."""
+        """Return the job that is due for the file of ids, which runs before appends."""
         file, dedup = self.dedup_file, self.dedup
         if dedup is None:
             if file is None or self.settings.dedup_window_ns is not None:
@@ -590,7 +609,7 @@ class FilePartition(Partition):
         return [file.block(self, dedup)] if file.due(dedup) else []
 
     def close_ids(self) -> None:
-        """Write the file of ids at a clean end, on whatever thread: the next start need not search the log."""
+        """Write the file of ids at a clean stop: the next start need not search the log."""
         file, dedup = self.dedup_file, self.dedup
         if file is None or dedup is None or file.covered == self.high_watermark:
             return
@@ -604,6 +623,7 @@ class FilePartition(Partition):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int) -> RecordBatch | None:
+        """Return the batch in memory that contains ``offset``, or None."""
         batch = self.tail.find(offset)
         if batch is None and offset >= self.log_start_offset:
             batch = self.cold.find(offset)
@@ -612,20 +632,22 @@ class FilePartition(Partition):
         return batch
 
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
+        """Return the job that reads from ``offset`` on."""
         return self.cold.fetch(self, offset, bytes_max)
 
     def fetched(self, job: ReadJob) -> None:
+        """Take back a cold read."""
         self.cold.fetched(job, self.log_start_offset)
 
     def removed(self, base_offset: int, end_offset: int) -> None:
-        """Records are gone from this segment's file, so they go from memory; who reads here goes on from the file."""
+        """Drop removed records of a segment from memory; readers continue from the file."""
         self.tail.cut_below(end_offset)
         self.cold.removed(base_offset, end_offset)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Marks what is due; it happens in the next take()."""
+        """Note what is due; the next take() returns it as jobs."""
         if self.sync_due_ns is not None and self.sync_due_ns <= now.mono:
             self.sync_due_ns = None
             self.sync_wanted = True
@@ -651,7 +673,7 @@ class FilePartition(Partition):
 
 
 class AppendJob(Job):
-    """One batch of one partition."""
+    """Append one batch to one partition."""
 
     __slots__ = (
         "again",
@@ -681,7 +703,7 @@ class AppendJob(Job):
         self.pieces: list[bytes] | None = None  # the batch, if it has been encoded already
         self.partition = partition
         self.batch: RecordBatch = batch
-        self.place = place  # None: nobody waits for it
+        self.place = place  # None: no receipt waits for it
         self.waiters = [] if place is None else place.waiters
         self.needs_sync = needs_sync
         self.error = None
@@ -690,29 +712,30 @@ class AppendJob(Job):
         self.position = 0
 
     def encode(self) -> list[bytes]:
-        """Disk thread: return the batch as it is in the journal, and will be in the segment."""
+        """Return the bytes of the batch, for the journal and the segment. The disk thread calls it."""
         self.pieces = self.partition.log.encode(self.batch)
         return self.pieces
 
     def decide(self) -> None:
-        """Disk thread: the journal has the batch, so the log will have it."""
+        """Note, on the disk thread, that the journal has the batch, so the log will have it."""
         self.decided = True
 
     def refuse(self, error: StorageError) -> None:
-        """Disk thread: the journal does not take the batch, and so nothing that follows in this log."""
+        """Refuse the batch, on the disk thread: the journal cannot store it, nor what follows in this log."""
         self.error, self.refused = error, True
         self.partition.log.refuse(error)
 
     def bypass_journal(self) -> None:
-        """The batch is large: it is synced in its segment, and not in the journal."""
+        """Write and sync the batch, which is large, in its segment only."""
         self.bypasses_journal = True
 
     def set_encoded(self, pieces: list[bytes]) -> None:
-        """Note that the batch is encoded already."""
+        """Set the bytes of the batch, which is encoded already."""
         self.pieces = pieces
 
     @property
     def short(self) -> bool:
+        """Whether the job is a single small write."""
         batch, partition = self.batch, self.partition
         if self.roll or self.atomic or len(batch.blocks) > SHORT_RECORDS_MAX or batch.size_bytes > SHORT_BYTES_MAX:
             return False
@@ -720,6 +743,7 @@ class AppendJob(Job):
         return bool(segments) and segments[-1].size_bytes + 2 * SHORT_BYTES_MAX <= partition.settings.segment_bytes
 
     def write(self) -> None:
+        """Append the batch to its log. The disk thread calls it."""
         if self.error is not None:  # it was refused
             return
         partition = self.partition
@@ -743,6 +767,7 @@ class AppendJob(Job):
             log.mark_unjournaled()
 
     def sync(self) -> None:
+        """Sync the segment of a batch that bypasses the journal. The disk thread calls it."""
         if self.bypasses_journal and self.error is None:
             try:
                 self.partition.log.sync()
@@ -750,11 +775,12 @@ class AppendJob(Job):
                 self.error = error
 
     def done(self, now: Now) -> None:
+        """Report the result to the partition."""
         self.partition.committed(self, now.mono)
 
 
 class SyncJob(Job):
-    """What was written is to be synced: an interval is over, or receipts wait for it."""
+    """Sync what was written: an interval is over, or receipts wait for it."""
 
     __slots__ = ("_end_offset", "_journal")
     partition: FilePartition
@@ -767,9 +793,11 @@ class SyncJob(Job):
 
     @property
     def refused_count(self) -> int:
+        """The number of receipts that are refused if the job fails."""
         return waiting(self)
 
     def sync(self) -> None:
+        """Sync the journal, or the segment if the journal is not enough. The disk thread calls it."""
         log, journal = self.partition.log, self._journal
         try:
             if journal.doubtful or log.unjournaled or log.inherited:
@@ -792,6 +820,7 @@ class SyncJob(Job):
         log.sync()
 
     def done(self, now: Now) -> None:
+        """Report the result to the partition."""
         if self.error is not None:
             self.partition.fail(self.error, now.mono)
         else:
@@ -799,18 +828,19 @@ class SyncJob(Job):
 
 
 class UnstoredJob(Job):
-    """What receipts wait for will not come."""
+    """Refuse receipts that wait for a message which could not be stored."""
 
     __slots__ = ()
     what = "message"
 
     @property
     def refused_count(self) -> int:
+        """The number of refused receipts."""
         return waiting(self)
 
 
 class RollJob(Job):
-    """A segment's time is over and nothing is being written; or the first one is wanted ahead of what will be in it."""
+    """Begin a segment: the active one is due and nothing is being written, or the first one is requested."""
 
     __slots__ = ("base_offset", "rolled")
     partition: FilePartition
@@ -821,12 +851,14 @@ class RollJob(Job):
         self.rolled = False
 
     def write(self) -> None:
+        """Roll the log. The disk thread calls it."""
         try:
             self.rolled = self.partition.log.roll(self.base_offset)
         except StorageError as error:
             self.error = error
 
     def done(self, now: Now) -> None:
+        """Report the result to the partition."""
         if self.error is not None:
             self.partition.fail(self.error, now.mono)
         elif self.rolled:
@@ -834,8 +866,12 @@ class RollJob(Job):
 
 
 class RetryJob(Job):
-    """A write or a sync has failed a while ago: is there room again, does a new file work? ``recent`` is what is in
-    memory, oldest first."""
+    """Try a failed partition again: is there room, or does a new file work?
+
+    Args:
+        partition: The partition.
+        recent: Its batches in memory, oldest first.
+    """
 
     __slots__ = ("lost", "next_offset", "note", "recent", "reopened")
     partition: FilePartition
@@ -849,6 +885,7 @@ class RetryJob(Job):
         self.note = ""
 
     def write(self) -> None:
+        """Retry the log or reopen it. The disk thread calls it."""
         log = self.partition.log
         try:
             if log.must_reopen(self.next_offset):
@@ -865,11 +902,12 @@ class RetryJob(Job):
         self.recent = ()
 
     def done(self, now: Now) -> None:
+        """Report the result to the partition."""
         self.partition.retried(self, now.mono)
 
 
 class CutJob(Job):
-    """What a failed file holds behind its last sync is read by nobody any more."""
+    """Truncate a failed file behind its last sync; no read uses that part any more."""
 
     __slots__ = ("base_offset", "size_bytes")
     partition: FilePartition
@@ -880,19 +918,22 @@ class CutJob(Job):
         self.size_bytes = size_bytes
 
     def write(self) -> None:
+        """Truncate the file. The disk thread calls it."""
         try:
             cut(self.partition.log, self.base_offset, self.size_bytes)
         except StorageError as error:
-            self.error = error  # told, not fatal: it only takes space
+            self.error = error  # reported, not fatal: it only takes space
 
     def done(self, now: Now) -> None:
+        """Report to the partition."""
         self.partition.was_cut(self.base_offset)
 
 
 class RemoveJob(Job):
-    """Retention: sealed segments to delete. The hub has already moved log_start_offset past them. ``sync_acks``
-    makes sure first that the acks which let them go are on disk; it is all done in ``sync``, so that nobody's receipt
-    waits."""
+    """Delete sealed segments for retention. The event loop has moved ``log_start_offset`` past them already.
+
+    ``sync_acks`` first syncs the acks that allow the deletion. All of it is done in ``sync``, so that no receipt waits.
+    """
 
     __slots__ = ("bases", "sync_acks")
     partition: FilePartition
@@ -903,24 +944,26 @@ class RemoveJob(Job):
         self.sync_acks: Callable[[], None] | None = None
 
     def sync_first(self, sync_acks: Callable[[], None]) -> None:
-        """Have the acks synced before the files go; ``sync_acks`` raises StorageError."""
+        """Sync the acks before the files are deleted; ``sync_acks`` raises StorageError."""
         self.sync_acks = sync_acks
 
     def sync(self) -> None:
+        """Delete the segments. The disk thread calls it."""
         try:
             if self.sync_acks is not None:
                 self.sync_acks()
             self.partition.log.remove(self.bases)
         except StorageError as error:
-            self.error = error  # told, not fatal: the files stay until the next retention
+            self.error = error  # reported, not fatal: the files stay until the next retention
 
     def done(self, now: Now) -> None:
+        """Note segments that could not be deleted."""
         if self.error is not None:
             self.partition.undeleted = self.bases + self.partition.undeleted
 
 
 class ArchivedJob(Job):
-    """How far an archive has come: retention waits for it."""
+    """Read how far an archive has the log: retention waits for it."""
 
     __slots__ = ("next_offset",)
     partition: FilePartition
@@ -930,6 +973,7 @@ class ArchivedJob(Job):
         self.next_offset = 0
 
     def write(self) -> None:
+        """Read the file ``archived``. The disk thread calls it."""
         log = self.partition.log
         try:
             self.next_offset = archived.read(log.fs, log.directory)
@@ -939,8 +983,9 @@ class ArchivedJob(Job):
             self.error = error
 
     def done(self, now: Now) -> None:
+        """Report the result to the partition."""
         partition, text = self.partition, "" if self.error is None else str(self.error)
         if text == partition.archive_error:
-            self.error = None  # told once
+            self.error = None  # reported once
         partition.archive_error, partition.archived_to, partition.archive_known = text, self.next_offset, True
         partition.want_retention()

@@ -1,14 +1,14 @@
-"""The seam between storage and the operating system: the only place that makes a system call on a file.
+"""System calls on files: the only module that makes them.
 
-A test twin (``tests/storage/faults.py``) has the same verbs and drops unsynced bytes, tears writes, fails syncs and
-fills up. Verbs are as thin as they can be: errors are plain OSError (``storage_error`` turns one into a StorageError
-that names path and remedy), writes may be short (``write_all`` is the loop), positions are always given.
+A test double (``tests/storage/faults.py``) has the same methods; it drops unsynced bytes, tears writes, fails syncs and
+fills up. The methods are as thin as possible: errors are plain OSErrors (``storage_error`` converts one to a
+StorageError with path and remedy), writes may be short (``write_all`` is the loop), positions are always given.
 
-A directory that this process has locked is entered for good: every path below it is looked up from the opened
-directory. If the directory is moved, its files are still found there, and no file is created under the old name.
+After a directory is locked, every path below it is looked up from the opened directory. If the directory is moved, its
+files are still found there, and no file is created under the old name.
 
-Knows: descriptors and paths. Must not know: what is in the files.
-No state but the locked directories, so every thread may use it; a descriptor belongs to the thread that opened it.
+This module knows descriptors and paths. It does not know the contents of files. The locked directories are its only
+state, so every thread may use it; a descriptor belongs to the thread that opened it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,14 @@ READ_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 
 def storage_error(path: str, doing: str, error: OSError, remedy: str | None = None) -> StorageError:
+    """Return a StorageError for a failed system call.
+
+    Args:
+        path: The file.
+        doing: What failed, as an infinitive: "write".
+        error: The error.
+        remedy: What an operator can do; None for the usual remedy of this errno.
+    """
     remedy = remedy or REMEDIES.get(error.errno or 0, "see the system's log")
     return StorageError(f"{path}: cannot {doing}: {error.strerror or error}; {remedy}")
 
@@ -53,7 +61,7 @@ LOCK_AGAIN_SECONDS = 0.01  # ``held`` has a lock for a much shorter time
 
 
 class FileStat(NamedTuple):
-    """What a directory says of a name in it."""
+    """The size, mode and type of a file."""
 
     size: int
     mode: int  # permission bits
@@ -79,7 +87,7 @@ class DirectoryLock:
 
 
 class FileSystem:
-    """The real one. Files are created 0600, directories 0700."""
+    """The file system of the machine. Files are created with mode 0600, directories with 0700."""
 
     _locks: tuple[DirectoryLock, ...] = ()
 
@@ -91,17 +99,18 @@ class FileSystem:
     close = staticmethod(os.close)
 
     def open(self, path: str, create: bool = False) -> int:
-        """For reading and writing."""
+        """Open a file for reading and writing."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         name, at = self._at(path)
         return os.open(name, flags, layout.FILE_MODE, dir_fd=at)
 
     def open_read(self, path: str) -> int:
+        """Open a file for reading."""
         name, at = self._at(path)
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=at)
 
     def _at(self, path: str) -> tuple[str, int | None]:
-        """``path`` as a name and the directory to look it up in: a locked one, or None for the whole path."""
+        """Return ``path`` as a name and the directory to look it up in: a locked one, or None for the whole path."""
         for lock in self._locks:
             root = lock.path
             if path.startswith(root) and path[len(root) : len(root) + 1] in ("", "/"):
@@ -109,57 +118,64 @@ class FileSystem:
         return path, None
 
     def _named(self, path: str) -> tuple[str, int | None]:
-        """The same for what changes the name itself: that of a locked directory is in its parent."""
+        """Return the same for changes to the name itself: the name of a locked directory is in its parent."""
         name, at = self._at(path)
         return (path, None) if name == "." else (name, at)
 
     def entropy(self, size: int) -> bytes:
-        """Bytes that nobody can guess."""
+        """Return random bytes that cannot be guessed."""
         return os.urandom(size)
 
     def size(self, fd: int) -> int:
+        """Return the size of an open file, in bytes."""
         return os.fstat(fd).st_size
 
     def has_name(self, path: str) -> bool:
-        """Return whether the name exists. Unlike ``stat`` this does not read the file's times: after a ``stat``, Linux
-        6.13 and later give the file an exact time with the next write, and the next sync writes the inode as well."""
+        """Return whether the name exists.
+
+        Unlike ``stat`` this does not read the file's times: after a ``stat``, Linux 6.13 and later give the file an
+        exact time with the next write, and the next sync writes the inode as well.
+        """
         name, at = self._at(path)
         return os.access(name, os.F_OK, dir_fd=at)
 
     def truncate(self, fd: int, size: int) -> None:
+        """Set the size of an open file."""
         os.ftruncate(fd, size)
 
     def rename(self, old: str, new: str) -> None:
+        """Rename a file or directory, replacing an existing file."""
         (old_name, old_at), (new_name, new_at) = self._named(old), self._named(new)
         os.replace(old_name, new_name, src_dir_fd=old_at, dst_dir_fd=new_at)
 
     def remove(self, path: str) -> None:
+        """Remove a file."""
         name, at = self._named(path)
         os.unlink(name, dir_fd=at)
 
     def rmdir(self, path: str) -> None:
-        """An empty directory."""
+        """Remove an empty directory."""
         name, at = self._named(path)
         os.rmdir(name, dir_fd=at)
 
     def link(self, old: str, new: str) -> None:
-        """A second name of the same file."""
+        """Make another name of a file."""
         (old_name, old_at), (new_name, new_at) = self._named(old), self._named(new)
         os.link(old_name, new_name, src_dir_fd=old_at, dst_dir_fd=new_at)
 
     def stamp(self, fd: int) -> tuple[int, int]:
-        """(inode, time of the last write in nanoseconds): what differs if the file is another, or was written to."""
+        """Return (inode, time of the last write in nanoseconds), which change if the file is replaced or written."""
         status = os.fstat(fd)
         return status.st_ino, status.st_mtime_ns
 
     def free_bytes(self, path: str) -> int:
-        """Room that is left for us on the file system of ``path``."""
+        """Return the free bytes for this user on the file system of ``path``."""
         _, at = self._at(path)
         room = os.statvfs(path if at is None else at)
         return room.f_bavail * room.f_frsize
 
     def pread_once(self, fd: int, size: int, position: int) -> bytes:
-        """``pread`` for whoever reads a large file once: what was not in the page cache before is not left there."""
+        """Read as ``pread`` does, without leaving new pages in the page cache. For large files that are read once."""
         if not READ_NOWAIT:
             return os.pread(fd, size, position)
         buffer = bytearray(size)
@@ -175,13 +191,13 @@ class FileSystem:
         return data
 
     def uncache(self, fd: int, position: int = 0, size: int = 0) -> None:
-        """Synced pages of this file are no longer needed in the page cache; size 0 is to the end."""
+        """Drop synced pages of a file from the page cache; size 0 is to the end."""
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
                 os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
 
     def mkdir(self, path: str) -> None:
-        """With parents; no error if it is there."""
+        """Make a directory and its parents. An existing directory is no error."""
         name, at = self._at(path)
         try:
             os.mkdir(name, layout.DIRECTORY_MODE, dir_fd=at)
@@ -193,7 +209,7 @@ class FileSystem:
             os.mkdir(name, layout.DIRECTORY_MODE, dir_fd=at)
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted; empty if there is no such directory."""
+        """Return the names in a directory, sorted; an empty list if it does not exist."""
         try:
             fd = self._open_dir(path)
         except FileNotFoundError:
@@ -207,10 +223,10 @@ class FileSystem:
         """Sync everything on the file system of a locked directory, other programs' files too.
 
         Returns:
-            False if that cannot be had, or not be believed, here: then nothing was done.
+            False if that is not possible, or not reliable, here: then nothing was done.
 
         Raises:
-            OSError: something there could not be written, since the last time or since the directory was locked.
+            OSError: Something there could not be written, since the last time or since the directory was locked.
         """
         _, at = self._at(path)
         if at is None or not syncfs.believed(os.fstat(at).st_dev):
@@ -219,12 +235,12 @@ class FileSystem:
         return True
 
     def device(self, path: str) -> int:
-        """The number of the file system that a directory is on."""
+        """Return the number of the file system that a directory is on."""
         name, at = self._at(path)
         return os.stat(name, dir_fd=at).st_dev
 
     def sync_dir(self, path: str) -> None:
-        """Names created, renamed and removed in this directory are on disk when this returns."""
+        """Sync a directory: names created, renamed and removed in it are on disk afterwards."""
         fd = self._open_dir(path)
         try:
             os.fsync(fd)
@@ -246,8 +262,11 @@ class FileSystem:
         return found
 
     def map(self, fd: int, size: int) -> memoryview:
-        """A shared, writable view of the first ``size`` bytes, which must exist and be allocated (a hole on a full disk
-        would be a SIGBUS). Stores survive the death of the process; they are not synced. Unmapped when released."""
+        """Return a shared, writable view of the first ``size`` bytes of a file.
+
+        The bytes must exist and be allocated (a hole on a full disk would be a SIGBUS). Stores survive the death of the
+        process; they are not synced. Releasing the view unmaps it.
+        """
         return memoryview(mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE))
 
     def lock(self, directory: str) -> DirectoryLock:
@@ -287,14 +306,14 @@ class FileSystem:
         os.close(lock.fd)
 
     def in_place(self, lock: DirectoryLock) -> bool:
-        """Whether the name of a locked directory still leads to that directory."""
+        """Return whether the name of a locked directory still leads to that directory."""
         try:
             return os.path.samestat(os.stat(lock.path), os.fstat(lock.fd))
         except OSError:
             return False
 
     def is_locked(self, directory: str) -> bool:
-        """Whether a process has locked that directory. The locks are shared for a moment to see; nothing is written."""
+        """Return whether a process has locked a directory. This takes shared locks for a moment and writes nothing."""
         for path in (directory, layout.lock_path(directory)):
             try:
                 fd = self.open_read(path)
@@ -309,7 +328,7 @@ class FileSystem:
         return False
 
     def stat(self, path: str) -> FileStat | None:
-        """None if there is nothing of that name. A symbolic link is neither a file nor a directory."""
+        """Return the facts of a file; None if it does not exist. A symbolic link is neither file nor directory."""
         try:
             name, at = self._at(path)
             found = os.stat(name, dir_fd=at, follow_symlinks=False)
@@ -319,12 +338,13 @@ class FileSystem:
         return FileStat(found.st_size, stat.S_IMODE(mode), stat.S_ISDIR(mode), stat.S_ISREG(mode))
 
     def chmod(self, path: str, mode: int) -> None:
+        """Set the permission bits of a file."""
         name, at = self._at(path)
         os.chmod(name, mode, dir_fd=at)
 
 
 def _flock(fd: int) -> None:
-    """Lock ``fd`` for this process alone. Raises BlockingIOError if another one has it for longer than ``held``."""
+    """Lock ``fd`` for this process alone. Raises BlockingIOError if another process holds a lock for long."""
     for tries in range(LOCK_TRIES):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -336,7 +356,7 @@ def _flock(fd: int) -> None:
 
 
 def write_all(fs: FileSystem, fd: int, pieces: Sequence[bytes | memoryview], position: int) -> int:
-    """Writes every byte and returns how many; one system call unless the write comes back short."""
+    """Write every byte and return their number; one system call unless the write is short."""
     size = sum(map(len, pieces))
     written = fs.pwritev(fd, pieces, position)
     while written < size:
@@ -371,7 +391,7 @@ def sync_ancestors(fs: FileSystem, path: str) -> None:
 
 @contextlib.contextmanager
 def suppress_no_room() -> Iterator[None]:
-    """For what can be done without while the disk is full."""
+    """Ignore errors of a full disk, for work that can be done without."""
     try:
         yield
     except OSError as error:
@@ -380,8 +400,18 @@ def suppress_no_room() -> Iterator[None]:
 
 
 def replace_file(fs: FileSystem, path: str, data: bytes, suffix: str = ".tmp", synced: bool = True) -> None:
-    """Replace a small file in one step: the new one is written beside its place and renamed. Raises OSError, whose
-    ``filename`` is ``path``."""
+    """Replace a small file in one step: write the new one beside its place and rename it.
+
+    Args:
+        fs: The file system.
+        path: The file.
+        data: Its new contents.
+        suffix: Of the name of the new file until it is renamed.
+        synced: Sync the file and its directory.
+
+    Raises:
+        OSError: With ``path`` as its ``filename``.
+    """
     new = path + suffix
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -402,7 +432,7 @@ def replace_file(fs: FileSystem, path: str, data: bytes, suffix: str = ".tmp", s
 
 
 def read_file(fs: FileSystem, path: str) -> bytes | None:
-    """The whole of a small file; None if there is none."""
+    """Return the contents of a small file; None if it does not exist."""
     try:
         fd = fs.open_read(path)
     except FileNotFoundError:
@@ -414,7 +444,7 @@ def read_file(fs: FileSystem, path: str) -> bytes | None:
 
 
 def read_fully(fs: FileSystem, fd: int, size: int, position: int) -> bytes:
-    """``size`` bytes, or all up to the end of the file."""
+    """Read ``size`` bytes, or all up to the end of the file."""
     data = fs.pread(fd, size, position)
     while len(data) < size:
         more = fs.pread(fd, size - len(data), position + len(data))
@@ -425,6 +455,7 @@ def read_fully(fs: FileSystem, fd: int, size: int, position: int) -> bytes:
 
 
 def close_quietly(fs: FileSystem, fd: int) -> None:
+    """Close a descriptor, if it is one, and ignore errors."""
     if fd >= 0:
         with contextlib.suppress(OSError):
             fs.close(fd)

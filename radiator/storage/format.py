@@ -1,4 +1,4 @@
-"""The codec of batches. A batch is written, checked and read as a whole; ``docs/storage-format.md`` has its bytes.
+"""Encode, check and decode batches (``docs/storage-format.md`` has their bytes).
 
 A batch is a 64-byte header, fixed-width columns, the dictionary of destination names, the region of header blocks and
 the region of bodies; all little-endian, every part padded to 8 bytes, so numpy and Arrow use the parts in place.
@@ -7,10 +7,10 @@ the region of bodies; all little-endian, every part padded to 8 bytes, so numpy 
     header 64 | receive i64[n] | event i64[n]? | transmit i64[n]? | header_off i32[n+1] | body_off i32[n+1]
               | destination_id u32[n] | offset_delta u32[n]? | names | header blocks | bodies | partial crcs?
 
-Knows: bytes in, columns out. Must not know: files, positions in a segment, threads, what a header block means.
-Invariants: ``decode`` of ``encode`` is the identity; ``decode`` raises only DamagedBatch or UnknownVersion, whatever
-the bytes; a crc covers everything from byte 16 on, magic and total_len are checked by being used.
-All functions are pure, so any thread may call them.
+This module knows bytes and columns. It does not know files, positions in a segment, or what a header block means. All
+functions are pure: any thread may call them. Invariants: ``decode`` of ``encode`` is the identity; ``decode`` raises
+only DamagedBatch or UnknownVersion, whatever the bytes; a crc covers everything from byte 16 on, and magic and
+total_len are checked because they are used.
 """
 
 from __future__ import annotations
@@ -114,8 +114,10 @@ FEW_RECORDS_MAX = 16  # of one destination: what a log has of a group that has s
 
 
 def _few_struct(count: int, times: int) -> Struct:
-    """Everything from the header's base offset up to the names, of a batch with ``count`` records of one destination
-    and so many columns of times."""
+    """Return the layout of a batch with ``count`` records of one destination and ``times`` columns of times.
+
+    It begins at the header's base offset and ends in front of the name.
+    """
     starts = f"{count + 1}i" + "4x" * (1 - (count & 1))
     return Struct(f"<QqqIHHIIII{times * count}q{starts}{starts}{4 * count + 4 * (count & 1)}xI")
 
@@ -128,9 +130,20 @@ assert array("i").itemsize == 4 and array("I").itemsize == 4 and array("q").item
 
 
 class Columns(NamedTuple):
-    """A decoded batch, in the order in which RecordBatch and Merger take it. ``offsets`` is a range when dense, and
-    ``base_offset`` is below the first of them if records before it have been removed; ``names[destination_ids[i]]`` is
-    record i's destination; ``size_bytes`` is of blocks and bodies, whatever they took on disk."""
+    """A decoded batch, in the order of the arguments of RecordBatch and Merger.
+
+    Attributes:
+        offsets: A range when dense.
+        receive_ns: Receive times, in nanoseconds since 1970.
+        event_ns: Event times; None if no record has one.
+        transmit_ns: Transmit times; None if no record has one.
+        destination_ids: Record i was sent to ``names[destination_ids[i]]``.
+        names: Destination names.
+        blocks: Header blocks.
+        bodies: Bodies.
+        size_bytes: The length of blocks and bodies, unpacked.
+        base_offset: The first covered offset; lower than the first of ``offsets`` if records before it were removed.
+    """
 
     offsets: Sequence[int]
     receive_ns: Sequence[int]
@@ -161,19 +174,30 @@ def encode_batch(
     salt: int = 0,
     level: int = 0,
 ) -> list[bytes]:
-    """The pieces of one batch, to be written one after the other. ``flags``: TRANSACTION or nothing; the rest is set
-    here from what is given. Times must fit an i64, ``receive_ns`` must not fall.
+    """Return the bytes of a batch, in pieces to be written one after the other.
 
-    ``offset_deltas`` makes the batch sparse: record i has the offset ``base_offset + offset_deltas[i]``. The deltas
-    rise, fit a u32, and need not begin with 0: ``base_offset`` is where the coverage begins, which is one behind the
-    last offset of the batch before it, and every offset in between was removed on purpose.
+    If readers save much by skipping header blocks or bodies, the batch gets PARTIAL_CRCS: the running crc behind the
+    names and behind the header blocks, so that what comes before is checked without the rest.
 
-    ``level`` is that of zstd, ``limits.ZSTD_LEVEL`` as a rule; 0 stores the regions as they are, as does a region that
-    would not get smaller or that is larger than ``limits.BATCH_BYTES_MAX``, which no reader would unpack. Raises
-    StorageError if there is a level but no zstandard.
+    Args:
+        base_offset: The first covered offset: one behind the last offset of the batch before it.
+        receive_ns: A time for each record; they must fit an i64 and must not fall.
+        event_ns: The same without an order, or None if no record has one.
+        transmit_ns: As ``event_ns``.
+        destination_ids: The place of each record's destination in ``names``.
+        names: Destination names.
+        blocks: The header block of each record.
+        bodies: The body of each record.
+        flags: TRANSACTION or 0; the other flags follow from the arguments.
+        offset_deltas: Makes the batch sparse: record i has the offset ``base_offset + offset_deltas[i]``, and every
+            covered offset without a record was removed. The deltas rise, fit a u32, and need not begin with 0.
+        salt: The salt of the segment.
+        level: The level of zstd, usually ``limits.ZSTD_LEVEL``; 0 stores the regions uncompressed. So is a region that
+            would not get smaller, or that is larger than ``limits.BATCH_BYTES_MAX``, which no reader would unpack.
 
-    Where readers save much by leaving out header blocks or bodies, the batch has PARTIAL_CRCS: the running crc behind
-    the names and behind the header blocks, so that what stands before is checked without the rest."""
+    Raises:
+        StorageError: There is a level and ``zstandard`` is not installed.
+    """
     count = len(blocks)
     assert count == len(bodies) == len(receive_ns) and count > 0
     if event_ns is None:
@@ -226,7 +250,7 @@ def encode_batch(
 
 
 def _packed(values: Sequence[bytes], level: int) -> tuple[Sequence[bytes], bool]:
-    """A region as it is stored, in pieces, and whether it is compressed."""
+    """Return a region as it is stored, in pieces, and whether it is compressed."""
     frame = compress(b"".join(values), level)
     return (values, False) if frame is None else ([frame], True)
 
@@ -314,7 +338,7 @@ def _bytes(column: array[int]) -> bytes:
 
 
 def decode(data: bytes, at: int = 0) -> tuple[BatchHeader, Columns]:
-    """Return header and columns of the batch at ``at``. The crc is checked. Raises DamagedBatch."""
+    """Return header and columns of the batch at ``at``, after checking the crc. Raises DamagedBatch."""
     header = decode_header(data, at)
     columns = _decode_one(data, at, header)
     if columns is None:
@@ -351,8 +375,10 @@ def _decode_one(data: bytes, at: int, header: BatchHeader) -> Columns | None:
 
 
 class StoredBatch:
-    """A batch in memory, part by part. Each method decodes one part, and raises DamagedBatch if that part contradicts
-    the header, which a correct crc does not exclude.
+    """A batch in memory, decoded part by part.
+
+    Each method decodes one part, and raises DamagedBatch if that part contradicts the header, which a correct crc does
+    not exclude.
 
     Args:
         data: Bytes that contain the whole batch.
@@ -384,9 +410,11 @@ class StoredBatch:
         )
 
     def verify(self) -> list[str]:
-        """Check all parts, and return the names. Three of these checks are only made here, as they would cost readers
-        time: value offsets rise in regions that are not compressed, receive times rise as the header says, and names
-        are UTF-8."""
+        """Check all parts, and return the names.
+
+        Three of these checks are only made here, as they would cost readers time: value offsets rise in regions that
+        are not compressed, receive times rise as the header says, and names are UTF-8.
+        """
         for region, value_offsets in (self._headers(), self._bodies()):
             self._check_rising(value_offsets, region)
         self.offsets()

@@ -4,9 +4,9 @@
 (``format``), the numpy columns (``columns``) and fsck (``upkeep.check_segment``) all use them. ``format`` exports the
 names of this module as well.
 
-Knows: the header's bytes. Must not know: the values in columns and regions, files.
-Invariants: these functions raise only DamagedBatch or UnknownVersion, whatever the bytes; the lengths in a BatchHeader
-add up. All functions are pure, so any thread may call them.
+This module knows the header's bytes. It does not know the values in columns and regions, or files. All functions are
+pure: any thread may call them. Invariants: the functions raise only DamagedBatch or UnknownVersion, whatever the bytes;
+the lengths in a BatchHeader add up.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DamagedBatch(StorageError):
 
 
 class UnknownVersion(StorageError):
-    """A whole batch that a newer radiator wrote. ``salt`` is what it carries."""
+    """A whole batch that a newer radiator wrote. ``salt`` is the one in its header."""
 
     salt = 0
 
@@ -88,7 +88,7 @@ class ColumnPlaces(NamedTuple):
 
 
 def column_places(count: Any, flags: Any) -> ColumnPlaces:
-    """Return the places in a batch, or in many if the arguments are numpy arrays."""
+    """Return the places of the columns in a batch, or in many if the arguments are numpy arrays."""
     times, value_offsets, ids = 8 * count, (4 * count + 11) & ~7, (4 * count + 7) & ~7
     event_ns = HEADER_BYTES + times
     transmit_ns = event_ns + times * ((flags & EVENT_ABSENT) == 0)
@@ -107,8 +107,10 @@ places_of = lru_cache(maxsize=4096)(column_places)  # of one batch: those of a l
 def region_places(
     columns: ColumnPlaces, total_len: Any, count: Any, names_len: Any, headers_len: Any, bodies_len: Any
 ) -> tuple[Any, Any, Any]:
-    """Return where the header blocks and the bodies of a batch begin, and whether its header is possible: the batch
-    ends where its last part does, and is not larger than a batch may be. Like ``column_places`` for one batch or many.
+    """Return where the header blocks and the bodies of a batch begin, and whether its header is possible.
+
+    It is possible if the batch ends where its last part does, and is not larger than a batch may be. As with
+    ``column_places``, the arguments are of one batch or of many.
     """
     headers = columns.names + ((names_len + 7) & ~7)
     bodies = headers + ((headers_len + 7) & ~7)
@@ -118,6 +120,8 @@ def region_places(
 
 
 class BatchHeader(NamedTuple):
+    """The fields of a header, and the places of the parts, in bytes from the start of the batch."""
+
     total_len: int
     crc: int
     base_offset: int
@@ -144,7 +148,12 @@ def next_offset(data: bytes | memoryview, at: int, header: BatchHeader) -> int:
 
 
 def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
-    """Return the header at ``at``. Its lengths are checked, the crc is not. Raises DamagedBatch."""
+    """Return the header at ``at``. Its lengths are checked, the crc is not.
+
+    Raises:
+        DamagedBatch: There is no header.
+        UnknownVersion: A newer radiator wrote the batch.
+    """
     if len(data) - at < HEADER_BYTES:
         raise DamagedBatch(f"batch header: expected {HEADER_BYTES} bytes, got {max(len(data) - at, 0)}")
     # fmt: off
@@ -165,8 +174,11 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> BatchHeader:
 
 
 def _wrong_magic(data: bytes | memoryview, at: int, magic: bytes, total: int, crc: int, salt: int) -> None:
-    """One flipped bit makes another digit: a crc that begins with the magic, as those of later versions do, shows that
-    it was written; or one without, if more than a bit is another, or the batch behind has the same digit."""
+    """Raise UnknownVersion if another version wrote the batch, else DamagedBatch.
+
+    One flipped bit makes another digit. A crc that begins with the magic, as those of later versions do, proves the
+    version. So does a crc without it, if more than one bit differs or the next batch has the same digit.
+    """
     rest = memoryview(data)[at + CRC_FROM : at + total]
     whole = newer_len(data[at : at + HEADER_BYTES]) == CRC_FROM + len(rest)
     chance = (magic[4] ^ MAGIC[4]).bit_count() == 1 and data[at + total : at + total + ALIGN] != magic
@@ -181,8 +193,11 @@ def _wrong_magic(data: bytes | memoryview, at: int, magic: bytes, total: int, cr
 
 
 def newer_len(header: bytes | memoryview) -> int:
-    """How many bytes tell whether this, the first HEADER_BYTES of them, is a batch of a newer radiator: of another
-    version, or with a flag that is not known; 0: it cannot be one."""
+    """Return the length of a batch that a newer radiator may have written; 0 if it cannot be one.
+
+    Args:
+        header: Its first HEADER_BYTES: they have another version, or an unknown flag.
+    """
     magic, total, *_, flags, _, _, _, _, _ = HEADER.unpack(header)
     if magic == MAGIC:
         newer = bool(flags & ~KNOWN_FLAGS)
@@ -199,7 +214,12 @@ def _unknown_flags(base_offset: int, flags: int, salt: int) -> UnknownVersion:
 
 
 def check(data: bytes | memoryview, at: int, header: BatchHeader) -> None:
-    """Raises DamagedBatch unless the whole batch is there and its crc holds."""
+    """Check that the whole batch is in ``data`` and that its crc is right.
+
+    Raises:
+        DamagedBatch: It is not.
+        UnknownVersion: A newer radiator wrote the batch.
+    """
     end = at + header.total_len
     if end > len(data):
         raise DamagedBatch(
@@ -213,8 +233,10 @@ def check(data: bytes | memoryview, at: int, header: BatchHeader) -> None:
 
 
 def find_magic(data: bytes, at: int) -> int:
-    """The first 8-aligned place at or after ``at`` where a batch of any version might begin, or -1. ``data`` itself
-    begins aligned."""
+    """Return the first place at or after ``at`` where a batch of any version might begin, or -1.
+
+    The place is a multiple of 8; ``data`` itself begins aligned.
+    """
     while True:
         at = data.find(MAGIC_PREFIX, at)
         if at < 0 or (not at & (ALIGN - 1) and data[at + 5 : at + 8] == MAGIC_SUFFIX):

@@ -1,13 +1,14 @@
-"""The sparse index of a segment: which batch stands where, one entry per INDEX_INTERVAL_BYTES of log.
+"""The sparse index of a segment: the positions of some batches, one entry per INDEX_INTERVAL_BYTES of log.
 
     32-byte header: magic 89 'RDX1' 0D 0A 1A | segment base u64 | reserved u64 | reserved u32 | crc u32 of bytes 0 to 28
     32-byte entry:  base_offset u64 | position u64 | min_receive_ns i64 | reserved u32 | crc u32 of bytes 0 to 28
 
-It is a cache: readers use it to start close to an offset or a time, recovery to scan only the end of the log.
-Entries are written only for bytes that the segment's file already holds safely, and every one is checked against the
-batch it points to before anything is cut off because of it. A missing or damaged index costs time, never data.
+The index is a cache: readers start near an offset or a time with it, recovery scans only the end of the log. An entry
+is written only for bytes that the segment's file has safely, and is checked against its batch before anything is
+truncated because of it. A missing or damaged index costs time, never data.
 
-Knows: entries. Must not know: who writes it when (``log`` for the active segment, ``recovery``). Pure: any thread.
+This module knows entries. It does not know when they are written (``log`` for the active segment, ``recovery``). All
+functions are pure: any thread may call them.
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ _CRC = Struct("<I")
 
 
 class IndexEntry(NamedTuple):
+    """The position of a batch in its segment."""
+
     base_offset: int
     position: int
     min_receive_ns: int
 
 
 def encode_head(segment_base: int) -> bytes:
+    """Return the header of the index of a segment."""
     return _sealed(_HEAD.pack(MAGIC, segment_base, 0, 0))
 
 
 def encode_entries(entries: Sequence[IndexEntry]) -> bytes:
+    """Return the bytes of entries."""
     return b"".join([_sealed(_ENTRY.pack(*entry, 0)) for entry in entries])
 
 
@@ -44,7 +49,7 @@ def _sealed(fields: bytes) -> bytes:
 
 
 def decode(data: bytes | None, segment_base: int) -> list[IndexEntry]:
-    """The entries up to the first that does not hold; none if the header does not."""
+    """Return the entries up to the first damaged one; none if the header is damaged."""
     if not data or data[:ENTRY_BYTES] != encode_head(segment_base):
         return []
     entries = []
@@ -65,10 +70,10 @@ def decode(data: bytes | None, segment_base: int) -> list[IndexEntry]:
 
 
 def up_to_offset(entries: list[IndexEntry], offset: int) -> list[IndexEntry]:
-    """Those at or before ``offset``: the batch of the last of them, or one that follows it, holds the offset."""
+    """Return the entries at or before ``offset``: the batch of the last one, or a later batch, contains it."""
     return entries[: bisect_right(entries, offset, key=lambda entry: entry.base_offset)]
 
 
 def up_to_time(entries: list[IndexEntry], receive_ns: int) -> list[IndexEntry]:
-    """Those whose batch began before ``receive_ns``: the first record of that time or later follows the last."""
+    """Return the entries whose batch began before ``receive_ns``: later records follow the last one."""
     return entries[: bisect_right(entries, receive_ns - 1, key=lambda entry: entry.min_receive_ns)]

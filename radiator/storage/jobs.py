@@ -1,12 +1,12 @@
-"""What storage asks the threads to do. The hub makes jobs, hands them over, and takes them back with ``done``.
+"""Jobs for the threads. The event loop makes jobs, hands them over, and takes them back with ``done``.
 
-    hub          Store.take() -> [Job]  ......................................  job.done(now), in order
+    event loop   Store.take() -> [Job]  ......................................  job.done(now), in order
     disk thread                  every job.write(), then every job.sync() that needs it
 
-A group of jobs shares its syncs: ``sync`` of a file that a sync has just covered costs nothing, so "once per file"
-needs no bookkeeping by the caller. ``error`` set after write or sync: the promise of this job will never hold.
+A group of jobs shares its syncs: ``sync`` of a file that was just synced costs nothing, so the caller need not count
+files. If ``error`` is set after write or sync, the job has failed for good.
 
-A job belongs to one thread at a time: the hub until it is handed over, the disk thread until it comes back.
+A job belongs to one thread at a time: to the event loop until it is handed over, to the disk thread until it returns.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ DENSIFY_RECORDS_MIN = 16  # below, an array costs more than the list it replaces
 
 
 class Job:
-    """Base: does nothing. ``finished`` jobs (memory partitions) need no thread: only ``done``."""
+    """A piece of work that does nothing by itself; the base of all others.
+
+    ``finished`` jobs (of memory partitions) need no thread, only ``done``.
+    """
 
     __slots__ = ("batch", "error", "needs_sync", "partition", "place", "waiters")
     finished = False
-    before_entry = False  # it comes before the journal's entry of its group, and may refuse what that is about
-    postponed = again = False  # it could not be done, and holds all the same; was so before (``AppendJob``)
-    lost: Sequence[tuple[int, int]] = ()  # offsets, first and last, that were told as stored and are gone
+    before_entry = False  # it runs before the journal's entry of its group, and may refuse batches of it
+    postponed = again = False  # decided, and not written yet; retried after that (``AppendJob``)
+    lost: Sequence[tuple[int, int]] = ()  # first and last of offsets that were receipted and are gone
     note = ""  # for the operator's log
-    what = "acknowledgement"  # could not be stored, if it fails and there is no batch
+    what = "acknowledgement"  # what could not be stored, if it fails and there is no batch
 
     def __init__(self, partition: Any = None, needs_sync: bool = False) -> None:
         self.partition = partition
@@ -44,31 +47,31 @@ class Job:
 
     @property
     def short(self) -> bool:
-        """A single small write, and maybe its sync: it may be done at once by a loop that has nothing else to do."""
+        """Whether this is a single small write, and maybe its sync: an idle event loop may do it itself."""
         return False
 
     @property
     def component(self) -> Any:
-        """Who takes nothing more while its ``failed`` is set, if it was this job that failed; None: nobody."""
+        """The component that accepts nothing while its ``failed`` is set, if this job failed; None: no component."""
         return self.partition
 
     @property
     def refused_count(self) -> int:
-        """How many messages or acknowledgements are refused if it fails."""
+        """The number of messages or acknowledgements that are refused if the job fails."""
         return 0 if self.batch is None or self.postponed else len(self.batch)
 
     def write(self) -> None:
-        """Disk thread."""
+        """Do the writes. The disk thread calls it."""
 
     def sync(self) -> None:
-        """Disk thread."""
+        """Do the syncs. The disk thread calls it."""
 
     def done(self, now: Now) -> None:
-        """Hub: what was done becomes visible."""
+        """Make the result visible. The event loop calls it."""
 
 
 def run(jobs: list[Job]) -> list[Job]:
-    """Disk thread: one group commit. Everything is written in order, then synced; returns the jobs."""
+    """Do one group commit on the disk thread: write everything in order, then sync. Return the jobs."""
     for job in jobs:
         job.write()
     for job in jobs:
@@ -78,17 +81,17 @@ def run(jobs: list[Job]) -> list[Job]:
 
 
 def waiting(job: Job) -> int:
-    """Return how many wait for a job."""
+    """Return how many receipts wait for a job."""
     return len(job.waiters) + (0 if job.place is None else len(job.place.turn.waiters))
 
 
 class FinishedJob(Job):
-    """Of a memory partition: it was done when it was made.
+    """A job of a memory partition, which was done when it was made.
 
     Args:
-        partition: the partition.
-        batch: what was appended.
-        place: where receipts wait for it.
+        partition: The partition.
+        batch: What was appended.
+        place: Where receipts wait for it.
     """
 
     __slots__ = ()

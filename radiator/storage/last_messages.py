@@ -1,14 +1,15 @@
-"""The last N messages of a destination that has several logs: which are they, and where do they begin in each?
+"""Find the last N messages of a destination with several logs: where do they begin in each log?
 
-Within a log the times of receipt rise, so the last of all are found by walking all logs backwards at once, a batch at a
-time and always in the one whose next batch ends latest: what was received after every batch that was not walked over
-yet is counted, whole batches at once. Of those received in the same nanosecond the logs' order decides.
+Within a log receive times rise. So all logs are walked backwards at once, a batch at a time and always in the log whose
+next batch ends latest: messages received after every batch that is still ahead are counted, whole batches at once.
+Messages received in the same nanosecond count in the order of the logs.
 
-A job like those of ``reads``, but ``run`` does a bounded part and has to be called until it is ``finished``, so that
-others have their turn on the read thread. What it holds at a time is a stretch of each log between two entries of its
-index; logs whose destinations have all their messages are walked no further.
+It is a job like those of ``reads``, but ``run`` does a bounded part and must be called until it is ``finished``, so
+that other reads on the read thread have their turn. It holds a stretch of each log between two entries of its index;
+logs whose destinations have all their messages are walked no further.
 
-Knows: partitions, batches. Must not know: subscriptions. ``starts`` gives, by partition and name, where to begin.
+This module knows partitions and batches. It does not know subscriptions. ``starts`` has the first offset by partition
+and name.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ RUN_BYTES = 32 * 1024 * 1024
 
 
 class Wanted(NamedTuple):
-    """A log up to ``end_offset``. ``keys``: which of its names count, and for which destination."""
+    """A log up to ``end_offset``. ``keys``: the destination that each of its names counts for."""
 
     partition: Partition
     end_offset: int
@@ -45,7 +46,7 @@ class Wanted(NamedTuple):
 
 
 class _Facts:
-    """What is told of a batch; ``stop``: the records from there on are counted."""
+    """The offsets, times and names of a batch; the records from ``stop`` on are counted."""
 
     __slots__ = ("ids", "names", "offsets", "start", "stop", "times")
 
@@ -61,11 +62,11 @@ class _Facts:
 
     @property
     def latest_ns(self) -> int:
-        """When the last of them was received."""
+        """When the last of the uncounted records was received."""
         return self.times[self.stop - 1]
 
     def places(self, since: int) -> Iterator[tuple[str, Sequence[int]]]:
-        """From the place ``since`` on: the places of each name's records."""
+        """Yield the places of each name's records, from the place ``since`` on."""
         if len(self.names) == 1:
             yield self.names[0], range(since, self.stop)
             return
@@ -78,7 +79,7 @@ class _Facts:
 
 
 class _Log:
-    """One log, walked backwards. ``next`` is the batch in front of all that were walked over."""
+    """One log, walked backwards. ``next`` is the batch before all that were walked over."""
 
     __slots__ = ("_below", "_walk", "bytes_read", "directory", "end", "keys", "next", "open", "pending", "start")
 
@@ -95,7 +96,7 @@ class _Log:
         self._walk = _backwards(partition, partition.tail.newest_first(), partition.segments[:], self.start, self.end)
 
     def advance(self) -> None:
-        """Find the next batch that has records of interest."""
+        """Find the next batch with records of the wanted names."""
         keys = self.keys
         for offsets, times, ids, names, size_bytes in self._walk:
             self.bytes_read += size_bytes
@@ -113,7 +114,7 @@ class _Log:
 def _backwards(
     partition: Partition, tail: list[RecordBatch], segments: list[SegmentInfo], start: int, below: int
 ) -> Iterator[_Batch]:
-    """Batches, newest first: what is in memory, then the files, between two index entries at a time."""
+    """Yield batches, newest first: from memory, then from the files, between two index entries at a time."""
     fs, directory = partition.fs, partition.directory
     for batch in tail:
         if batch.base_offset < below and len(batch):
@@ -150,7 +151,7 @@ def _stretch(window: Window, position: int, stop: int, expected: int, below: int
 
 
 class LastJob:
-    """See the top of the file; the logs of a destination in their order."""
+    """Find the last ``count`` messages. ``wanted``: the logs of the destination in their order."""
 
     __slots__ = ("_heap", "_left", "_logs", "_wanted", "error", "finished", "starts")
 
@@ -172,10 +173,10 @@ class LastJob:
             self.finished = True
 
     def done(self, now: Now | None = None) -> None:
-        """Hub; nothing to do, there for symmetry."""
+        """Do nothing; the event loop calls it as for other jobs."""
 
     def run(self) -> None:
-        """Read thread: a part of it."""
+        """Do a part of the work, on the read thread."""
         try:
             self._run()
         except OSError as error:
@@ -215,7 +216,7 @@ class LastJob:
                 return
 
     def _count(self, after_ns: int) -> None:
-        """What was received after that, of all that was walked over."""
+        """Count the messages received after ``after_ns`` in the batches that were walked over."""
         found: dict[str, list[tuple[int, str, _Facts, Sequence[int]]]] = {}
         for rank, log in enumerate(self._logs):
             rest = []
@@ -243,7 +244,7 @@ class LastJob:
                     log.open.discard(key)
 
     def _choose(self, parts: list[tuple[int, str, _Facts, Sequence[int]]], count: int) -> None:
-        """More than are left: the newest of them."""
+        """Count only the newest: there are more than needed."""
         every = [
             (facts.times[place], rank, facts.offsets[place], name)
             for rank, name, facts, places in parts

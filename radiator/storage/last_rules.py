@@ -1,11 +1,11 @@
-"""What the rules of the last run said, as far as a start must know: one small file, replaced as a whole.
+"""The rules of the last run, as far as a start needs them: one small file, replaced as a whole.
 
-A cursor that is not there may be one that was lost, or one that never was. This file tells which, and it does not hang
-on the cursors: what a run makes of new rules is on the disk, cursors first, before anything else can be. A file that is
-not there says nothing, so one that cannot be written is removed.
+A missing cursor may have been lost, or may never have existed. This file shows which, independently of the cursors: the
+changes that a run makes for new rules are on disk, cursors first, before anything else. A missing file says nothing, so
+a file that cannot be written is removed.
 
-Knows: entries, which are plain values by a key. Must not know: what is in them. Only at a start, before any other
-thread runs.
+This module knows entries, which are plain values by a key. It does not know their contents. It runs at a start, before
+any other thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Entries = dict[str, Entry]
 
 
 def load(fs: FileSystem, root: str) -> Entries | None:
-    """What the file says; None if there is none that can be read."""
+    """Return the contents of the file; None if it cannot be read."""
     path = layout.last_rules_path(root)
     try:
         data = read_file(fs, path)
@@ -35,7 +35,7 @@ def load(fs: FileSystem, root: str) -> Entries | None:
 
 
 def replace(fs: FileSystem, root: str, entries: Entries) -> None:
-    """These rules hold from now on. Raises StorageError."""
+    """Replace the file by these rules. Raises StorageError."""
     path = layout.last_rules_path(root)
     try:
         replace_file(fs, path, encode(entries, HEAD))
@@ -46,7 +46,7 @@ def replace(fs: FileSystem, root: str, entries: Entries) -> None:
 
 
 def remove(fs: FileSystem, root: str) -> None:
-    """Nobody knows which rules hold. Raises StorageError."""
+    """Remove the file. Raises StorageError."""
     path = layout.last_rules_path(root)
     try:
         for each in (path, f"{path}.tmp"):

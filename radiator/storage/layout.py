@@ -1,7 +1,7 @@
-"""Names on disk: where things lie, how a name becomes a directory, and the little ``head`` file.
+"""Names on disk: paths, how a name becomes a directory, and the small ``head`` file.
 
     <data_dir>/LOCK                                              the broker's pid: see ``FileSystem.lock``
-    <data_dir>/salt                                              what batches are known by: see ``salt``
+    <data_dir>/salt                                              the key of the salts: see ``salt``
     <data_dir>/journal/<number, 10 digits>.rjl                   what is being stored: see ``journal``
     <data_dir>/transactions                                      of earlier versions: see ``transaction_log``
     <data_dir>/partitions/<encoded name>/<base, 20 digits>.rlog  segments
@@ -9,16 +9,16 @@
                                          head                    end of what is synced; external readers stop here
                                          names                   destinations stored here; a cache
                                          archived                how far an archive has everything
-                                         dedup                   ids that are remembered: see ``dedup_file``
+                                         dedup                   remembered message ids: see ``dedup_file``
     <data_dir>/cursors/snapshot, snapshot.copy, delivered
-    <data_dir>/subscriptions                                     what named ones are about: see ``definitions``
-    <data_dir>/last_rules                                        who had a fan_out in the last run: see ``last_rules``
+    <data_dir>/subscriptions                                     durable subscriptions: see ``definitions``
+    <data_dir>/last_rules                                        rules of the last run: see ``last_rules``
     <data_dir>/mirror                                            a mirror writes here: see ``copies``
     <data_dir>/quarantine/<encoded name>/<base, 20 digits>@<position>.bin  copies of damaged bytes, by fsck --repair
 
-Knows: names and fixed bytes. Must not know: how to open anything. Invariants: ``decode_name(encode_name(x)) == x``, an
-encoded name is one path component that cannot leave its directory, and is at most DESTINATION_BYTES_MAX long.
-Pure functions: any thread.
+This module knows names and fixed bytes. It does not open files. All functions are pure: any thread may call them.
+Invariants: ``decode_name(encode_name(x)) == x``; an encoded name is one path component that cannot leave its directory,
+and is at most DESTINATION_BYTES_MAX long.
 """
 
 from __future__ import annotations
@@ -58,7 +58,13 @@ FILE_MODE = 0o600
 
 
 def encode_name(name: str) -> str:
-    """One path component: A-Z a-z 0-9 . _ - stand for themselves, all else (and a leading dot) is percent-encoded."""
+    """Return a name as one path component.
+
+    A-Z a-z 0-9 . _ - are not changed; all else (and a leading dot) is percent-encoded.
+
+    Raises:
+        ValueError: The name is empty or too long.
+    """
     if not name:
         raise ValueError("a name must not be empty")
     encoded = percent_encoded(name)
@@ -70,13 +76,13 @@ def encode_name(name: str) -> str:
 
 
 def percent_encoded(name: str) -> str:
-    """The same, however long, and nothing of nothing."""
+    """Return the same for a name of any length, also an empty one."""
     encoded = quote(name, safe="").replace("~", "%7E")
     return "%2E" + encoded[1:] if encoded[:1] == "." else encoded
 
 
 def decode_name(encoded: str) -> str:
-    """The inverse of ``encode_name``. Raises ValueError for anything that it cannot have produced."""
+    """Return the name of a component. Raises ValueError if ``encode_name`` cannot have returned it."""
     name = unquote_to_bytes(encoded).decode("utf-8")
     if encode_name(name) != encoded:
         raise ValueError(f"not an encoded name: {encoded!r}")
@@ -84,12 +90,12 @@ def decode_name(encoded: str) -> str:
 
 
 def message_id(partition_name: str, offset: int) -> str:
-    """The address of a record: no ``:``, backslash, CR or LF in it, so it needs no escape in any STOMP version."""
+    """Return the address of a record. It needs no escape in any STOMP version."""
     return f"{encode_name(partition_name)}@{offset}"
 
 
 def parse_message_id(text: str) -> tuple[str, int]:
-    """(partition name, offset). Raises ValueError."""
+    """Return (partition name, offset). Raises ValueError."""
     encoded, at, digits = text.rpartition("@")
     if not at or not digits.isascii() or not digits.isdigit() or len(digits) > 20:
         raise ValueError(f"not a message-id: {text!r}, expected <partition>@<offset>")
@@ -100,96 +106,114 @@ def parse_message_id(text: str) -> tuple[str, int]:
 
 
 def lock_path(root: str) -> str:
+    """Return the path of the lock file."""
     return f"{root}/{LOCK}"
 
 
 def salt_path(root: str) -> str:
+    """Return the path of the key of the salts."""
     return f"{root}/{SALT}"
 
 
 def transactions_path(root: str) -> str:
+    """Return the path of the redo log of earlier versions."""
     return f"{root}/{TRANSACTIONS}"
 
 
 def journal_path(root: str) -> str:
+    """Return the directory of the journal."""
     return f"{root}/{JOURNAL}"
 
 
 def journal_file_path(directory: str, number: int) -> str:
+    """Return the path of a file of the journal."""
     return f"{directory}/{number:010d}{JOURNAL_SUFFIX}"
 
 
 def journal_file_number(name: str) -> int | None:
-    """The number of a file of the journal; None if that is no such name."""
+    """Return the number in the name of a file of the journal; None for other names."""
     digits = name.removesuffix(JOURNAL_SUFFIX)
     ours = name.endswith(JOURNAL_SUFFIX) and len(digits) == 10 and digits.isascii() and digits.isdigit()
     return int(digits) if ours else None
 
 
 def partitions_path(root: str) -> str:
+    """Return the directory of all partitions."""
     return f"{root}/{PARTITIONS}"
 
 
 def cursors_path(root: str) -> str:
+    """Return the directory of the cursors."""
     return f"{root}/{CURSORS}"
 
 
 def schemas_path(root: str) -> str:
-    """One file for each version of each schema: ``<name, percent-encoded>@<number>.json``."""
+    """Return the directory of schemas: ``<name, percent-encoded>@<number>.json`` for each version."""
     return f"{root}/{SCHEMAS}"
 
 
 def subscriptions_path(root: str) -> str:
+    """Return the path of the definitions of durable subscriptions."""
     return f"{root}/{SUBSCRIPTIONS}"
 
 
 def last_rules_path(root: str) -> str:
+    """Return the path of the rules of the last run."""
     return f"{root}/{LAST_RULES}"
 
 
 def mirror_path(root: str) -> str:
+    """Return the path of the file that marks the copy of a mirror."""
     return f"{root}/{MIRROR}"
 
 
 def partition_path(root: str, name: str) -> str:
+    """Return the directory of a partition."""
     return f"{root}/{PARTITIONS}/{encode_name(name)}"
 
 
 def segment_path(directory: str, base_offset: int) -> str:
+    """Return the path of a segment."""
     return f"{directory}/{base_offset:020d}{SEGMENT_SUFFIX}"
 
 
 def index_path(directory: str, base_offset: int) -> str:
+    """Return the path of the index of a segment."""
     return f"{directory}/{base_offset:020d}{INDEX_SUFFIX}"
 
 
 def head_path(directory: str) -> str:
+    """Return the path of the head of a partition."""
     return f"{directory}/{HEAD}"
 
 
 def names_path(directory: str) -> str:
+    """Return the path of the list of destinations of a partition."""
     return f"{directory}/{NAMES}"
 
 
 def quarantine_path(root: str, directory: str, base_offset: int, position: int) -> str:
-    """Where a copy of the damage at that place of a segment is kept; ``directory`` is its partition's."""
+    """Return the path of a copy of the damage at this place of a segment of the partition in ``directory``."""
     return f"{root}/{QUARANTINE}/{directory.rpartition('/')[2]}/{base_offset:020d}@{position}.bin"
 
 
 def archived_path(directory: str) -> str:
+    """Return the path of the file ``archived`` of a partition."""
     return f"{directory}/{ARCHIVED}"
 
 
 def dedup_path(directory: str) -> str:
+    """Return the path of the remembered ids of a partition."""
     return f"{directory}/{DEDUP}"
 
 
 def segment_base(file_name: str) -> int | None:
-    """The base offset in a segment's file name; None if it is not the name of a segment."""
+    """Return the base offset in the file name of a segment; None for other names."""
     return _base(file_name, SEGMENT_SUFFIX)
 
 
 def index_base(file_name: str) -> int | None:
+    """Return the base offset in the file name of an index; None for other names."""
     return _base(file_name, INDEX_SUFFIX)
 
 
@@ -217,8 +241,10 @@ class Head(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """The list of names that is whole: so many bytes of ``names``, and their crc. 0 bytes: the partition holds nothing
-    but the destination that it is named after."""
+    """The complete list of destinations: that many bytes of ``names``, and their crc.
+
+    0 bytes: the partition contains only the destination of its own name.
+    """
 
     size_bytes: int
     crc: int
@@ -228,12 +254,16 @@ NOT_LISTED = Listed(0, 0)
 
 
 def encode_head(segment_base: int, position: int, next_offset: int) -> bytes:
+    """Return the first bytes of a head file."""
     fields = _HEAD_FIELDS.pack(HEAD_MAGIC, segment_base, position, next_offset)
     return fields + crc32(fields).to_bytes(8, "little")
 
 
 def decode_head(data: bytes) -> Head | None:
-    """None if the bytes are torn or damaged: read again (the writer does not stop for readers), then do without."""
+    """Return the head; None if the bytes are torn or damaged.
+
+    The writer does not stop for readers, so a reader should read a torn head again.
+    """
     if len(data) < _HEAD.size:
         return None
     magic, segment, position, next_offset, crc, _ = _HEAD.unpack_from(data)
@@ -252,12 +282,13 @@ HEAD_BYTES = SYNC_FAILED_AT + len(SYNC_FAILED)
 
 
 def encode_listed(listed: Listed) -> bytes:
+    """Return the bytes of the head file that prove the list of names."""
     fields = _LISTED.pack(*listed, 0)[:8]
     return fields + crc32(fields).to_bytes(4, "little")
 
 
 def decode_listed(head: bytes) -> Listed | None:
-    """What a head file says of the list of names; None if nothing that holds: then the list may not be whole."""
+    """Return the proof of the list of names in a head file; None if the list may be incomplete."""
     if len(head) < LISTED_AT + LISTED_BYTES:
         return None
     size_bytes, crc, check = _LISTED.unpack_from(head, LISTED_AT)
@@ -269,7 +300,7 @@ def decode_listed(head: bytes) -> Listed | None:
 def sync_failed(head: bytes) -> bool:
     """Return whether a head file says that the last sync of the active segment has failed.
 
-    The operating system may hold what that sync should have written as if it were on disk, so that a later sync
-    succeeds and writes nothing: the segment has to be written once more before a sync of it means anything.
+    The operating system may then treat what that sync should have written as if it were on disk, so that a later sync
+    succeeds and writes nothing: the segment must be written once more before a sync of it is reliable.
     """
     return head[SYNC_FAILED_AT:HEAD_BYTES] == SYNC_FAILED

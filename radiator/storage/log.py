@@ -1,17 +1,18 @@
-"""The writing end of one partition's segments. Belongs to the disk thread, all of it, from the first job to the last (a
-loop that does a job itself has seen to it that the thread does nothing).
+"""Write the segments of one partition. The disk thread owns it from the first job to the last.
+
+(An event loop that does a job itself makes sure that the thread is idle.)
 
     append: one pwritev        at a known position; the journal has the same bytes already (``journal``)
             the head moves     through a shared mapping, with no system call, once what it covers is stored as promised
     roll:   sync, next file
 
-No segment is synced on the way of a message: checkpoints do that, by the file's name. Index entries are buffered, and
-written when a sync has covered what they point to.
+A message waits for no sync of a segment: checkpoints sync segments, by file name. Index entries are buffered, and
+written when a sync has covered the batches they point to.
 
-Knows: bytes, positions, descriptors. Must not know: waiters, receipts, the hub's offsets, time.
+This module knows bytes, positions and descriptors. It does not know receipts, the event loop's offsets, or time.
 Invariants: ``position`` is the end of the last whole batch. After a write that found the disk full nothing more is
 written until ``retry`` finds room. After any other failure (``file_failed``) the file is never written or synced again:
-``reopen`` goes on in another one. At most OpenLogs.limit logs hold descriptors.
+``reopen`` continues in another one. At most OpenLogs.limit logs hold descriptors.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PROBE = bytes(64 * 1024)  # what a full disk must take before messages are
 
 
 class Log:
-    """Segment files of one partition, as the disk thread sees them."""
+    """The segment files of one partition, for the disk thread."""
 
     __slots__ = (
         "base_offset",
@@ -84,11 +85,11 @@ class Log:
         self.synced = 0  # position up to which fdatasync has covered the active segment
         self.synced_offset = 0  # the offset that follows there
         self.inherited = False  # an earlier run wrote the start of the active segment, and may not have synced it
-        self.remembers = False  # ids of messages: what they say is here must outlive a power cut
-        self.sync_required = False  # something was written that is to be synced, whatever the rule says
+        self.remembers = False  # message ids: the messages must outlive a power cut
+        self.sync_required = False  # written batches must be synced, whatever the rule says
         self.names_made = 1  # so far, in its directory, and the directory's own
-        self.names_synced = 0  # so many of them are on the disk
-        self.unjournaled = False  # of a checkpoint: the journal has not all that is not synced
+        self.names_synced = 0  # how many of them are on disk
+        self.unjournaled = False  # the journal lacks some unsynced batches
         self.suspect = False  # a sync of this file has failed
         self.unreadable = 0  # attempts to read a failed file that failed as well
         self.fd = -1
@@ -100,31 +101,31 @@ class Log:
         self.names = names.NameList(own_name)
         self.used = False
 
-    # --- the three things a job does ----------------------------------------------------------------------------------
+    # --- jobs ----------------------------------------------------------------------------------
 
     def encode(self, batch: RecordBatch) -> list[bytes]:
-        """The batch as it will stand here; sparse, if offsets before its first have been given up (``redo``)."""
+        """Return the bytes of a batch; sparse, if offsets before its first have been given up (``redo``)."""
         base = batch.base_offset
         deltas = [offset - base for offset in batch.offsets] if batch.offsets[0] != base else None
         return batch.encode(self.salt, deltas)
 
     def refuse(self, error: StorageError) -> None:
-        """A batch will not come, so nothing that follows may either; as after a write that failed."""
+        """Refuse further appends as after a failed write, because a batch will not come."""
         if self.failed is None:
             self.failed = error
 
     def append(self, batch: RecordBatch, stored: bool, roll: bool = False, pieces: list[bytes] | None = None) -> bool:
-        """Writes the batch. Raises StorageError, until ``retry`` succeeds.
+        """Write a batch. Raises StorageError, until ``retry`` succeeds.
 
         Args:
-            batch: the records.
-            stored: whether they are as safe as their rule asks for, so that readers of the files may have them; else
-                they are with the next ``cover``.
-            roll: begin a new segment with this batch.
-            pieces: the batch, if it has been encoded already.
+            batch: The records.
+            stored: Whether they are as safe as their rule demands, so that readers of the files may have them;
+                otherwise they become so with the next ``publish_head``.
+            roll: Begin a new segment with this batch.
+            pieces: The bytes of the batch, if it has been encoded already.
 
         Returns:
-            True if it is the first of its segment.
+            True if it is the first batch of its segment.
         """
         if self.failed is not None:
             raise StorageError(str(self.failed))
@@ -159,8 +160,12 @@ class Log:
         return position == 0  # whatever failed between the first attempt and this one
 
     def sync(self) -> None:
-        """Everything appended so far is on disk when this returns, and the head says so. Raises StorageError, and that
-        is final for the file: the hub takes the offsets back, and the file holds them."""
+        """Sync everything that was appended, and move the head.
+
+        Raises:
+            StorageError: The file has failed for good. It still has the bytes, but the event loop takes the offsets
+                back.
+        """
         if self.file_failed:
             raise StorageError(str(self.failed))
         try:
@@ -175,19 +180,19 @@ class Log:
             raise self.fail("sync", error) from error
 
     def require_sync(self) -> None:
-        """Note that what was appended is to be synced, whatever the rule says."""
+        """Note that appended batches must be synced, whatever the rule says."""
         self.sync_required = True
 
     def mark_unjournaled(self) -> None:
-        """Note that the journal lacks something that is not synced here: its sync says nothing about this log."""
+        """Note that the journal lacks unsynced batches of this log: syncing the journal is not enough."""
         self.unjournaled = True
 
     def remember_ids(self, remembers: bool) -> None:
-        """Note whether ids of its messages are remembered: then what they speak of must outlive a power cut."""
+        """Note whether message ids are remembered: then the messages must outlive a power cut."""
         self.remembers = remembers
 
     def names_are_synced(self, names: int) -> None:
-        """Note that a checkpoint has synced that many names of files."""
+        """Note that a checkpoint has synced that many file names."""
         self.names_synced = max(self.names_synced, names)
 
     def count_new_name(self) -> None:
@@ -195,11 +200,11 @@ class Log:
         self.names_made += 1
 
     def set_recovered(self, remembers: bool, end: int) -> None:
-        """Note what a start has found: the directory, and where the log ends if it has no segment.
+        """Note what recovery has found: the directory, and where the log ends if it has no segment.
 
         Args:
-            remembers: whether there is a file of ids.
-            end: the next offset.
+            remembers: Whether a file of ids exists.
+            end: The next offset.
         """
         self.exists, self.remembers = True, remembers
         self.next_offset = self.synced_offset = end
@@ -214,27 +219,27 @@ class Log:
         index_count: int,
         indexed_position: int,
     ) -> None:
-        """Note what a start has found in the active segment.
+        """Note what recovery has found in the active segment.
 
         Args:
-            base_offset: of the segment.
-            position: where its last whole batch ends, in bytes.
-            next_offset: the offset that follows.
-            salt: of its batches.
-            entries: of the index, which are not written.
-            index_count: entries of the index that are written.
-            indexed_position: where the batch of the last entry begins.
+            base_offset: Of the segment.
+            position: Where its last whole batch ends, in bytes.
+            next_offset: The offset that follows.
+            salt: Of its batches.
+            entries: Of the index, which are not written.
+            index_count: Entries of the index that are written.
+            indexed_position: Where the batch of the last entry begins.
         """
         self.base_offset, self.position, self.next_offset, self.salt = base_offset, position, next_offset, salt
         self.entries, self.index_count, self.indexed_position = entries, index_count, indexed_position
 
     def inherit(self) -> None:
-        """Note that a start has brought the active segment in order; an earlier run may not have synced it."""
+        """Note that recovery has brought the active segment in order; an earlier run may not have synced it."""
         self.synced, self.synced_offset = self.position, self.next_offset
         self.inherited = self.position > 0
 
     def was_synced(self, base_offset: int, position: int, next_offset: int) -> None:
-        """A checkpoint has synced the segment that begins there up to ``position``."""
+        """Note that a checkpoint has synced the segment that begins there up to ``position``."""
         if self.base_offset != base_offset or self.file_failed or position < self.synced:
             return  # it was sealed since, or synced further
         self.synced, self.synced_offset, self.inherited = position, next_offset, False
@@ -243,7 +248,14 @@ class Log:
             self.write_index()
 
     def roll(self, next_offset: int) -> bool:
-        """Seals the active segment, if it holds anything, and begins the next one; the first one if there is none."""
+        """Seal the active segment, if it has records, and begin the next one; the first one if there is none.
+
+        Returns:
+            True if a segment was begun.
+
+        Raises:
+            StorageError: The log has failed.
+        """
         if self.failed is not None:
             raise StorageError(str(self.failed))
         if not self.position and self.fd >= 0:
@@ -257,7 +269,7 @@ class Log:
         return True
 
     def remove(self, bases: list[int]) -> None:
-        """Deletes sealed segments. A crash in between leaves whole segments, which the next retention takes."""
+        """Delete sealed segments. After a crash in between, the next retention deletes the rest."""
         try:
             for base in bases:
                 assert base < self.base_offset
@@ -273,7 +285,7 @@ class Log:
     # --- opening and closing ------------------------------------------------------------------------------------------
 
     def _open(self, base_offset: int) -> None:
-        """Opens the active segment, a new one if nothing is in it yet."""
+        """Open the active segment, a new one if it has no records yet."""
         if not self.position:
             self.base_offset = base_offset
         self.open_logs.with_descriptors(self._open_files)
@@ -300,7 +312,7 @@ class Log:
         return used
 
     def map_head(self) -> None:
-        """From now on this log counts among the open ones."""
+        """Map the head. From now on this log counts among the open ones."""
         if self.head is not None:
             return
         fd = self.fs.open(layout.head_path(self.directory), create=True)
@@ -325,7 +337,7 @@ class Log:
             close_quietly(fs, head)
 
     def release(self) -> None:
-        """Gives the descriptors back; the next append opens them again."""
+        """Close the descriptors; the next append opens them again."""
         close_quietly(self.fs, self.fd)
         self.fd = -1
         if self.head is not None:
@@ -333,7 +345,7 @@ class Log:
             self.head = None
 
     def close(self) -> None:
-        """The clean end: synced, its names too, and the index complete. Raises StorageError."""
+        """Sync and close at a clean stop, with names and index. Raises StorageError."""
         try:
             unsynced = self.synced != self.position or (self.inherited and self.sync_required)
             if not self.file_failed and (self.fd >= 0 or unsynced):
@@ -342,7 +354,7 @@ class Log:
                 self._seal()
             elif not self.file_failed:
                 self.write_index()
-            with contextlib.suppress(FileNotFoundError):  # somebody has removed its directory
+            with contextlib.suppress(FileNotFoundError):  # another program has removed its directory
                 self.sync_names()
         except OSError as error:
             raise self.fail("close", error) from error
@@ -359,7 +371,7 @@ class Log:
         self._begin(next_offset)
 
     def sync_names(self) -> None:
-        """Those of its files and of its directory are on the disk. Raises OSError."""
+        """Sync the names of the files and of the directory. Raises OSError."""
         if self.names_synced < self.names_made and self.exists:
             self.fs.sync_dir(self.directory)
             self.fs.sync_dir(self.directory.rpartition("/")[0])
@@ -403,18 +415,21 @@ class Log:
             self.synced, self.synced_offset = 0, self.base_offset
 
     def sync_has_failed(self, error: OSError) -> StorageError:
-        """A checkpoint could not sync the active segment; returns what is to be raised."""
+        """Note that a checkpoint could not sync the active segment; return the error to raise."""
         self._give_up_file()
         return self.fail("sync", error)
 
     def check_file(self, base_offset: int) -> None:
-        """Any thread. Raises OSError if a sync of that segment has failed: then one that succeeds says nothing."""
+        """Raise OSError if a sync of that segment has failed: then a successful sync proves nothing. Any thread."""
         if self.suspect and base_offset == self.base_offset:
             raise OSError(errno.EIO, "an earlier sync of this file has failed")
 
     def suspect_file(self, base_offset: int) -> None:
-        """A sync of that segment has failed. Any thread. Should the process be killed before the log goes on in another
-        file, the next start must not believe what the kernel still has."""
+        """Note that a sync of that segment has failed. Any thread may call it.
+
+        If the process is killed before the log continues in another file, the next start must not trust the kernel's
+        pages.
+        """
         if base_offset != self.base_offset:
             return  # it was sealed, and synced
         self.suspect = True
@@ -430,7 +445,7 @@ class Log:
                 self.fs.close(fd)
 
     def retry(self, next_offset: int) -> None:
-        """After a write that found no room: if there is some again, the log goes on behind its last whole batch."""
+        """After a write that found no room: if there is room again, continue behind the last whole batch."""
         if self.failed is None:
             return
         assert not self.must_reopen(next_offset)
@@ -446,14 +461,16 @@ class Log:
         self.failed = None
 
     def must_reopen(self, next_offset: int) -> bool:
-        """Whether the log can go on only in another file: this one cannot be trusted, or holds what the hub has not
-        told (it ends at ``next_offset``)."""
+        """Return whether the log can only continue in another file.
+
+        It must if the file cannot be trusted, or has records behind ``next_offset`` that the event loop does not count.
+        """
         return self.failed is not None and (self.file_failed or self.next_offset != next_offset)
 
     def continue_in_file(
         self, fd: int, base_offset: int, position: int, next_offset: int, entries: list[IndexEntry]
     ) -> None:
-        """The active segment is another file, all of it synced, its name too (``reopen``)."""
+        """Continue in another file, which is synced with its name (``reopen``)."""
         close_quietly(self.fs, self.fd)
         self._begin(base_offset)
         self.fd = fd
@@ -467,7 +484,7 @@ class Log:
         self.publish_head()
 
     def fail(self, doing: str, error: OSError) -> StorageError:
-        """Nothing more is appended until ``retry`` or ``reopen``; returns what is to be raised."""
+        """Refuse appends until ``retry`` or ``reopen``; return the error to raise."""
         path = layout.segment_path(self.directory, self.base_offset)
         if error.errno not in NO_ROOM:
             self._give_up_file()
@@ -475,14 +492,14 @@ class Log:
             try:
                 self.fs.truncate(self.fd, self.position)  # no half record is left, if the disk still lets us
             except OSError:
-                pass  # recovery cuts it off
+                pass  # recovery truncates it
         self.failed = storage_error(path, doing, error)
         return self.failed
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def publish_head(self) -> None:
-        """What has been appended is as safe as the rule makes it: readers of the files may have it."""
+        """Move the head: what was appended is as safe as the rule makes it, and readers may have it."""
         if self.head is not None:
             data = self._head(self.position, self.next_offset)
             self.head[: len(data)] = data
@@ -492,6 +509,7 @@ class Log:
         return end + self.names.vouched + (layout.SYNC_FAILED if self.suspect else layout.SYNCED)
 
     def write_index(self) -> None:
+        """Write the buffered index entries. Errors are ignored: the index is a cache."""
         if not self.entries:
             return
         fd = -1
@@ -510,7 +528,7 @@ class Log:
         self.entries.clear()
 
     def _add_names(self, new: set[str]) -> None:
-        """Destinations that are new here."""
+        """Add destinations to the list."""
         self.make_directory()
         self.names.add(self.fs, layout.names_path(self.directory), new, False)
         self.names_made += 1

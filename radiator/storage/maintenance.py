@@ -1,19 +1,20 @@
-"""The caretaker: which sealed segments are to be rewritten, and why. It decides on the hub, the work is done elsewhere.
+"""Decide on the event loop which sealed segments are rewritten, and why. Another thread does the work.
 
-    sweep()   now and then: looks at the partitions' facts, and makes jobs
-    take()    the next job, one at a time, for the caretaker's thread: job.run(breathe), then job.done() on the hub
+    sweep()   now and then: reads the partitions' facts, and makes jobs
+    take()    the next job, one at a time, for the maintenance thread: job.run(may_continue), then job.done()
 
-    holes        of a log that holds only queues: segments of which half is settled lose it. The acks are on disk first
-    compaction   of a log without queues: what a later record of the same key has replaced goes, oldest segment first
-    compression  the rest, where the rule says so; the others are compressed while they are rewritten
-    merging      else, of what stays: segments of many small commits get large batches
+    reclaim      of a log that has only queues: segments lose their settled half. The acks are synced before
+    compaction   of a log without queues: records that a later record with the same key replaces, oldest segment first
+    compression  the rest, if the rule demands it; the others are compressed while they are rewritten
+    merging      otherwise: segments of many small commits get large batches
 
-What has been done is known from a segment's first headers, and remembered in this run; to be unsure costs work, and
-nothing else. A segment that is damaged is left alone, and told once. After an error the partition has rest for a while.
+The first headers of a segment show what has been done, and this run remembers it; if that is uncertain, work is
+repeated. A damaged segment is not changed, and is reported once. After an error the partition is left alone for a
+while.
 
-Knows: partitions' facts, what is due. Must not know: bytes (``rewrite``, ``compaction``), threads, what a key is.
-Invariants: nothing is removed that a rule lets wait for an archive that does not have it, or that is needed to know
-the ids of messages after a crash; a segment is rewritten by one job at a time, and retention leaves it alone meanwhile.
+This module knows partitions' facts and what is due. It does not know bytes (``rewrite``, ``compaction``), threads, or
+what a key is. Invariants: no record is removed that the rule keeps for an archive, or that is needed to restore message
+ids after a crash; one job at a time rewrites a segment, and retention does not delete it meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ REST_NS_MIN, REST_NS_MAX = 10 * NS_PER_SECOND, 600 * NS_PER_SECOND
 
 
 class PartitionState:
-    """What is remembered of one partition, and of the segments that it still has."""
+    """What is remembered of one partition and its segments."""
 
     __slots__ = (
         "busy",
@@ -56,21 +57,21 @@ class PartitionState:
     )
 
     def __init__(self) -> None:
-        self.busy = 0  # jobs that are made and not done
+        self.busy = 0  # unfinished jobs
         self.compacted_to = 0
-        self.compressed: set[int] = set()  # base offsets; also of those that would not get smaller
+        self.compressed: set[int] = set()  # base offsets, also of segments that would not get smaller
         self.damaged: set[int] = set()
-        self.merged: set[int] = set()  # base offsets; also of those whose commits were large
-        self.remaining: dict[int, int] = {}  # by base offset: records that a rewritten segment still had, about
-        self.scan: SettledScan | None = None  # under way
-        self.fingerprint: tuple[int, ...] = ()  # what a look saw that found nothing to do
+        self.merged: set[int] = set()  # base offsets, also of segments with large commits
+        self.remaining: dict[int, int] = {}  # by base offset: about how many records a rewritten segment had left
+        self.scan: SettledScan | None = None  # in progress
+        self.fingerprint: tuple[int, ...] = ()  # of the last scan, if that found no segment
         self.compaction: Compaction | None = None
         self.failures = 0
         self.rest_until_ns = MonoNs(0)
         self.oldest = 0
 
     def prune(self, oldest: int) -> None:
-        """Segments below have gone."""
+        """Forget segments below ``oldest``."""
         if oldest != self.oldest:
             self.oldest = oldest
             self.compressed = {base for base in self.compressed if base >= oldest}
@@ -81,7 +82,7 @@ class PartitionState:
 
 
 class Maintenance:
-    """Hub only. ``removals`` is where jobs for the disk thread go that come behind the acks of a turn."""
+    """Background maintenance of sealed segments. ``removals``: jobs for the disk thread, behind a turn's acks."""
 
     def __init__(self, removals: list[Job]) -> None:
         self.key_of: Callable[[str], KeyOf] | None = None  # what ``compact_by`` means; set by the broker
@@ -90,19 +91,19 @@ class Maintenance:
         self.counts = dict.fromkeys(("rewritten", "removed_records", "saved_bytes", "failed", "damaged"), 0)
         self._removals = removals
         self._states: dict[FilePartition, PartitionState] = {}
-        self._revisit: dict[FilePartition, None] = {}  # to be looked at in the next turn, told or not
-        self._cost = SCAN_COST_MAX  # that looks may still have in this turn
+        self._revisit: dict[FilePartition, None] = {}  # to be checked in the next turn
+        self._cost = SCAN_COST_MAX  # that scans may still take in this turn
         self._ready: deque[MaintenanceJob] = deque()
         self._running: MaintenanceJob | None = None
 
-    # --- what the shell asks ------------------------------------------------------------------------------------------
+    # --- calls of the shell ------------------------------------------------------------------------------------------
 
     def use_keys(self, key_of: Callable[[str], KeyOf]) -> None:
         """Set what ``compact_by`` means: a function from its value to the key of a stored header block."""
         self.key_of = key_of
 
     def take(self) -> MaintenanceJob | None:
-        """The next job, if none is being done."""
+        """Return the next job, if none is in progress."""
         while self._ready and self._running is None:
             job = self._ready.popleft()
             if job.begin():
@@ -112,7 +113,7 @@ class Maintenance:
         return None
 
     def done(self, job: MaintenanceJob, now: Now) -> str:
-        """A job came back. Returns what an operator should know, or nothing."""
+        """Take back a job. Return a message for the operator, or ""."""
         self._running = None
         partition, state = job.partition, self._states[job.partition]
         job.finish()
@@ -141,15 +142,17 @@ class Maintenance:
         return note
 
     def sweep(self, now: Now, partitions: Iterable[Partition]) -> None:
-        """Looks for what there is to do in these, and in those that are not done with. (A log that has had a second
-        segment is not forgotten by its store, so no state is left over.)"""
+        """Plan work for these partitions, and for those with unfinished work.
+
+        A log that has had a second segment is not forgotten by its store, so no state is left over.
+        """
         self._cost = SCAN_COST_MAX
         again, self._revisit = self._revisit, {}
         for partition in dict.fromkeys([*again, *partitions]):
             if isinstance(partition, FilePartition) and (len(partition.segments) > 1 or partition in self._states):
                 self._plan(partition, now)
 
-    # --- what is to be done -------------------------------------------------------------------------------------------
+    # --- planning -------------------------------------------------------------------------------------------
 
     def _plan(self, partition: FilePartition, now: Now) -> None:
         state = self._states.get(partition)
@@ -167,7 +170,13 @@ class Maintenance:
     def _sealed(
         self, partition: FilePartition, state: PartitionState, removing_at_ns: WallNs | None
     ) -> list[tuple[SegmentInfo, int]]:
-        """(segment, where the next begins) of those that may be rewritten; so that something goes, if it does now."""
+        """Return (segment, base offset of the next) of the segments that may be rewritten.
+
+        Args:
+            partition: The partition.
+            state: What is remembered of it.
+            removing_at_ns: The time, if records are to be removed; None if all are kept.
+        """
         end = partition.high_watermark
         if removing_at_ns is not None:
             end = min(end, partition.ids_removable_to(removing_at_ns))
@@ -200,7 +209,7 @@ class Maintenance:
             state.scan = None
             return False
         scan = state.scan
-        if scan is None or needed < scan.needed:  # somebody new needs what others have settled
+        if scan is None or needed < scan.needed:  # a new reader needs what others have settled
             sealed = self._sealed(partition, state, now_ns)
             fingerprint = (partition.settlements, len(sealed), sealed[-1][1] if sealed else 0)
             if fingerprint == state.fingerprint:
@@ -221,7 +230,7 @@ class Maintenance:
         return bool(jobs)
 
     def _settled(self, done: SettledJob, jobs: list[SegmentJob], state: PartitionState) -> None:
-        """The acks are on disk, so what they settled may go; or they are not."""
+        """Add the jobs whose acks are on disk; drop them if the acks are not."""
         state.busy -= 1
         for job in jobs:
             if done.error is None:
@@ -234,7 +243,7 @@ class Maintenance:
         if settings.compact_by is None or self.key_of is None or partition.retain_from is not None:
             return False
         if not partition.whole:
-            return False  # a queue that is not known may have its messages here
+            return False  # an unknown queue may have messages here
         sealed = self._sealed(partition, state, now_ns)
         size = sum(segment.size_bytes for segment, _ in sealed)
         new = sum(segment.size_bytes for segment, end in sealed if end > state.compacted_to)
@@ -253,7 +262,7 @@ class Maintenance:
             self._add(SegmentJob(job.partition, segment, end, compaction=job.compaction), state)
         job.compaction.scanned(job.sealed[-1][1])
 
-    # --- what came of it ----------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------------------
 
     def _count(self, job: SegmentJob, state: PartitionState) -> None:
         base = job.info.base_offset
@@ -274,12 +283,12 @@ class Maintenance:
         if state.busy or state.compaction is None:
             return
         if state.compaction.next_class():
-            return  # the other keys have their turn in the next sweep
+            return  # the next sweep covers the other keys
         state.compacted_to = state.compaction.end_offset
         state.compaction = None
 
     def _postpone(self, partition: FilePartition, state: PartitionState) -> None:
-        """What else was planned for it: later."""
+        """Drop all jobs planned for a partition."""
         for job in [each for each in self._ready if each.partition is partition]:
             self._ready.remove(job)
             state.busy -= 1

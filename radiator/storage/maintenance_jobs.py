@@ -1,10 +1,10 @@
-"""What the caretaker has done: one segment written anew, one log searched for what has been replaced.
+"""Jobs of the maintenance thread: rewrite one segment, or scan a log for replaced records.
 
-    hub               job.begin()      is it still to be done?
-    caretaker's thread  job.run(breathe)   ``breathe`` is called between short steps; False: give up, the broker stops
-    hub               job.finish()     what was done becomes known
+    event loop           job.begin()      is there still something to do?
+    maintenance thread   job.run(may_continue)   called between short steps; False: give up, the broker stops
+    event loop           job.finish()     the result becomes visible
 
-A job belongs to one thread at a time. Errors stay in the job; a file that was begun and is not finished is removed.
+A job belongs to one thread at a time. Errors stay in the job; an unfinished file is removed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MayContinue = Callable[[], bool]
 
 
 class SettledJob(Job):
-    """For the disk thread, behind the acks of a turn: makes sure that they are on disk before anything relies on it."""
+    """Sync the acks of a turn on the disk thread, before anything relies on them."""
 
     __slots__ = ("sync_acks", "on_done")
 
@@ -41,10 +41,11 @@ class SettledJob(Job):
         self.on_done = on_done
 
     def sync_first(self, sync_acks: Callable[[], None]) -> None:
-        """Have the acks synced before; ``sync_acks`` raises StorageError."""
+        """Sync the acks before; ``sync_acks`` raises StorageError."""
         self.sync_acks = sync_acks
 
     def sync(self) -> None:
+        """Sync the acks. The disk thread calls it."""
         try:
             if self.sync_acks is not None:
                 self.sync_acks()
@@ -52,11 +53,12 @@ class SettledJob(Job):
             self.error = error
 
     def done(self, now: Now) -> None:
+        """Report the result."""
         self.on_done(self)
 
 
 class MaintenanceJob(ABC):
-    """Base."""
+    """The base of jobs of the maintenance thread."""
 
     def __init__(self, partition: FilePartition) -> None:
         self.partition = partition
@@ -66,11 +68,11 @@ class MaintenanceJob(ABC):
         self.stopped = False
 
     def begin(self) -> bool:
-        """Hub: whether there is still something to do."""
+        """Return whether there is still something to do. The event loop calls it."""
         return True
 
     def run(self, may_continue: MayContinue) -> None:
-        """The caretaker's thread."""
+        """Do all steps, on the maintenance thread."""
         steps = self.steps()
         try:
             for _ in steps:
@@ -88,14 +90,14 @@ class MaintenanceJob(ABC):
 
     @abstractmethod
     def steps(self) -> Iterator[None]:
-        """Short ones."""
+        """Do the work in short steps, and yield after each."""
 
     def finish(self) -> None:  # noqa: B027 - of a search there is nothing to tell
-        """Hub."""
+        """Make the result visible. The event loop calls it."""
 
 
 class Compaction:
-    """One compaction of a log, from the search to the last segment that it changes; over several, with many keys."""
+    """One compaction of a log, from the scan to the last rewritten segment, maybe in several passes."""
 
     def __init__(self, key_of: KeyOf, keys_max: int) -> None:
         self.key_of = key_of
@@ -106,25 +108,26 @@ class Compaction:
         self.end_offset = 0
 
     def begin(self, tombstones_before_ns: int) -> None:
+        """Begin a pass."""
         self.keys.clear()
         self.tombstones_before_ns = tombstones_before_ns
         self.tombstones_go = True
 
     def keep_tombstones(self) -> None:
-        """What they replace may still be there."""
+        """Keep tombstones: the records that they replace may still be stored."""
         self.tombstones_go = False
 
     def scanned(self, end_offset: int) -> None:
-        """Note up to where the log was searched."""
+        """Note up to where the log was scanned."""
         self.end_offset = end_offset
 
     def next_class(self) -> bool:
-        """False if all keys have had their turn."""
+        """Go on with the next class of keys. Return False after the last one."""
         return self.keys.next_class()
 
 
 class ScanJob(MaintenanceJob):
-    """Looks for the records of a log that a later one has replaced, which must be on disk to count."""
+    """Find the records of a log that a later record replaces, which must be on disk to count."""
 
     def __init__(
         self,
@@ -142,6 +145,7 @@ class ScanJob(MaintenanceJob):
         self._rest = [segment.base_offset for segment in partition.segments if segment.base_offset >= last]
 
     def steps(self) -> Iterator[None]:
+        """Scan the log."""
         never = self.partition.settings.sync.never
         spans = [(segment.base_offset, end) for segment, end in self.sealed]
         compaction = self.compaction
@@ -161,7 +165,7 @@ class ScanJob(MaintenanceJob):
                 yield from self._scan(replaced, base, end)
 
     def _safe_end(self, head: layout.Head | None, base: int, never: bool) -> int:
-        """Up to where the active segment is on disk."""
+        """Return up to where the active segment is on disk."""
         if head is None or never or head.segment_base < base:
             return base
         return head.next_offset if head.segment_base == base else head.segment_base
@@ -170,7 +174,7 @@ class ScanJob(MaintenanceJob):
         try:
             fd = self.fs.open(layout.segment_path(self.partition.directory, base))
         except FileNotFoundError:
-            return  # taken by retention
+            return  # deleted by retention
         try:
             self.fs.fdatasync(fd)
         finally:
@@ -187,11 +191,11 @@ class ScanJob(MaintenanceJob):
                     yield from replaced.scan(few)
                     yield
         except FileNotFoundError:
-            return  # taken by retention
+            return  # deleted by retention
         self.damaged |= expected < end
 
     def affected(self) -> list[tuple[SegmentInfo, int]]:
-        """The segments that have something to lose."""
+        """Return the segments that have replaced records."""
         replaced = self.compaction.replaced
         assert replaced is not None
         old = replaced.old_tombstones if self.compaction.tombstones_go else [0] * len(self.sealed)
@@ -199,8 +203,10 @@ class ScanJob(MaintenanceJob):
 
 
 class SegmentJob(MaintenanceJob):
-    """One segment is written anew: without what is ``settled``, or what ``compaction`` found, or with all that it has,
-    compressed or merged."""
+    """Rewrite one segment: without ``settled`` intervals, or without replaced records of ``compaction``.
+
+    With neither, all records are compressed or merged.
+    """
 
     def __init__(
         self,
@@ -223,6 +229,7 @@ class SegmentJob(MaintenanceJob):
         self._rewrite: Rewrite | None = None
 
     def begin(self) -> bool:
+        """Lock the segment against retention. Return whether it still exists."""
         partition = self.partition
         if self.info not in partition.segments[:-1] or not partition.is_healthy:
             return False
@@ -230,6 +237,7 @@ class SegmentJob(MaintenanceJob):
         return True
 
     def steps(self) -> Iterator[None]:
+        """Write the new segment, and replace the old one if that is worth it."""
         fs, directory, base = self.fs, self.partition.directory, self.info.base_offset
         keep = None
         if self.settled is not None:
@@ -251,6 +259,7 @@ class SegmentJob(MaintenanceJob):
                 rewrite.discard()
 
     def finish(self) -> None:
+        """Report the new size and the removed records to the partition."""
         partition, rewrite = self.partition, self._rewrite
         partition.end_rewriting()
         if rewrite is not None and rewrite.swapped:

@@ -1,16 +1,16 @@
-"""A log that lives in memory: the interface of a partition on disk, with nothing to wait for. It ends with the process.
+"""A log in memory, with the interface of a partition on disk and nothing to wait for. It ends with the process.
 
-take() commits at once, so its jobs are finished when they are made. What goes, and when:
+take() commits at once, so its jobs are finished when they are made. Records are dropped as follows:
 
-    settled     what lies below ``retain_from`` goes as soon as that moves (but not if the log keeps ``history``)
+    settled     what is below ``retain_from`` as soon as that moves (but not if the log keeps ``history``)
     retention   by the rule's age and count; by its size, or MEMORY_PARTITION_BYTES_MAX
-    budget      all memory partitions of a store together, within limits.memory: the oldest batch goes first, whichever
-                partition it is in
+    budget      all memory partitions of a store together, within limits.memory: the oldest batch first, in any
+                partition
 
-Nothing at or above ``retain_from`` is ever dropped: where all that is left is still needed, appends are refused. Only
-what tells an operator why may go past the budget (``append_past_budget``), never past the partition's own bound.
+Nothing at or above ``retain_from`` is ever dropped: if everything is still needed, appends are refused. Only messages
+that tell an operator the reason may exceed the budget (``append_past_budget``), never the partition's own limit.
 
-Owned by the hub.
+The event loop owns it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from radiator.storage.tail import Budget, Tail
 
 
 class MemoryBudget(Budget):
-    """Bytes of all memory partitions of a store. It knows who may have something to give; ``evict`` finds out.
+    """The bytes of all memory partitions of a store, and which of them may have something to drop.
 
     Args:
-        share: the share of ``limits.memory`` that these bytes are counted in.
+        share: The share of ``limits.memory`` that these bytes are counted in.
     """
 
     __slots__ = ("_givers", "_numbers", "share")
@@ -47,20 +47,23 @@ class MemoryBudget(Budget):
         self._numbers = count()  # of offers
 
     def added(self, tail: Tail, end: int, cost: int) -> None:
+        """Count a batch."""
         self.resize(cost)
 
     def resize(self, cost: int) -> None:
+        """Count ``cost`` more bytes, or fewer if it is negative."""
         self.bytes += cost
         self.share.add(cost)
 
     def offer(self, partition: MemoryPartition) -> None:
-        """This one may have something that nobody needs."""
+        """Note that a partition may have batches that no cursor needs."""
         since_ns = partition.spare_since_ns
         if since_ns is not None and not partition.offered:
             partition.offered = True
             heappush(self._givers, (since_ns, next(self._numbers), partition))
 
     def evict(self) -> None:
+        """Drop the oldest unneeded batches while the share is full."""
         givers = self._givers
         while self.share.full and givers:
             since_ns, number, partition = givers[0]
@@ -75,7 +78,7 @@ class MemoryBudget(Budget):
 
 
 class MemoryPartition(Partition):
-    """A log in memory. Its tail is all there is, and never evicts by itself."""
+    """A log in memory. Its tail is the whole log, and is not evicted by itself."""
 
     __slots__ = ("_gone", "_past_budget", "_retain_from", "budget", "bytes_max", "offered")
 
@@ -89,11 +92,13 @@ class MemoryPartition(Partition):
         self.bytes_max = settings.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
 
     def configure(self, settings: Settings) -> None:
+        """Set the settings of the rule."""
         self.settings = settings
         self.bytes_max = settings.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
 
     @property
     def retain_from(self) -> int | None:
+        """The lowest offset that a cursor needs; None: no cursor needs anything."""
         return self._retain_from
 
     @retain_from.setter
@@ -109,14 +114,16 @@ class MemoryPartition(Partition):
 
     @property
     def size_bytes(self) -> int:
+        """The memory that committed records take."""
         return self.tail.bytes
 
     def discard(self) -> None:
-        """Nobody will read this again; what is open is still committed, for those who wait for it."""
+        """Drop all records, which are not read again; open batches are still committed for their receipts."""
         self._gone = True
         self.tail.drop_below(self.next_offset)
 
     def check(self) -> None:
+        """Raise StorageError if appends are refused now."""
         super().check()
         if self.tail.bytes > self.bytes_max:
             self.trim(self.last_receive_ns)
@@ -138,12 +145,15 @@ class MemoryPartition(Partition):
 
     @property
     def held_bytes(self) -> int:
-        """What it holds, with what is appended and not taken."""
+        """The bytes of all records, committed or not."""
         return self.tail.bytes + sum(each.size_bytes for each in (*self._closed, self.open_batch))
 
     def append_past_budget(self, destination: str, block: bytes, body: bytes, receive_ns: WallNs) -> int:
-        """As ``append``, also while all memory partitions together are full: the caller sees to it that this is
-        little. Raises StorageError if this one alone is."""
+        """Append a record, also while all memory partitions together are full. The caller must do this rarely.
+
+        Raises:
+            StorageError: This partition is full.
+        """
         self._past_budget = True
         try:
             return self.append(destination, block, body, receive_ns)
@@ -151,9 +161,11 @@ class MemoryPartition(Partition):
             self._past_budget = False
 
     def want_retention(self) -> None:
+        """Check retention with the next take()."""
         self.queue()
 
     def take(self, now: Now, may_roll: bool = True) -> list[Job]:
+        """Commit what was appended, and return it as finished jobs."""
         self.queued = False
         builders = self._closed if self.open_batch is IDLE else [*self._closed, self.open_batch]
         self.open_batch, self._closed = IDLE, []
@@ -174,22 +186,23 @@ class MemoryPartition(Partition):
 
     @property
     def floor(self) -> int:
-        """Nobody needs what lies below."""
+        """The offset below which no cursor needs anything."""
         return self.high_watermark if self._retain_from is None else min(self._retain_from, self.high_watermark)
 
     @property
     def spare_since_ns(self) -> int | None:
-        """How old the oldest batch is that nobody needs; None if there is no such batch."""
+        """The time of the oldest batch, if no cursor needs it; None otherwise."""
         batch = self.tail.oldest()
         return None if batch is None or batch.next_offset > self.floor else batch.receive_ns[-1]
 
     def drop_oldest(self) -> None:
+        """Drop the oldest batch."""
         batch = self.tail.oldest()
         if batch is not None:
             self.drop_before(batch.next_offset)
 
     def trim(self, now_ns: WallNs) -> None:
-        """Drops what retention no longer keeps: by count to the record, else by whole batches."""
+        """Drop what retention does not keep: exactly by count, otherwise by whole batches."""
         tail, settings = self.tail, self.settings
         age_ns = settings.retention_age_ns
         if self._gone:
@@ -213,11 +226,12 @@ class MemoryPartition(Partition):
                 self._agenda.wake_at_wall(self, deadline_ns)
 
     def tick(self, now: Now) -> None:
+        """Apply retention."""
         self.trim(now.wall)
 
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
-        """Finished when made: what is not in memory is nowhere."""
+        """Return a finished job: a record that is not in memory does not exist."""
         return ReadJob(self, offset, bytes_max, None)
 
     def fetched(self, job: ReadJob) -> None:
-        pass
+        """Do nothing."""

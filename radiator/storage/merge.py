@@ -1,9 +1,10 @@
-"""Merging small batches into one: a log of single messages is then read as fast as a log of large batches.
+"""Merge small batches into one, so that a log of single messages is read as fast as a log of large batches.
 
-Merger concatenates the columns of batches; ``merge_ones`` does so for batches of one record, straight from the bytes.
-It stops at every batch that is not a good one of this kind; the caller gives that batch to the general decoder.
+Merger concatenates the columns of batches. ``merge_single_records`` does so for batches of one record, straight from
+the bytes. It stops at every batch that is not a good one of this kind; the caller gives that batch to the general
+decoder.
 
-Knows: bytes and columns. Must not know: files. Pure: any thread, each with its own Merger.
+This module knows bytes and columns. It does not know files. Any thread may use it, each with its own Merger.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from radiator.storage.format import MISSING, decode_single_records
 
 
 class Merger:
-    """The columns of batches that follow one another, concatenated. The caller checks that they follow one another."""
+    """The concatenated columns of consecutive batches. The caller checks that they are consecutive."""
 
     __slots__ = (
         "base_offset",
@@ -59,6 +60,7 @@ class Merger:
         size_bytes: int,
         base_offset: int,
     ) -> None:
+        """Add the columns of a batch, as in ``format.Columns``."""
         had, more = len(self.blocks), len(blocks)
         if not had:
             self.base_offset = self.next_offset = base_offset
@@ -87,6 +89,7 @@ class Merger:
         self.size_bytes += size_bytes
 
     def finish(self) -> RecordBatch:
+        """Return the batch. The merger must not be used again."""
         return RecordBatch(
             range(self.base_offset, self.next_offset) if self.offsets is None else array("Q", self.offsets),
             self.receive_ns,
@@ -102,7 +105,7 @@ class Merger:
 
 
 def merge(batches: Sequence[RecordBatch]) -> RecordBatch:
-    """One batch out of several that follow one another."""
+    """Return several consecutive batches as one."""
     merger = Merger()
     for each in batches:
         merger.add(

@@ -1,7 +1,8 @@
-"""What a start finds gone though a cursor still wants it.
+"""Report offsets that a cursor has not settled and that are gone from its log.
 
-Knows: cursors, where logs begin. Must not know: files. Retention moves a cursor on before it removes anything, so this
-was done by somebody else.
+Retention moves a cursor on before it removes anything, so something other than the broker removed these files.
+
+This module knows cursors and where logs begin. It does not know files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def notes(cursors: CursorStore, partitions: Mapping[str, Partition]) -> list[RecoveryNote]:
-    """One for each cursor that has missed something."""
+    """Return a note for each cursor with missing messages."""
     found = []
     for name, partition_name in cursors.names():
         partition, cursor = partitions.get(partition_name), cursors.get(name, partition_name)

@@ -1,10 +1,10 @@
-"""The ``names`` file of a partition: which destinations are stored here, where that is not just the partition's name.
+"""The ``names`` file of a partition: the destinations stored here, unless that is only the partition's own name.
 
-Entries end to end: length u32, crc u32 of the name, the name in UTF-8. It exists so that after a restart the broker
-knows the queues and topics that share a partition without reading the log. A cache: rebuilt from the log if it is gone.
-Whether the list is whole, the ``head`` file says (``layout.Listed``).
+The file has entries end to end: length u32, crc u32 of the name, the name in UTF-8. It shows a restarted broker which
+queues and topics share a partition, without reading the log. It is a cache: it is rebuilt from the log if it is gone.
+The ``head`` file proves that the list is complete (``layout.Listed``).
 
-Knows: entries. A ``NameList`` belongs to the thread that has its log.
+This module knows entries. A ``NameList`` belongs to the thread that has its log.
 """
 
 from __future__ import annotations
@@ -20,12 +20,20 @@ _ENTRY = Struct("<II")
 
 
 def encode_entry(name: str) -> bytes:
+    """Return the entry of a name."""
     encoded = name.encode()
     return _ENTRY.pack(len(encoded), crc32(encoded)) + encoded
 
 
 def write(fs: FileSystem, path: str, names: Iterable[str], at: Listed, sync: bool) -> Listed:
-    """Adds entries behind what is listed, where the list then ends, and returns what it is now. Raises OSError."""
+    """Add entries behind the listed ones, where the file then ends.
+
+    Returns:
+        The size and crc of the new list.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     data = b"".join(map(encode_entry, sorted(names)))
     fd = fs.open(path, create=True)
     try:
@@ -40,19 +48,19 @@ def write(fs: FileSystem, path: str, names: Iterable[str], at: Listed, sync: boo
 
 
 def vouched(data: bytes, listed: Listed | None) -> bool:
-    """Whether this is, at its beginning, the whole list of which the head speaks."""
+    """Return whether ``data`` begins with the complete list that the head describes."""
     return listed is not None and len(data) >= listed.size_bytes and crc32(data[: listed.size_bytes]) == listed.crc
 
 
 def torn(data: bytes) -> bool:
-    """Whether ``data``, behind the last entry that holds, is what a write that was under way may have left."""
+    """Return whether an interrupted write may have left ``data`` behind the last valid entry."""
     if not data.strip(b"\0"):
         return True
     return len(data) < _ENTRY.size or _ENTRY.size + int(_ENTRY.unpack_from(data)[0]) > len(data)
 
 
 def decode(data: bytes) -> tuple[list[str], int]:
-    """The names up to the first entry that does not hold, and the position where it begins."""
+    """Return the names up to the first damaged entry, and the position of that entry."""
     names, at = [], 0
     while at + _ENTRY.size <= len(data):
         length, crc = _ENTRY.unpack_from(data, at)
@@ -65,7 +73,7 @@ def decode(data: bytes) -> tuple[list[str], int]:
 
 
 class NameList:
-    """The destinations of one log, and how much of them the file has."""
+    """The destinations of one log, and how many of them the file has."""
 
     __slots__ = ("known", "listed", "own_name", "vouched", "whole")
 
@@ -77,32 +85,38 @@ class NameList:
         self.vouched = encode_listed(NOT_LISTED)  # what the head says of the list
 
     def set_stored(self, known: set[str], listed: Listed) -> None:
-        """Note what a start has found in the file."""
+        """Set what a start has read from the file."""
         self.known, self.listed = known, listed
 
     def not_whole(self) -> None:
-        """Note that the log may have messages of destinations that are not known."""
+        """Note that the log may have messages of unknown destinations."""
         self.whole = False
         self.vouch()
 
     def complete(self, destinations: set[str]) -> None:
-        """Note all destinations of the log."""
+        """Set all destinations of the log."""
         self.known, self.whole = set(destinations), True
         self.vouch()
 
     def write_anew(self, fs: FileSystem, path: str, destinations: set[str]) -> None:
-        """Write the whole file, and sync it. Raises OSError."""
+        """Rewrite the whole file, and sync it. Raises OSError."""
         self.listed = NOT_LISTED
         self.listed = write(fs, path, destinations, NOT_LISTED, True)
 
     def vouch(self) -> None:
-        """The head says from now on that the list is whole, if that is certain."""
+        """Let the head prove that the list is complete, if that is certain."""
         sure = self.whole and (self.listed.size_bytes or self.known <= {self.own_name})
         self.vouched = encode_listed(self.listed) if sure else bytes(LISTED_BYTES)
 
     def add(self, fs: FileSystem, path: str, new: set[str], sync: bool) -> bool:
-        """Lists what is new; True if the file is. The usual log, which holds only the destination that it is named
-        after, has none. Raises OSError: then all of them are written by the next attempt, from the start."""
+        """Add new destinations. The usual log, which has only the destination of its own name, has no file.
+
+        Returns:
+            True if this makes the file.
+
+        Raises:
+            OSError: The file cannot be written. The next attempt writes all names.
+        """
         begins = not self.listed.size_bytes and new != {self.own_name}
         if self.listed.size_bytes or begins:
             wanted = new | self.known if begins else new

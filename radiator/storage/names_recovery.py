@@ -1,12 +1,12 @@
-"""Which destinations a log holds, when it is opened: is the list of them whole?
+"""Find out which destinations a log contains when it is opened: is the list of them complete?
 
-It matters to whatever removes messages because all who need them have settled them: a queue that nobody knows of has
-settled nothing. So the list must be *proven* whole: ``head`` says how many bytes of ``names`` were the whole list, with
-their crc, when the log ended where ``head`` says. What was stored behind that is read; so is all of the log, if head or
-list do not hold. Where that would be more than a start may read, the list counts as not whole, and nothing is removed
-for anybody's sake until it is (``fsck --repair`` reads everything).
+Messages are removed when all queues that need them have settled them, and an unknown queue has settled nothing. So the
+list must be *proven* complete: ``head`` contains the length and the crc of the complete list at the time when the log
+ended where ``head`` says. What was stored behind that is read; so is the whole log, if head or list are damaged. If
+that would be more than a start may read, the list counts as incomplete, and no settled message is removed until it is
+complete (``fsck --repair`` reads everything).
 
-Runs on the hub before any other thread exists.
+It runs on the event loop before any other thread exists.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SCAN_BYTES = 1024 * 1024
 
 
 class Allowance:
-    """How much may still be read in one start."""
+    """How many bytes may still be read in one start."""
 
     def __init__(self, bytes_left: int | None = None) -> None:
         self.bytes_left = limits.NAMES_SCAN_BYTES_MAX if bytes_left is None else bytes_left
 
 
 class StoredNames(NamedTuple):
-    """The list as it was found."""
+    """The list of destinations, as found."""
 
     names: set[str]
     exists: bool  # the file is, with anything in it
@@ -43,7 +43,16 @@ class StoredNames(NamedTuple):
 
 
 def load(log: Log, head: bytes, exists: bool) -> StoredNames:
-    """Read the list of a log that has such a ``head``, and a file for the list if it is ``there``. Raises OSError."""
+    """Read the list of a log.
+
+    Args:
+        log: The log.
+        head: The contents of its head file.
+        exists: Whether the file with the list exists.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     raw = (read_file(log.fs, layout.names_path(log.directory)) or b"") if exists else b""
     found, position = names.decode(raw)
     intact = names.torn(raw[position:])
@@ -54,8 +63,14 @@ def load(log: Log, head: bytes, exists: bool) -> StoredNames:
 
 
 def to_scan(found: StoredNames, segments: list[SegmentInfo], head: layout.Head, start: int) -> list[SegmentInfo]:
-    """The segments whose names neither the list nor the walk of the last one, which began at ``start``, knows for
-    certain."""
+    """Return the segments whose destinations must be read from the segments.
+
+    Args:
+        found: The list.
+        segments: Of the log.
+        head: Its head.
+        start: Where the walk of the last segment began; that walk has read the destinations behind it.
+    """
     *sealed, active = segments
     since = head.segment_base if found.vouched else 0
     if found.vouched and head.segment_base == active.base_offset:
@@ -72,7 +87,11 @@ def to_scan(found: StoredNames, segments: list[SegmentInfo], head: layout.Head, 
 def complete(
     log: Log, found: StoredNames, to_scan: list[SegmentInfo], destinations: set[str], allowance: Allowance
 ) -> str:
-    """Completes ``destinations``, and the list, if that can be done; else says why not."""
+    """Complete ``destinations`` and the list, if possible.
+
+    Returns:
+        Why they cannot be completed, as a text; "" if they are complete.
+    """
     size = sum(segment.size_bytes for segment in to_scan)
     reason = ""
     if size > allowance.bytes_left:
@@ -87,7 +106,7 @@ def complete(
         except OSError as error:
             reason = f"takes reading the log, which failed: {error.strerror or error}"
     destinations.update(found.names)
-    if not destinations and log.next_offset:  # where nothing was ever stored, nobody has: not who has its name either
+    if not destinations and log.next_offset:  # an empty log has no destination, not even its own name
         destinations.add(log.names.own_name)
     if reason:
         log.names.not_whole()
@@ -104,13 +123,13 @@ def complete(
 
 
 def _write(log: Log, destinations: set[str]) -> None:
-    with suppress_no_room():  # a cache: then the head does not vouch for it
+    with suppress_no_room():  # a cache: without it the head does not prove the list
         log.names.write_anew(log.fs, layout.names_path(log.directory), destinations)
         log.fs.sync_dir(log.directory)
 
 
 def _read(fs: FileSystem, path: str, base: int, destinations: set[str]) -> None:
-    """The names in all batches of one segment."""
+    """Add the names in all batches of one segment."""
     fd = fs.open_read(path)
     try:
         window, size, position, dictionaries = Window(fs, fd, SCAN_BYTES, path), fs.size(fd), 0, set[bytes]()
@@ -118,7 +137,7 @@ def _read(fs: FileSystem, path: str, base: int, destinations: set[str]) -> None:
             place = window.at(position, HEADER_BYTES)
             scanned, base, _ = scan_plain_batches(window.data, place, len(window.data), base, dictionaries)
             position += scanned - place
-            found = next(whole_batches(window, position, size, base), None)  # what skim stopped at, or cannot see
+            found = next(whole_batches(window, position, size, base), None)  # the batch at which the scan stopped
             if found is None:
                 break
             position, header = found
@@ -139,7 +158,7 @@ def names_of(window: Window, position: int, header: BatchHeader) -> list[str]:
 
 
 def names_in(dictionaries: Iterable[bytes]) -> Iterator[str]:
-    """Yield the names in the dictionaries that ``skim`` has found, without those that are damaged."""
+    """Yield the valid names in dictionaries that ``scan_plain_batches`` has found."""
     for dictionary in dictionaries:
         with suppress(DamagedBatch):
             yield from split_names(dictionary)

@@ -1,11 +1,11 @@
-"""How many logs hold descriptors, and which of them give theirs back first.
+"""Bound the number of logs that hold descriptors, and choose which of them is closed first.
 
-Knows: which logs are open, in the order in which they were opened. Must not know: files. Disk thread only, but for the
-count of syncs, which the hub may read. Invariants: at most ``limit`` logs are open, one more while another is opening;
-when the process has no descriptor left, logs are closed before anything is refused.
+This module knows which logs are open, in the order in which they were opened. It does not know files. The disk thread
+owns it, except the count of syncs, which the event loop may read. Invariants: at most ``limit`` logs are open, one more
+while another is opening; when the process has no descriptor left, logs are closed before anything is refused.
 
-A log is kept open by two descriptors and a mapping: these take longer to be made and ended than a write through files
-that are opened for it alone.
+An open log takes two descriptors and a mapping. Making and ending these takes longer than a write through files that
+are opened for it alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Runner = Callable[[Callable[[], None]], None]  # ``OpenLogs.again``, or ``once``
 
 
 def run_once(work: Callable[[], None]) -> None:
-    """Where there are no logs to be closed."""
+    """Run the work. For callers without logs that could be closed."""
     work()
 
 
@@ -34,26 +34,26 @@ class OpenLog(Protocol):
         """Return whether something was appended since the last call."""
 
     def release(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
 
 
 class OpenLogs:
-    """Bounds the descriptors: when too many logs are open, the one that has not been used for longest is closed."""
+    """Bounds the descriptors: when too many logs are open, the least recently used one is closed."""
 
     __slots__ = ("_passed", "limit", "queue", "syncs")
 
     def __init__(self, limit: int = limits.OPEN_LOGS_MAX) -> None:
         self.limit = limit
-        self.syncs = 0  # made so far, for metrics (the hub may read it)
+        self.syncs = 0  # made so far, for metrics (the event loop may read it)
         self.queue: deque[OpenLog] = deque()
         self._passed = 0  # logs that were not opened, though they were written
 
     def skips_opening(self) -> bool:
-        """Return whether a log that is not open, and has something to write, is better not kept open.
+        """Return whether a closed log should write through files that are opened for one write alone.
 
-        To keep it open takes another one's place. If more logs are written than may be open, each would be closed
-        before it is written again; so only one of ``PLACE_EVERY`` gets a place, and the others are opened for their
-        writes alone."""
+        To open it would close another log. If more logs are written than may be open, each would be closed before it is
+        written again; so only one of ``PLACE_EVERY`` is opened, and the others write through temporary descriptors.
+        """
         if len(self.queue) < self.limit:
             return False
         self._passed += 1
@@ -64,13 +64,20 @@ class OpenLogs:
         self.syncs += 1
 
     def opened(self, log: OpenLog) -> None:
+        """Add an opened log, and close others beyond the limit."""
         self.queue.append(log)
         while len(self.queue) > self.limit:
             self._release_oldest(log)
 
     def with_descriptors(self, work: Callable[[], None]) -> None:
-        """Does what opens files, and once more if there was no descriptor: then with fewer logs open, now and later.
-        ``work`` may be begun anew. Raises OSError."""
+        """Run work that opens files. If no descriptor is left, close some logs, lower the limit and run it again.
+
+        Args:
+            work: It may be started twice.
+
+        Raises:
+            OSError: The work has failed.
+        """
         try:
             work()
         except OSError as error:

@@ -1,18 +1,18 @@
-"""One ordered log, as the hub sees it: offsets, the open batch, the tail in memory, jobs for everything else.
+"""One ordered log, for the event loop: offsets, the open batch, the tail in memory, and jobs for everything else.
 
-This is what a log on disk (``file_partition``) and one in memory (``memory``) have in common.
+A log on disk (``file_partition``) and one in memory (``memory``) have this in common.
 
     append -> open batch -> take() -> AppendJob ...disk thread... -> committed(): high watermark, tail
 
     log_start_offset <= cold (files) <= tail (memory) <= high_watermark <= in jobs, open batch <= next_offset
 
-Invariants: offsets are dense and never reused while anything of them may be on disk; readers stop at the high
-watermark, which moves only in ``committed``; a failed write or sync fails the partition: the high watermark stays,
-everything queued behind fails too, appends are refused. What was whole before it in the same group is committed.
-``retain_from`` (set by the broker: the lowest offset that some cursor needs; None = nothing) holds retention back. In
-memory what lies below it goes at once, unless the broker says (``history``, before that) that others want to read it.
+Invariants: offsets are dense and never reused while any of them may be on disk; readers stop at the high watermark,
+which moves only in ``committed``; a failed write or sync fails the partition: the high watermark stays, everything
+queued behind fails too, and appends are refused. Batches that were stored before the failure are committed.
+``retain_from`` (set by the broker: the lowest offset that a cursor needs; None = nothing) limits retention. In memory
+everything below it is dropped at once, unless ``history`` is set, which the broker sets before that.
 
-No I/O here. Owned by the hub.
+This module does no I/O. The event loop owns partitions.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ ONE_DESTINATION = [(0,) * count for count in range(64)]  # ``destination_ids`` o
 
 
 class BatchBuilder:
-    """The open batch of a partition: columns that appends fill. It is full when the partition says so.
+    """The open batch of a partition: columns that appends fill. The partition decides when it is full.
 
-    Columns are lists, because appending to a list is the cheapest thing Python does. Columns that say nothing do not
-    exist: times that no record has, and numbers of destinations while there is one. ``waiters`` are released when the
-    promise of the batch holds, and receipts wait for its ``turn``."""
+    Columns are lists, because appending to a list is the cheapest operation. Columns without information do not exist:
+    times that no record has, and destination numbers while there is one destination. ``waiters`` are released when the
+    batch is stored as promised, and receipts wait for its ``turn``.
+    """
 
     __slots__ = (
         "atomic",
@@ -77,7 +78,7 @@ class BatchBuilder:
         self.event_ns: list[int] | None = None
         self.transmit_ns: list[int] | None = None
         self.destination_ids: list[int] | None = None
-        self.plain = True  # none of these three is there
+        self.plain = True  # none of these three exists
         self.ids: dict[str, int] = {}
         self.blocks: list[bytes] = []
         self.bodies: list[bytes] = []
@@ -95,7 +96,7 @@ class BatchBuilder:
         self.sync_requested = True
 
     def make_atomic(self) -> None:
-        """Note that a part of a transaction over several logs is in it."""
+        """Note that the batch has a part of a transaction over several logs."""
         self.atomic = True
 
     def name(self, destination: str) -> int:
@@ -109,16 +110,25 @@ class BatchBuilder:
         return number
 
     def add_columns(self, number: int, event_ns: int | None, transmit_ns: int | None, count: int = 1) -> None:
-        """Add to the columns that are there, or have to be from now on, what ``count`` records have in common. Their
-        blocks are added after this; the times must fit an i64."""
+        """Add to the optional columns what ``count`` records have in common. Their blocks are added after this.
+
+        Args:
+            number: The number of their destination.
+            event_ns: Their event time, which must fit an i64, or None.
+            transmit_ns: Their transmit time, which must fit an i64, or None.
+            count: How many records there are.
+        """
         if self.destination_ids is not None:
             self.destination_ids += [number] * count
         self.event_ns = self._column(self.event_ns, event_ns, count)
         self.transmit_ns = self._column(self.transmit_ns, transmit_ns, count)
 
     def extend_columns(self, run: Run) -> None:
-        """Add to the columns what the records of a run have; their destinations are named already, and their blocks
-        are added after this."""
+        """Add the optional columns of a run. Its blocks are added after this.
+
+        Args:
+            run: The records; the batch has numbers of their destinations already.
+        """
         before = len(self.blocks)
         if self.destination_ids is not None:
             self.destination_ids.extend(map(self.ids.__getitem__, run.names))
@@ -157,7 +167,7 @@ class BatchBuilder:
         self.size_bytes += len(block) + len(body)
 
     def finish(self) -> RecordBatch:
-        """The finished batch; it takes over the lists, so the builder must not be used again."""
+        """Return the finished batch. It takes over the lists, so the builder must not be used again."""
         base, count = self.base_offset, len(self.blocks)
         ids: Sequence[int] | None = self.destination_ids
         if ids is None:
@@ -175,13 +185,13 @@ class BatchBuilder:
         )
 
 
-IDLE = BatchBuilder(-1, waiters=())  # stands in open_batch while nothing is open: nothing may wait here
+IDLE = BatchBuilder(-1, waiters=())  # in open_batch while nothing is open: receipts must not wait here
 
 
 class Agenda:
-    """What the partitions of one store tell it: take() must come by, tick() must come by at a time. Hub only.
+    """The partitions of a store that need take() or tick(). The event loop owns it.
 
-    Of each partition one deadline counts on each clock: the earliest that it has asked for since it was last met.
+    Each partition has one deadline on each clock: the earliest that it has asked for since the last one was met.
     """
 
     __slots__ = (
@@ -198,49 +208,50 @@ class Agenda:
     )
 
     def __init__(self) -> None:
-        self.postponed_partitions: dict[Partition, None] = {}  # those that hold decided batches back
+        self.postponed_partitions: dict[Partition, None] = {}  # those with postponed batches
         self.failed: dict[Partition, None] = {}  # those that refuse messages
         self.sweep_candidates: dict[
             Partition, None
         ] = {}  # those of which something may go that could not when they were last swept
         self.dirty: list[Partition] = []
-        self.end_offsets: dict[EndOffsets, None] = {}  # somebody asks where logs ended then
+        self.end_offsets: dict[EndOffsets, None] = {}  # moments at which the ends of logs are needed
         self.removals: list[Job] = []  # which come after everything else of a turn, and after its syncs
         self.turn_synced = Turn()
-        self.turn_unsynced = Turn()  # of batches whose rules need no sync: they are told before it
+        self.turn_unsynced = Turn()  # of batches whose rules need no sync: their receipts leave before it
         self._mono: Timers[MonoNs, Partition] = Timers()
         self._wall: Timers[WallNs, Partition] = Timers()
 
     def begin_turn(self) -> None:
-        """Begin the next turn: batches that are begun from now on are not written with those before."""
+        """Begin the next turn: batches that begin from now on are written later than those before."""
         if self.turn_synced.begun:
             self.turn_synced = Turn()
         if self.turn_unsynced.begun:
             self.turn_unsynced = Turn()
 
     def take_sweep_candidates(self) -> dict[Partition, None]:
-        """Return the partitions that were noted in ``moved``, once."""
+        """Return the partitions to sweep, once."""
         moved, self.sweep_candidates = self.sweep_candidates, {}
         return moved
 
     def wake(self, partition: Partition, deadline_ns: MonoNs) -> None:
-        """tick() must come by then, or before."""
+        """Have tick() called at ``deadline_ns`` at the latest."""
         self._mono.at(deadline_ns, partition)
 
     def wake_at_wall(self, partition: Partition, deadline_ns: WallNs) -> None:
-        """tick() must come when the wall clock shows ``deadline_ns``, or before."""
+        """Have tick() called when the wall clock shows ``deadline_ns``, at the latest."""
         self._wall.at(deadline_ns, partition)
 
     def due(self, now: Now) -> list[Partition]:
-        """Those whose time has come. Whoever wants more time to be told of asks for it again."""
+        """Return the partitions whose deadline is met. A partition must ask again for its next deadline."""
         return list(dict.fromkeys([*self._mono.due(now.mono), *self._wall.due(now.wall)]))
 
     def next_ns(self, now: Now) -> MonoNs:
-        """When the next one's time comes, if no clock steps; NEVER_NS: nothing is planned."""
+        """Return when the next deadline is met, if no clock steps; NEVER_NS: nothing is planned."""
         wall_ns, next_ns = self._wall.next_ns, self._mono.next_ns
         return next_ns if wall_ns == NEVER_NS else min(next_ns, MonoNs(wall_ns - now.wall + now.mono))
 
     def forget(self, partition: Partition) -> None:
+        """Drop a partition."""
         self._mono.forget(partition)
         self._wall.forget(partition)
         self.failed.pop(partition, None)
@@ -248,7 +259,7 @@ class Agenda:
 
 
 class Partition(ABC):
-    """Offsets, the open batch and the tail; no idea how records are kept. Hub only."""
+    """Offsets, the open batch and the tail, however records are stored. The event loop owns it."""
 
     __slots__ = (
         "_agenda",
@@ -294,12 +305,14 @@ class Partition(ABC):
         self.last_receive_ns = WallNs(0)
         self.segments: list[SegmentInfo] = []  # the last one is active; empty in memory and before the first batch
         self.destinations: dict[str, None] = {}  # everything stored here, as far as it is known, in order
-        self.whole = True  # ``destinations`` is: nobody else's messages can be here
+        self.whole = True  # ``destinations`` is complete
         self.failed: StorageError | None = None
         self.history = False
         self.retain_from: int | None = None
         self.pins = 1  # how many cursors that is the lowest offset of: to ask them all takes so much longer
-        self.on_forced: Callable[[int], None] | None = None  # told where the log begins when a cursor was no obstacle
+        self.on_forced: Callable[[int], None] | None = (
+            None  # called with the start of the log if retention passed a cursor
+        )
         self.settled_in: Callable[[int, int], list[tuple[int, int]]] | None = (
             None  # what all cursors have settled there
         )
@@ -344,8 +357,23 @@ class Partition(ABC):
         event_ns: int | None = None,
         transmit_ns: int | None = None,
     ) -> int:
-        """Adds a record to the open batch and returns its offset. Raises StorageError if the partition has failed,
-        ValueError if a time does not fit. The hot path: BatchBuilder.add, inlined."""
+        """Add a record to the open batch. This is the hot path: BatchBuilder.add, inlined.
+
+        Args:
+            destination: Its destination.
+            block: Its header block.
+            body: Its body.
+            receive_ns: When it was received.
+            event_ns: Its event time, or None.
+            transmit_ns: Its transmit time, or None.
+
+        Returns:
+            Its offset.
+
+        Raises:
+            StorageError: The partition has failed.
+            ValueError: A time does not fit 64 bits.
+        """
         if event_ns is not None and not MISSING < event_ns <= TIME_MAX:
             raise ValueError(f"event time {event_ns} does not fit 64 bits")
         if transmit_ns is not None and not MISSING < transmit_ns <= TIME_MAX:
@@ -388,13 +416,13 @@ class Partition(ABC):
         """Add records that differ in their bodies only to the open batch, as ``append`` does for each.
 
         Args:
-            destination: the destination of all, which the open batch has a record of.
-            block: the header block of all.
-            bodies: a body for each record.
-            bodies_bytes: the length of the bodies together.
-            receive_ns: when they came.
-            event_ns: their event time; that of a record which ``append`` has taken.
-            transmit_ns: their transmit time; of such a record too.
+            destination: The destination of all, which the open batch has a record of.
+            block: The header block of all.
+            bodies: A body for each record.
+            bodies_bytes: The length of the bodies together.
+            receive_ns: When they came.
+            event_ns: Their event time; that of a record which ``append`` has taken.
+            transmit_ns: Their transmit time; of such a record too.
 
         Returns:
             The first offset. None, and nothing is added, if not all fit into the open batch.
@@ -419,8 +447,18 @@ class Partition(ABC):
         return first
 
     def extend(self, run: Run, receive_ns: WallNs) -> int:
-        """Adds the records of a run, as ``append`` does for each. Returns the first offset. Raises StorageError if the
-        partition has failed."""
+        """Add the records of a run, as ``append`` does for each.
+
+        Args:
+            run: The records.
+            receive_ns: When they were received.
+
+        Returns:
+            The first offset.
+
+        Raises:
+            StorageError: The partition has failed.
+        """
         first, count = self.next_offset, len(run)
         names = dict.fromkeys(run.names)
         size = run.size_bytes + sum(map(len, names))
@@ -462,7 +500,12 @@ class Partition(ABC):
         return first
 
     def make_room(self, records: int, size_bytes: int) -> None:
-        """The next ``records`` of together ``size_bytes`` go into one batch, which is all or nothing on disk."""
+        """Make sure that the next records go into one batch, which is all or nothing on disk.
+
+        Args:
+            records: How many there will be.
+            size_bytes: The length of their blocks and bodies.
+        """
         builder = self.open_batch
         if builder is not IDLE and (
             builder.size_bytes + size_bytes + records * limits.DESTINATION_BYTES_MAX > BYTES_MAX  # each a new name
@@ -473,12 +516,12 @@ class Partition(ABC):
             self.open_batch = IDLE  # none is begun yet: an empty one must not be left if nothing follows
 
     def check(self) -> None:
-        """Raises StorageError if appends are refused now."""
+        """Raise StorageError if appends are refused now."""
         if self.failed is not None:
             raise StorageError(str(self.failed))
 
     def _begin(self) -> BatchBuilder:
-        """A new open batch; the one before it, if any, is full."""
+        """Begin a new open batch; the one before it, if any, is full."""
         self.check()
         if self.open_batch is not IDLE:
             self._closed.append(self.open_batch)
@@ -493,14 +536,16 @@ class Partition(ABC):
         return Turn()
 
     def queue(self) -> None:
-        """take() must come by."""
+        """Have take() called."""
         if not self.queued:
             self.queued = True
             self._dirty.append(self)
 
     def fail(self, error: StorageError, now_ns: MonoNs) -> None:
-        """Appends are refused from now on, until the disk has been asked again: for room, or for another file. What is
-        queued comes back from take() as jobs, to fail as well."""
+        """Refuse appends until the disk was tried again: for room, or for another file.
+
+        Queued batches come back from take() as jobs, which fail as well.
+        """
         if self.failed is None:
             self.failed = error
             self._agenda.failed[self] = None
@@ -513,20 +558,20 @@ class Partition(ABC):
             self.dedup.forget(self.next_offset)
 
     def find_duplicate(self, identity: bytes, now_ns: WallNs) -> int | None:
-        """The offset of a message of that identity, if one came within the window."""
+        """Return the offset of the message with this id, if one came within the window."""
         dedup = self.dedup
         return None if dedup is None else dedup.find(identity, max(now_ns, self.last_receive_ns))
 
     def wait_point(self, offset: int, synced: bool) -> Place | None:
-        """Return where a receipt for a message that ``first_of`` has found waits, None if it need not wait.
+        """Return where a receipt for a repeated message waits, or None if it need not wait.
 
         Args:
-            offset: the message's.
-            synced: whether the message must be synced, and not only written, even if the rule says less.
+            offset: The offset of the first message (``find_duplicate``).
+            synced: Whether the message must be synced, even if the rule says less.
 
         Returns:
-            A place that ends when the message is written, or synced if the rule or ``synced`` says so, or when it is
-            known that it cannot be.
+            A place that ends when the message is written, or synced if the rule or ``synced`` demands that, or when it
+            is known that it cannot be.
         """
         if offset < self.high_watermark or self.dedup is None:
             return None
@@ -534,11 +579,12 @@ class Partition(ABC):
         return None if batch_in_flight is None else batch_in_flight.place
 
     def new_dedup(self) -> Dedup:
+        """Return an empty store of message ids with the rule's limits."""
         settings, salt = self.settings, int.from_bytes(self.fs.entropy(8), "little") | 1
         return Dedup(settings.dedup_window_ns or 0, settings.dedup_count, salt)
 
     def remember(self, identity: bytes, offset: int) -> None:
-        """The message just appended, at ``offset``, is the one of that identity."""
+        """Remember the id of the message just appended, at ``offset``."""
         dedup = self._remembering()
         dedup.add(identity, offset, self.last_receive_ns)
         dedup.appended(self.open_batch.base_offset, self.open_batch, self.high_watermark)
@@ -550,45 +596,45 @@ class Partition(ABC):
 
     @property
     def untaken(self) -> int:
-        """How many messages were appended that take() has not had yet."""
+        """How many messages were appended and not taken."""
         return sum(len(each.blocks) for each in (*self._closed, self.open_batch))
 
     @property
     def rollback_to(self) -> int:
-        """Offsets from here on are taken back if a write fails."""
+        """The offset from which on offsets are taken back if a write fails."""
         return self.high_watermark
 
     @property
     def untouched(self) -> bool:
-        """Nothing was ever appended, by this run or by another, and no file was begun by this one."""
+        """Whether nothing was ever appended, by any run, and this run has begun no file."""
         return not (self.next_offset or self.last_receive_ns or self.queued or self.begun)
 
     @property
     def size_bytes(self) -> int:
-        """What the committed records take."""
+        """The bytes of the committed records."""
         return sum(segment.size_bytes for segment in self.segments)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int) -> RecordBatch | None:
-        """The batch in memory that holds ``offset``; None if it is not in memory (or not there at all)."""
+        """Return the batch in memory that contains ``offset``, or None."""
         return self.tail.find(offset)
 
     def offset_for_time(self, receive_ns: WallNs) -> PositionJob:
-        """Where the first record with a receive time of ``receive_ns`` or later stands; the high watermark if none."""
+        """Find the first record with a receive time of ``receive_ns`` or later; the high watermark if none."""
         job = PositionJob(self, receive_ns=receive_ns)
         time_in_memory(job, self)
         return job
 
     def offset_of_last(self, count: int) -> PositionJob:
-        """Where the last ``count`` records begin, whatever their destinations."""
+        """Find where the last ``count`` records begin, whatever their destinations."""
         job = PositionJob(self, count=count)
         last_in_memory(job, self)
         return job
 
     @property
     def dense_from(self) -> int:
-        """From here on no record was removed: as many offsets, as many records."""
+        """The offset from which on no record was removed: there are as many records as offsets."""
         sparse = [place for place, segment in enumerate(self.segments, 1) if segment.sparse]
         if not sparse:
             return self.log_start_offset
@@ -596,24 +642,24 @@ class Partition(ABC):
         return dense[0].base_offset if dense else self.high_watermark
 
     def forget_readers(self) -> None:
-        """Nobody reads here any more."""
+        """Drop the callbacks of readers, of which there are none any more."""
         self.on_forced = self.settled_in = None
 
     def drop_before(self, offset: int) -> None:
-        """Readers no longer find anything below ``offset``."""
+        """Move the start of the log to ``offset``."""
         self.log_start_offset = max(self.log_start_offset, offset)
         self.tail.drop_below(offset)
 
     @abstractmethod
     def configure(self, settings: Settings) -> None:
-        """What the rule says from now on."""
+        """Set the settings of the rule."""
 
     @abstractmethod
     def want_retention(self) -> None:
-        """Have the next take() look at what may go."""
+        """Check retention with the next take()."""
 
     def sweep(self) -> None:
-        """Now and then: cursors move without telling."""
+        """Check retention now and then: cursors move without a notification."""
         if len(self.segments) > 1:
             self.want_retention()
 
@@ -621,30 +667,30 @@ class Partition(ABC):
 
     @abstractmethod
     def take(self, now: Now, may_roll: bool = True) -> list[Job]:
-        """Everything there is to write, as jobs."""
+        """Return everything that is to be written, as jobs."""
 
     @abstractmethod
     def tick(self, now: Now) -> None:
-        """Mark what is due."""
+        """Note what is due."""
 
     @abstractmethod
     def fetch(self, offset: int, bytes_max: int = limits.READ_CHUNK_BYTES) -> ReadJob:
-        """A cold read from ``offset`` on."""
+        """Return a job that reads from ``offset`` on."""
 
     @abstractmethod
     def fetched(self, job: ReadJob) -> None:
-        """A cold read came back."""
+        """Take back a cold read."""
 
 
 class EndOffsets:
-    """One moment of a store: where each log ended, noted without a look at each log. It lasts until ``close``.
+    """Where each log of a store ended at one moment, found without a visit to each log. It is valid until ``close``.
 
-    Only logs that had an open batch at the moment, or begin one later, have to be remembered: all others end where they
-    ended then. So a moment costs as much as what is appended while it is needed, however many logs there are. What was
-    appended before the moment is below ``end_of``, and what is appended later is not.
+    Only logs that had an open batch at the moment, or begin one later, are remembered: all others end where they ended
+    then. So the cost is that of what is appended meanwhile, however many logs there are. Records appended before the
+    moment are below ``end_of``; records appended later are not.
 
     Args:
-        kept: Where the moments of a store are; each batch that is begun is reported to all of them.
+        kept: The instances of a store; each batch that begins is reported to all of them.
         active: The partitions that may have an open batch now.
     """
 
@@ -656,14 +702,14 @@ class EndOffsets:
         kept[self] = None
 
     def begins(self, partition: Partition) -> None:
-        """A batch is begun at ``partition.next_offset``."""
+        """Note that a batch begins at ``partition.next_offset``."""
         self._ends.setdefault(partition, partition.next_offset)
 
     def end_of(self, partition: Partition) -> int:
-        """The offset that was to be given out next at the moment; less if a write has failed since."""
+        """Return the next offset of a log at the moment; less if a write has failed since."""
         return min(self._ends.get(partition, partition.next_offset), partition.next_offset)
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Stop following the logs."""
         self._kept.pop(self, None)
         self._ends.clear()

@@ -1,13 +1,13 @@
-"""Reading a store from outside: beside a running broker or without one, without a lock, without writing a byte.
+"""Read a store from outside: beside a running broker or without one, without a lock, and without writing.
 
-What a reader sees ends at ``head``, so it is exactly what the broker has committed; behind it the broker may write.
-A head that is missing or damaged is replaced by a walk over the last segment by its crcs. Where the segment that head
-speaks of is gone, the offsets up to head were stored all the same: they are missing, and those who read are told. The
-broker may rewrite a sealed segment between a listing and a read: offsets hold, positions do not, so records are read by
-their offsets.
+A reader sees records up to ``head``, which is exactly what the broker has committed; behind it the broker may write. If
+the head is missing or damaged, the last segment is walked by its crcs instead. If the segment of the head is gone, the
+offsets up to head were stored all the same: they are missing, and readers are told. The broker may rewrite a sealed
+segment between a listing and a read: offsets stay valid, positions do not, so records are read by their offsets.
 
-Knows: files. Must not know: partitions, jobs, threads. Used by ``ls`` and ``dump``; ``radiator.spark`` has a reader of
-its own, which decodes columns instead of records. No state: any thread, any process.
+This module knows files. It does not know partitions, jobs or threads. ``ls`` and ``dump`` use it; ``radiator.spark``
+has a reader of its own, which decodes columns instead of records. It has no state: any thread and any process may use
+it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ HEAD_TRIES = 16  # a torn head is a race with a store of 40 bytes; losing it thi
 
 @dataclass(frozen=True)
 class StoredSegment:
+    """A segment, as listed."""
+
     path: str
     base_offset: int
     end_offset: int  # exclusive
@@ -51,6 +53,8 @@ class StoredSegment:
 
 @dataclass(frozen=True)
 class StoredPartition:
+    """A partition, as listed."""
+
     name: str
     directory: str
     segments: tuple[StoredSegment, ...]
@@ -59,11 +63,14 @@ class StoredPartition:
 
     @property
     def size_bytes(self) -> int:
+        """The committed bytes of its segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
 
 @dataclass(frozen=True)
 class StoredCursor:
+    """A cursor, as stored in the files."""
+
     name: str
     partition: str
     floor: int
@@ -73,7 +80,7 @@ class StoredCursor:
 
 @dataclass(frozen=True)
 class Damage:
-    """A stretch of a file that holds no whole batch."""
+    """A stretch of a file without a whole batch."""
 
     position: int
     end: int
@@ -81,7 +88,7 @@ class Damage:
 
 
 def list_partitions(root: str, fs: FileSystem | None = None) -> list[StoredPartition]:
-    """All partitions by name. Raises StorageError if ``root`` is not a data directory."""
+    """Return all partitions by name. Raises StorageError if ``root`` is not a data directory."""
     fs = fs or FileSystem()
     names = fs.listdir(layout.partitions_path(root))
     if not names and layout.PARTITIONS not in fs.listdir(root):
@@ -95,17 +102,17 @@ def list_partitions(root: str, fs: FileSystem | None = None) -> list[StoredParti
         try:
             found.append(stored_partition(fs, name, f"{layout.partitions_path(root)}/{encoded}"))
         except NotADirectoryError:
-            continue  # somebody's notes
+            continue  # a file of the user
         except OSError as error:
             raise storage_error(f"{layout.partitions_path(root)}/{encoded}", "read", error) from error
     return found
 
 
 def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartition:
-    """One partition, as it is at this moment. Raises OSError."""
-    head, raw = read_head(fs, directory)  # before the directory: what it speaks of is then listed
+    """Return one partition as it is at this moment. Raises OSError."""
+    head, raw = read_head(fs, directory)  # before the directory, so that its segment is listed
     bases = sorted(base for base in map(layout.segment_base, fs.listdir(directory)) if base is not None)
-    if not bases and head is not None:  # retention leaves the last one: what head speaks of is lost
+    if not bases and head is not None:  # retention keeps the last one: the segment of head is lost
         return StoredPartition(name, directory, (), head.segment_base, head.next_offset)
     if not bases or (raw is not None and not any(raw)):
         return StoredPartition(name, directory, (), bases[0] if bases else 0, bases[0] if bases else 0)
@@ -120,7 +127,7 @@ def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartiti
         try:
             fd = fs.open_read(path)
         except FileNotFoundError:
-            segments.clear()  # taken by retention, just now, and so was all that lies before
+            segments.clear()  # just deleted by retention, and so were all before
             continue
         try:
             size = head.position if base == head.segment_base else fs.size(fd)
@@ -139,7 +146,7 @@ def removed_on_purpose(fs: FileSystem, path: str) -> bool:
     are left was removed by them; one between others, or the last, was lost.
 
     Raises:
-        OSError: the directory cannot be read.
+        OSError: The directory cannot be read.
     """
     directory, _, name = path.rpartition("/")
     bases = [base for base in map(layout.segment_base, fs.listdir(directory)) if base is not None]
@@ -148,7 +155,7 @@ def removed_on_purpose(fs: FileSystem, path: str) -> bool:
 
 
 def _first_header(window: Window) -> tuple[int | None, bool]:
-    """What it says of the segment: the first receive-time, and whether records were removed."""
+    """Return the first receive time of a segment, and whether records were removed from it."""
     try:
         header = header_at(window, 0)
     except DamagedBatch:
@@ -157,7 +164,7 @@ def _first_header(window: Window) -> tuple[int | None, bool]:
 
 
 def read_head(fs: FileSystem, directory: str) -> tuple[layout.Head | None, bytes | None]:
-    """The head, and the bytes of its file (None: there is none; nothing but zeros: nothing was ever committed)."""
+    """Return the head, and the bytes of its file (None: no file; only zeros: nothing was ever committed)."""
     for _ in range(HEAD_TRIES):
         data = read_file(fs, layout.head_path(directory))
         if data is None:
@@ -169,7 +176,7 @@ def read_head(fs: FileSystem, directory: str) -> tuple[layout.Head | None, bytes
 
 
 def _walk(fs: FileSystem, directory: str, base: int) -> layout.Head:
-    """Where the last segment ends by its crcs."""
+    """Return where the last segment ends by its crcs."""
     position, following = 0, base
     for window, place, batch in _walked(fs, layout.segment_path(directory, base), None):
         if isinstance(batch, BatchHeader):
@@ -180,8 +187,10 @@ def _walk(fs: FileSystem, directory: str, base: int) -> layout.Head:
 def segment_batches(
     path: str, fs: FileSystem | None = None, end: int | None = None
 ) -> Iterator[tuple[int, BatchHeader | Damage]]:
-    """(position, header) of every whole batch of a segment file, and what is damaged between them. A tail of zeros
-    is the end, and so is ``end``."""
+    """Yield (position, header) of every whole batch of a segment file, and the damage between them.
+
+    A tail of zeros is the end, and so is ``end``.
+    """
     for _, position, found in _walked(fs or FileSystem(), path, end):
         yield position, found
 
@@ -189,7 +198,10 @@ def segment_batches(
 def segment_records(
     path: str, fs: FileSystem | None = None, end: int | None = None
 ) -> Iterator[tuple[int, RecordBatch | Damage]]:
-    """As ``segment_batches``, with the records. A region that cannot be unpacked is damage, whatever its crc says."""
+    """Yield the same as ``segment_batches``, with the records.
+
+    A region that cannot be unpacked is damage, even if its crc is right.
+    """
     for window, position, found in _walked(fs or FileSystem(), path, end):
         if isinstance(found, Damage):
             yield position, found
@@ -203,8 +215,7 @@ def segment_records(
 def segment_spans(
     path: str, fs: FileSystem | None = None, end: int | None = None
 ) -> Iterator[tuple[int, BatchHeader | Damage, int]]:
-    """As ``segment_batches``, with the offset behind the batch: it covers those from ``base_offset`` to there. 0 for
-    damage."""
+    """Yield the same as ``segment_batches``, with the offset behind those that the batch covers; 0 for damage."""
     for window, position, found in _walked(fs or FileSystem(), path, end):
         yield position, found, 0 if isinstance(found, Damage) else last_offset(window, position, found) + 1
 
@@ -263,11 +274,23 @@ def batches(
     fs: FileSystem | None = None,
     bytes_max: int = limits.READ_CHUNK_BYTES,
 ) -> Iterator[RecordBatch]:
-    """The committed records from ``start_offset`` on, small batches merged. The first batch may begin before it, and
-    the last one end behind ``partition.next_offset`` if its segment was rewritten since the listing.
-    ``on_gap(first, last, removed)`` is called for offsets that cannot be read: those that are lost, and with
-    ``removed`` those of segments that the broker has removed since the listing. It is not called for what was removed
-    before, or inside a segment."""
+    """Yield the committed records from ``start_offset`` on, with small batches merged.
+
+    The first batch may begin before it, and the last one may end behind ``partition.next_offset`` if its segment was
+    rewritten since the listing.
+
+    Args:
+        partition: The partition.
+        start_offset: Where to begin.
+        on_gap: Called as ``on_gap(first, last, removed)`` for offsets that cannot be read: those that are lost, and
+            with ``removed`` those of segments that the broker has removed since the listing. It is not called for
+            records removed before, or inside a segment.
+        fs: The file system.
+        bytes_max: How much to read and merge at a time.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
     fs = fs or FileSystem()
     expected = max(start_offset, partition.log_start_offset)
     for segment in partition.segments:
@@ -303,14 +326,14 @@ def _segment_records(
         position = locate(window, entries, offset, size)
         while position is not None and position < size and offset < end:
             batch, after = read_run(window, position, end, bytes_max)
-            if batch is None or batch.base_offset > offset:  # damage: whoever locates knows the way on
+            if batch is None or batch.base_offset > offset:  # damage: search for the next batch
                 found = locate(window, entries, offset, size)
                 if found is None or found < position:
                     return
                 if found > position:
                     position = found
                     continue
-            if batch is None:  # it is whole, and yet it cannot be unpacked: told as a gap
+            if batch is None:  # correct crc, but it cannot be unpacked: reported as a gap
                 header = header_at(window, position)
                 offset = last_offset(window, position, header) + 1
                 position += header.total_len
@@ -324,20 +347,22 @@ def _segment_records(
 
 
 def newest_receive_ns(segment: StoredSegment, fs: FileSystem | None = None) -> int | None:
-    """The last receive-time of a segment, by the headers behind its last index entry; None if it cannot be told."""
+    """Return the last receive time of a segment, by the headers behind its last index entry, or None."""
     return max((header.max_receive_ns for header in _headers(fs or FileSystem(), segment, indexed=True)), default=None)
 
 
 def count_records(segment: StoredSegment, fs: FileSystem | None = None) -> int:
-    """How many records a segment holds; where some were removed, its headers are read for it."""
+    """Return the number of records of a segment; its headers are read if some records were removed."""
     if not segment.sparse:
         return segment.end_offset - segment.base_offset
     return sum(header.records for header in _headers(fs or FileSystem(), segment, indexed=False))
 
 
 def _headers(fs: FileSystem, segment: StoredSegment, indexed: bool) -> Iterator[BatchHeader]:
-    """All of a segment, or those behind its last index entry; none if retention took it, just now. Crcs are looked at
-    behind damage only."""
+    """Yield the headers of a segment, or those behind its last index entry; none if retention removed it.
+
+    Crcs are only checked behind damage.
+    """
     try:
         entries = load_index(fs, segment.path.rpartition("/")[0], segment.base_offset) if indexed else []
         fd = fs.open_read(segment.path)
@@ -366,7 +391,7 @@ def _headers(fs: FileSystem, segment: StoredSegment, indexed: bool) -> Iterator[
 
 
 def list_cursors(root: str, fs: FileSystem | None = None) -> list[StoredCursor]:
-    """All named cursors, as the files tell it at this moment."""
+    """Return all cursors, as stored in the files at this moment."""
     found = []
     for state in cursor_files.read_live(fs or FileSystem(), root).states.values():
         cursor = Cursor(state.floor)

@@ -1,12 +1,14 @@
 """Reads that may need the disk: a chunk of records from an offset, and the offset of a time or of the last N.
 
-The hub makes the job with everything it needs to know (which segment, where the log ends), the read thread runs it with
-descriptors of its own, the hub takes the result. ``finished`` jobs were answered from memory and need no thread.
+The event loop makes the job with all facts that it needs (which segment, where the log ends), the read thread runs it
+with descriptors of its own, and the event loop takes the result. ``finished`` jobs were answered from memory and need
+no thread.
 
-    hub  partition.fetch() -> ReadJob ... read thread: run() ... hub: done()
+    event loop  partition.fetch() -> ReadJob ... read thread: run() ... event loop: done()
 
-``result`` is one RecordBatch that starts at or before ``offset`` and ends before the next gap; ``skip_to`` says where
-the log goes on if ``offset`` itself is lost (retention, or ``damage``). Both None and no ``error``: nothing there yet.
+``result`` is one RecordBatch that starts at or before ``offset`` and ends before the next gap; ``skip_to`` is where the
+log continues if ``offset`` itself is lost (retention, or ``damage``). If both are None and there is no ``error``,
+nothing is stored there yet.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ SCAN_BYTES = 256 * 1024
 
 
 class ReadableLog(Protocol):
-    """What a read has to know of a partition. Its owner is the event loop."""
+    """The facts of a partition that a read needs. The event loop owns it."""
 
     fs: FileSystem
     directory: str
@@ -53,15 +55,17 @@ class ReadableLog(Protocol):
 
     @property
     def dense_from(self) -> int:
-        """From this offset on there are as many records as offsets."""
+        """The offset from which on there are as many records as offsets."""
 
     def fetched(self, job: ReadJob) -> None:
         """Take the result of a cold read."""
 
 
 class Hint(NamedTuple):
-    """Where a read ended, so that the next one need not look for its place. The segment may be rewritten in between:
-    then something else stands there, which may be a message that looks like a batch; so it must have the salt."""
+    """Where a read ended, so that the next one need not search for its place.
+
+    If the segment is rewritten in between, a message that looks like a batch may be there; so the salt must match.
+    """
 
     segment: int  # base offset
     position: int
@@ -69,7 +73,7 @@ class Hint(NamedTuple):
 
 
 class ReadJob:
-    """One cold read. Made by the hub, run once by the read thread, then the hub's again."""
+    """One cold read. The event loop makes it, the read thread runs it once, and the event loop takes it back."""
 
     __slots__ = (
         "base_offset",
@@ -102,12 +106,12 @@ class ReadJob:
         self.result: RecordBatch | None = None
         self.error: StorageError | None = None
         self.skip_to: int | None = None
-        self.damage: Damage | None = None  # that is why, and what to tell of it
+        self.damage: Damage | None = None  # the reason, to be reported
         self.next_hint: tuple[int, Hint] | None = None  # the offset where the next read begins, and where that is
         self.waiters: list[Any] = []  # for the broker
         self.submitted = False  # set by the broker when it hands the job over
         self.finished = False
-        self.outdated = False  # set by the hub: the file was rewritten meanwhile, so the result is for nobody else
+        self.outdated = False  # set by the event loop: the file was rewritten, so the result is not cached
         self.hint: Hint | None = None
         self.base_offset = 0
         self.following: int | None = None  # base offset of the next segment
@@ -126,11 +130,11 @@ class ReadJob:
                 self.hint = hint
 
     def was_rewritten(self, base_offset: int) -> None:
-        """A segment has lost records: if this reads it, the result is for nobody else."""
+        """Note that a segment has lost records: if this job reads it, only its own waiters may use the result."""
         self.outdated |= self.base_offset == base_offset
 
     def run(self) -> None:
-        """Read thread."""
+        """Read, on the read thread."""
         path = layout.segment_path(self.directory, self.base_offset)
         try:
             fd = self.fs.open_read(path)
@@ -139,7 +143,7 @@ class ReadJob:
             finally:
                 self.fs.close(fd)
         except FileNotFoundError:
-            self.skip_to = self._end_of_segment()  # taken by retention, or by somebody else
+            self.skip_to = self._end_of_segment()  # deleted by retention, or by another program
             self.damage = Damage(path, None, 0, self.base_offset, self.skip_to)
         except OSError as error:
             self.error = storage_error(path, "read", error)
@@ -160,12 +164,12 @@ class ReadJob:
             if position is None or batch is None or batch.base_offset > self.offset:
                 self._lost(window, place, batch, end, size)
                 return
-        densify(batch)  # here, not on the hub: it is going to be kept
+        densify(batch)  # here, not on the event loop; the batch is cached
         self.result = batch
         self.next_hint = (batch.next_offset, Hint(self.base_offset, after, salt_at(window, position)))
 
     def _lost(self, window: Window, place: Location, batch: RecordBatch | None, end: int, size: int) -> None:
-        """No batch holds the offset: where the log goes on, and what stands in between."""
+        """Note where the log continues, and the damage before that: no batch contains the offset."""
         position, first_byte, first = place
         if position is None:
             self.skip_to, end_byte = end, size
@@ -183,17 +187,17 @@ class ReadJob:
         return self.end_offset if self.following is None else min(self.following, self.end_offset)
 
     def done(self, now: Now | None = None) -> None:
-        """Hub: the result goes to the cold cache, where ``read`` finds it."""
+        """Put the result into the cold cache. The event loop calls it."""
         partition = self.partition
         if self.skip_to is not None and self.skip_to < partition.log_start_offset:
             self.skip_to = partition.log_start_offset
         if self.damage is not None and self.damage.end_offset <= partition.log_start_offset:
-            self.damage = None  # retention took it
+            self.damage = None  # deleted by retention
         partition.fetched(self)
 
 
 class PositionJob:
-    """Which offset? By receive time, or the last ``count`` records of the log; ``last`` has those of destinations."""
+    """Find an offset by receive time, or that of the last ``count`` records of the log (see ``last_messages``)."""
 
     __slots__ = (
         "_segments",
@@ -218,14 +222,14 @@ class PositionJob:
         self.receive_ns = receive_ns
         self.count = count  # how many are left to count
         self.offset = self.end_offset  # the answer
-        self.below = self.end_offset  # last N: what is counted already stands at or above this
+        self.below = self.end_offset  # last N: records at or above this are counted
         self.error: StorageError | None = None
         self.finished = False
         self.waiters: list[Any] = []
         self._segments = partition.segments[:]
 
     def run(self) -> None:
-        """Read thread."""
+        """Search, on the read thread."""
         try:
             if self.count is None:
                 self._run_time()
@@ -238,7 +242,7 @@ class PositionJob:
         self.finished = True
 
     def done(self, now: Now | None = None) -> None:
-        """Hub; nothing to do, there for symmetry."""
+        """Do nothing; the event loop calls it as for other jobs."""
 
     def _run_time(self) -> None:
         place = max(bisect_left(self._segments, self.receive_ns, key=lambda segment: segment.first_receive_ns) - 1, 0)
@@ -252,7 +256,7 @@ class PositionJob:
             try:
                 fd = self.fs.open_read(path)
             except FileNotFoundError:
-                continue  # taken by retention meanwhile
+                continue  # deleted by retention meanwhile
             try:
                 entries = load_index(self.fs, self.directory, base_offset)
                 found = locate_time(Window(self.fs, fd, SCAN_BYTES, path), entries, self.receive_ns, end_offset)
@@ -274,7 +278,7 @@ class PositionJob:
             try:
                 fd = self.fs.open_read(path)
             except FileNotFoundError:
-                return  # taken by retention meanwhile, and so is everything before it
+                return  # deleted by retention meanwhile, and so is everything before it
             try:
                 window = Window(self.fs, fd, SCAN_BYTES, path)
                 stop = self.fs.size(fd)
@@ -286,19 +290,19 @@ class PositionJob:
                         break
                 else:
                     self._count_stretch(window, 0, stop, base_offset)
-                self.below = min(self.below, base_offset)  # what was removed in front of the first record is no record
+                self.below = min(self.below, base_offset)  # removed records before the first one do not count
             finally:
                 self.fs.close(fd)
 
     def count_dense(self, base_offset: int) -> None:
-        """Counts the records from ``base_offset`` to where the count has come."""
+        """Count the records from ``base_offset`` on that are not counted yet."""
         assert self.count is not None
         self.offset = max(base_offset, self.log_start_offset, self.below - self.count)
         self.count -= self.below - self.offset
         self.below = base_offset
 
     def _count_stretch(self, window: Window, position: int, stop: int, expected: int) -> None:
-        """The batches between two index entries, last one first."""
+        """Count the batches between two index entries, last one first."""
         found: list[Sequence[int]] = []
         for place, header in whole_batches(window, position, stop, expected):
             if header.base_offset >= self.below:
@@ -317,7 +321,7 @@ class PositionJob:
 
 
 def time_in_memory(job: PositionJob, partition: ReadableLog) -> None:
-    """Answers from the tail and the segments' times if they know."""
+    """Answer from the tail and the segments' times, if that is possible."""
     receive_ns = job.receive_ns
     segments = partition.segments
     if job.log_start_offset >= job.end_offset or (segments and segments[-1].last_receive_ns < receive_ns):
@@ -340,7 +344,7 @@ def time_in_memory(job: PositionJob, partition: ReadableLog) -> None:
 
 
 def last_in_memory(job: PositionJob, partition: ReadableLog) -> None:
-    """Answers from the numbers of what was not rewritten, if they know."""
+    """Answer from the offsets of segments without removed records, if that is possible."""
     if job.count and job.log_start_offset < job.end_offset:
         job.count_dense(partition.dense_from)
     job.finished = not job.count or job.below <= job.log_start_offset

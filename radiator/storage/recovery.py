@@ -1,21 +1,21 @@
-"""Opening what an earlier run left: from files to the facts that a partition starts with. It never guesses.
+"""Open a partition that an earlier run left: from files to the facts that a partition starts with. It never guesses.
 
-The active segment is walked from the last index entry that keeps what it promises; every batch must have its magic,
-lengths, crc and base offset. Where the walk stops:
+The active segment is walked from the last correct index entry; every batch must have its magic, lengths, crc and base
+offset. Where the walk stops:
 
     nothing but zeros behind     a clean end (zeros written ahead), or nothing at all
-    no whole batch behind        a torn tail: cut off, and said how much
-    a whole batch behind         damage in the middle: left as it is (that is its quarantine: nobody writes or cuts
-                                 there, no reader is given it), offsets reported, the walk goes on behind it
+    no whole batch behind        a torn tail: cut off, and its length is reported
+    a whole batch behind         damage in the middle: left as it is (it is not written, cut or given to readers),
+                                 its offsets are reported, and the walk continues behind it
 
-What the head covers was committed and may have been read: damage to it is damage in the middle too, and its offsets
-are not given again.
+What the head covers was committed and may have been read: damage to it is damage in the middle too, and its offsets are
+not given again.
 
-Older segments are not read but for their first header, and where the list of names is not known to be whole
-(``names_recovery``). No data is deleted because an index, a head or a list of names is missing or wrong: those are
-rewritten. The only byte that is ever cut off is one behind the last whole batch.
+Of older segments only the first header is read, unless the list of destinations may be incomplete (``names_recovery``).
+No data is deleted because an index, a head or a list of destinations is missing or wrong: those are rewritten. The only
+bytes that are ever cut off are those behind the last whole batch.
 
-Runs on the hub before any other thread exists.
+It runs on the event loop before any other thread exists.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SCAN_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class RecoveryNote:
-    """Something that was not as a clean stop leaves it. ``str()`` is a line for the operator's log."""
+    """Something that a clean stop would not leave. ``str()`` is a line for the operator's log."""
 
     path: str
     text: str
@@ -71,7 +71,7 @@ class RecoveryNote:
 
 @dataclass
 class Recovered:
-    """What a partition starts with."""
+    """The facts that a partition starts with."""
 
     segments: list[SegmentInfo]
     next_offset: int
@@ -81,33 +81,41 @@ class Recovered:
 
 
 class Journal(Protocol):
-    """What the journal has of the logs."""
+    """The batches that the journal has."""
 
     def next_batch(self, partition: str, start: int, end: int) -> bytes | None:
-        """The first batch of that log that lies between these two offsets, as it stands in a segment."""
+        """Return the first batch of a log between two offsets, as it is in a segment, or None."""
 
     def has(self, partition: str, offset: int, end: int) -> bool:
-        """Whether everything of this log from ``offset`` up to ``end`` is there."""
+        """Return whether the journal has everything of a log from ``offset`` up to ``end``."""
 
 
 class NoJournal:
-    """Where there is none."""
+    """An empty journal."""
 
     def next_batch(self, partition: str, start: int, end: int) -> bytes | None:
-        """Nothing."""
+        """Return None."""
         return None
 
     def has(self, partition: str, offset: int, end: int) -> bool:
-        """Only what is nothing."""
+        """Return whether nothing is asked for."""
         return offset >= end
 
 
 def recover(
     log: Log, notes: list[RecoveryNote], allowance: Allowance | None = None, journal: Journal | None = None
 ) -> Recovered:
-    """Brings one partition's files in order and ``log`` to the place where it goes on. ``allowance``: how much may be
-    read to find out which destinations are stored here; ``journal``: what it has, a segment need not
-    have. Raises StorageError."""
+    """Bring one partition's files in order, and ``log`` to the place where it continues.
+
+    Args:
+        log: The log.
+        notes: Receives what is reported.
+        allowance: How much may be read to find out which destinations are stored here.
+        journal: A segment need not have what the journal has.
+
+    Raises:
+        StorageError: A file cannot be read or written.
+    """
     fs, directory = log.fs, log.directory
     try:
         files = fs.listdir(directory)
@@ -128,7 +136,7 @@ def _recover(
     allowance: Allowance,
     journal: Journal,
 ) -> Recovered:
-    """``files``: the names of those that are there."""
+    """Recover the partition; ``files``: the names of its files."""
     directory = log.directory
     bases = sorted(base for base in map(layout.segment_base, files) if base is not None)
     for base in [each for each in map(layout.index_base, files) if each is not None and each not in bases]:
@@ -162,7 +170,7 @@ def _recover(
 
 
 def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[SegmentInfo]:
-    """All but the last, by their first header. What that does not say is taken from the segment that follows."""
+    """Return all segments but the last, by their first header or that of the next segment."""
     segments: list[SegmentInfo] = []
     for base in bases[:-1]:
         fd = fs.open_read(layout.segment_path(directory, base))
@@ -180,9 +188,11 @@ def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[S
 
 
 def _first_header(window: Window, size: int, base: int, before: int | None) -> BatchHeader | None:
-    """What says when a segment's day began. No crc is asked for if the header fits where it stands: that would be a
-    read of 16 MiB at worst. One that is damaged must neither make retention hasty nor hide records from a search by
-    time."""
+    """Return the first header of a segment, which has the time when it began.
+
+    If the header fits its place, its crc is not checked: that might read 16 MiB. A damaged header must neither make
+    retention delete too early nor hide records from a search by time.
+    """
     try:
         header = header_at(window, 0)
         if header.base_offset == base and (before is None or header.min_receive_ns >= before):
@@ -197,8 +207,10 @@ def _first_whole(window: Window, size: int, base: int) -> BatchHeader | None:
 
 
 def _fix_receive_times(fs: FileSystem, directory: str, segments: list[SegmentInfo], active: SegmentInfo) -> None:
-    """Sets when each segment's day ended. Receive times never fall; if they seem to, one of the first headers is
-    damaged, and only what a crc covers is believed."""
+    """Set when each segment ended.
+
+    Receive times never fall; if they seem to, a first header is damaged, and only headers with a correct crc are used.
+    """
     every = [*segments, active]
     if any(each.first_receive_ns > following.first_receive_ns for each, following in pairwise(every)):
         latest = 0
@@ -217,7 +229,7 @@ def _fix_receive_times(fs: FileSystem, directory: str, segments: list[SegmentInf
 
 
 def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> int:
-    """Of a sealed segment: time must not fall over a restart, even if nothing has been written since it was sealed."""
+    """Return the last receive time of a sealed segment: times must not fall over a restart."""
     path = layout.segment_path(directory, segment.base_offset)
     fd = fs.open_read(path)
     try:
@@ -239,8 +251,11 @@ def _walk_active(
     notes: list[RecoveryNote],
     journal: Journal,
 ) -> tuple[SegmentInfo, int, int]:
-    """Walks the active segment to its end, cuts off what is torn, and sets ``log`` there. Returns its facts, the latest
-    receive time, and where the walk began."""
+    """Walk the active segment to its end, cut off a torn tail, and set ``log`` there.
+
+    Returns:
+        The segment's facts, the latest receive time, and where the walk began.
+    """
     directory = log.directory
     path = layout.segment_path(directory, base)
     fd = fs.open(path)
@@ -321,13 +336,15 @@ def _walk_active(
 
 
 def _end_of_others(window: Window, position: int, size: int, base: int) -> int:
-    """Where the last whole batch ends, though its offset has been given out already; 0 if there is none. It is of no
-    use, but it is not torn either: not ours to cut off."""
+    """Return where the last whole batch ends, though its offsets have been given again; 0 if there is none.
+
+    It is not used, but it is not torn either, so it is not cut off.
+    """
     return max([place + header.total_len for place, header in whole_batches(window, position, size, base)], default=0)
 
 
 def _valid_entries(window: Window, entries: list[IndexEntry], size: int) -> list[IndexEntry]:
-    """The entries up to the last one whose batch is whole and is the one it names."""
+    """Return the entries up to the last one whose batch is whole and has the offset of the entry."""
     while entries:
         if entries[-1].position < size and entry_matches(window, entries[-1]):
             return entries
@@ -338,7 +355,7 @@ def _valid_entries(window: Window, entries: list[IndexEntry], size: int) -> list
 def _truncate_tail(
     fs: FileSystem, fd: int, path: str, position: int, size: int, damage: str, notes: list[RecoveryNote]
 ) -> None:
-    """Nothing whole follows: zeros ahead are a clean end, anything else is a torn tail."""
+    """Truncate behind the last whole batch. Zeros there are a clean end, anything else is a torn tail."""
     at = position
     while at < size:
         data = read_fully(fs, fd, min(SCAN_BYTES, size - at), at)
@@ -365,7 +382,7 @@ def _lost_note(path: str, expected: int, end: int) -> RecoveryNote:
 
 
 def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
-    """Leaves the trusted entries; the others are written anew."""
+    """Truncate the index behind its valid entries; the others are written anew."""
     path = layout.index_path(directory, base)
     facts, size = fs.stat(path), ENTRY_BYTES * (1 + count) if count else 0
     if facts is None or facts.size == size:
@@ -378,11 +395,11 @@ def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
 
 
 def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head, raw: bytes) -> None:
-    """What is found is what readers will get, and the head says where it ends.
+    """Make sure that everything found is on disk, and write the head.
 
-    Bytes behind the old head were never covered by a sync that succeeded. If one failed, the kernel may hold them as
-    clean pages that are not on disk: a sync alone would say yes and write nothing. So they are written once more. What
-    an earlier run has written and not tried to sync, under ``never``, is synced when a receipt needs it
+    Bytes behind the old head were never covered by a successful sync. If one failed, the kernel may have them as clean
+    pages that are not on disk: a sync alone would succeed and write nothing. So they are written once more. What an
+    earlier run has written and not tried to sync, under ``never``, is synced when a receipt needs it
     (``Log.inherited``).
     """
     wanted = layout.Head(log.base_offset, log.position, log.next_offset)
@@ -415,7 +432,7 @@ def _write_head(fs: FileSystem, directory: str, data: bytes) -> None:
 
 
 def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Iterable[str]:
-    """The partitions under ``root``; what does not belong there is told and left alone."""
+    """Yield the partitions under ``root``. Anything else is reported and not changed."""
     directory = layout.partitions_path(root)
     for encoded in fs.listdir(directory):
         try:

@@ -1,22 +1,22 @@
-"""Going on after a file has failed: the log continues in a new segment, in the same run.
+"""Continue a log in a new segment, in the same run, after a file has failed.
 
-A sync that failed is reported once; what it should have written the kernel then holds as clean, or forgets. So nothing
-behind the last sync that succeeded counts as stored, whatever a later sync says. What the hub has *told* of that
-(receipted, seen by readers) is read back by crc, or taken from the tail in memory or from the journal, and written into
-a file that has not failed. What it has not told is left out: the journal refused it, and its offsets are given again,
-or has it, and then it is appended again.
+A failed sync is reported once; afterwards the kernel treats what it should have written as clean, or forgets it. So
+nothing behind the last successful sync counts as stored, whatever a later sync returns. What was *promised* of that
+(receipted, seen by readers) is read back by crc, or taken from the tail in memory or from the journal, and written to a
+new file. The rest is left out: the journal refused it, and its offsets are given again, or has it, and then it is
+appended again.
 
-    <first doubtful offset>.rlog.new     written, synced     a crash here: the old file is all there is, as before
-    renamed to .rlog, directory synced                       from here on whatever the old file holds at or behind this
-                                                             base offset is read by nobody: segments end where the next
-                                                             one begins
+    <first doubtful offset>.rlog.new     written, synced     a crash here: the old file is still in use
+    renamed to .rlog, directory synced                       from here on the old file is not read at or behind this
+                                                             base offset, because segments end where the next one
+                                                             begins
     head moves                                               external readers follow
-    the old file is cut (``cut``, later) where it was synced   for tidiness only
+    the old file is truncated (``cut``, later)               to free space only
 
-If any step fails the next attempt does all of them again. What can neither be read back nor is in memory or in the
-journal is lost: its offsets are told and not given again.
+If any step fails the next attempt repeats all of them. What can neither be read back nor is in memory or in the journal
+is lost: its offsets are reported and not given again.
 
-Knows: bytes of segments, batches. Must not know: waiters, time. Disk thread only.
+This module knows bytes of segments and batches. It does not know receipts or time. The disk thread runs it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Piece(NamedTuple):
 
 @dataclass
 class Reopened:
-    """Where the log goes on, and what became of what was doubtful."""
+    """Where the log continues, and what became of the doubtful records."""
 
     failed_base: int  # of the file that failed
     kept_bytes: int  # of it
@@ -68,16 +68,16 @@ JournalBatches = Callable[[str, int, int], Iterator[bytes]]  # partition, first 
 
 
 def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: JournalBatches) -> Reopened:
-    """The log goes on in a new segment with everything below ``end_offset`` that can still be had.
+    """Continue the log in a new segment with everything below ``end_offset`` that is still available.
 
     Args:
-        log: whose file has failed.
-        end_offset: where it ends, as has been told.
-        recent: what is in memory of it, in order.
-        stored: the batches that the journal has.
+        log: The log whose file has failed.
+        end_offset: The end of what was promised.
+        recent: Its batches in memory, in order.
+        stored: Returns the batches that the journal has.
 
     Raises:
-        StorageError: then everything is as before.
+        StorageError: The log is unchanged.
     """
     fs, doubtful = log.fs, log.synced_offset
     found = Reopened(log.base_offset, log.synced)
@@ -115,7 +115,7 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Jou
 
 
 def cut(log: Log, base_offset: int, size_bytes: int) -> None:
-    """What a failed file holds behind its last sync is no longer read; give the space back if the disk lets us."""
+    """Truncate a failed file behind its last sync, which is no longer read."""
     assert base_offset != log.base_offset
     path = layout.segment_path(log.directory, base_offset)
     fd = -1
@@ -134,7 +134,7 @@ def cut(log: Log, base_offset: int, size_bytes: int) -> None:
 def _write(
     log: Log, fd: int, end_offset: int, recent: Sequence[RecordBatch], stored: JournalBatches, found: Reopened
 ) -> tuple[list[IndexEntry], int]:
-    """Copies what can be had; returns index entries and the end."""
+    """Copy what is available; return index entries and the end."""
     entries: list[IndexEntry] = []
     expected, position, written = log.synced_offset, 0, 0
     waiting: list[bytes] = []
@@ -163,7 +163,7 @@ def _write(
 def _pieces(
     log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: JournalBatches, found: Reopened
 ) -> Iterator[Piece]:
-    """The doubtful records in order: from the failed file, else from memory, else from the journal."""
+    """Yield the doubtful records in order: from the failed file, else from memory, else from the journal."""
     if log.synced_offset == end_offset:
         return
 
@@ -182,7 +182,7 @@ def _pieces(
 def _filled(
     pieces: Iterator[Piece], start: int, end: int, others: Callable[[int, int], Iterator[Piece]]
 ) -> Iterator[Piece]:
-    """The pieces, and what ``others`` has of the offsets between them."""
+    """Yield the pieces, and those of ``others`` for the offsets between them."""
     for piece in pieces:
         if piece.base_offset > start:
             yield from others(start, piece.base_offset)
@@ -193,7 +193,7 @@ def _filled(
 
 
 def _from_file(log: Log, expected: int, end_offset: int, found: Reopened) -> Iterator[Piece]:
-    """Whole batches behind the last sync, as far as the file can be read."""
+    """Yield whole batches behind the last sync, as far as the file can be read."""
     fs, path = log.fs, layout.segment_path(log.directory, log.base_offset)
     fd = -1
     try:
@@ -226,7 +226,7 @@ def _from_file(log: Log, expected: int, end_offset: int, found: Reopened) -> Ite
 
 
 def _from_memory(log: Log, recent: Sequence[RecordBatch], start: int, end: int) -> Iterator[Piece]:
-    """The records from ``start`` up to ``end`` that are in memory, as batches without holes."""
+    """Yield the records from ``start`` up to ``end`` that are in memory, as batches without gaps."""
     for batch in recent:
         first, stop = batch.index_at(start), batch.index_at(end)
         while first < stop:

@@ -1,12 +1,13 @@
-"""Which segments of a log may be deleted, and when the active one is sealed besides by its size.
+"""Decide which segments of a log may be deleted, and when the active one is sealed for another reason than its size.
 
 Only whole sealed segments are deleted, the oldest first:
 
     limits     age, size, number of messages; nothing that a cursor needs, unless the rule forces it
     reclaim    in a log of queues, what all of them have settled, whatever the limits
-    archive    where a rule waits for it, nothing that the archive does not have, for whatever reason
+    archive    if the rule waits for an archive, nothing that the archive does not have, for whatever reason
 
-Without a limit and without a queue nothing is ever deleted. Functions of facts: they know no partition and no files.
+Without a limit and without a queue nothing is ever deleted. The functions are pure: they know no partition and no
+files.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Writing a sealed segment anew: without records that are no longer wanted, small batches merged, compressed.
+"""Rewrite a sealed segment: without unwanted records, with small batches merged, or compressed.
 
-    steps()   reads the segment from batch to batch, and writes what stays into <base>.rlog.new; a step is short, and
-              whoever drives it may rest or give up between any two
-    swap()    renames it over <base>.rlog, and writes its index anew
-    discard() as if nothing had been
+    steps()   reads the segment batch by batch, and writes the remaining records to <base>.rlog.new; a step is short,
+              and the caller may pause or give up between any two
+    swap()    renames it over <base>.rlog, and rewrites its index
+    discard() removes the new file
 
-The new file is synced before it is renamed, whatever the rule's policy is: what was safe must not become less so. It is
-written and synced in pieces, so that a sync of the log never waits behind much of it. Offsets, times and bytes of what
-stays do not change. The last record stays always: the segment's end is known by it.
+The new file is synced before it is renamed, whatever the rule's policy is: stored records must not become less safe. It
+is written and synced in pieces, so that a sync of the log never waits behind much of it. Offsets, times and bytes of
+remaining records do not change. The last record always stays: it marks the segment's end.
 
-Knows: one segment's files. Must not know: why records are not wanted, threads, time. The caretaker's thread only.
-Invariant: a segment that is not whole from its first offset to its last is left alone (DamagedBatch).
+This module knows one segment's files. It does not know why records are unwanted, threads or time. The maintenance
+thread runs it. Invariant: a segment that is damaged or incomplete is not changed (DamagedBatch).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOOK_BYTES = 4 * 1024  # read at a time to see how large batches are
 
 
 def runs(fs: FileSystem, directory: str, base_offset: int, end_offset: int) -> Iterator[RecordBatch]:
-    """The records of a segment below ``end_offset``, across damage, a bounded run at a time. Raises OSError."""
+    """Yield the records of a segment below ``end_offset``, across damage, a bounded run at a time. Raises OSError."""
     path = layout.segment_path(directory, base_offset)
     fd = fs.open_read(path)
     try:
@@ -61,7 +61,7 @@ def runs(fs: FileSystem, directory: str, base_offset: int, end_offset: int) -> I
 
 
 def split(batch: RecordBatch) -> Iterator[RecordBatch]:
-    """A few records at a time."""
+    """Yield the records of a batch a few at a time."""
     step = limits.REWRITE_STEP_RECORDS
     if len(batch) <= step:
         yield batch
@@ -77,7 +77,7 @@ BatchColumns = tuple[Any, Any, Any, Any, Any, list[str], list[bytes], list[bytes
 
 
 def _columns(batch: RecordBatch, places: Sequence[int] | None = None) -> BatchColumns:
-    """The records at these places (None: all), with no more names than they use."""
+    """Return the records at these places (None: all), with no more names than they use."""
 
     def column(values: Sequence[Any]) -> Any:
         return values if places is None else [values[place] for place in places]
@@ -100,7 +100,7 @@ def _columns(batch: RecordBatch, places: Sequence[int] | None = None) -> BatchCo
 
 
 def compressed(fs: FileSystem, path: str) -> bool:
-    """Whether a segment's first batch is."""
+    """Return whether the first batch of a segment is compressed."""
     fd = fs.open_read(path)
     try:
         return bool(header_at(Window(fs, fd, HEADER_BYTES, path), 0).flags & COMPRESSED)
@@ -109,8 +109,14 @@ def compressed(fs: FileSystem, path: str) -> bool:
 
 
 def small_commits(fs: FileSystem, path: str, end_offset: int) -> bool:
-    """Whether a segment's first batches are so small that they are worth merging. False for what was rewritten: there
-    they are large, or one is all of it, or they are compressed. Raises OSError, DamagedBatch."""
+    """Return whether a segment's first batches are so small that they are worth merging.
+
+    It is False for a rewritten segment: its batches are large, or there is only one, or they are compressed.
+
+    Raises:
+        OSError: The file cannot be read.
+        DamagedBatch: It is damaged.
+    """
     fd = fs.open_read(path)
     try:
         window = Window(fs, fd, LOOK_BYTES, path)
@@ -132,7 +138,7 @@ def small_commits(fs: FileSystem, path: str, end_offset: int) -> bool:
 def worth_rewriting(
     fs: FileSystem, directory: str, base_offset: int, end_offset: int, keep: Keep
 ) -> Generator[None, None, bool]:
-    """Whether at least half of a segment's bytes would go."""
+    """Return whether at least half of a segment's bytes would be removed. It yields after each step."""
     whole = gone = 0
     for batch in runs(fs, directory, base_offset, end_offset):
         yield
@@ -148,7 +154,7 @@ def worth_rewriting(
 
 
 class Rewrite:
-    """One segment; ``end_offset`` is where the next one begins."""
+    """The rewriting of one segment; ``end_offset`` is where the next one begins."""
 
     def __init__(
         self, fs: FileSystem, directory: str, base_offset: int, end_offset: int, keep: Keep | None, level: int
@@ -171,7 +177,7 @@ class Rewrite:
         self._entries: list[IndexEntry] = []
 
     def steps(self) -> Iterator[None]:
-        """Raises OSError, DamagedBatch."""
+        """Write the new file in steps. Raises OSError, DamagedBatch."""
         fs = self.fs
         source = fs.open_read(self.path)
         try:
@@ -206,7 +212,7 @@ class Rewrite:
             fs.close(source)
 
     def _take(self, batch: RecordBatch) -> None:
-        """Adds what stays of a few records."""
+        """Add the remaining records of a batch."""
         places = None if self.keep is None else self.keep(batch)
         last = len(batch) - 1
         if places is not None and batch.next_offset >= self.end_offset and (not places or places[-1] != last):
@@ -243,15 +249,20 @@ class Rewrite:
 
     @property
     def worth_it(self) -> bool:
-        """Whether the new file is better: something is gone from it, or it is smaller; by a twentieth if readers must
-        unpack it for that."""
+        """Whether the new file is better: records were removed, or it is smaller.
+
+        It must be a twentieth smaller if readers must unpack it for that.
+        """
         if self.level and not self.removed:
             return self.size_bytes * 20 < self.old_bytes * 19
         return self.removed > 0 or self.size_bytes < self.old_bytes
 
     def swap(self) -> None:
-        """After the last step: the new one takes the place of the old one, for ever when this returns. Raises OSError;
-        then it is the old one or the new one."""
+        """Replace the old segment by the new one, durably, after the last step.
+
+        Raises:
+            OSError: The segment is the old one or the new one.
+        """
         self.fs.rename(self.new_path, self.path)
         self.swapped = True
         self.fs.sync_dir(self.directory)
@@ -266,13 +277,13 @@ class Rewrite:
             close_quietly(self.fs, fd)
 
     def discard(self) -> None:
-        """The new file is not wanted, or could not be finished."""
+        """Remove the new file."""
         with contextlib.suppress(OSError):
             self.fs.remove(self.new_path)
 
 
 def keep_outside(intervals: Sequence[tuple[int, int]]) -> Keep:
-    """Keeps what is in none of the intervals, which are sorted and disjoint."""
+    """Return a function that keeps the records outside of the intervals, which must be sorted and disjoint."""
     starts, stops = [start for start, _ in intervals], [stop for _, stop in intervals]
     assert all(one < two for one, two in pairwise(starts))
 

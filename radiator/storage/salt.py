@@ -1,13 +1,14 @@
-"""The salt of a partition: how a batch is told from bytes of a message that look like one.
+"""The salt of a partition, which distinguishes a batch from bytes of a message that look like one.
 
-Where one batch ends the next begins, and nothing else can. But behind damage the way on has to be searched for, and
-there a client's message may hold whole batches of the client's own making. So every header carries a salt that only the
-broker knows: it is made from the partition's name and a key, ``<data_dir>/salt``, which is safe before the first batch.
+Where one batch ends the next begins. But behind damage the next batch must be searched for, and a client's message may
+contain whole batches made by the client. So every header contains a salt that only the broker knows. It is made from
+the partition's name and a key, ``<data_dir>/salt``, which is synced before the first batch.
 
-If the key is lost a new one is made, and batches of the old one are known by the first header of their segment. Without
-a key and without a whole first batch, any batch will do.
+If the key is lost a new one is made, and batches with the old one are recognised by the first header of their segment.
+Without a key and without a whole first batch, every batch is accepted.
 
-Knows: the key file, headers at the start of a segment. No state: any thread, any process.
+This module knows the key file, and headers at the start of a segment. It has no state: any thread and any process may
+call it.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _FILE = Struct("<8s16sI4x")
 
 
 def of_partition(key: bytes, directory: str) -> int:
-    """Never 0."""
+    """Return the salt of a partition, which is never 0."""
     name = directory.rpartition("/")[2].encode()
     return int.from_bytes(blake2b(name, key=key, digest_size=4).digest(), "little") or 1
 
 
 def make_key(fs: FileSystem, root: str) -> bytes:
-    """The key of this store, a new one if there is none. Raises OSError."""
+    """Return the key of this store, a new one if there is none. Raises OSError."""
     path = layout.salt_path(root)
     key = decode_key(read_file(fs, path))
     if key is not None:
@@ -43,7 +44,7 @@ def make_key(fs: FileSystem, root: str) -> bytes:
 
 
 def decode_key(data: bytes | None) -> bytes | None:
-    """The key in the bytes of its file; None if they do not hold."""
+    """Return the key in the bytes of its file; None if they are damaged."""
     if data is None or len(data) != _FILE.size:
         return None
     magic, key, crc = _FILE.unpack(data)
@@ -51,8 +52,15 @@ def decode_key(data: bytes | None) -> bytes | None:
 
 
 def first_of(fs: FileSystem, path: str, whole: bool = False) -> int:
-    """The salt in the first header of a segment; 0 if there is none. No crc is asked for, unless the batch must be
-    ``whole``: no client can write there, and a salt in which a bit has changed is still one that no client knows."""
+    """Return the salt in the first header of a segment; 0 if there is none.
+
+    Clients cannot write there, and a salt with a flipped bit is still unknown to clients, so the crc is not needed.
+
+    Args:
+        fs: The file system.
+        path: The segment.
+        whole: Check the crc all the same.
+    """
     fd = fs.open_read(path)
     try:
         data = read_fully(fs, fd, HEADER_BYTES, 0)
@@ -69,7 +77,7 @@ def first_of(fs: FileSystem, path: str, whole: bool = False) -> int:
 
 
 def of_segment(fs: FileSystem, path: str) -> frozenset[int]:
-    """The salts that batches of this segment may have; none if that cannot be told."""
+    """Return the salts that batches of this segment may have; an empty set if they cannot be known."""
     directory = path.rpartition("/")[0]
     root = directory.rpartition("/")[0].rpartition("/")[0]
     try:

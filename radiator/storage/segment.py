@@ -1,13 +1,13 @@
-"""Walking a segment file: from batch to batch, across damage, to an offset or a time.
+"""Walk a segment file: from batch to batch, across damage, to an offset or a time.
 
-Whoever opened the file walks it: recovery on the hub before anything runs, cold reads on the read thread, ``reader`` in
-another process. The writer need not stop: walkers end at the high watermark (or ``head``); below, nothing changes.
+The opener of the file walks it: recovery on the event loop before anything runs, cold reads on the read thread,
+``reader`` in another process. The writer need not stop: walks end at the high watermark (or ``head``), and nothing
+changes below it.
 
-Knows: positions and batches. Must not know: partitions, jobs, who is asking.
-Invariants: what is returned has a correct crc; a batch counts as the next one only if its magic, lengths, crc and
-base offset all hold; behind damage, where anything may stand, it must have the partition's salt as well (``salt``),
-and so it must where an index points: a segment may have been rewritten since, then offsets are what they were, and
-positions are not. Offsets rise: a whole batch that stands where it does not belong (a page written to the wrong place)
+This module knows positions and batches. It does not know partitions, jobs or callers. Invariants: returned batches have
+a correct crc; a batch counts as the next one only if its magic, lengths, crc and base offset are right; behind damage
+it must have the partition's salt as well (``salt``), and so it must where an index points: a rewritten segment has the
+same offsets and other positions. Offsets rise: a whole batch at a wrong place (a page written to the wrong position)
 hides none of those that follow it.
 """
 
@@ -54,8 +54,15 @@ MISPLACED_BYTES_MAX = 128 * 1024  # as much as this is looked at to tell a gap f
 
 
 class SegmentInfo:
-    """One segment, as the hub knows it. ``commits``: since this run of the broker has had it. ``sparse``: records have
-    been removed from it, so it holds fewer than offsets; its first batch has the flag."""
+    """One segment, for the event loop.
+
+    Args:
+        base_offset: Its first offset.
+        first_receive_ns: When its first record was received.
+        last_receive_ns: When its last record was received.
+        size_bytes: Its size.
+        sparse: Records have been removed from it, so it has fewer records than offsets; its first batch has the flag.
+    """
 
     __slots__ = ("base_offset", "commits", "first_receive_ns", "last_receive_ns", "size_bytes", "sparse")
 
@@ -70,17 +77,17 @@ class SegmentInfo:
         self.sparse = sparse
 
     def begin(self, first_receive_ns: int, last_receive_ns: int | None = None) -> None:
-        """Note when the first record came, and the last one if that is known."""
+        """Set when the first record came, and the last one if that is known."""
         self.first_receive_ns = first_receive_ns
         if last_receive_ns is not None:
             self.last_receive_ns = last_receive_ns
 
     def rewritten(self, size_bytes: int, sparse: bool) -> None:
-        """Note what the file is after it was rewritten."""
+        """Set the facts of the rewritten file."""
         self.size_bytes, self.sparse = size_bytes, sparse
 
     def grow(self, size_bytes: int, last_receive_ns: int) -> None:
-        """By a commit, to this size."""
+        """Count a commit, which grows the segment to this size."""
         self.size_bytes = size_bytes
         self.last_receive_ns = last_receive_ns
         self.commits += 1
@@ -90,7 +97,7 @@ class SegmentInfo:
 
 
 class Window:
-    """A file seen through a sliding chunk: small steps forward cost no system call. ``path`` says whose it is."""
+    """A file read through a sliding chunk: small steps forward cost no system call. ``path`` is the file's."""
 
     __slots__ = ("_salts", "chunk_bytes", "data", "fd", "fs", "path", "position", "vetted")
 
@@ -105,7 +112,7 @@ class Window:
         self.data = b""
 
     def at(self, position: int, size: int) -> int:
-        """Where ``position`` is in ``data``, with ``size`` bytes behind it unless the file ends before."""
+        """Return the place of ``position`` in ``data``, with ``size`` bytes behind it unless the file ends before."""
         place = position - self.position
         if place < 0 or place + size > len(self.data):
             if size > self.chunk_bytes:  # maybe a damaged length: never ask for more memory than the file has bytes
@@ -116,21 +123,25 @@ class Window:
         return place
 
     def forget(self) -> None:
-        """The file has changed."""
+        """Drop the chunk, because the file has changed."""
         self.data = b""
         self.vetted = frozenset()
 
     @property
     def salts(self) -> frozenset[int]:
-        """Only these may stand in a header of this segment; empty: it cannot be told."""
+        """The salts that headers of this segment may have; empty if that is unknown."""
         if self._salts is None:
             self._salts = salt.of_segment(self.fs, self.path)
         return self._salts
 
 
 def header_at(window: Window, position: int) -> BatchHeader:
-    """The header at ``position``, crc not looked at. Raises DamagedBatch, or UnknownVersion if a newer radiator wrote
-    what stands there."""
+    """Return the header at ``position``, without checking its crc.
+
+    Raises:
+        DamagedBatch: There is no header.
+        UnknownVersion: A newer radiator wrote the batch there.
+    """
     place = window.at(position, HEADER_BYTES)  # first: this may replace window.data
     try:
         return decode_header(window.data, place)
@@ -143,7 +154,13 @@ def header_at(window: Window, position: int) -> BatchHeader:
 
 
 def batch_at(window: Window, position: int) -> BatchHeader:
-    """The whole, checked batch at ``position``; its bytes are then in ``window``. Raises DamagedBatch."""
+    """Return the header of the checked batch at ``position``.
+
+    The bytes of the batch are in ``window`` afterwards.
+
+    Raises:
+        DamagedBatch: There is no whole, correct batch.
+    """
     header = header_at(window, position)
     place = window.at(position, header.total_len)
     check(window.data, place, header)
@@ -151,8 +168,16 @@ def batch_at(window: Window, position: int) -> BatchHeader:
 
 
 def whole_batches(window: Window, position: int, end: int, expected: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of the whole batches that begin below ``end``, across damage; the first should begin with the
-    offset ``expected``. Offsets rise. The bytes of each are in ``window`` until the next is asked for."""
+    """Yield (position, header) of the whole batches that begin below ``end``, across damage.
+
+    Offsets rise. The bytes of each batch are in ``window`` until the next one is requested.
+
+    Args:
+        window: The file.
+        position: Where to begin.
+        end: Where to stop.
+        expected: The offset that the first batch should have.
+    """
     while position < end:
         try:
             header = batch_at(window, position)
@@ -171,10 +196,20 @@ def whole_batches(window: Window, position: int, end: int, expected: int) -> Ite
 
 
 def scan_plain_batches(data: bytes, at: int, stop: int, expected: int, names: set[bytes]) -> tuple[int, int, int]:
-    """Over whole batches that follow one another without a gap from ``at`` on, up to the one that ends behind ``stop``.
+    """Walk over whole, plain batches that follow one another without a gap, quickly.
 
-    The quick way of recovery; it stops at everything that is not plain, and ``batch_at`` judges that. Returns the place
-    and the offset behind, and the last receive time; adds their dictionaries of names, as they lie, to ``names``.
+    It stops at the first batch that is not plain or not correct (``batch_at`` checks that one), or that ends behind
+    ``stop``.
+
+    Args:
+        data: Bytes of a segment.
+        at: Where the first batch begins.
+        stop: Where to stop.
+        expected: The offset of the first batch.
+        names: Receives the dictionaries of names, as stored.
+
+    Returns:
+        The place and the offset behind the last batch, and its last receive time.
     """
     unpack, size, view, last, known, known_len = _PLAIN_HEADER.unpack_from, len(data), memoryview(data), -1, b"", -1
     while at < stop and at + HEADER_BYTES <= size:
@@ -199,9 +234,12 @@ def scan_plain_batches(data: bytes, at: int, stop: int, expected: int, names: se
 
 
 def find_batch(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
-    """The way on behind damage: the first whole batch at or after ``position`` that begins below ``end`` with an offset
-    of ``min_offset`` or more. If that leaves offsets out, it may be one that does not belong there: then what stands
-    close behind it decides, by the largest row of rising offsets."""
+    """Return the next batch behind damage: position and header.
+
+    It is the first whole batch at or after ``position`` that begins below ``end`` with an offset of ``min_offset`` or
+    more. If that skips offsets, it may be misplaced: then the batches close behind it decide, by the largest run of
+    rising offsets.
+    """
     found = _search(window, position, end, min_offset)
     if found is None or found[1].base_offset == min_offset or found[0] in window.vetted:
         return found
@@ -223,7 +261,7 @@ def find_batch(window: Window, position: int, end: int, min_offset: int) -> tupl
 
 
 def _largest_run(rows: list[tuple[int, int]]) -> list[int]:
-    """The places in ``rows``, of (offset, bytes), of the row of rising offsets with the most bytes: all, as a rule."""
+    """Return the places in ``rows``, of (offset, bytes), of the run of rising offsets with the most bytes."""
     if all(one[0] < other[0] for one, other in pairwise(rows)):
         return list(range(len(rows)))
     best: list[tuple[int, int]] = []  # (bytes, the one before) of the best row that ends here
@@ -238,7 +276,7 @@ def _largest_run(rows: list[tuple[int, int]]) -> list[int]:
 
 
 def _search(window: Window, position: int, end: int, min_offset: int) -> tuple[int, BatchHeader] | None:
-    """Wherever it may begin. The salt comes before the crc: what a client made up costs no more than a look."""
+    """Search for a batch at every aligned place. The salt is checked before the crc, which is slow."""
     fs, fd, salts = window.fs, window.fd, window.salts
     position, step = (position + 7) & ~7, SEARCH_BYTES_MIN
     while position < end:
@@ -265,22 +303,23 @@ def _search(window: Window, position: int, end: int, min_offset: int) -> tuple[i
 
 
 def has_own_salt(window: Window, position: int) -> bool:
-    """Whether what stands there has the partition's salt. At the start of a segment there is no doubt."""
+    """Return whether the header at ``position`` has the partition's salt, or begins the segment."""
     return not position or not window.salts or salt_at(window, position) in window.salts
 
 
 def salt_at(window: Window, position: int) -> int:
-    """Where the salt stands in a header of any version."""
+    """Return the salt of the header at ``position``, of any version."""
     place = window.at(position, HEADER_BYTES)
     return int.from_bytes(window.data[place + HEADER_BYTES - 4 : place + HEADER_BYTES], "little")
 
 
 def load_index(fs: FileSystem, directory: str, base_offset: int) -> list[IndexEntry]:
+    """Return the index entries of a segment; none if the index is missing or damaged."""
     return index.decode(read_file(fs, layout.index_path(directory, base_offset)), base_offset)
 
 
 class Location(NamedTuple):
-    """Where an offset was looked for."""
+    """The result of a search for an offset."""
 
     position: int | None  # of the batch that holds it, or of the first behind it; None if there is neither
     before: int  # where the whole batches in front of that end, if they were walked over
@@ -288,11 +327,12 @@ class Location(NamedTuple):
 
 
 def locate(window: Window, entries: list[IndexEntry], offset: int, size: int) -> int | None:
-    """The position of the batch that holds ``offset``, or of the first behind it; None if there is neither."""
+    """Return the position of the batch that contains ``offset``, or of the first behind it, or None."""
     return find_place(window, entries, offset, size).position
 
 
 def find_place(window: Window, entries: list[IndexEntry], offset: int, size: int) -> Location:
+    """Return the same as ``locate``, with the end of the batches before it."""
     start, expected = start_from_index(window, index.up_to_offset(entries, offset))
     before = start
     for position, header in whole_batches(window, start, size, expected):
@@ -304,7 +344,7 @@ def find_place(window: Window, entries: list[IndexEntry], offset: int, size: int
 
 
 def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_offset: int) -> int | None:
-    """The offset of the first record below ``end_offset`` received at ``receive_ns`` or later; None if none is."""
+    """Return the first offset below ``end_offset`` received at ``receive_ns`` or later, or None."""
     start, expected = start_from_index(window, index.up_to_time(entries, receive_ns))
     for position, header in whole_batches(window, start, window.fs.size(window.fd), expected):
         if header.base_offset >= end_offset:
@@ -316,8 +356,7 @@ def locate_time(window: Window, entries: list[IndexEntry], receive_ns: int, end_
 
 
 def start_from_index(window: Window, entries: list[IndexEntry]) -> tuple[int, int]:
-    """Position and offset of the last entry that keeps what it promises, or of the segment's beginning; an index that
-    lies costs time, nothing else."""
+    """Return position and offset of the last correct index entry, or of the segment's beginning."""
     for entry in reversed(entries):
         if entry_matches(window, entry):
             return entry.position, entry.base_offset
@@ -325,7 +364,7 @@ def start_from_index(window: Window, entries: list[IndexEntry]) -> tuple[int, in
 
 
 def entry_matches(window: Window, entry: IndexEntry) -> bool:
-    """Whether the batch that ``entry`` names stands where it says, whole: the index may be older than the file."""
+    """Return whether the whole batch of an index entry is where the entry says: the index may be outdated."""
     try:
         return batch_at(window, entry.position).base_offset == entry.base_offset and has_own_salt(
             window, entry.position
@@ -335,7 +374,7 @@ def entry_matches(window: Window, entry: IndexEntry) -> bool:
 
 
 def base_of(path: str) -> int:
-    """The base offset of a segment's file; 0 for another name."""
+    """Return the base offset in the name of a segment's file; 0 for another name."""
     return layout.segment_base(path.rpartition("/")[2]) or 0
 
 
@@ -346,9 +385,17 @@ def last_offset(window: Window, position: int, header: BatchHeader) -> int:
 
 
 def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> tuple[RecordBatch | None, int]:
-    """The batch at ``position`` and those that follow it without a gap, below ``end_offset``, as one, as far as
-    ``bytes_max`` reaches (on disk and unpacked); and the position behind. None if the first is damaged or not below
-    ``end_offset``."""
+    """Read consecutive batches as one.
+
+    Args:
+        window: The file.
+        position: Where the first batch begins.
+        end_offset: Batches with this offset or a higher one are not read.
+        bytes_max: How much to read, on disk and unpacked.
+
+    Returns:
+        The records (None if the first batch is damaged or not below ``end_offset``), and the position behind them.
+    """
     place = position - window.position
     if place < 0 or not window.data or (place and 2 * (len(window.data) - place) < bytes_max):
         window.at(position, max(bytes_max, HEADER_BYTES))  # what is compressed may fill many runs from one chunk
@@ -361,8 +408,18 @@ def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> 
 
 
 def merge_run(data: bytes, at: int, header: BatchHeader, end_offset: int, bytes_max: int) -> tuple[Merger, int]:
-    """Merge the batch at ``at``, whose header this is, and those behind it as long as they hold, have no gap between
-    them and begin below ``end_offset``, until they have ``bytes_max`` unpacked. Returns them and the place behind."""
+    """Merge consecutive batches.
+
+    Args:
+        data: Bytes of a segment.
+        at: Where the first batch begins.
+        header: Its header; its crc was checked.
+        end_offset: Batches with this offset or a higher one are not merged.
+        bytes_max: Stop after this many unpacked bytes.
+
+    Returns:
+        The merged batches, and the place behind them.
+    """
     merger = Merger()
     if header.base_offset >= end_offset:
         return merger, at

@@ -1,10 +1,10 @@
-"""Which sealed segments of a log are half settled: a look at all of them, in steps, as acks may come in many pieces.
+"""Find sealed segments of a log that are half settled.
 
-The intervals of some thousands of offsets are asked for at a time, and added up; a segment of which too much is left is
-given up at once. What is settled stays settled, so a look may take as long as it likes, and acks that come meanwhile
-are found by the next one.
+A scan reads all segments in steps, because acks may be in many pieces: the intervals of some thousands of offsets at a
+time, which it adds up. A segment with too many unsettled offsets is skipped at once. Settled offsets stay settled, so a
+scan may take long, and the next one finds acks that come meanwhile.
 
-Knows: offsets. Must not know: cursors, files. Hub only.
+This module knows offsets. It does not know cursors or files. The event loop owns it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,15 @@ Intervals = list[tuple[int, int]]
 
 
 class SettledScan:
-    """``left``: of segments that were rewritten before, how much was left then. ``needed``: the lowest offset that some
-    cursor needs. ``seen``: what tells this look from others."""
+    """A scan over the sealed segments of one log.
+
+    Args:
+        sealed: The segments, each with the base offset of the next.
+        remaining: How many records a rewritten segment had left, by base offset.
+        found_max: Stop after this many segments.
+        needed: The lowest offset that a cursor needs.
+        fingerprint: Distinguishes this scan from others.
+    """
 
     def __init__(
         self,
@@ -48,10 +55,20 @@ class SettledScan:
 
     @property
     def done(self) -> bool:
+        """Whether the scan has ended."""
         return not self._todo or len(self.found) == self._found_max
 
     def advance(self, settled_in: Callable[[int, int], Intervals], cost: int, pins: int) -> int:
-        """As far as ``cost`` allows; returns what is left of it. ``pins``: how many are asked."""
+        """Continue the scan as far as ``cost`` allows.
+
+        Args:
+            settled_in: Returns the settled intervals between two offsets.
+            cost: How much work may be done, in intervals.
+            pins: How many cursors ``settled_in`` reads.
+
+        Returns:
+            The rest of ``cost``.
+        """
         while cost > 0 and not self.done:
             segment, end = self._todo[0]
             start = max(self._at, segment.base_offset)

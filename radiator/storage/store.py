@@ -3,11 +3,12 @@
     open()       lock, recover; then any number of times:
     take(now)    -> jobs: everything that was appended and acked since the last time, one group commit
     checkpoints  a checkpoint to be run on threads of its own, now and then
-    tick(now)    what time brings: interval syncs, rolls, retention; they come with the next take()
-    close()      what is open is written and synced
+    tick(now)    what is due: interval syncs, rolls, retention; the next take() returns it
+    close()      write and sync what is open
 
-Knows: directories, who owns what. Must not know: destinations' rules, sockets, threads (it only says which is meant).
-Owned by the hub. ``open`` and ``close`` do I/O; they run while no other thread does. Nothing else here does.
+This module knows directories and their owners. It does not know the rules of destinations, sockets or threads (it only
+says which thread runs a job). The event loop owns it. ``open`` and ``close`` do I/O, while no other thread runs.
+Nothing else here does.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ NEW_FILES_MAX = limits.NEW_FILES_MAX
 
 
 class Store:
-    """One data directory. ``fs`` is the seam to the operating system."""
+    """One data directory. ``files`` makes its system calls."""
 
     def __init__(
         self,
@@ -100,9 +101,18 @@ class Store:
     # --- opening and closing ------------------------------------------------------------------------------------------
 
     def open(self, now: Now, allowance: Allowance | None = None) -> list[RecoveryNote]:
-        """Takes the directory, brings every file in order, and says what was not as it should be. ``allowance``: how
-        much of the logs may be read to make lists of names whole. Raises StorageError if another broker has the
-        directory, or if the disk does not let us."""
+        """Lock the directory and bring every file in order.
+
+        Args:
+            now: The time.
+            allowance: How much of the logs may be read to complete lists of destinations.
+
+        Returns:
+            What was not in order.
+
+        Raises:
+            StorageError: Another broker has the directory, or a file cannot be read or written.
+        """
         notes: list[RecoveryNote] = []
         self.acquire()
         try:
@@ -146,7 +156,7 @@ class Store:
         return notes
 
     def _load_metadata(self, redo: Redo, ends: dict[str, int], decided: list[Entry]) -> list[RecoveryNote]:
-        """Read cursors and names. Raises OSError."""
+        """Read cursors and definitions. Raises OSError."""
         cursors, definitions, directory = self.cursors, self.definitions, self.cursors.directory
         self.fs.mkdir(directory)
         found = cursor_files.read(self.fs, directory, redo.cursors, [entry.cursors for entry in decided])
@@ -173,8 +183,13 @@ class Store:
         return partition if isinstance(partition, FilePartition) else None
 
     def acquire(self, remedy: str = "stop that one, or give this one another data_dir") -> None:
-        """Takes the directory, if we do not have it: the first part of ``open``, for tools that have something to do
-        before the files are brought in order. Raises StorageError."""
+        """Lock the directory, if it is not locked.
+
+        It is the first part of ``open``, for tools that work before the files are brought in order.
+
+        Raises:
+            StorageError: Another broker has the directory, or it cannot be made.
+        """
         if self._lock is not None:
             return
         try:
@@ -190,7 +205,7 @@ class Store:
             raise storage_error(self.root, "open the data directory", error, told) from error
 
     def release(self) -> None:
-        """Gives the directory back: for those who only acquired it. ``close`` does it for the others."""
+        """Unlock the directory after ``acquire`` alone; ``close`` does it after ``open``."""
         self._unlock()
 
     def _unlock(self) -> None:
@@ -200,13 +215,22 @@ class Store:
 
     @property
     def in_place(self) -> bool:
-        """Whether ``root`` still leads to the directory that was opened, as far as it is open. One system call."""
+        """Whether ``root`` still leads to the directory that was opened, if it is open. One system call."""
         return self._lock is None or self.fs.in_place(self._lock)
 
     def close(self, late: Callable[[], bool] = bool) -> int:
-        """Writes and syncs what is still open, and gives the directory back. The first error is raised at the end. Once
-        it is ``late`` no file is begun: what waits for one is given up, unreceipted; and no more segments are synced:
-        the journal stays for the next start. Returns how many messages were given up."""
+        """Write and sync what is open, and unlock the directory.
+
+        Args:
+            late: Returns True once the stop has taken too long: then no file is begun (messages that need one are given
+                up, unreceipted), and no more segments are synced (the journal stays for the next start).
+
+        Returns:
+            How many messages were given up.
+
+        Raises:
+            StorageError: The first error, after everything was tried.
+        """
         errors: list[StorageError] = []
         while jobs := self.take(self._now, makes_files=not late()):
             for job in run(jobs):
@@ -245,7 +269,7 @@ class Store:
         return sum(each.untaken for each in self._file_creators)
 
     def _save_metadata(self) -> bool:
-        """Return whether the snapshot has all that the journal's entries say of cursors and names."""
+        """Return whether the snapshot has all that the journal's entries say of cursors and definitions."""
         try:
             if self.journal.next_entry > self._snapshots.first_entry or self.cursors.failed is not None:
                 self._snapshots.save(self.journal.next_entry)
@@ -256,8 +280,13 @@ class Store:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def partition(self, name: str, settings: Settings) -> Partition:
-        """The partition of that name, made if it is new (its files come with its first write); ``settings`` hold from
-        now on. Raises ValueError if the name cannot be a directory's."""
+        """Return the partition of a name, with these settings from now on.
+
+        A new one makes its files with its first write.
+
+        Raises:
+            ValueError: The name cannot be that of a directory.
+        """
         partition = self.partitions.get(name)
         if partition is None:
             layout.encode_name(name)
@@ -279,8 +308,10 @@ class Store:
         self.partitions[log.name].fail(error, now.mono)
 
     def forget(self, partition: Partition) -> None:
-        """Nobody needs this one any more (temporary queues, names that nothing was sent to). A log with files stays if
-        anything was ever appended to it, even in vain: two writers of one file must never be."""
+        """Drop a partition that is not needed any more (a temporary queue, or a name that nothing was sent to).
+
+        A log with files stays if anything was ever appended to it, even in vain: a file must never have two writers.
+        """
         if isinstance(partition, MemoryPartition):
             partition.discard()
         elif not partition.untouched:
@@ -292,8 +323,13 @@ class Store:
     # --- the turn -----------------------------------------------------------------------------------------------------
 
     def take(self, now: Now, makes_files: bool = True) -> list[Job]:
-        """What there is to do, in order, as one group commit. Only NEW_FILES_MAX logs begin a file, and none if not
-        ``makes_files``; then ``dirty`` stays, and the next call goes on."""
+        """Return the work of this turn, in order, as one group commit.
+
+        Args:
+            now: The time.
+            makes_files: Whether logs may begin a file. At most NEW_FILES_MAX logs do; the others stay ``dirty``, and
+                the next call continues.
+        """
         self._now = now
         jobs: list[Job] = []
         waiting, together = self._file_creators, self._together
@@ -331,12 +367,12 @@ class Store:
         return jobs
 
     def _sync_acks(self, told: list[CursorJob], failed: StorageError | None, sync_error: StorageError | None) -> None:
-        """Disk thread: everything that cursors have told is on the disk when this returns. Raises StorageError.
+        """Sync, on the disk thread, all cursor changes of this turn and before. Raises StorageError.
 
         Args:
-            told: What they have told in the same turn.
-            failed: Why they could not tell it before that.
-            sync_error: Of the journal, before that.
+            told: The changes of the turn.
+            failed: Why earlier changes could not be stored.
+            sync_error: Of the journal, before the turn.
         """
         for error in (failed, *(job.error for job in told)):
             if error is not None:
@@ -347,8 +383,11 @@ class Store:
             raise StorageError(str(error))
 
     def store_cursors(self, now: Now) -> None:
-        """Write and sync the changes of cursors, while no other thread runs. Raises StorageError, also if an earlier
-        change is not stored."""
+        """Write and sync the changes of cursors, while no other thread runs.
+
+        Raises:
+            StorageError: They, or earlier changes, are not stored.
+        """
         self.cursors.sync_soon()
         jobs = run(self._group_commit([], self.cursors.take(now.mono), []))
         for job in jobs:
@@ -358,7 +397,7 @@ class Store:
                 raise StorageError(str(error))
 
     def _group_commit(self, jobs: list[Job], told: list[CursorJob], named: list[DefinitionsJob]) -> list[Job]:
-        """The jobs, behind those that decide them. What need not be synced is first, and has an entry of its own."""
+        """Return the jobs behind those that decide them. Jobs without a sync come first, in their own entry."""
         appends: list[AppendJob] = []
         early: list[Job] = []
         size_bytes = 0
@@ -402,9 +441,11 @@ class Store:
         acks: Iterable[tuple[Cursor, list[int]]],
         outcome: Outcome,
     ) -> None:
-        """What has just been appended to these partitions, and these acks, hold together or not at all, whatever
-        happens to the process or the machine. The acks have no effect yet: the caller settles them when ``outcome`` is
-        told True. Everything else in the same open batches comes along."""
+        """Store what was just appended to these partitions, and these acks, atomically: all of it or nothing.
+
+        The acks have no effect yet: the caller applies them when ``outcome`` is called with True. Other messages in the
+        same open batches are included.
+        """
         for partition in partitions:
             partition.open_batch.make_atomic()
             self._together[partition] = None
@@ -413,7 +454,7 @@ class Store:
         self._outcomes.append(outcome)
 
     def take_finished(self, now: Now) -> list[Job]:
-        """Only what needs no disk (memory partitions), for turns in which the disk thread is at work."""
+        """Return the jobs that need no disk (memory partitions), for turns in which the disk thread is busy."""
         dirty = self._agenda.dirty
         memory = [partition for partition in dirty if isinstance(partition, MemoryPartition)]
         if not memory:
@@ -422,16 +463,16 @@ class Store:
         return [job for partition in memory for job in partition.take(now)]
 
     def end_offsets(self) -> EndOffsets:
-        """The present one, for somebody who goes through many partitions in several turns."""
+        """Return where all logs end now, for work over many partitions in several turns."""
         return EndOffsets(self._agenda.end_offsets, (*self._agenda.dirty, *self._file_creators))
 
     @property
     def dirty(self) -> bool:
-        """Whether there is something to do for a partition."""
+        """Whether a partition has work to do."""
         return bool(self._agenda.dirty or self._file_creators)
 
     def tick(self, now: Now) -> None:
-        """Marks what is due."""
+        """Note what is due."""
         self._now = now
         for partition in self._agenda.due(now):
             partition.tick(now)
@@ -441,7 +482,7 @@ class Store:
         self.maintenance.sweep(now, swept)
 
     def next_deadline_ns(self, now: Now) -> MonoNs:
-        """When tick() has something to do; NEVER_NS if nothing is planned."""
+        """Return when tick() has work to do; NEVER_NS if nothing is planned."""
         return min(
             self._agenda.next_ns(now),
             self.cursors.deadline_ns,
@@ -450,7 +491,7 @@ class Store:
         )
 
     def failures(self) -> list[str]:
-        """What cannot be stored now, and why, in words."""
+        """Return what cannot be stored now, and why, as texts."""
         failed = list(self._agenda.failed)
         told = [f"partition {each.name}: {each.failed}" for each in failed[:FAILURES_TOLD_MAX]]
         if len(failed) > len(told):
@@ -467,16 +508,16 @@ class Store:
 
     @property
     def memory_is_full(self) -> bool:
-        """Memory partitions may not grow: ``limits.memory`` is used up, and all that they hold is needed."""
+        """Whether memory partitions may not grow: ``limits.memory`` is used up, by messages that are needed."""
         return self._memory.share.full
 
     @property
     def checkpoints_behind(self) -> bool:
-        """The journal is as large as it may be: no messages should be taken before a checkpoint has been made."""
+        """Whether the journal is as large as it may be: no messages should be accepted before a checkpoint."""
         return self.journal.full
 
     def facts(self) -> dict[str, Any]:
-        """Numbers for metrics."""
+        """Return numbers for metrics."""
         return {
             "tail_bytes": self._budget.bytes,
             "cold_bytes": self._cold.bytes,
@@ -491,7 +532,7 @@ class Store:
 
 
 def _bypass_journal(appends: list[AppendJob]) -> None:
-    """What is large is synced where it is written: to write it twice would take longer than another sync."""
+    """Mark large appends, which are synced where they are written: writing them twice would take longer."""
     sizes: dict[Partition, int] = {}
     for job in appends:
         sizes[job.partition] = sizes.get(job.partition, 0) + job.batch.size_bytes

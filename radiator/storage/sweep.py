@@ -1,10 +1,10 @@
-"""Who is looked at now and then, and when: cursors move without telling, so what they held back is looked at again.
+"""Choose the partitions to check now and then: cursors move without a notification, and retention may then remove more.
 
-Every ten seconds a sweep begins: over the partitions of which something has moved since the last one, and over some of
-the others, so that each has its turn in the end whatever nobody told. A tick takes only so many of them: the rest comes
-with the ticks that follow, so that no number of partitions holds up the loop.
+Every ten seconds a sweep begins: over the partitions with changes since the last one, and over some of the others, so
+that every partition has its turn. A tick takes only some of them, and the next ticks the rest, so that no number of
+partitions blocks the event loop.
 
-Knows: partitions. Must not know: what looking means. Hub only.
+This module knows partitions. It does not know what is checked. The event loop owns it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ OTHERS_MAX = 1_000  # a sweep: so 100,000 have all been looked at after a quarte
 
 
 class Sweep:
+    """The partitions that are still to be checked."""
+
     def __init__(self, partitions: Mapping[str, Partition], agenda: Agenda) -> None:
         self._partitions = partitions
         self._agenda = agenda
@@ -29,7 +31,7 @@ class Sweep:
         self._others: deque[Partition] = deque()  # whose turn is still to come
 
     def take(self, now_ns: MonoNs) -> list[Partition]:
-        """Those to look at in this tick."""
+        """Return the partitions to check in this tick."""
         if now_ns >= self._due_ns and not self._todo:
             self._due_ns = MonoNs(now_ns + EVERY_NS)
             self._begin()

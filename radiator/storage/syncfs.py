@@ -1,8 +1,8 @@
-"""``syncfs(2)``: everything on a file system is on its disk when one call returns, however many files that are.
+"""``syncfs(2)``: one call that syncs everything on a file system, however many files that are.
 
-A thousand files take it a twentieth of the time of a thousand ``fdatasync``. It is believed only where it tells of what
-could not be written: on Linux from 5.8 on, and on file systems that hand it to their own disk. Elsewhere (overlays,
-FUSE, the network) it may return without an error, or without having done anything.
+A thousand files take it a twentieth of the time of a thousand ``fdatasync``. It is only used where it reports failed
+writes: on Linux from 5.8 on, and on file systems that pass it on to a disk of their own. Elsewhere (overlays, FUSE, the
+network) it may return without an error, or without having done anything.
 
 Sources: syncfs(2), "ERRORS" and "VERSIONS"; proc(5), ``/proc/pid/mountinfo``.
 """
@@ -21,12 +21,12 @@ TELLS_ERRORS = (5, 8)  # the first Linux whose syncfs does
 
 
 def believed(device: int, release: str | None = None, mounts: str | None = None) -> bool:
-    """Return whether syncfs on the file system with this ``st_dev`` tells the truth.
+    """Return whether syncfs on the file system with this ``st_dev`` reports all errors.
 
     Args:
         device: ``st_dev`` of a file there.
-        release: of the kernel; None: of this one.
-        mounts: what ``/proc/self/mountinfo`` says; None: what it says now.
+        release: Of the kernel; None: of this one.
+        mounts: The contents of ``/proc/self/mountinfo``; None: the present contents.
     """
     if sys.platform != "linux":
         return False
@@ -50,8 +50,11 @@ def _mounts() -> str:
 
 
 def sync(fd: int) -> None:
-    """Sync the file system of an open file. Raises OSError, also for what could not be written since ``fd`` was opened,
-    or since the last call with it."""
+    """Sync the file system of an open file.
+
+    Raises:
+        OSError: It cannot be synced, or a write has failed since ``fd`` was opened, or since the last call with it.
+    """
     error = _function()(fd)
     if error:
         raise OSError(error, os.strerror(error))

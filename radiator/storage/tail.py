@@ -1,11 +1,11 @@
-"""Recent batches in memory: what was just committed (the tail of each partition) and what was just read from disk.
+"""Recent batches in memory: those just committed (the tail of each partition) and those just read from disk.
 
-Both have one budget for all partitions of a store, and forget what is oldest first, so memory is bounded whatever the
-backlog. A tail is contiguous and ends at the high watermark. Records that were taken out of a file are not kept here
-either: what can be counted in the log is what is delivered. Reading small batches in a row merges them in place, once:
-a reader that lags behind a producer of single messages gets lists, not single records.
+Both have one budget for all partitions of a store, and drop the oldest first, so memory is bounded whatever the
+backlog. A tail is contiguous and ends at the high watermark. Records that were removed from a file are removed from
+memory too, so that the log and deliveries agree. Reading small batches in a row merges them in place, once: a reader
+that lags behind a producer of single messages gets lists, not single records.
 
-Knows: batches and offsets. Must not know: files, jobs. Owned by the hub.
+This module knows batches and offsets. It does not know files or jobs. The event loop owns it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Tail:
         self.start = 0  # places before this one are forgotten
 
     def add(self, batch: RecordBatch) -> None:
+        """Add the batch that follows the last one."""
         self.bases.append(batch.base_offset)
         self.batches.append(batch)
         cost = batch.cost_bytes
@@ -44,15 +45,15 @@ class Tail:
 
     @property
     def base_offset(self) -> int | None:
-        """The lowest offset still here; None if empty."""
+        """The lowest offset in memory; None if empty."""
         return self.bases[self.start] if self.start < len(self.bases) else None
 
     def base_before(self, offset: int) -> bool:
-        """Whether anything below ``offset`` is still here."""
+        """Return whether anything below ``offset`` is in memory."""
         return self.start < len(self.bases) and self.bases[self.start] < offset
 
     def find(self, offset: int) -> RecordBatch | None:
-        """The batch that holds ``offset``, merged with the small ones that follow it."""
+        """Return the batch that contains ``offset``, merged with small batches that follow it, or None."""
         batches = self.batches
         if self.start == len(batches):
             return None
@@ -90,7 +91,7 @@ class Tail:
         return merged
 
     def drop_below(self, offset: int) -> None:
-        """Forgets the batches that end at or below ``offset``."""
+        """Drop the batches that end at or below ``offset``."""
         batches, start = self.batches, self.start
         freed = 0
         while start < len(batches):
@@ -109,7 +110,7 @@ class Tail:
             self._resize(-freed)
 
     def cut_below(self, offset: int) -> None:
-        """Forgets what is below ``offset``: of a batch that reaches over it, too."""
+        """Drop everything below ``offset``, also the part of a batch."""
         self.drop_below(offset)
         batch = self.oldest()
         if batch is None or batch.base_offset >= offset:
@@ -123,14 +124,16 @@ class Tail:
         self.budget.resize(cost)
 
     def oldest(self) -> RecordBatch | None:
+        """Return the oldest batch, or None."""
         return self.batches[self.start] if self.start < len(self.batches) else None
 
     def newest_first(self) -> list[RecordBatch]:
+        """Return the batches, newest first."""
         return [batch for batch in reversed(self.batches[self.start :]) if batch is not None]
 
 
 class Budget:
-    """Bytes that all tails of a store may keep together."""
+    """The bytes that all tails of a store may take together."""
 
     __slots__ = ("bytes", "bytes_max", "compact_at", "order")
 
@@ -141,7 +144,7 @@ class Budget:
         self.compact_at = COMPACT_AT
 
     def added(self, tail: Tail, end: int, cost: int) -> None:
-        """A batch has joined a tail."""
+        """Count a batch that has joined a tail."""
         self.order.append((tail, end))
         self.resize(cost)
         if self.bytes > self.bytes_max:
@@ -151,10 +154,11 @@ class Budget:
             self.compact_at = 2 * len(self.order) + COMPACT_AT
 
     def resize(self, cost: int) -> None:
-        """The tails hold ``cost`` bytes more, or fewer if it is negative."""
+        """Count ``cost`` more bytes, or fewer if it is negative."""
         self.bytes += cost
 
     def evict(self) -> None:
+        """Drop the oldest batches beyond the budget."""
         order = self.order
         while self.bytes > self.bytes_max and order:
             tail, end = order.popleft()
@@ -162,7 +166,7 @@ class Budget:
 
 
 class ColdCache:
-    """What cold reads brought, for the next pump and for other readers at the same place. Oldest goes first."""
+    """The results of cold reads, for the next deliveries and for other readers at the same place. Oldest goes first."""
 
     __slots__ = ("bytes", "bytes_max", "order")
 
@@ -172,7 +176,7 @@ class ColdCache:
         self.order: deque[tuple[list[RecordBatch], RecordBatch]] = deque()
 
     def add(self, cached: list[RecordBatch], batch: RecordBatch) -> None:
-        """``shelf``: the partition's own list, newest last."""
+        """Add a batch to ``cached``, the partition's own list, newest last."""
         cached.append(batch)
         self.order.append((cached, batch))
         self.bytes += batch.cost_bytes
@@ -182,7 +186,7 @@ class ColdCache:
             self.bytes -= old.cost_bytes
 
     def drop(self, cached: list[RecordBatch], start: int, stop: int) -> None:
-        """Forgets the batches of a shelf that cover something from ``start`` up to, not including, ``stop``."""
+        """Drop the batches in ``cached`` that cover an offset from ``start`` up to, not including, ``stop``."""
         gone = {each for each in cached if each.base_offset < stop and start < each.next_offset}
         if gone:
             self.order = deque(entry for entry in self.order if entry[0] is not cached or entry[1] not in gone)
@@ -191,6 +195,7 @@ class ColdCache:
 
 
 def find_cold(cached: list[RecordBatch], offset: int) -> RecordBatch | None:
+    """Return the batch that contains ``offset``, or None."""
     for batch in reversed(cached):
         if batch.base_offset <= offset < batch.next_offset:
             return batch

@@ -1,10 +1,10 @@
-"""Which segments of a log can hold what was received in a window of time.
+"""Choose the segments of a log that may contain records received in a window of time.
 
-Receive times never fall, so the first of each segment says it. That one stands in a header, and a flipped bit there
-would hide good segments from who asks by time. So nothing is left out because of a header that no crc covers: the one
-at either border is looked at with its batch, and where that does not hold, the next one outside.
+Receive times never fall, so the first one of each segment is enough. It is in a header, and a flipped bit there would
+hide good segments. So no segment is left out because of an unchecked header: the first batch of the segment at either
+end is checked, and if it is damaged, that of the next one outside.
 
-Knows: segments, first batches. Must not know: who asks.
+This module knows segments and first batches. It does not know callers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from radiator.storage.segment import Window, batch_at
 
 
 def since(fs: FileSystem, segments: Sequence[StoredSegment], low_ns: int) -> Sequence[StoredSegment]:
-    """Without those at the beginning in which everything was received before ``low_ns``."""
+    """Return the segments without those at the beginning in which everything was received before ``low_ns``."""
     for at in range(len(segments) - 1, 0, -1):
         first_ns = segments[at].first_receive_ns
         if first_ns is not None and first_ns < low_ns and _holds(fs, segments[at]):
@@ -27,7 +27,7 @@ def since(fs: FileSystem, segments: Sequence[StoredSegment], low_ns: int) -> Seq
 
 
 def before(fs: FileSystem, segments: Sequence[StoredSegment], high_ns: int) -> Sequence[StoredSegment]:
-    """Without those at the end in which everything was received at ``high_ns`` or later."""
+    """Return the segments without those at the end in which everything was received at ``high_ns`` or later."""
     for at, segment in enumerate(segments):
         first_ns = segment.first_receive_ns
         if first_ns is not None and first_ns >= high_ns and _holds(fs, segment):
@@ -36,13 +36,15 @@ def before(fs: FileSystem, segments: Sequence[StoredSegment], high_ns: int) -> S
 
 
 def first_ns(fs: FileSystem, segments: Sequence[StoredSegment]) -> int | None:
-    """When the first record of these was received, as far as a batch that holds begins one of them. Raises OSError for
-    none of them: what cannot be read says nothing."""
+    """Return when the first record of these segments was received, by the first valid batch at a segment's start.
+
+    It raises no OSError: a segment that cannot be read is skipped.
+    """
     return next((segment.first_receive_ns for segment in segments if _holds(fs, segment)), None)
 
 
 def _holds(fs: FileSystem, segment: StoredSegment) -> bool:
-    """Whether its first batch is whole and says the same."""
+    """Return whether the first batch is whole and agrees with the listing."""
     try:
         fd = fs.open_read(segment.path)
         try:

@@ -1,9 +1,9 @@
-"""Turns: what is stored together, and who waits for it.
+"""Turns: batches that are stored together, and the receipts that wait for them.
 
-    place   a batch that is begun, or a sync that is asked for; it ends once, well or with a failure
+    place   a batch that is begun, or a sync that is requested; it ends once, stored or with a failure
     turn    the places that are stored in one group commit
 
-A session has one receipt line to be told for each turn, to however many logs it has sent. Hub only.
+A session has one line of receipts to be released for each turn, however many logs it sends to. The event loop owns it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Turn:
         """Note how a place has ended.
 
         Args:
-            place: one that has begun.
-            failure: why what was to be stored there is not; None: it is.
+            place: One that has begun.
+            failure: Why its contents are not stored; None: they are.
 
         Returns:
-            Who is to be told now: all that have waited if it was the last place, else nobody.
+            The waiters to notify now: all of them if it was the last place, else none.
         """
         self._left -= 1
         if failure is not None:
@@ -54,12 +54,12 @@ class Turn:
 
 
 class Place(Protocol):
-    """Where one can wait for a message."""
+    """What a receipt can wait for."""
 
     @property
     def turn(self) -> Turn:
-        """The turn that the place belongs to."""
+        """The turn of the place."""
 
     @property
     def waiters(self) -> list[Any]:
-        """Each is told how this place has ended."""
+        """Objects that are notified when the place ends."""

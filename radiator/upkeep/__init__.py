@@ -1,1 +1,1 @@
-"""Tools over the files of a store, beside a broker or without one: check, repair, copy, restore, settle, show."""
+"""Provide tools for the files of a store: check, repair, back up, restore, purge, and show."""

@@ -1,16 +1,17 @@
-"""Making a backup: a copy of a store that is an exact prefix of every log, beside a running broker or without one.
+"""Make a backup: a copy of a store that is an exact prefix of every log, beside a running broker or without one.
 
-In this order, and the order is the promise:
+The order of the steps is what makes the copy consistent:
 
-    1  the cursors, and then where each log ends: in one moment (``cut``)
-    2  the partitions, up to there: whole batches, byte for byte, each file synced
-    3  the manifest, and then the name: what is called TARGET is complete
+    1  the cursors are read, and then the end of each log, as one consistent point (``consistent_point``)
+    2  the partitions are copied up to their ends: whole batches, byte for byte, each file synced
+    3  the manifest is written, and then the directory is renamed: whatever is called TARGET is complete
 
-It takes no lock and writes nothing in the store. What the broker does meanwhile: it appends (behind the ends), it
-removes old segments (the copy of that partition then begins later), it replaces a sealed segment by a rewritten one
-(either is right, the offsets are the same; if it was the active one at step 1, the end is looked up again).
+It takes no lock and writes nothing in the store. Meanwhile the broker may append (behind the ends), remove old segments
+(the copy of that partition then begins later), and replace a sealed segment with a rewritten one. Both versions of a
+rewritten segment are right, because the offsets are the same; if it was the active segment in step 1, its end is looked
+up again.
 
-Knows: files. Must not know: threads, time (it is told). One thread, any process.
+Knows about files, but not about threads or the clock: the caller passes the time. One thread, any process.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from radiator.storage.layout import Head
 from radiator.storage.reader import StoredPartition, list_partitions, stored_partition
 from radiator.storage.segment import Window, batch_at, load_index
 from radiator.upkeep import manifest as manifests
+from radiator.upkeep.consistent_point import ConsistentPoint, find_consistent_point, segment_bases
 from radiator.upkeep.copying import Copier, remove_tree
-from radiator.upkeep.cut import Cut, find_cut, segment_bases
 from radiator.upkeep.manifest import CopiedFile, CopiedPartition, Manifest
 
 PARTIAL = ".partial"
@@ -66,13 +67,21 @@ class Previous:
 
 @dataclass(frozen=True)
 class BackupMade:
+    """What a backup holds.
+
+    Attributes:
+        manifest: The manifest that was written.
+        copied_bytes: How many bytes were written.
+        linked_bytes: How many bytes are in files shared with the previous backup.
+    """
+
     manifest: Manifest
     copied_bytes: int
     linked_bytes: int  # shared with the previous backup
 
 
 class _Changed(Exception):
-    """The broker went on under us: look again."""
+    """The broker has changed a file while it was copied, so it must be looked up again."""
 
 
 def back_up(
@@ -88,8 +97,25 @@ def back_up(
     planned: Callable[[int], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> BackupMade:
-    """Paths are absolute, without links. ``pause`` is called between two looks, ``planned`` hears how many bytes there
-    will be, ``progress`` of each piece. Raises StorageError; nothing is then left of the copy."""
+    """Copy a store to a new directory.
+
+    All paths are absolute and without links. If this fails, nothing of the copy remains.
+
+    Args:
+        fs: The file system.
+        root: The data directory.
+        target: The directory to make; its parent must exist.
+        now_ns: The time to note in the manifest, in nanoseconds since 1970.
+        version: The version of radiator to note in the manifest.
+        since: An earlier backup of the same store, to link unchanged segments to.
+        pace: Called with the size of each chunk before it is read; may sleep.
+        pause: Called between two attempts to find a consistent point.
+        planned: Called once with how many bytes there will be.
+        progress: Called with the size of each chunk that is done.
+
+    Raises:
+        StorageError: The target exists or lies inside the store, the disk is full, or a file cannot be read or written.
+    """
     if f"{target}/".startswith(f"{root}/"):
         raise StorageError(f"{target}: lies inside the data directory {root}, and would be a part of what it copies")
     parent, _, name = target.rpartition("/")
@@ -128,12 +154,12 @@ def _previous(fs: FileSystem, since: str | None, root: str) -> Previous | None:
 
 
 def store_digest(fs: FileSystem, root: str) -> str:
-    """Tells stores apart, and does not tell the key."""
+    """Return a digest that differs between stores and does not reveal the key of the salts."""
     return sha256(read_file(fs, layout.salt_path(root)) or b"").hexdigest()
 
 
 def _begin(fs: FileSystem, partial: str) -> DirectoryLock:
-    """Makes the directory of an unfinished backup, in place of what an interrupted one left; returns its lock."""
+    """Make and lock the directory of an unfinished backup, and remove what an interrupted backup left there."""
     if fs.listdir(partial) and layout.LOCK not in fs.listdir(partial):
         raise StorageError(f"{partial}: exists, and is not what an interrupted backup leaves; remove or rename it")
     fs.mkdir(partial)
@@ -170,26 +196,26 @@ class _Backup:
         key = read_file(fs, layout.salt_path(self.root))
         last_rules = read_file(fs, layout.last_rules_path(self.root))
         damaged = read_file(fs, f"{self.root}/{layout.SUBSCRIPTIONS_DAMAGED}")
-        cut = find_cut(fs, self.root, pause)
-        partitions = [stored for stored in list_partitions(self.root, fs) if stored.name in cut.heads]
-        self._room(partitions, cut, planned)
+        point = find_consistent_point(fs, self.root, pause)
+        partitions = [stored for stored in list_partitions(self.root, fs) if stored.name in point.heads]
+        self._room(partitions, point, planned)
         self.left_out = [name for name in fs.listdir(self.root) if name not in NOT_COPIED]
         if key is not None:
             self._write(layout.SALT, key)
         fs.mkdir(layout.partitions_path(partial))
-        self.whole, self.decided = cut.whole, cut.decided
-        copied = [self._partition(stored, cut.heads[stored.name]) for stored in partitions]
-        for name in sorted(cut.decided.keys() - cut.heads.keys()):
+        self.whole, self.decided = point.whole, point.decided
+        copied = [self._partition(stored, point.heads[stored.name]) for stored in partitions]
+        for name in sorted(point.decided.keys() - point.heads.keys()):
             fs.mkdir(layout.partition_path(partial, name))
-            copied.append(CopiedPartition(name, 0, cut.decided[name], 0))
-        cursors = cut.cursors
+            copied.append(CopiedPartition(name, 0, point.decided[name], 0))
+        cursors = point.cursors
         cursors.limit({each.name: (each.first_offset, each.next_offset) for each in copied})
         fs.mkdir(layout.cursors_path(partial))
         for name, data in cursors.files():
             self._write(f"{layout.CURSORS}/{name}", data)
-        if cut.journal:
+        if point.journal:
             fs.mkdir(layout.journal_path(partial))
-            self._write(layout.journal_file_path(layout.JOURNAL, 1), cut.journal)
+            self._write(layout.journal_file_path(layout.JOURNAL, 1), point.journal)
         if cursors.names is not None:
             self._write(layout.SUBSCRIPTIONS, definitions.encode(cursors.names))
         if damaged is not None:  # as long as it is there, a start keeps the cursors of unknown names
@@ -204,9 +230,15 @@ class _Backup:
         self.copier.write(f"{partial}/{manifests.MANIFEST}", manifests.encode(made))
         return BackupMade(made, self.copied_bytes, self.linked_bytes)
 
-    def _room(self, partitions: list[StoredPartition], cut: Cut, planned: Callable[[int], None] | None) -> None:
-        """Refuses what cannot fit before the first byte."""
-        total = sum(stored.size_bytes for stored in partitions) + cut.cursors.size_bytes + len(cut.journal)
+    def _room(
+        self, partitions: list[StoredPartition], point: ConsistentPoint, planned: Callable[[int], None] | None
+    ) -> None:
+        """Check that the backup fits on the disk, before the first byte is written.
+
+        Raises:
+            StorageError: There is too little room.
+        """
+        total = sum(stored.size_bytes for stored in partitions) + point.cursors.size_bytes + len(point.journal)
         needed = total + HEADROOM_BYTES
         for stored in partitions:
             for segment in stored.segments[:-1]:
@@ -220,7 +252,7 @@ class _Backup:
             planned(total)
 
     def _schemas(self) -> None:
-        """Written once and never changed: they are copied as they are."""
+        """Copy the schemas as they are: each is written once and never changed."""
         source = layout.schemas_path(self.root)
         names = [name for name in self.fs.listdir(source) if name.endswith(".json")]
         if names:
@@ -267,7 +299,7 @@ class _Backup:
         try:
             before, size, mtime_ns = fs.stamp(fd), fs.size(fd), fs.stamp(fd)[1]
             if head is not None and base == head.segment_base:
-                if not self._holds(stored.directory, head, fd):
+                if not self._still_matches(stored.directory, head, fd):
                     raise _Changed
                 size, mtime_ns = head.position, 0
             elif (known := self.known.get(path)) is not None and known.size_bytes == size:
@@ -295,9 +327,12 @@ class _Backup:
                 return False
             raise
 
-    def _holds(self, directory: str, head: Head, fd: int) -> bool:
-        """Whether the open segment is still the file of which ``head`` spoke. Nothing but the broker's appends touches
-        an active segment; one that was sealed meanwhile may have been written anew, and its positions are others."""
+    def _still_matches(self, directory: str, head: Head, fd: int) -> bool:
+        """Return whether the open segment is still the file that ``head`` describes.
+
+        Only appends change an active segment. One that was sealed meanwhile may have been rewritten, with other
+        positions.
+        """
         size = self.fs.size(fd)
         if segment_bases(self.fs, directory)[-1:] == [head.segment_base]:
             return size >= head.position
@@ -311,7 +346,7 @@ class _Backup:
     def _small_files(
         self, stored: StoredPartition, bases: list[int], copied: dict[int, CopiedFile], head: Head | None
     ) -> None:
-        """Head, index, names and ids are made to fit what was copied."""
+        """Write head, index, names, ids and archive position so that they fit the copied segments."""
         fs, partial = self.fs, _relative(stored)
         for base in bases:
             entries = load_index(fs, stored.directory, base)
@@ -344,7 +379,7 @@ class _Backup:
 
 
 def _end(stored: StoredPartition) -> Head | None:
-    """Where its committed records end; None if there are none."""
+    """Return where the committed records of a partition end; None if there are none."""
     if not stored.segments:
         return None
     last = stored.segments[-1]
@@ -357,7 +392,7 @@ def _relative(stored: StoredPartition, base: int | None = None) -> str:
 
 
 def _archived(fs: FileSystem, stored: StoredPartition, end: int) -> int:
-    """How far an archive has what was copied: what it has behind that, others will get the offsets of."""
+    """Return how far an archive has the copied messages: others will get the offsets behind them."""
     try:
         return min(archived.read(fs, stored.directory), end)
     except StorageError:

@@ -1,8 +1,8 @@
-"""fsck's look at the cursors: the snapshot, what the journal says since, the file of hints.
+"""Check the files of the cursors: the snapshot, its copy, the journal of an earlier version, and the delivery hints.
 
-Beside a running broker nothing is said of cursors ahead of their log, whose head follows later.
+Beside a running broker, a cursor that is ahead of its log is not reported, because the head is written later.
 
-Knows: the files of ``cursors/``. Must not know: segments. No state: any thread, any process.
+Knows the files in ``cursors/``, but not segments. Keeps no state: any thread, any process.
 """
 
 from __future__ import annotations
@@ -20,11 +20,17 @@ from radiator.storage.files import FileSystem, read_file
 from radiator.upkeep.cursor_copy import cursor_of
 from radiator.upkeep.findings import Finding, span
 
-KEPT = SNAPSHOT + ".damaged"
+DAMAGED_SNAPSHOT = SNAPSHOT + ".damaged"
 
 
 def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -> Iterator[Finding]:
-    """``logs``: the first and the next offset of each partition; None if a broker is at work."""
+    """Yield what is wrong with the cursors of a store.
+
+    Args:
+        fs: The file system.
+        root: The data directory.
+        logs: The first and the next offset of each partition; None if a broker is running.
+    """
     directory = layout.cursors_path(root)
     if fs.stat(directory) is None:
         return
@@ -71,7 +77,7 @@ def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int,
             if (facts.size % U64_BYTES or facts.size > HINTS_BYTES) and not live:  # a start fills up what is shorter
                 text = f"{facts.size} bytes, expected {HINTS_BYTES}, or less in whole numbers of {U64_BYTES} bytes"
                 yield Finding("delivered", path, text)
-        elif name == KEPT:
+        elif name == DAMAGED_SNAPSHOT:
             yield Finding("kept", path, "a snapshot that could not be read; not needed any more")
         elif generations := cursor_records.generations([name]):
             if generations[0] != generation and not live:

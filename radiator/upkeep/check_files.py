@@ -1,7 +1,7 @@
-"""fsck's look at the small files beside the logs: ``dedup`` and ``archived`` of a partition, ``transactions``,
-the journal, ``subscriptions``, ``last_rules``.
+"""Check the small files beside the logs.
 
-Knows: these six. Must not know: segments. No state: any thread, any process.
+These are ``dedup`` and ``archived`` of a partition, ``transactions``, the journal, ``subscriptions`` and
+``last_rules``. Segments are not known here. Keeps no state: any thread, any process.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ from radiator.upkeep.findings import Finding
 
 
 def run(fs: FileSystem, directory: str, end: int, live: bool, latest_ns: int | None = None) -> Iterator[Finding]:
-    """``end``: the offset at which the log of the partition ends; beside a running broker it may have gone on.
-    ``latest_ns``: a later receive time is a finding."""
+    """Yield what is wrong with ``dedup`` and ``archived`` of a partition.
+
+    Args:
+        fs: The file system.
+        directory: The directory of the partition.
+        end: The offset at which its log ends; beside a running broker the log may have grown since.
+        live: Whether a broker is running.
+        latest_ns: The latest receive time that is not reported; None to report none.
+    """
     yield from _ids(fs, layout.dedup_path(directory), end, live, latest_ns)
     path = layout.archived_path(directory)
     try:
@@ -33,7 +40,10 @@ def run(fs: FileSystem, directory: str, end: int, live: bool, latest_ns: int | N
 
 
 def transactions(fs: FileSystem, root: str) -> Iterator[Finding]:
-    """What a kill has left of the redo log. Not beside a running broker: there it changes with each group commit."""
+    """Yield what a killed broker has left in the redo log of an earlier version.
+
+    Not for use beside a running broker, which changes the file with each group commit.
+    """
     path = layout.transactions_path(root)
     data = read_file(fs, path)
     if data is None:
@@ -48,7 +58,10 @@ def transactions(fs: FileSystem, root: str) -> Iterator[Finding]:
 
 
 def journal(fs: FileSystem, root: str) -> Iterator[Finding]:
-    """What a kill has left of the journal. Not beside a running broker: there it changes with each group commit."""
+    """Yield what a killed broker has left in the journal.
+
+    Not for use beside a running broker, which changes the journal with each group commit.
+    """
     files = JournalFiles(fs, root)
     if not files:
         return
@@ -70,7 +83,7 @@ def journal(fs: FileSystem, root: str) -> Iterator[Finding]:
 
 
 def subscriptions(fs: FileSystem, root: str) -> Iterator[Finding]:
-    """The file of named subscriptions, which is replaced as a whole."""
+    """Yield a finding if the file of named subscriptions cannot be read."""
     path = layout.subscriptions_path(root)
     data = read_file(fs, path)
     if data is not None:
@@ -82,7 +95,7 @@ def subscriptions(fs: FileSystem, root: str) -> Iterator[Finding]:
 
 
 def last_rules(fs: FileSystem, root: str) -> Iterator[Finding]:
-    """The file of who was fed to whom, which is replaced as a whole."""
+    """Yield a finding if the file of the ``fan_out`` rules of the last run cannot be read."""
     path = layout.last_rules_path(root)
     data = read_file(fs, path)
     if data is not None:

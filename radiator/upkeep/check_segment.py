@@ -1,10 +1,10 @@
-"""fsck's walk over one segment: every byte is read, every crc computed, every part checked (``StoredBatch.verify``).
+"""Check one segment: read every byte, compute every crc, check every part (``StoredBatch.verify``).
 
-Up to ``committed`` the log must be whole; what lies behind was never promised, and is told as what it is. Behind damage
-the walk goes on at the next whole batch, as any reader does.
+The log must be whole up to ``committed``. What lies behind was never acknowledged, and is reported as such. Behind
+damage the check goes on at the next whole batch, as any reader does.
 
-Knows: positions, batches, columns. Must not know: directories, other segments (the caller joins them), repair.
-Invariants: each byte below ``committed`` is in a batch, in a hole that was told, or behind the end that was told.
+Knows positions, batches and columns, but not directories or repair; the caller checks how segments join. Each byte
+below ``committed`` is in a batch, in damage that was reported, or behind an end that was reported.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ FINDINGS_MAX = 100_000  # of one segment: bounds memory where nothing is as it s
 
 
 class Committed(NamedTuple):
-    """Up to where the segment must be whole: ``position``, and the offset that follows there (None: not known).
-    ``following``: the offset with which the next segment begins. There this one ends, whatever its file says."""
+    """Up to where a segment must be whole.
+
+    Attributes:
+        position: The position at which its committed part ends.
+        next_offset: The offset that follows there; None if it is not known.
+        following: The first offset of the next segment. This segment ends there, whatever its file has behind it.
+    """
 
     position: int
     next_offset: int | None
@@ -37,7 +42,17 @@ PASSED = Committed(-1, None)
 
 
 class Walk:
-    """One segment file that is open as ``fd``; ``size`` is how much of it is looked at."""
+    """The check of one segment file.
+
+    Args:
+        fs: The file system.
+        fd: The segment, open for reading.
+        path: Its path, for findings.
+        base_offset: Its first offset.
+        size: How many bytes of it to check.
+        committed: Up to where it must be whole.
+        latest_ns: The latest receive time of the segments before it.
+    """
 
     def __init__(
         self, fs: FileSystem, fd: int, path: str, base_offset: int, size: int, committed: Committed, latest_ns: int
@@ -54,19 +69,20 @@ class Walk:
         self.uncommitted: list[tuple[int, int, int]] = []  # position, first offset, records
 
     def run(self) -> SegmentCheck:
+        """Check the segment and return what was found."""
         found, position = self.found, 0
         while position < self.size:
             if position == self.committed.position:
                 self._at_head(position)
             if self.following is not None and self.expected >= self.following:
-                self._note("trailing", f"bytes {position} to {self.size - 1} are read by nobody", position, self.size)
+                self._report("trailing", f"bytes {position} to {self.size - 1} are read by nobody", position, self.size)
                 self.ended, self.committed = position, PASSED
                 break
             try:
                 header = batch_at(self.window, position)
                 if position + header.total_len > self.size:
                     raise DamagedBatch(f"{header.total_len} bytes expected, {self.size - position} there")
-                if header.base_offset != self.expected and not self._belongs(position):
+                if header.base_offset != self.expected and not self._is_next(position):
                     misplaced = DamagedBatch(f"base offset {header.base_offset}, expected {self.expected}")
                     position = self._damaged(position, position, misplaced)
                     continue
@@ -76,111 +92,114 @@ class Walk:
             self._batch(position, header)
             position += header.total_len
             if header.records == 1:
-                position = self._ones(position)
+                position = self._single_records(position)
         if position <= self.committed.position:
             self._at_head(position)
         if self.following is not None and self.expected > self.following:
             text = f"the next segment begins with offset {self.following}, the batches here end at {self.expected}"
-            self._note("contradiction", text, position, position)
+            self._report("contradiction", text, position, position)
         found.position = min(position, self.size) if self.ended is None else self.ended
         found.next_offset = self.expected
         if self.foreign_salts:
-            self._note("salt", f"{self.foreign_salts} batches have not the salt of their partition", 0, self.size)
+            self._report("salt", f"{self.foreign_salts} batches have not the salt of their partition", 0, self.size)
         if self.uncommitted:
             start, first, _ = self.uncommitted[0]
             stop = self.uncommitted[-1][1] + self.uncommitted[-1][2]
             text = f"{len(self.uncommitted)} whole batches behind head ({span(first, stop)}), not known to be synced"
-            self._note("uncommitted", text, start, found.position)
+            self._report("uncommitted", text, start, found.position)
         return found
 
-    def _belongs(self, position: int) -> bool:
-        """Whether a whole batch that does not follow at once is where any reader would go on."""
+    def _is_next(self, position: int) -> bool:
+        """Return whether a whole batch that leaves a gap is where any reader would go on."""
         try:
-            way_on = find_batch(self.window, position, self.size, self.expected)
+            next_batch = find_batch(self.window, position, self.size, self.expected)
         except UnknownVersion:
             return True
         batch_at(self.window, position)  # its bytes are in the window again
-        return way_on is not None and way_on[0] == position
+        return next_batch is not None and next_batch[0] == position
 
-    def stands(self, entry: IndexEntry) -> bool:
-        """Whether the batch that an index entry names is where it says."""
+    def matches(self, entry: IndexEntry) -> bool:
+        """Return whether the batch that an index entry names is where the entry says."""
         try:
             header = batch_at(self.window, entry.position)
         except (DamagedBatch, UnknownVersion):
             return False
         return header.base_offset == entry.base_offset and header.min_receive_ns == entry.min_receive_ns
 
-    def _note(
+    def _report(
         self, kind: str, text: str, start: int, end: int, first: int | None = None, last: int | None = None
     ) -> None:
         if len(self.found.findings) < FINDINGS_MAX:
             self.found.findings.append(Finding(kind, self.found.path, text, start, end, first, last))
 
-    def _lost(self, kind: str, text: str, start: int, end: int, stop: int) -> None:
-        """Damage that costs the offsets from ``expected`` up to ``stop``."""
+    def _report_lost(self, kind: str, text: str, start: int, end: int, stop: int) -> None:
+        """Report damage that costs the offsets from ``expected`` up to ``stop``."""
         if stop > self.expected:
-            self._note(kind, f"{text}; {span(self.expected, stop)} lost", start, end, self.expected, stop - 1)
+            self._report(kind, f"{text}; {span(self.expected, stop)} lost", start, end, self.expected, stop - 1)
             self.expected = stop
         else:
-            self._note(kind, f"{text}; no offset is missing", start, end)
+            self._report(kind, f"{text}; no offset is missing", start, end)
 
     # --- damage, and the end ------------------------------------------------------------------------------------------
 
     def _at_head(self, position: int) -> None:
-        """Here the committed part ends, or the file does before it."""
+        """Report if the batches end here at another offset than the head says, or the file ends too early."""
         wanted = self.committed.next_offset
         if wanted is None:
             return
         if position < self.committed.position:
             text = f"the file ends at byte {self.size}, its committed part at {self.committed.position}"
-            self._lost("gap", text, position, self.committed.position, wanted)
+            self._report_lost("gap", text, position, self.committed.position, wanted)
         elif wanted > self.expected:
-            self._lost("gap", f"the batches end at byte {position}, too early", position, position, wanted)
+            self._report_lost("gap", f"the batches end at byte {position}, too early", position, position, wanted)
         elif wanted < self.expected and wanted != self.following:
             text = f"head says that offset {wanted} follows at byte {position}, the batches say {self.expected}"
-            self._note("head", text, position, position)
+            self._report("head", text, position, position)
         self.committed = PASSED
 
     def _damaged(self, position: int, search: int, damage: Exception) -> int:
-        """Where the walk goes on; ``search``: where the next batch may begin."""
+        """Report damage at ``position`` and return where to go on; the next batch is searched from ``search``."""
         if isinstance(damage, UnknownVersion):  # whole, by its crc
             place = self.window.at(position, HEADER_BYTES)
             after = min(position + int(PREFIX.unpack_from(self.window.data, place)[1]), self.size)
-            self._note("version", str(damage), position, after)
-            self.found.holes.append((position, after))
+            self._report("version", str(damage), position, after)
+            self.found.damaged_bytes.append((position, after))
             self.expected = self._next_offset(after)
             return after
         try:
-            way_on = find_batch(self.window, search, self.size, self.expected)
+            next_batch = find_batch(self.window, search, self.size, self.expected)
         except UnknownVersion:
-            way_on = None
-        if way_on is not None and self.following is not None and way_on[1].base_offset >= self.following:
-            way_on = None
+            next_batch = None
+        if next_batch is not None and self.following is not None and next_batch[1].base_offset >= self.following:
+            next_batch = None
         before_head = self.committed.next_offset is not None and position < self.committed.position
-        if way_on is not None:
-            end, following = way_on[0], way_on[1].base_offset
+        if next_batch is not None:
+            end, following = next_batch[0], next_batch[1].base_offset
         elif not before_head:
             return self._end(position, search, damage)
         else:
             end, following = min(self.committed.position, self.size), self.committed.next_offset or self.expected
             self.committed = PASSED
-        self.found.holes.append((position, end))
-        self._lost("damaged", f"bytes {position} to {end - 1} damaged ({damage})", position, end, following)
+        self.found.damaged_bytes.append((position, end))
+        self._report_lost("damaged", f"bytes {position} to {end - 1} damaged ({damage})", position, end, following)
         return end
 
     def _next_offset(self, position: int) -> int:
-        """Behind a batch that cannot be read: what the next one says, if there is one."""
+        """Return the offset behind a batch that cannot be read: that of the next batch, if there is one."""
         try:
             return max(batch_at(self.window, position).base_offset, self.expected)
         except (DamagedBatch, UnknownVersion):
             return self.expected
 
     def _end(self, position: int, search: int, damage: Exception) -> int:
-        """No batch follows; maybe some whose offsets have been given out already: a start does not cut these off."""
+        """Report what stands behind the last batch, and return where to go on.
+
+        There may be batches whose offsets are in use already; a start does not cut these off.
+        """
         others = whole_batches(self.window, search, self.size, self.found.base_offset)
         if end := max([at + header.total_len for at, header in others], default=0):
-            self.found.holes.append((position, end))
-            self._lost(
+            self.found.damaged_bytes.append((position, end))
+            self._report_lost(
                 "damaged", f"bytes {position} to {end - 1} repeat offsets ({damage})", position, end, self.expected
             )
             return end
@@ -190,19 +209,24 @@ class Walk:
             data = read_fully(self.window.fs, self.window.fd, min(CHUNK_BYTES, size - at), at)
             if data.strip(b"\0"):
                 text = f"bytes {position} to {size - 1} are no whole batch, and none follows ({damage})"
-                self._note("torn", text, position, size)
+                self._report("torn", text, position, size)
                 return size + 1
             if not data:
                 break
             at += len(data)
-        self._note("zeros", f"{size - position} bytes of zeros behind the last batch", position, size)
+        self._report("zeros", f"{size - position} bytes of zeros behind the last batch", position, size)
         return size + 1
 
     # --- batches ------------------------------------------------------------------------------------------------------
 
-    def _ones(self, position: int) -> int:
-        """Check plain batches of one record from ``position`` on, the fast way, up to the first that is not as it
-        should be or where an index entry is due. Return the place behind them."""
+    def _single_records(self, position: int) -> int:
+        """Check plain batches of one record the fast way.
+
+        Stops at the first batch that is not as expected or at which an index entry is due.
+
+        Returns:
+            The position behind the checked batches.
+        """
         window, found, expected, latest = self.window, self.found, self.expected, self.found.latest_ns
         if self.committed.position < 0:
             return position
@@ -229,41 +253,37 @@ class Walk:
             expected, latest, at = expected + 1, receive_ns, end
         passed = expected - self.expected
         if passed:
-            found.batches += passed
-            found.records += passed
-            found.latest_ns = latest
+            found.count(passed, passed, latest)
             self.expected = expected
         return base + at
 
     def _batch(self, position: int, header: BatchHeader) -> None:
-        """A whole batch whose crc holds; its bytes are in the window."""
+        """Check a whole batch whose crc is right and whose bytes are in the window."""
         found, end = self.found, position + header.total_len
         if self.committed.position < 0:
             self.uncommitted.append((position, header.base_offset, header.records))
         elif self.committed.next_offset is not None and position < self.committed.position < end:
             text = f"head stands at byte {self.committed.position}, inside of the batch at {position}"
-            self._note("head", text, position, end)
+            self._report("head", text, position, end)
             self.committed = PASSED
         if header.base_offset > self.expected:
             text = f"at byte {position} follows offset {header.base_offset}"
-            self._lost("gap", text, position, position, header.base_offset)
+            self._report_lost("gap", text, position, position, header.base_offset)
         batch = StoredBatch(self.window.data, position - self.window.position, header)
         try:
             found.names.update(batch.verify())
         except DamagedBatch as damage:
-            self._note("contradiction", str(damage), position, end)
+            self._report("contradiction", str(damage), position, end)
             with suppress(DamagedBatch):
                 found.names.update(batch.names("strict"))
         self.expected = last_offset(self.window, position, header) + 1
         if header.min_receive_ns < found.latest_ns or header.max_receive_ns < header.min_receive_ns:
             text = f"batch at offset {header.base_offset}: receive times from {header.min_receive_ns} to "
             text += f"{header.max_receive_ns}, where {found.latest_ns} came before"
-            self._note("times", text, position, end)
+            self._report("times", text, position, end)
         if header.salt not in self.window.salts and self.window.salts:
             self.foreign_salts += 1
         if position >= self.indexed + limits.INDEX_INTERVAL_BYTES:
             found.entries.append(IndexEntry(header.base_offset, position, header.min_receive_ns))
             self.indexed = position
-        found.latest_ns = max(found.latest_ns, header.max_receive_ns)
-        found.batches += 1
-        found.records += header.records
+        found.count(1, header.records, max(found.latest_ns, header.max_receive_ns))

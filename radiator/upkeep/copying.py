@@ -1,9 +1,9 @@
-"""Copying files for a backup, a restore: in bounded pieces, with a checksum, at a bounded pace, synced at the end.
+"""Copy files for a backup or a restore: in bounded pieces, with a checksum, at a bounded pace, synced at the end.
 
-Reading leaves the page cache as it was, writing syncs every few megabytes and leaves nothing behind in it: a broker
-beside it has its disk and its memory.
+Reading leaves the page cache as it was, and writing syncs every few megabytes and leaves nothing in the cache. So a
+broker beside it keeps its share of disk and memory.
 
-Knows: bytes. Must not know: what they are. No state but the hooks of a ``Copier``: one thread.
+Knows bytes, but not what they mean. A ``Copier`` is used by one thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ SYNC_EVERY_BYTES = 16 * MIB  # a sync of more would hold up the broker's own syn
 
 
 class Copier:
-    """``pace`` is told of every chunk before it is read, and may sleep; ``progress`` of every chunk that is done."""
+    """Copy files and compute their checksums.
+
+    Args:
+        fs: The file system.
+        pace: Called with the size of each chunk before it is read; may sleep.
+        progress: Called with the size of each chunk that is done.
+    """
 
     def __init__(
         self,
@@ -32,11 +38,12 @@ class Copier:
         self._progress = progress
 
     def done(self, size: int) -> None:
+        """Report ``size`` bytes as done."""
         if self._progress is not None:
             self._progress(size)
 
     def write(self, path: str, data: bytes) -> str:
-        """A new file of these bytes, synced. Returns its checksum."""
+        """Write a new file, sync it, and return its SHA-256."""
         fd = self.fs.open(path, create=True)
         try:
             write_all(self.fs, fd, [data], 0)
@@ -47,7 +54,16 @@ class Copier:
         return sha256(data).hexdigest()
 
     def copy(self, source: int, size: int, path: str) -> tuple[int, str]:
-        """The first ``size`` bytes of an open file as a new file, synced: how many there were, and their checksum."""
+        """Copy the first bytes of an open file to a new file, and sync it.
+
+        Args:
+            source: The open file.
+            size: How many bytes to copy.
+            path: The new file.
+
+        Returns:
+            How many bytes there were, and their SHA-256.
+        """
         fs, digest, position, synced = self.fs, sha256(), 0, 0
         fd = fs.open(path, create=True)
         try:
@@ -66,7 +82,7 @@ class Copier:
         return position, digest.hexdigest()
 
     def digest(self, source: int, size: int) -> tuple[int, str]:
-        """The same, without a copy."""
+        """Return how many of the first ``size`` bytes an open file has, and their SHA-256."""
         digest, position = sha256(), 0
         while data := self._read(source, min(CHUNK_BYTES, size - position), position):
             digest.update(data)
@@ -83,7 +99,7 @@ class Copier:
 
 
 def remove_tree(fs: FileSystem, path: str) -> None:
-    """A file, or a directory and everything under it; no error if there is none."""
+    """Remove a file, or a directory and everything under it; do nothing if there is none."""
     try:
         fs.remove(path)
     except FileNotFoundError:

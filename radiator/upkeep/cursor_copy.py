@@ -1,9 +1,9 @@
-"""The cursors of a store as a copy of it needs them: read beside a running broker, folded into one snapshot.
+"""Read the cursors of a store for a copy of it: beside a running broker, merged into one snapshot.
 
-A copy of the logs made afterwards may end before what a cursor has settled (an interval's sync was not due yet), so
-``limit`` sets cursors back to where the copied logs end: the offsets above it will be given to other messages.
+A copy of the logs made afterwards may end before what a cursor has settled, if an interval's sync was not due yet. So
+``limit`` sets cursors back to where the copied logs end: the offsets above will be given to other messages.
 
-Knows: the bytes of the cursors. Must not know: what is copied besides. One thread, any process.
+Knows the bytes of the cursors, but not what else is copied. One thread, any process.
 """
 
 from __future__ import annotations
@@ -25,8 +25,17 @@ from radiator.upkeep.manifest import CopiedCursor
 
 
 def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> CursorCopy:
-    """Return the cursors at one moment. ``redone``: acks of transactions that an earlier version has decided. Raises
-    OSError, StorageError."""
+    """Return the cursors at one moment.
+
+    Args:
+        fs: The file system.
+        root: The data directory.
+        redone: Acks of transactions that an earlier version has decided.
+
+    Raises:
+        OSError: A file cannot be read.
+        StorageError: The snapshot or the file of named subscriptions is damaged.
+    """
     directory = layout.cursors_path(root)
     delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
     found = cursor_files.read_metadata(fs, root, redone)
@@ -39,21 +48,34 @@ def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> Cur
     return CursorCopy(found.cursors, delivered, names, found.last)
 
 
-def _names(path: str, data: bytes | None, told: list[bytes]) -> dict[str, Entry] | None:
-    """What named subscriptions are about; None if there never was one. Raises StorageError."""
+def _names(path: str, data: bytes | None, changes: list[bytes]) -> dict[str, Entry] | None:
+    """Return the definitions of named subscriptions; None if there never was one.
+
+    Raises:
+        StorageError: The file is damaged.
+    """
     try:
         entries = {} if data is None else definitions.decode(data)
-        for each in told:
+        for each in changes:
             definitions.apply(each, entries)
     except ValueError as error:
         raise StorageError(
             f"{path}: damaged ({error}); a backup made now would lose named subscriptions. "
             "Restart the broker, which puts it aside, and then back up"
         ) from error
-    return None if data is None and not told else entries
+    return None if data is None and not changes else entries
 
 
 class CursorCopy:
+    """The cursors of a store at one moment, to be written to a copy of it.
+
+    Args:
+        stored: The cursors as they were read.
+        delivered: The file of delivery hints.
+        names: The definitions of named subscriptions; None if there never was one.
+        last: The number of the last journal entry that was read, and of its file.
+    """
+
     def __init__(
         self, stored: StoredCursors, delivered: bytes, names: dict[str, Entry] | None, last: tuple[int, int] | None
     ) -> None:
@@ -72,13 +94,19 @@ class CursorCopy:
         self._cursors = [(state, cursor_of(state, 1 << 63)) for state in latest.values()]
         self._delivered = bytearray(delivered[:MARKS_BYTES])
 
-    def holds(self, number: int) -> bool:
-        """Whether what that entry of the journal says of cursors and names is in it."""
+    def covers(self, number: int) -> bool:
+        """Return whether the changes of that journal entry to cursors and names are included."""
         return number < self._stored.entries_to
 
     def limit(self, logs: Mapping[str, tuple[int, int]]) -> None:
-        """Nothing is settled at or above the end of its log; a log that is not there ends at 0. What lies below its
-        first offset was removed since the cursors were read: when it was settled, or by force."""
+        """Limit each cursor to its copied log.
+
+        Nothing is settled at or above the end of the log. What lies below its first offset was removed since the
+        cursors were read, because it was settled or by force, and counts as settled.
+
+        Args:
+            logs: First and next offset of each copied log; one that is missing ends at 0.
+        """
         for place, (state, _) in enumerate(self._cursors):
             first, end = logs.get(state.partition, (0, 0))
             self._cursors[place] = state, (cursor := cursor_of(state, end))
@@ -89,29 +117,32 @@ class CursorCopy:
                 self._delivered[at : at + U64_BYTES] = hint.to_bytes(U64_BYTES, "little")
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Names and bytes: a snapshot of all cursors, and the hints about deliveries."""
-        told = []
+        """Yield the names and bytes of the files: a snapshot of all cursors, and the delivery hints."""
+        changes = []
         for state, cursor in self._cursors:
-            told.append(records.create(state.number, state.slot, cursor.floor, state.name, state.partition))
+            changes.append(records.create(state.number, state.slot, cursor.floor, state.name, state.partition))
             if cursor.intervals:
-                told.append(records.acked(state.number, cursor.intervals))
+                changes.append(records.acked(state.number, cursor.intervals))
             if cursor.counts:
-                told.append(records.counts(state.number, cursor.counts))
-        told.append(records.covers(self._stored.highest_number, 1))  # what is to be added has a journal of its own
-        yield SNAPSHOT, records.snapshot(self._stored.generation, told)
+                changes.append(records.counts(state.number, cursor.counts))
+        changes.append(records.covers(self._stored.highest_number, 1))  # what is to be added has a journal of its own
+        yield SNAPSHOT, records.snapshot(self._stored.generation, changes)
         used = (len(self._delivered.rstrip(b"\0")) + U64_BYTES - 1) & -U64_BYTES  # the store makes it whole again
         if used:
             yield DELIVERED, bytes(self._delivered[:used])
 
     @property
     def size_bytes(self) -> int:
+        """Return how many bytes the files have."""
         return sum(len(data) for _, data in self.files())
 
     def facts(self) -> list[CopiedCursor]:
+        """Return what the manifest says of each cursor."""
         return [CopiedCursor(state.name, state.partition, cursor.floor) for state, cursor in self._cursors]
 
 
 def cursor_of(state: CursorState, end: int) -> Cursor:
+    """Return a cursor with the given state, with nothing settled at or above ``end``."""
     cursor = Cursor(min(state.floor, end))
     for start, stop in state.changes:
         cursor.ack_range(start, min(stop, end))

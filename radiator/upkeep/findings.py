@@ -1,10 +1,10 @@
-"""What fsck can find, as a table: each kind with how bad it is and what it means. ``docs/cli.md`` has the same table.
+"""List what fsck can find: each kind with its severity and its meaning. ``docs/cli.md`` has the same table.
 
-damage    stored messages, or what a cursor has settled, are lost or in doubt: only this makes fsck fail
-warning   nothing is lost; something can be rebuilt, is lost no more than was told, or should be looked at
-note      as it should be after a kill
+damage    stored messages, or what a cursor has settled, are lost or in doubt; only this makes fsck fail warning
+nothing more is lost than was reported before; something can be rebuilt or should be looked at note      as expected
+after a kill
 
-Knows: words. Must not know: files. Pure: any thread.
+Knows words only, no files. Pure: any thread.
 """
 
 from __future__ import annotations
@@ -63,7 +63,17 @@ KINDS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as a clean stop leaves it. ``end`` is exclusive, ``last_offset`` is not."""
+    """One thing that is not as a clean stop leaves it.
+
+    Attributes:
+        kind: The kind, from ``KINDS``.
+        path: The file or directory.
+        text: What is wrong, in words.
+        start: The first byte concerned.
+        end: The byte behind the last one concerned.
+        first_offset: The first offset concerned.
+        last_offset: The last offset concerned, inclusive.
+    """
 
     kind: str
     path: str
@@ -75,6 +85,7 @@ class Finding:
 
     @property
     def severity(self) -> str:
+        """Return how bad this is: damage, warning or note."""
         return KINDS[self.kind][0]
 
     def __str__(self) -> str:
@@ -83,7 +94,7 @@ class Finding:
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """What a walk over one segment has found, and what it knows then."""
+    """What the check of one segment has found, and what it knows at its end."""
 
     path: str
     base_offset: int
@@ -95,9 +106,21 @@ class SegmentCheck:
     findings: list[Finding] = field(default_factory=list)
     entries: list[IndexEntry] = field(default_factory=list)  # that its index should have
     names: set[str] = field(default_factory=set)  # of destinations
-    holes: list[tuple[int, int]] = field(default_factory=list)  # bytes that are damaged
+    damaged_bytes: list[tuple[int, int]] = field(default_factory=list)  # bytes that are damaged
+
+    def count(self, batches: int, records: int, latest_ns: int) -> None:
+        """Count checked batches.
+
+        Args:
+            batches: How many there are.
+            records: How many records they have.
+            latest_ns: The latest receive time up to the end of them, in nanoseconds since 1970.
+        """
+        self.batches += batches
+        self.records += records
+        self.latest_ns = latest_ns
 
 
 def span(first: int, stop: int) -> str:
-    """Offsets in words."""
+    """Return a range of offsets in words."""
     return f"offset {first}" if stop == first + 1 else f"offsets {first} to {stop - 1}"

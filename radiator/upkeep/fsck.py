@@ -1,12 +1,12 @@
-"""fsck: is everything in a data directory as ``docs/storage-format.md`` says? It writes nothing and takes no lock.
+"""Check a data directory against ``docs/storage-format.md``. It writes nothing and takes no lock.
 
-    offline                  every byte is looked at, also what lies behind ``head``
-    beside a running broker  each partition up to its ``head``. What changes meanwhile (retention removes segments, the
-                             rewriter replaces them) is not damage: a partition in which something was found is looked
-                             at again, and only what is found twice counts
+    offline                  every byte is checked, also what lies behind ``head``
+    beside a running broker  each partition is checked up to its ``head``. What changes meanwhile (segments removed by
+                             retention, or replaced) is not damage: a partition with findings is checked again, and
+                             only what is found twice counts
 
-Knows: which files a store has, how segments join. Must not know: batches (``check_segment``), how to mend (``repair``).
-No state but the run's own: any thread, any process.
+Knows which files a store has and how segments join, but not batches (``check_segment``) or repair (``repair``). The
+only state is that of the run: any thread, any process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from radiator.upkeep.check_segment import CHUNK_BYTES, Committed, Walk
 from radiator.upkeep.findings import Finding, SegmentCheck, span
 
 LEFTOVERS = (".tmp", ".new")
-LOOK_AGAIN_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
+RECHECK_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
 ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS, layout.SUBSCRIPTIONS, layout.LAST_RULES, layout.MIRROR}
 ROOT_DIRECTORIES = {layout.JOURNAL, layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE, layout.SCHEMAS}
 PARTITION_FILES = {layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED}
@@ -42,6 +42,8 @@ class NoSuchStore(StorageError):
 
 @dataclass(slots=True)
 class Counts:
+    """How much a run has checked."""
+
     partitions: int = 0
     segments: int = 0
     batches: int = 0
@@ -51,7 +53,7 @@ class Counts:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """What is known of a partition when all of it has been read."""
+    """What is known of a partition once all of it has been read."""
 
     name: str
     directory: str
@@ -64,8 +66,15 @@ class PartitionCheck:
 
 
 class Fsck:
-    """One run over the store in ``root``. ``on_bytes`` hears how many bytes have been read since the last time.
-    ``latest_ns``: a later receive time is a finding; None: no receive time is."""
+    """One check of a store.
+
+    Args:
+        root: The data directory.
+        fs: The file system.
+        on_bytes: Called with how many bytes have been read since the last call.
+        live: Whether a broker is running; None to find out.
+        latest_ns: The latest receive time that is not reported; None to report none.
+    """
 
     def __init__(
         self,
@@ -84,7 +93,7 @@ class Fsck:
         self._on_bytes = on_bytes or (lambda count: None)
 
     def total_bytes(self, only: set[str] | None = None) -> int:
-        """About how much there is to read."""
+        """Return about how many bytes there are to read."""
         total = 0
         for _, directory in self._partitions(only):
             for file in self.fs.listdir(directory):
@@ -93,8 +102,14 @@ class Fsck:
         return total
 
     def run(self, only: set[str] | None = None) -> Iterator[Finding]:
-        """Everything that is found; ``only``: in these partitions (by name), and nowhere else. Raises NoSuchStore
-        if this is no store, or has no partition of such a name."""
+        """Check the store and yield what is found.
+
+        Args:
+            only: Names of the partitions to check; None to check everything.
+
+        Raises:
+            NoSuchStore: This is no store, or it has no partition of such a name.
+        """
         listed = self.fs.listdir(self.root)
         if layout.PARTITIONS not in listed and layout.LOCK not in listed:
             raise NoSuchStore(f"{self.root}: no radiator store here; expected the data_dir of a broker")
@@ -122,7 +137,7 @@ class Fsck:
                 yield _unreadable(layout.cursors_path(self.root), error)
 
     def _partitions(self, only: set[str] | None) -> list[tuple[str, str]]:
-        """(name, directory) of all, or of those that are asked for."""
+        """Return name and directory of the partitions to check."""
         root, found = layout.partitions_path(self.root), []
         for encoded in self.fs.listdir(root):
             facts = self.fs.stat(f"{root}/{encoded}")
@@ -164,7 +179,7 @@ class Fsck:
                 yield Finding("foreign", f"{root}/{encoded}", "not a partition; left alone")
 
     def _listed(self, directory: str, listed: list[str], files: set[str], directories: set[str]) -> Iterator[Finding]:
-        """The modes of what belongs here, and what does not belong here."""
+        """Yield too open modes of files that belong here, and files that do not."""
         for name in listed:
             path = f"{directory}/{name}"
             facts = self.fs.stat(path)
@@ -187,18 +202,21 @@ class Fsck:
     # --- a partition --------------------------------------------------------------------------------------------------
 
     def _partition(self, name: str, directory: str) -> PartitionCheck:
-        """With a broker at work: looked at until it is found well, or found ill in the same way again."""
-        found = self._look(name, directory)
-        for pause in LOOK_AGAIN_SECONDS if self.live else ():
+        """Check a partition.
+
+        Beside a running broker it is checked again until nothing is found, or the same twice.
+        """
+        found = self._check_once(name, directory)
+        for pause in RECHECK_SECONDS if self.live else ():
             before = set(found.findings)
             if not before:
                 break
             time.sleep(pause)  # whoever renames a segment writes its index a moment later
-            found = self._look(name, directory)
+            found = self._check_once(name, directory)
             found.findings = [each for each in found.findings if each in before]
         return found
 
-    def _look(self, name: str, directory: str) -> PartitionCheck:
+    def _check_once(self, name: str, directory: str) -> PartitionCheck:
         found = PartitionCheck(name, directory)
         try:
             self._examine(found, directory)
@@ -211,7 +229,7 @@ class Fsck:
         head, raw = read_head(fs, directory)  # before the directory: what it speaks of is then listed
         listed = fs.listdir(directory)
         bases = sorted(base for base in map(layout.segment_base, listed) if base is not None)
-        found.findings += self._strays(directory, listed, bases)
+        found.findings += self._unexpected_files(directory, listed, bases)
         if head is None and not (raw is not None and not any(raw) and len(bases) < 2):
             self._no_head(found, raw, bases)
         elif head is None:
@@ -236,7 +254,7 @@ class Fsck:
         found.findings += check_files.run(fs, directory, found.next_offset, self.live, self.latest_ns)
 
     def _future(self, found: PartitionCheck) -> None:
-        """Receive times that are later than is allowed."""
+        """Report receive times that are later than allowed."""
         if self.latest_ns is None:
             return
         for segment in found.segments:
@@ -275,7 +293,7 @@ class Fsck:
         facts = self.fs.stat(layout.segment_path(directory, base))
         return facts.size if facts is not None else 0
 
-    def _strays(self, directory: str, listed: list[str], bases: list[int]) -> Iterator[Finding]:
+    def _unexpected_files(self, directory: str, listed: list[str], bases: list[int]) -> Iterator[Finding]:
         yield from self._mode(directory)
         segments = {name for name in listed if layout.segment_base(name) is not None}
         indexes = {name for name in listed if layout.index_base(name) is not None}
@@ -316,7 +334,7 @@ class Fsck:
             found.findings += [known(self.fs, self.root, each) for each in segment.findings]
 
     def _joined(self, before: SegmentCheck, base: int) -> None:
-        """Two segments of which the second begins behind the head: nobody promised that they join."""
+        """Report a gap between two segments of which the second begins behind the head."""
         if before.next_offset < base:
             text = f"the batches end at byte {before.position}; {span(before.next_offset, base)} lost"
             place = (before.position, before.position, before.next_offset, base - 1)
@@ -337,20 +355,20 @@ class Fsck:
             text = f"nothing from byte {behind if entries else 0} on holds"
             segment.findings.append(Finding("index", path, text, behind if entries else 0, len(raw)))
         below = [entry for entry in entries if entry.position < segment.position]
-        wrong = [entry for entry in below if entry not in segment.entries and not self._true(walk, entry, segment)]
+        wrong = [entry for entry in below if entry not in segment.entries and not self._is_right(walk, entry, segment)]
         if wrong or (len(below) < len(entries) and sealed):
             entry = (wrong or entries[len(below) :])[0]
             text = f"says that the batch at offset {entry.base_offset} stands at byte {entry.position}; it does not"
             segment.findings.append(Finding("index", path, text))
-        elif sealed and len(entries) < len(segment.entries) and not segment.holes:
+        elif sealed and len(entries) < len(segment.entries) and not segment.damaged_bytes:
             text = f"has {len(entries)} entries of {len(segment.entries)}"
             segment.findings.append(Finding("index", path, text, behind, behind))
 
-    def _true(self, walk: Walk, entry: IndexEntry, segment: SegmentCheck) -> bool:
-        """Whether an entry that the walk did not expect is right all the same, or was until the damage."""
-        if any(start <= entry.position < end for start, end in segment.holes):
+    def _is_right(self, walk: Walk, entry: IndexEntry, segment: SegmentCheck) -> bool:
+        """Return whether an unexpected index entry is right all the same, or was before the damage."""
+        if any(start <= entry.position < end for start, end in segment.damaged_bytes):
             return True
-        return walk.stands(entry)
+        return walk.matches(entry)
 
     def _names(self, found: PartitionCheck) -> None:
         path = layout.names_path(found.directory)
@@ -369,7 +387,7 @@ class Fsck:
             found.findings.append(Finding("names", path, text if raw is not None else f"missing; it {text}"))
 
     def _unproven(self, found: PartitionCheck, raw: bytes) -> bool:
-        """Whether the head does not vouch for the list, and a start would not read so much to find out."""
+        """Return whether the head does not vouch for the list, and the log is too long to check it at a start."""
         _, head = read_head(self.fs, found.directory)
         if names.vouched(raw, layout.decode_listed(head or b"")):
             return False
@@ -377,7 +395,7 @@ class Fsck:
 
 
 def quarantine_of(root: str, finding: Finding) -> str | None:
-    """Where a copy of the damage is kept, or would be; None if this is nothing of which there can be a copy."""
+    """Return the path of the copy of damaged bytes; None if there can be no copy of such a finding."""
     directory, _, file = finding.path.rpartition("/")
     base = layout.segment_base(file)
     if finding.kind not in ("damaged", "gap", "torn") or finding.start is None or base is None:
@@ -386,7 +404,7 @@ def quarantine_of(root: str, finding: Finding) -> str | None:
 
 
 def known(fs: FileSystem, root: str, finding: Finding) -> Finding:
-    """Damage that has been put aside, byte for byte, is told as such."""
+    """Return the finding as quarantined if an identical copy of the damage exists; else the finding itself."""
     path = quarantine_of(root, finding)
     if path is None or finding.start is None or finding.end is None or fs.stat(path) is None:
         return finding
@@ -415,7 +433,7 @@ def _unreadable(path: str, error: OSError) -> Finding:
 
 
 def _bounds(base: int, size: int, following: int | None, head: layout.Head | None, live: bool) -> tuple[int, Committed]:
-    """How much of a segment is looked at, and up to where it must be whole."""
+    """Return how much of a segment is checked, and up to where it must be whole."""
     if head is None:
         return size, Committed(size, following, following)
     if base < head.segment_base:

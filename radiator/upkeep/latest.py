@@ -1,18 +1,18 @@
-"""Lowering receive times that are in the future, while no broker runs.
+"""Lower receive times that are in the future, while no broker runs.
 
 A clock that was ahead leaves such times in logs and in the lists of message ids beside them (``dedup``). Each time
-later than a given moment becomes that moment, so times still do not fall. A receive time has a fixed width and is
-stored uncompressed, so every batch stays where it is, and ``head``, damaged bytes and positions stay as they are.
+later than a given moment becomes that moment, so times still never decrease. A receive time has a fixed width and is
+stored uncompressed, so every batch stays where it is, and ``head``, damaged bytes and positions do not change.
 
     <base>.rlog.new   a copy of the segment with the lower times, synced
     <base>.rlog       the copy, renamed; from here on readers see the lower times
     <base>.idx        written anew: until then it leads readers to a place before the right one
     dedup             replaced, after all segments of the log
 
-A crash leaves each file as it was or as it shall be, and the lowered segments before the others: receive times still
-do not fall. ``run`` can be repeated.
+A crash leaves each file either old or new, and the segments change before the other files, so receive times still never
+decrease. ``run`` can be repeated.
 
-Knows: segments, indexes, ``dedup``. Must not know: what is wrong besides (``repair``). Offline only, one thread.
+Knows segments, indexes and ``dedup``, but no other repair (``repair``). Offline only, one thread.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from radiator.upkeep.fsck import Fsck, PartitionCheck
 REMEDY = "stop it first: receive times are only lowered while no broker runs"
 
 
-class Lowering:
-    """``with Lowering(...) as lowering``: the directory is locked meanwhile.
+class ClampTimes:
+    """Lower receive times; used as a context manager, which locks the directory.
 
     Args:
         root: The data directory; it must have been closed as a broker closes it (``Repair``).
@@ -53,7 +53,8 @@ class Lowering:
         fs: The file system.
         on_bytes: Called with how many bytes a check has read since the last call.
 
-    Raises StorageError if a broker has the directory.
+    Raises:
+        StorageError: A broker has locked the directory.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Lowering:
         self._latest_ns = latest_ns
         self._store = Store(root, self.fs)
 
-    def __enter__(self) -> Lowering:
+    def __enter__(self) -> ClampTimes:
         self._store.acquire(REMEDY)
         return self
 
@@ -77,17 +78,19 @@ class Lowering:
         self._store.release()
 
     def check(self) -> tuple[Fsck, list[Finding]]:
-        """Return a check of the whole store, and what it found."""
+        """Check the whole store, and return the check and its findings."""
         fsck = Fsck(self._root, self.fs, self._on_bytes, live=False, latest_ns=self._latest_ns)
         return fsck, list(fsck.run())
 
     def run(self) -> Iterator[str]:
         """Lower the times of all logs.
 
-        Yields: What was done, or why a log was left as it is, in words.
+        Yields:
+            What was done, or why a log was left as it is, in words.
 
-        Raises: StorageError if a file cannot be read or written, if a newer radiator wrote a batch, or if a transaction
-            is not in all its logs yet: it would not be recognised there.
+        Raises:
+            StorageError: A file cannot be read or written, a newer radiator wrote a batch, or a transaction is not in
+                all its logs yet: it would not be recognised there.
         """
         fsck, findings = self.check()
         for finding in findings:
@@ -114,7 +117,7 @@ class Lowering:
         fs.sync_dir(directory)
 
     def _segment(self, directory: str, base: int) -> int:
-        """Lower the times in one segment and its index. Returns the number of records that had later ones."""
+        """Lower the times in one segment and its index, and return how many records had later ones."""
         fs, path = self.fs, layout.segment_path(directory, base)
         new = path + layout.NEW_SUFFIX
         with contextlib.suppress(FileNotFoundError):
@@ -141,16 +144,16 @@ class Lowering:
         for position, header in whole_batches(window, 0, size, base):
             if header.max_receive_ns <= self._latest_ns:
                 continue  # copied with what is before the next one that changes
-            self._verbatim(window.fd, target, done, position)
+            self._copy_unchanged(window.fd, target, done, position)
             place = window.at(position, header.total_len)
             data, lowered = clamp_times(window.data[place : place + header.total_len], header, self._latest_ns)
             write_all(fs, target, [data], position)
             records += lowered
             done = position + header.total_len
-        self._verbatim(window.fd, target, done, size)
+        self._copy_unchanged(window.fd, target, done, size)
         return records
 
-    def _verbatim(self, source: int, target: int, start: int, end: int) -> None:
+    def _copy_unchanged(self, source: int, target: int, start: int, end: int) -> None:
         for at in range(start, end, CHUNK_BYTES):
             write_all(self.fs, target, [read_fully(self.fs, source, min(CHUNK_BYTES, end - at), at)], at)
 
@@ -163,7 +166,7 @@ class Lowering:
             replace_file(self.fs, path, index.encode_head(base) + index.encode_entries(lowered), layout.NEW_SUFFIX)
 
     def _ids(self, directory: str) -> int:
-        """Lower the times of the ids that a log remembers. Returns how many were later."""
+        """Lower the times of the ids that a log remembers, and return how many were later."""
         found = dedup_file.decode(read_file(self.fs, layout.dedup_path(directory)) or b"")
         first, second, offsets, times = dedup_file.columns_of(found.rows)
         late = sum(time > self._latest_ns for time in times)

@@ -1,9 +1,9 @@
-"""``MANIFEST.json`` of a backup: what was copied, each file with its size and checksum. ``docs/operations.md`` has it.
+"""Read and write ``MANIFEST.json`` of a backup: each copied file with size and checksum (see ``docs/operations.md``).
 
-It is written last, so a directory without one is no backup. Its own checksum is over its text without that line, so a
-bit that flips in the manifest is found as well.
+The manifest is written last, so a directory without one is no backup. Its own checksum is over its text without that
+line, so a flipped bit in the manifest is found as well.
 
-Knows: the JSON. Must not know: how files are copied. Pure, but for ``read``: any thread.
+Knows the JSON, but not how files are copied. Pure, except for ``read``: any thread.
 """
 
 from __future__ import annotations
@@ -23,12 +23,19 @@ BACKUP_FORMAT = 1
 
 
 class DamagedBackup(StorageError):
-    """A backup is not what its manifest says; ``str()`` names the file."""
+    """A backup does not match its manifest; the message names the file."""
 
 
 @dataclass(frozen=True)
 class CopiedFile:
-    """``path`` is relative to the backup. ``mtime_ns`` is that of the source, of a sealed segment; else 0."""
+    """A file of a backup.
+
+    Attributes:
+        path: Its path, relative to the backup.
+        size_bytes: Its size.
+        sha256: Its checksum.
+        mtime_ns: The modification time of the source, for a sealed segment; else 0.
+    """
 
     path: str
     size_bytes: int
@@ -38,7 +45,14 @@ class CopiedFile:
 
 @dataclass(frozen=True)
 class CopiedPartition:
-    """``first_offset`` to ``next_offset`` (exclusive) is what the copy holds of it."""
+    """A partition of a backup.
+
+    Attributes:
+        name: The partition's name.
+        first_offset: The first offset that the copy has.
+        next_offset: The offset behind the last that the copy has.
+        size_bytes: The size of its segments.
+    """
 
     name: str
     first_offset: int
@@ -48,6 +62,8 @@ class CopiedPartition:
 
 @dataclass(frozen=True)
 class CopiedCursor:
+    """A cursor of a backup: everything below ``floor`` is settled."""
+
     name: str
     partition: str
     floor: int
@@ -55,6 +71,19 @@ class CopiedCursor:
 
 @dataclass(frozen=True)
 class Manifest:
+    """What a backup contains.
+
+    Attributes:
+        time_ns: When it was made, in nanoseconds since 1970.
+        radiator: The version that made it.
+        store: A digest that differs between stores.
+        partitions: The partitions.
+        cursors: The cursors.
+        files: The files.
+        left_out: Files of the store that no backup needs, or that are not radiator's.
+        whole_transactions: Whether each transaction over several logs is in it as a whole or not at all.
+    """
+
     time_ns: int
     radiator: str  # the version that made it
     store: str  # tells stores apart: a digest of the key of the salts
@@ -66,10 +95,12 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
+        """Return how many bytes all files have."""
         return sum(file.size_bytes for file in self.files)
 
 
 def encode(manifest: Manifest) -> bytes:
+    """Return the bytes of ``MANIFEST.json``."""
     fields = {"format": BACKUP_FORMAT, **asdict(manifest)}
     return _text({**fields, "sha256": sha256(_text(fields)).hexdigest()})
 
@@ -79,7 +110,16 @@ def _text(fields: dict[str, Any]) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Manifest:
-    """Raises DamagedBackup, or StorageError if a newer radiator wrote it."""
+    """Return the manifest that these bytes are.
+
+    Args:
+        data: The bytes.
+        path: The path of the file, for messages.
+
+    Raises:
+        DamagedBackup: They are not a manifest, or the checksum is wrong.
+        StorageError: A newer radiator wrote it.
+    """
     try:
         fields = json.loads(data)
         claimed = fields.pop("sha256")
@@ -108,7 +148,12 @@ def decode(data: bytes, path: str) -> Manifest:
 
 
 def read(fs: FileSystem, backup: str) -> Manifest:
-    """Raises StorageError if there is none, DamagedBackup if it does not hold."""
+    """Return the manifest of a backup.
+
+    Raises:
+        StorageError: There is none, or it cannot be read.
+        DamagedBackup: It is damaged.
+    """
     path = f"{backup}/{MANIFEST}"
     try:
         data = read_file(fs, path)
@@ -120,7 +165,7 @@ def read(fs: FileSystem, backup: str) -> Manifest:
 
 
 def directories(files: list[CopiedFile]) -> Iterator[str]:
-    """All that the files lie in, the deepest last; "" is the backup itself."""
+    """Yield all directories of the files, parents first; "" is the backup itself."""
     found = {""}
     for file in files:
         above = file.path

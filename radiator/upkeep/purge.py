@@ -1,13 +1,13 @@
-"""Emptying a destination while no broker runs: a queue's messages are settled, a topic's history is removed.
+"""Empty a destination while no broker runs: a queue's messages are settled, a topic's history is removed.
 
-    queue   its cursors go to the end of their logs; where others store in the same log, theirs stay where they are
-    topic   a new, empty segment is begun at the next offset, then all before it are removed. Only if nothing else is
+    queue   its cursors go to the end of their logs; cursors of others over the same log stay where they are
+    topic   a new, empty segment is begun at the next offset, then all before it are removed; only if nothing else is
             stored in the same log
 
-No offset is ever given out again. What dies in between leaves a log that a start takes as it is: with its history, or
-with part of it, or without.
+No offset is ever given out again. A crash meanwhile leaves a log that a start accepts as it is: with its history, or
+part of it, or without.
 
-Knows: the store, as a broker opens it. Must not know: rules, who asks. Offline only, one thread.
+Knows the store as a broker opens it, but not rules or users. Offline only, one thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ class NoSuchDestination(StorageError):
 
 
 class Purged(NamedTuple):
-    """What was done to one partition: ``records`` were settled or removed, and the log goes on at ``next_offset``."""
+    """What was done to one partition.
+
+    Attributes:
+        partition: Its name.
+        records: How many records were settled or removed.
+        next_offset: The offset at which the log goes on.
+    """
 
     partition: str
     records: int
@@ -48,9 +54,21 @@ def purge(
     fs: FileSystem | None = None,
     identify: Identify | None = None,
 ) -> list[Purged]:
-    """Empties a queue, whose cursors have that name, or a topic; what has such a cursor is a queue in any case. Raises
-    StorageError: NoSuchDestination if nothing of it is here, others if a broker runs, or the topic shares its log, or
-    the disk does not let us."""
+    """Empty a queue or a topic. What has a cursor of that name is a queue in any case.
+
+    Args:
+        root: The data directory.
+        destination: The destination to empty.
+        cursor_name: The name of the cursors of that queue.
+        queue: Whether the destination is a queue.
+        now: The clock.
+        fs: The file system.
+        identify: Returns the ids of messages, for the list of ids.
+
+    Raises:
+        NoSuchDestination: Nothing of the destination is stored here.
+        StorageError: A broker is running, the topic shares its log, or a file cannot be read or written.
+    """
     store = Store(root, fs or FileSystem(), identify=identify)
     store.acquire(REMEDY)
     try:
@@ -70,11 +88,11 @@ def purge(
             raise NoSuchDestination(f"{root}: nothing is stored for {destination}; `radiator ls` lists what is")
         if queue or over:
             for partition in partitions:
-                fed = _only_fed(store, partition, cursor_name.removesuffix(destination)) - {cursor_name}
-                if fed and destination in partition.destinations:
+                fan_out = _fan_out_cursors(store, partition, cursor_name.removesuffix(destination)) - {cursor_name}
+                if fan_out and destination in partition.destinations:
                     raise StorageError(
                         f"{destination} hands nothing out itself, nothing was settled: purge the queues that it feeds "
-                        f"({', '.join(sorted(fed))[:500]})"
+                        f"({', '.join(sorted(fan_out))[:500]})"
                     )
             return [_settle(store, partition, destination, cursor_name) for partition in partitions]
         for partition in partitions:
@@ -88,9 +106,11 @@ def purge(
         store.close()
 
 
-def _only_fed(store: Store, partition: FilePartition, prefix: str) -> set[str]:
-    """The cursors over a log whose messages were all sent to others, that have none there themselves: the children of
-    a ``fan_out``. Empty if it is not so."""
+def _fan_out_cursors(store: Store, partition: FilePartition, prefix: str) -> set[str]:
+    """Return the cursors of the children of a ``fan_out`` over a log.
+
+    These are all cursors over it, if no destination that stores in the log has a cursor there itself; else none.
+    """
     names = store.cursors.names()
     over = {name for name, where in names if where == partition.name and name.startswith(prefix)}
     return set() if over & {prefix + each for each in partition.destinations} else over
@@ -110,16 +130,16 @@ def _waiting(
     store: Store, partition: FilePartition, destination: str, cursor_name: str, cursor: Cursor, end: int
 ) -> int:
     floor = max(cursor.floor, partition.log_start_offset)
-    fed = cursor_name in _only_fed(store, partition, cursor_name.removesuffix(destination))
-    if fed or partition.destinations.keys() <= {destination}:
+    fan_out = cursor_name in _fan_out_cursors(store, partition, cursor_name.removesuffix(destination))
+    if fan_out or partition.destinations.keys() <= {destination}:
         return max(0, end - floor - sum(stop - max(start, floor) for start, stop in cursor.intervals if stop > floor))
     waiting = 0
     (stored,) = [each for each in list_partitions(store.root, store.fs) if each.name == partition.name]
     for batch in batches(stored, floor, fs=store.fs):
         if destination in batch.names:
-            mine = batch.names.index(destination)
+            own_id = batch.names.index(destination)
             for offset, number in zip(batch.offsets, batch.destination_ids, strict=True):
-                waiting += number == mine and offset >= floor and not cursor.is_acked(offset)
+                waiting += number == own_id and offset >= floor and not cursor.is_acked(offset)
     return waiting
 
 

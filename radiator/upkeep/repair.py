@@ -1,16 +1,16 @@
-"""Mending a store, under the lock that brokers take: what a start does, and what a start has no time for.
+"""Repair a store, under the lock that brokers take: what a start repairs, and what would take a start too long.
 
-    1  check; damage in the middle is copied aside, and stays where it is
-    2  lists of destinations and indexes that are wrong are written anew, leftovers removed, modes narrowed
-    3  the store is opened as a broker opens it (``recovery``): torn tails cut, heads and the cursors' snapshot written;
-       cursors are set behind what is gone from the start of their logs
-    4  the store is closed, so that nothing of it is in the journal alone
+    1  check; damage in the middle is copied to the quarantine, and stays where it is
+    2  wrong lists of destinations and indexes are written anew, leftovers removed, modes narrowed
+    3  the store is opened as a broker opens it (``recovery``): torn tails are cut, heads and the cursors' snapshot
+       written; cursors are set behind what is missing from the start of their logs
+    4  the store is closed, so that nothing of it is only in the journal
     5  check again; gaps that only show now are marked as known
 
-Nothing that holds a message is ever removed or changed, but for what a start cuts off: bytes behind the last whole
-batch, which were never committed. Where ``head`` is lost nobody knows that, so then they are copied aside as well.
+Nothing that holds a message is ever removed or changed, except what a start cuts off: bytes behind the last whole
+batch, which were never committed. Where ``head`` is lost nobody knows that, so they are copied to the quarantine too.
 
-Knows: findings and what to do about each. Must not know: how they were found (``fsck``). Offline only, one thread.
+Knows what to do about each finding, but not how it was found (``fsck``). Offline only, one thread.
 """
 
 from __future__ import annotations
@@ -50,8 +50,19 @@ BY_OPENING = {
 
 
 class Repair:
-    """``with Repair(...) as mending``: the directory is ours meanwhile. Raises StorageError if a broker has it, or
-    if there is no store."""
+    """Repair a store; used as a context manager, which locks the directory.
+
+    Args:
+        root: The data directory.
+        now: The clock.
+        fs: The file system.
+        on_bytes: Called with how many bytes a check has read since the last call.
+        identify: Returns the ids of messages, for the list of ids.
+        latest_ns: The latest receive time that is not reported; None to report none.
+
+    Raises:
+        StorageError: A broker has locked the directory, or there is no store.
+    """
 
     def __init__(
         self,
@@ -83,12 +94,12 @@ class Repair:
             self._store.release()
 
     def check(self) -> tuple[Fsck, list[Finding]]:
-        """A look at everything; what ``run`` needs."""
+        """Check the whole store, and return what ``run`` needs: the check and its findings."""
         fsck = Fsck(self.root, self.fs, self._on_bytes, live=False, latest_ns=self._latest_ns)
         return fsck, list(fsck.run())
 
     def run(self, fsck: Fsck, findings: list[Finding]) -> Iterator[str]:
-        """Mends what a check has found; says what was done."""
+        """Repair what a check has found, and yield what was done, in words."""
         for partition in fsck.checked:
             kinds = {finding.kind for finding in partition.findings}
             for finding in partition.findings:
@@ -99,12 +110,12 @@ class Repair:
                 yield from self._index(partition, segment)
         for finding in findings:
             if finding.kind == "leftover":
-                self._do(finding.path, "remove", self.fs.remove, finding.path)
+                self._run(finding.path, "remove", self.fs.remove, finding.path)
                 yield f"{finding.path}: removed"
             elif finding.kind == "mode":
                 facts = self.fs.stat(finding.path)
                 mode = layout.DIRECTORY_MODE if facts is not None and facts.is_dir else layout.FILE_MODE
-                self._do(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
+                self._run(finding.path, "change the mode", self.fs.chmod, finding.path, mode)
                 yield f"{finding.path}: mode {mode:04o}"
         self._opened = True
         for note in self._store.open(self._now, Allowance(EVERYTHING)):
@@ -117,7 +128,7 @@ class Repair:
             opened = self._store.partitions.get(partition.name)
             if partition.next_offset and opened is not None and not opened.segments:
                 begin = (empty_log, self.fs, partition.directory, partition.next_offset)
-                self._do(partition.directory, "begin a segment", *begin)
+                self._run(partition.directory, "begin a segment", *begin)
                 yield f"{partition.directory}: begun anew at offset {partition.next_offset}"
         self._opened = False
         self._store.close()
@@ -125,7 +136,7 @@ class Repair:
         self._store.acquire(REMEDY)
 
     def _missing(self) -> Iterator[str]:
-        """Queues go on behind what is gone from the start of their logs."""
+        """Set the cursors of queues behind what is missing from the start of their logs."""
         cursors, moved = self._store.cursors, []
         for name, partition_name in cursors.names():
             partition, cursor = self._store.partitions.get(partition_name), cursors.get(name, partition_name)
@@ -136,8 +147,8 @@ class Repair:
         self._store.store_cursors(self._now)
         yield from moved
 
-    def left(self) -> tuple[Fsck, list[Finding], list[str]]:
-        """Another check; what only shows now is put aside too (told in words)."""
+    def recheck(self) -> tuple[Fsck, list[Finding], list[str]]:
+        """Check again, and copy damage that only shows now. Return the check, its findings, and what was done."""
         fsck, findings = self.check()
         told = [done for finding in findings if finding.kind in ("damaged", "gap") for done in self._put_aside(finding)]
         return fsck, [known(self.fs, self.root, finding) for finding in findings], told
@@ -146,7 +157,7 @@ class Repair:
         path = quarantine_of(self.root, finding)
         if path is None or finding.start is None or finding.end is None:
             return
-        self._do(path, "copy damaged bytes", self._copy, finding.path, finding.start, finding.end, path)
+        self._run(path, "copy damaged bytes", self._copy, finding.path, finding.start, finding.end, path)
         size = finding.end - finding.start
         yield f"{finding.path}: {f'{size} damaged bytes at {finding.start} copied' if size else 'gap noted'} to {path}"
 
@@ -183,9 +194,9 @@ class Repair:
             yield f"{path}: written anew, {len(segment.entries)} entries"
 
     def _replace(self, path: str, data: bytes) -> None:
-        self._do(path, "write", replace_file, self.fs, path, data)
+        self._run(path, "write", replace_file, self.fs, path, data)
 
-    def _do(self, path: str, doing: str, function: Callable[..., None], *args: Any) -> None:
+    def _run(self, path: str, doing: str, function: Callable[..., None], *args: Any) -> None:
         try:
             function(*args)
         except OSError as error:
@@ -193,7 +204,7 @@ class Repair:
 
 
 def empty_log(fs: FileSystem, directory: str, next_offset: int) -> None:
-    """The file of a segment that holds nothing yet, and a head that says so: offsets go on from there."""
+    """Write an empty segment, and a head that lets offsets go on at ``next_offset``."""
     fs.close(fs.open(layout.segment_path(directory, next_offset), create=True))
     fs.sync_dir(directory)
     head = layout.encode_head(next_offset, 0, next_offset)

@@ -1,10 +1,10 @@
-"""Reading a backup back: is every file what the manifest says, and a data directory made of them.
+"""Verify a backup, and make a data directory of it.
 
-Everything is verified before the first byte is written, and once more while it is copied. The files are gathered under
-one name beside their places, and take them at the end, the partitions last; the directory is locked meanwhile. So a
-broker never finds a part of a store, and an interrupted restore can be repeated.
+Everything is verified before the first byte is written, and once more while it is copied. The files are collected in a
+temporary directory inside the new one and renamed at the end, the partitions last; the directory is locked meanwhile.
+So a broker never finds a part of a store, and an interrupted restore can be repeated.
 
-Knows: manifests, files. Must not know: what is in the files. One thread, any process.
+Knows manifests and files, but not what is in the files. One thread, any process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from radiator.upkeep import manifest as manifests
 from radiator.upkeep.copying import Copier, remove_tree
 from radiator.upkeep.manifest import CopiedFile, DamagedBackup, Manifest
 
-GATHERED = "restore.partial"  # in the data directory, while it is being filled
+PARTIAL = "restore.partial"  # in the data directory, while it is being filled
 TOP = (  # in this order
     layout.SALT,
     layout.JOURNAL,
@@ -31,12 +31,23 @@ TOP = (  # in this order
     layout.CURSORS,
     layout.PARTITIONS,
 )
-OURS = (GATHERED, *TOP)
+OWN_NAMES = (PARTIAL, *TOP)
 NAMED_MAX = 10
 
 
 def verify(fs: FileSystem, backup: str, copier: Copier, planned: Callable[[int], None] | None = None) -> Manifest:
-    """Reads the whole backup. Raises DamagedBackup, which names what is wrong, or StorageError if there is none."""
+    """Read the whole backup, and return its manifest.
+
+    Args:
+        fs: The file system.
+        backup: The directory of the backup.
+        copier: Reads the files.
+        planned: Called once with how many bytes there are.
+
+    Raises:
+        DamagedBackup: A file is not what the manifest says; the message names it.
+        StorageError: There is no backup.
+    """
     manifest = manifests.read(fs, backup)
     if planned is not None:
         planned(manifest.size_bytes)
@@ -48,7 +59,7 @@ def verify(fs: FileSystem, backup: str, copier: Copier, planned: Callable[[int],
 
 
 def _fault(fs: FileSystem, backup: str, copier: Copier, file: CopiedFile) -> str:
-    """What is wrong with a file of the backup, in words; "" if nothing is."""
+    """Return what is wrong with a file of the backup, in words; "" if nothing is."""
     path = f"{backup}/{file.path}"
     try:
         fd = fs.open_read(path)
@@ -71,12 +82,23 @@ def _fault(fs: FileSystem, backup: str, copier: Copier, file: CopiedFile) -> str
 def restore(
     fs: FileSystem, backup: str, root: str, copier: Copier, planned: Callable[[int], None] | None = None
 ) -> Manifest:
-    """Verifies, and makes the data directory ``root``, which must be new or empty. Raises StorageError."""
+    """Verify a backup, make a data directory of it, and return its manifest.
+
+    Args:
+        fs: The file system.
+        backup: The directory of the backup.
+        root: The data directory to make, which must be new or empty.
+        copier: Copies the files.
+        planned: Called once with how many bytes there are to read.
+
+    Raises:
+        StorageError: The backup is damaged, the directory is in use or not empty, or a file cannot be read or written.
+    """
     if f"{root}/".startswith(f"{backup}/"):
         raise StorageError(f"{root}: lies inside the backup {backup}; choose another directory")
     there = fs.listdir(root)
-    begun = GATHERED in there and layout.PARTITIONS not in there  # by a restore that was interrupted
-    found = [name for name in there if not (name in ("lost+found", layout.LOCK) or (begun and name in OURS))]
+    begun = PARTIAL in there and layout.PARTITIONS not in there  # by a restore that was interrupted
+    found = [name for name in there if not (name in ("lost+found", layout.LOCK) or (begun and name in OWN_NAMES))]
     if found:
         raise StorageError(f"{root}: not empty ({', '.join(found[:3])}); a backup is restored into a new directory")
     manifest = verify(fs, backup, copier, planned and (lambda size: planned(2 * size)))
@@ -91,15 +113,15 @@ def restore(
         except BlockingIOError:
             holder = lock_holder(fs, root)
             raise StorageError(f"{root}: in use by process {holder}; choose another directory") from None
-        gathered = f"{root}/{GATHERED}"
-        for name in OURS if begun else ():
+        partial = f"{root}/{PARTIAL}"
+        for name in OWN_NAMES if begun else ():
             remove_tree(fs, f"{root}/{name}")
-        _gather(fs, backup, gathered, manifest, copier)
-        there = fs.listdir(gathered)
+        _copy_files(fs, backup, partial, manifest, copier)
+        there = fs.listdir(partial)
         for name in TOP:
             if name in there:
-                fs.rename(f"{gathered}/{name}", f"{root}/{name}")
-        fs.rmdir(gathered)
+                fs.rename(f"{partial}/{name}", f"{root}/{name}")
+        fs.rmdir(partial)
         fs.sync_dir(root)
         sync_ancestors(fs, root)
     except OSError as error:
@@ -112,19 +134,19 @@ def restore(
     return manifest
 
 
-def _gather(fs: FileSystem, backup: str, gathered: str, manifest: Manifest, copier: Copier) -> None:
-    fs.mkdir(f"{gathered}/{layout.PARTITIONS}")
+def _copy_files(fs: FileSystem, backup: str, partial: str, manifest: Manifest, copier: Copier) -> None:
+    fs.mkdir(f"{partial}/{layout.PARTITIONS}")
     for partition in manifest.partitions:  # one may have no file yet
-        fs.mkdir(f"{gathered}/{layout.PARTITIONS}/{layout.encode_name(partition.name)}")
+        fs.mkdir(f"{partial}/{layout.PARTITIONS}/{layout.encode_name(partition.name)}")
     directories = list(manifests.directories(manifest.files))
     for directory in directories:
-        fs.mkdir(f"{gathered}/{directory}" if directory else gathered)
+        fs.mkdir(f"{partial}/{directory}" if directory else partial)
     for file in manifest.files:
         fd = fs.open_read(f"{backup}/{file.path}")
         try:
-            if copier.copy(fd, file.size_bytes, f"{gathered}/{file.path}") != (file.size_bytes, file.sha256):
+            if copier.copy(fd, file.size_bytes, f"{partial}/{file.path}") != (file.size_bytes, file.sha256):
                 raise DamagedBackup(f"{backup}/{file.path}: has changed since it was verified, a moment ago")
         finally:
             fs.close(fd)
     for directory in {*directories, layout.PARTITIONS}:
-        fs.sync_dir(f"{gathered}/{directory}" if directory else gathered)
+        fs.sync_dir(f"{partial}/{directory}" if directory else partial)

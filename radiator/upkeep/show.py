@@ -1,10 +1,9 @@
-"""Every file of a data directory but the segments, in lines for people and programs: what ``dump`` prints.
+"""Read every file of a data directory except the segments, as lines for people and programs: what ``dump`` prints.
 
-``FILES`` is the table: which names are which kind of file, and what reads them. A reader yields a line for each thing
-that stands in the file, in order, with its place; what does not hold is a line that says so, and it goes on behind it
-where that is possible.
+``FILES`` is the table of file names and their readers. A reader yields one line for each thing in the file, in order,
+with its place. Damage is a line too, and the reader goes on behind it where that is possible.
 
-Knows: bytes and what they mean. Must not know: where the file lies, how lines are shown. Pure: any thread.
+Knows bytes and what they mean, but not where the file lies or how lines are shown. Pure: any thread.
 """
 
 from __future__ import annotations
@@ -38,7 +37,15 @@ _U64 = Struct("<Q")
 
 
 class Line(NamedTuple):
-    """What stands at ``start`` to ``end``: a word, and its values by name. ``damage`` says what is wrong with it."""
+    """One thing in a file.
+
+    Attributes:
+        start: Its first byte.
+        end: The byte behind its last one.
+        what: What it is, in a word.
+        values: Its values by name.
+        damage: What is wrong with it; "" if nothing is.
+    """
 
     start: int
     end: int
@@ -47,27 +54,29 @@ class Line(NamedTuple):
     damage: str = ""
 
 
-def _bad(start: int, end: int, damage: str) -> Line:
+def _damage(start: int, end: int, damage: str) -> Line:
     return Line(start, end, "damage", {}, damage)
 
 
 def read_head(data: bytes) -> Iterator[Line]:
+    """Yield where the committed part of a log ends."""
     head = layout.decode_head(data)
     if head is not None:
         listed = layout.decode_listed(data)
         whole = {} if listed is None else {"names_bytes": listed.size_bytes}
         yield Line(0, len(data), "head", head._asdict() | whole)
     elif any(data):
-        yield _bad(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "magic or crc do not hold")
     else:
         yield Line(0, len(data), "head", {"committed": "nothing yet"})
 
 
 def read_index(data: bytes) -> Iterator[Line]:
+    """Yield each entry of the index of a segment."""
     size = index.ENTRY_BYTES
     base = int.from_bytes(data[8:16], "little")
     if data[:size] != index.encode_head(base):
-        yield _bad(0, len(data), "the header does not hold")
+        yield _damage(0, len(data), "the header does not hold")
         return
     yield Line(0, size, "index", {"segment_base": base})
     entries = index.decode(data, base)
@@ -75,10 +84,11 @@ def read_index(data: bytes) -> Iterator[Line]:
         yield Line(number * size, (number + 1) * size, "entry", entry._asdict())
     behind = (1 + len(entries)) * size
     if behind < len(data):
-        yield _bad(behind, len(data), "an entry that does not hold, and whatever follows it")
+        yield _damage(behind, len(data), "an entry that does not hold, and whatever follows it")
 
 
 def read_names(data: bytes) -> Iterator[Line]:
+    """Yield each destination that stores in a partition."""
     found, behind = names.decode(data)
     at = 0
     for name in found:
@@ -86,26 +96,30 @@ def read_names(data: bytes) -> Iterator[Line]:
         yield Line(at, end, "name", {"destination": name})
         at = end
     if behind < len(data):
-        yield _bad(behind, len(data), "a name whose crc does not hold, and whatever follows it")
+        yield _damage(behind, len(data), "a name whose crc does not hold, and whatever follows it")
 
 
 def read_salt(data: bytes) -> Iterator[Line]:
+    """Yield the key of the salts."""
     key = salt.decode_key(data)
     if key is None:
-        yield _bad(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "magic or crc do not hold")
     else:
         yield Line(0, len(data), "key", {"key": key.hex()})
 
 
 def read_lock(data: bytes) -> Iterator[Line]:
+    """Yield the process that has the lock."""
     yield Line(0, len(data), "lock", {"pid": data.decode("ascii", "replace").strip()})
 
 
 def read_words(data: bytes) -> Iterator[Line]:
+    """Yield the text of a file."""
     yield Line(0, len(data), "words", {"text": data.decode("utf-8", "replace").strip()})
 
 
 def read_delivered(data: bytes) -> Iterator[Line]:
+    """Yield each delivery hint: delivered offsets, delivered ranges, and delivery counts."""
     for slot, (offset,) in enumerate(_U64.iter_unpack(data[: min(len(data), MARKS_BYTES) & ~7])):
         if offset:
             yield Line(8 * slot, 8 * slot + 8, "delivered", {"slot": slot, "offset": offset})
@@ -119,10 +133,11 @@ def read_delivered(data: bytes) -> Iterator[Line]:
 
 
 def read_snapshot(data: bytes) -> Iterator[Line]:
+    """Yield each record of a snapshot of the cursors."""
     start = cursor_records.SNAPSHOT.size
     records = cursor_records.read_block(data, start)
     if not data.startswith(cursor_records.SNAPSHOT_MAGIC) or records is None:
-        yield _bad(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "magic or crc do not hold")
         return
     _, generation = cursor_records.SNAPSHOT.unpack_from(data)
     yield Line(0, start, "snapshot", {"generation": generation})
@@ -130,6 +145,7 @@ def read_snapshot(data: bytes) -> Iterator[Line]:
 
 
 def read_old_journal(data: bytes) -> Iterator[Line]:
+    """Yield each record of the journal of the cursors of an earlier version."""
     at = end = 0
     while at < len(data):
         records = cursor_records.read_block(data, at)
@@ -137,11 +153,11 @@ def read_old_journal(data: bytes) -> Iterator[Line]:
             at = _aligned(data, cursor_records.BLOCK_MAGIC, at + 1)
             continue
         if at > end:
-            yield _bad(end, at, "an entry whose crc does not hold")
+            yield _damage(end, at, "an entry whose crc does not hold")
         yield from _block(records, at)
         at = end = at + cursor_records.BLOCK.size + ((len(records) + 7) & ~7)
     if data[end:].strip(b"\0"):
-        yield _bad(end, len(data), "a torn entry")
+        yield _damage(end, len(data), "a torn entry")
 
 
 def _block(records: bytes, at: int) -> Iterator[Line]:
@@ -166,15 +182,18 @@ def _records(records: bytes, at: int, end: int) -> Iterator[Line]:
                 values["deliveries"] = [list(each) for each in record.values]
             yield Line(at, end, cursor_records.KINDS[record.kind], values)
     except error:
-        yield _bad(at, end, "records that are none, though the crc holds")
+        yield _damage(at, end, "records that are none, though the crc holds")
 
 
 def read_journal_file(data: bytes) -> Iterator[Line]:
-    """The head of a file of the journal, and each entry that holds. What stands behind the last one is left over from
-    an earlier use of the file, or the torn end of this one: nothing tells the two apart."""
+    """Yield the head of a journal file, and each valid entry.
+
+    What stands behind the last entry is left over from an earlier use of the file, or is its torn end: nothing
+    distinguishes the two.
+    """
     header = journal_format.decode_file_header(data)
     if header is None:
-        yield _bad(0, min(len(data), journal_format.FILE_HEADER_BYTES), "no file of a journal")
+        yield _damage(0, min(len(data), journal_format.FILE_HEADER_BYTES), "no file of a journal")
         return
     at, expected = journal_format.FILE_HEADER_BYTES, header.first_entry
     yield Line(0, at, "journal", {**header._asdict(), "salt": f"{header.salt:016x}"})
@@ -188,20 +207,20 @@ def read_journal_file(data: bytes) -> Iterator[Line]:
                 yield Line(at, len(data), "left over", {})
             return
         if entry.start > at:
-            yield _bad(at, entry.start, "an entry that does not hold")
+            yield _damage(at, entry.start, "an entry that does not hold")
         yield from _parts(entry, "number")
         at, expected = entry.end, entry.number + 1
 
 
 def read_transactions(data: bytes) -> Iterator[Line]:
-    """Each entry of the redo log that holds; those that an earlier time left behind the last one are told as such."""
+    """Yield each valid entry of the redo log; those behind the last one of this run are marked as left over."""
     at, expected = 0, None
     while at < len(data):
         entry = transaction_log.decode_entry(data, at)
         if entry is None:
             following = _aligned(data, transaction_log.MAGIC, at + 1)
             if data[at:following].strip(b"\0"):
-                yield _bad(at, following, "an entry that does not hold")
+                yield _damage(at, following, "an entry that does not hold")
             at = following
             continue
         if expected in (None, entry.number):
@@ -225,29 +244,29 @@ def _names(entry: Entry) -> Iterator[Line]:
     try:
         changes = definitions.decode_changes(entry.names)
     except ValueError:
-        yield _bad(entry.start, entry.end, "names that are none, though the crc holds")
+        yield _damage(entry.start, entry.end, "names that are none, though the crc holds")
         return
     for key, about in changes.items():
         yield Line(entry.start, entry.end, "subscription", {"cursor": key, **(about or {"deleted": True})})
 
 
 def read_last_rules(data: bytes) -> Iterator[Line]:
-    """Each rule of the last run."""
+    """Yield each rule of the last run."""
     try:
         entries = definitions.decode(data, last_rules.HEAD)
     except ValueError as error:
-        yield _bad(0, len(data), str(error))
+        yield _damage(0, len(data), str(error))
         return
     for key, entry in entries.items():
         yield Line(0, len(data), "rule", {"rule": key, **entry})
 
 
 def read_subscriptions(data: bytes) -> Iterator[Line]:
-    """Each named subscription."""
+    """Yield each named subscription."""
     try:
         entries = definitions.decode(data)
     except ValueError as error:
-        yield _bad(0, len(data), str(error))
+        yield _damage(0, len(data), str(error))
         return
     for key, entry in entries.items():
         yield Line(0, len(data), "subscription", {"cursor": key, **entry})
@@ -262,7 +281,7 @@ def _batch(batch: memoryview) -> dict[str, Any]:
 
 
 def _aligned(data: bytes, magic: bytes, at: int) -> int:
-    """Where the next ``magic`` stands at a multiple of 8; the end if there is none."""
+    """Return where the next ``magic`` stands at a multiple of 8; the end if there is none."""
     at = data.find(magic, at)
     while at >= 0 and at & 7:
         at = data.find(magic, at + 1)
@@ -270,7 +289,7 @@ def _aligned(data: bytes, magic: bytes, at: int) -> int:
 
 
 def read_ids(data: bytes) -> Iterator[Line]:
-    """Each block, and each id in it."""
+    """Yield each block of the remembered ids, and each id in it."""
     header, at = dedup_file.HEADER, 0
     while at + header.size <= len(data):
         end = at + header.size + dedup_file.ENTRY_BYTES * int.from_bytes(data[at + 12 : at + 16], "little")
@@ -286,19 +305,20 @@ def read_ids(data: bytes) -> Iterator[Line]:
             yield Line(place, place + dedup_file.ENTRY_BYTES, "id", values)
         at = end
     if at < len(data):
-        yield _bad(at, len(data), "a block that does not hold, and whatever follows it")
+        yield _damage(at, len(data), "a block that does not hold, and whatever follows it")
 
 
 def read_archived(data: bytes) -> Iterator[Line]:
+    """Yield up to which offset an archive has the log."""
     below = int.from_bytes(data[8:16], "little")
     if data == archived.encode(below):
         yield Line(0, len(data), "archived", {"next_offset": below})
     else:
-        yield _bad(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "magic or crc do not hold")
 
 
 def read_bytes(data: bytes) -> Iterator[Line]:
-    """Damaged bytes that were put aside."""
+    """Yield damaged bytes from the quarantine."""
     yield Line(0, len(data), "bytes", {"bytes": len(data), "crc32": f"{crc32(data):08x}", "hex": data.hex()})
 
 
@@ -324,5 +344,5 @@ FILES: list[tuple[str, str, Reader]] = [
 
 
 def reader_of(name: str) -> Reader | None:
-    """What reads a file of that name; None if no file of a store is called so."""
+    """Return the reader for a file of that name; None if no file of a store has such a name."""
     return next((reader for pattern, _, reader in FILES if re.fullmatch(pattern, name)), None)

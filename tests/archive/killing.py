@@ -24,7 +24,7 @@ from radiator.archive.verify import verify
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
-from tests.archive.stores import Rows, check_exact, sealed_ends, unnamed
+from tests.archive.stores import Rows, check_exact, find_uncommitted, sealed_ends
 
 EAGER = Options(unit_bytes=100_000, sizes=Sizes(open_day_files=3), settings=Settings("", group_rows=200))
 CALLS = {"link", "rename", "unlink", "fsync", "makedirs", "rmtree", "write"}
@@ -85,7 +85,7 @@ def check_all(data: Path, archive: Path) -> Rows:
     """The archive is exact, holds nothing else, and retention knows."""
     found = check_exact(archive, data)
     where = open_files(archive)
-    assert unnamed(archive) == []
+    assert find_uncommitted(archive) == []
     assert [each.path for each in where.list("_new")] == []
     state = run.Publisher(where, run.source_of(str(data)), None).state
     assert list(verify(where, state, records=True)) == []

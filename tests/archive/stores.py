@@ -69,7 +69,7 @@ def archive_rows(archive: object) -> Rows:
     return found
 
 
-def unnamed(archive: object) -> list[str]:
+def find_uncommitted(archive: object) -> list[str]:
     """Files that lie there and that no commit names."""
     files = archive if isinstance(archive, Files) else open_files(str(archive))
     named = set(load(files).files)

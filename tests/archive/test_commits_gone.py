@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.archive.holes import ELSEWHERE, Around
+from radiator.archive.gaps import ELSEWHERE, GapFinder
 from radiator.archive.manifest import load
 from radiator.archive.opening import open_files
 from radiator.archive.paths import commit_path
@@ -26,7 +26,7 @@ from radiator.storage.layout import partition_path
 from radiator.storage.reader import list_partitions
 from tests.archive.killing import EAGER, Killed
 from tests.archive.stores import check_exact, fill, more
-from tests.archive.test_border import log_of
+from tests.archive.test_lineage import log_of
 from tests.spark.stores import Writer
 
 UNMERGED = replace(EAGER, merge=False)
@@ -69,7 +69,7 @@ def test_a_damaged_receive_time_hides_no_hole(root: Path) -> None:
     data[24 + 7] ^= 1 << 4
     last.write_bytes(data)
     log = log_of(root)
-    around = Around(load(open_files(root / "archive")), open_store(str(root / "data")), [log])
+    around = GapFinder(load(open_files(root / "archive")), open_store(str(root / "data")), [log])
     assert moment is not None
     assert around.may_hold("flights", end, log.log_start_offset, Selection(receive_low_ns=moment))
 

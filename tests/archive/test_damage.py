@@ -12,7 +12,7 @@ import pytest
 from radiator.archive.files import LocalFiles
 from radiator.archive.lookup import records
 from radiator.archive.manifest import DataFile, State, load
-from radiator.archive.merging import to_merge
+from radiator.archive.merging import groups_to_merge
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import SCHEMA, reader
 from radiator.archive.paths import commit_path
@@ -78,7 +78,7 @@ def test_a_flipped_bit_in_a_page_is_an_error_of_every_reader(files: LocalFiles) 
 
 def test_a_damaged_file_is_not_merged_and_the_others_are(files: LocalFiles, tmp_path: Path) -> None:
     before, state = archive_rows(tmp_path / "archive"), load(files)
-    each = to_merge(state, force=True)[0][0]
+    each = groups_to_merge(state, force=True)[0][0]
     path = files.address(each.path)
     flip(path, body_place(path))
     out = run(str(tmp_path / "data"), open_files(tmp_path / "archive"), Options(merge=True, archive=False))

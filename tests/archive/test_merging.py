@@ -14,7 +14,7 @@ import pytest
 
 from radiator.archive import shared
 from radiator.archive.manifest import DataFile
-from radiator.archive.merging import merged
+from radiator.archive.merging import merge_files
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import SCHEMA, DataWriter
 from radiator.archive.paths import data_path
@@ -27,14 +27,14 @@ GROWTH_BYTES_MAX = 400 * MIB
 MERGE = """
 import pickle, re, sys
 from radiator.archive.opening import open_files
-from radiator.archive.merging import merged
+from radiator.archive.merging import merge_files
 
 def peak():
     with open("/proc/self/status") as file:
         return int(re.search(r"VmHWM:\\s*(\\d+) kB", file.read())[1]) * 1024
 
 root, run, before = sys.argv[1], pickle.load(sys.stdin.buffer), peak()
-made = merged(open_files(root), run, root, "0123abcd", "source", 3)
+made = merge_files(open_files(root), run, root, "0123abcd", "source", 3)
 print(made.file.records, peak() - before)
 """
 
@@ -72,7 +72,7 @@ def test_they_are_one_file_in_order_and_nothing_is_left_of_the_work(
     run = shared_files(tmp_path, 5, 3, 500)
     spool = tmp_path / "spool"
     spool.mkdir()
-    made = merged(open_files(tmp_path), run, str(spool), "0123abcd", "source", 3)
+    made = merge_files(open_files(tmp_path), run, str(spool), "0123abcd", "source", 3)
     assert [each.name for each in spool.iterdir()] == [Path(made.spooled).name]
     keys = [(row["destination"], row["offset"]) for row in pq.read_table(made.spooled).to_pylist()]
     assert keys == sorted(keys)

@@ -24,7 +24,7 @@ from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.archive.run import Outcome, Watch, run
 from radiator.archive.verify import verify
 from tests.archive.killing import EAGER, Counter, Killed, check_all, run_until
-from tests.archive.stores import archive_rows, check_exact, fill, more, unnamed
+from tests.archive.stores import archive_rows, check_exact, fill, find_uncommitted, more
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_an_archive_elsewhere_is_exact_too_wherever_a_run_is_killed(begun: Path,
             counter.at = None
         run(str(data), where, EAGER)
         check_exact(where, data)
-        assert unnamed(where) == []
+        assert find_uncommitted(where) == []
         assert where.list("_new") == []
         assert list(verify(where, load(where), records=True)) == []
         shutil.rmtree(data)

@@ -17,7 +17,7 @@ from radiator.archive import run as running
 from radiator.archive import workers
 from radiator.archive.files import Files
 from radiator.archive.manifest import load
-from radiator.archive.merging import to_merge
+from radiator.archive.merging import groups_to_merge
 from radiator.archive.opening import open_files
 from radiator.archive.publishing import LEFTOVER_SECONDS
 from radiator.archive.remote import SPOOL_PREFIX
@@ -123,7 +123,7 @@ def test_a_file_that_is_missing_is_told_by_the_run_that_would_merge_it(tmp_path:
     fill(tmp_path / "data", count=3000).close()
     files = open_files(tmp_path / "archive")
     run(str(tmp_path / "data"), files, UNMERGED)
-    gone = to_merge(load(files), EAGER.sizes, force=True)[0][0].path
+    gone = groups_to_merge(load(files), EAGER.sizes, force=True)[0][0].path
     os.unlink(files.address(gone))
     for _ in range(2):
         out = run(str(tmp_path / "data"), files, replace(EAGER, merge=True))

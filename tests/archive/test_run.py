@@ -15,7 +15,7 @@ from pyarrow.fs import LocalFileSystem
 from radiator.archive.files import Files
 from radiator.archive.lock import Busy, locked
 from radiator.archive.manifest import DataFile, Lost, State, load
-from radiator.archive.merging import Sizes, to_merge
+from radiator.archive.merging import Sizes, groups_to_merge
 from radiator.archive.opening import open_files
 from radiator.archive.paths import MANY, data_path
 from radiator.archive.remote import ArrowFiles, FsspecFiles
@@ -142,7 +142,7 @@ def test_files_of_a_day_that_is_over_merge_and_of_one_that_is_not_if_there_are_m
 
     def merging(*files: DataFile, force: bool = False) -> list[list[int]]:
         state = State(files={each.path: each for each in files})
-        return [[each.first_offset for each in run] for run in to_merge(state, sizes, force)]
+        return [[each.first_offset for each in run] for run in groups_to_merge(state, sizes, force)]
 
     assert merging(named(0, 1), named(1, 1)) == []
     assert merging(named(0, 1), named(1, 1), force=True) == [[0, 1]]

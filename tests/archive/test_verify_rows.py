@@ -17,11 +17,11 @@ from radiator.archive import rows
 from radiator.archive import verify as verifying
 from radiator.archive.files import LocalFiles
 from radiator.archive.manifest import DataFile, Lost, State, load
-from radiator.archive.merging import to_merge
-from radiator.archive.orphans import unnamed
+from radiator.archive.merging import groups_to_merge
 from radiator.archive.paths import MANY, intent_path
 from radiator.archive.run import Options, run
 from radiator.archive.split import Settings
+from radiator.archive.uncommitted import find_uncommitted
 from radiator.archive.verify import verify
 from radiator.cli.main import run as run_command
 from tests.archive.stores import DAY_NS, fill
@@ -152,7 +152,7 @@ def test_what_has_a_digest_is_read_without_its_bodies_and_all_is_well(
     monkeypatch.setattr(rows, "BATCH_ROWS", 99)
     monkeypatch.setattr(rows, "BODY_ROWS", 0)  # would be an error
     absent: dict[str, int] = {}
-    assert list(verify(files, load(files), records=True, absent=absent.__setitem__)) == []
+    assert list(verify(files, load(files), records=True, on_missing=absent.__setitem__)) == []
     assert absent == {"flights": 0}
 
 
@@ -165,7 +165,7 @@ def test_offsets_without_a_record_are_counted_and_no_fault(files: LocalFiles) ->
         made, body_bytes=sum(table.column("size").to_pylist()), min_receive_ns=table.column("receive_ns")[0].as_py()
     )
     absent: dict[str, int] = {}
-    found = list(verify(files, held(state, made), records=True, absent=absent.__setitem__))
+    found = list(verify(files, held(state, made), records=True, on_missing=absent.__setitem__))
     assert (found, absent) == ([], {"flights": 3})
 
 
@@ -187,7 +187,7 @@ def test_what_a_file_that_cannot_be_read_had_is_not_told_as_removed_on_purpose(f
     last = max(state.files.values(), key=lambda each: (each.max_receive_ns, each.next_offset))
     Path(files.address(last.path)).unlink()
     absent: dict[str, int] = {}
-    (fault,) = verify(files, state, records=True, absent=absent.__setitem__)
+    (fault,) = verify(files, state, records=True, on_missing=absent.__setitem__)
     assert f"{last.path}: is not there" in fault
     assert absent == {"flights": 0}
 
@@ -219,7 +219,7 @@ def test_a_file_that_is_merged_while_it_is_read_is_no_fault_where_an_open_file_k
             merged.append(run(str(tmp_path / "data"), LocalFiles(files.uri), Options(merge=True)).merged_to)
         raise OSError("NoSuchKey: the specified key does not exist")
 
-    chosen = next(iter(to_merge(state, force=True)))[0]
+    chosen = next(iter(groups_to_merge(state, force=True)))[0]
     monkeypatch.setattr(verifying, "footer_of", footer_of)
     assert list(verify(files, replace(state, files={chosen.path: chosen}, ends={}))) == [
         f"partition 'flights': files reach to {chosen.next_offset}, the commits to 0"
@@ -251,9 +251,9 @@ def left(files: LocalFiles) -> Iterator[dict[str, str]]:
 def test_a_file_that_no_commit_names_is_an_orphan_unless_a_run_is_at_it(
     files: LocalFiles, left: dict[str, str]
 ) -> None:
-    found = unnamed(files)
+    found = find_uncommitted(files)
     assert [each.path for each in found.orphans] == [left["orphan"]]
-    assert [each.path for each in found.at_work] == [left["at work"]]
+    assert [each.path for each in found.in_progress] == [left["at work"]]
     assert [each.path for each in found.spooled] == [left["spooled"]]
     assert found.orphans[0].size_bytes == 2048
 
@@ -273,7 +273,7 @@ def test_a_file_that_is_committed_between_two_looks_is_no_orphan(
         return found
 
     monkeypatch.setattr(LocalFiles, "list", late)
-    assert unnamed(files).orphans == []
+    assert find_uncommitted(files).orphans == []
 
 
 def test_the_command_tells_orphans_apart_from_faults(

@@ -14,7 +14,7 @@ from radiator.storage import archived
 from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
 from tests.archive.stores import archive_rows
-from tests.archive.test_border import log_of, segments, write
+from tests.archive.test_lineage import log_of, segments, write
 from tests.running import BrokerProcess
 
 TOPIC = "/topic/flights"

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from radiator.archive import load, open_files
-from radiator.archive.border import OtherLog
+from radiator.archive.lineage import OtherLog
 from radiator.archive.run import run
 from radiator.columns.decode import Counters
 from radiator.columns.options import ReadOptions
@@ -25,7 +25,7 @@ from radiator.spark.archived import archived
 from radiator.spark.boundary import Boundary, find_boundary
 from tests.archive.killing import EAGER
 from tests.archive.stores import more
-from tests.archive.test_border import born_again, log_of, restored, segments, write
+from tests.archive.test_lineage import born_again, log_of, restored, segments, write
 from tests.spark.stores import Writer
 
 

@@ -87,7 +87,7 @@ def seen(parser: Parser, frames: list[Frame], caches: dict[str, HeadCache]) -> d
         "failed head": looks(parser.failed_head),
         "pending": (looks(parser.pending_head), parser._pending_receipt, parser.pending_bytes),
         "between": (parser.idle, parser.paused),
-        "half": (parser._pieces, parser._held, parser._seam, parser._wait, parser._body_bytes_max),
+        "half": (parser._pieces, parser._partial_bytes, parser._boundary, parser._wait, parser._body_bytes_max),
         "caches": {
             version: [[(block, looks(head)) for block, head in each.items()] for each in (cache.young, cache.old)]
             for version, cache in caches.items()

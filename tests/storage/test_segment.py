@@ -9,7 +9,7 @@ from radiator.storage.format import HEADER_BYTES, MAGIC, encode_batch
 from radiator.storage.index import IndexEntry
 from radiator.storage.segment import (
     Window,
-    confirms,
+    entry_matches,
     find_batch,
     locate,
     locate_time,
@@ -120,7 +120,7 @@ def test_a_run_ends_where_it_is_large_enough_unpacked() -> None:
 def test_an_index_that_is_older_than_the_file_is_not_believed() -> None:
     window, positions, size = segment(*BATCHES)
     stale = [IndexEntry(10, 0, 1_100), IndexEntry(16, positions[2], 1_160), IndexEntry(66, positions[4] + 8, 1_660)]
-    assert [confirms(window, entry) for entry in stale] == [True, False, False]
+    assert [entry_matches(window, entry) for entry in stale] == [True, False, False]
     assert start_from_index(window, stale) == (0, 10)
     assert locate(window, stale, 66, size) == positions[5]
 

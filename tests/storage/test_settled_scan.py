@@ -1,4 +1,4 @@
-"""A look for segments that are half settled: the same whatever its steps, and never much of it at a time."""
+"""A scan for segments that are half settled: the same whatever its steps, and never much of it at a time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from radiator.storage.cursor import Cursor
 from radiator.storage.segment import SegmentInfo
-from radiator.storage.settled_scan import SCAN_COST_MAX, STEP_OFFSETS_MAX, Look
+from radiator.storage.settled_scan import SCAN_COST_MAX, STEP_OFFSETS_MAX, SettledScan
 
 
 def sealed(*bases: int) -> list[tuple[SegmentInfo, int]]:
     return [(SegmentInfo(base, 0, 0, 1), end) for base, end in pairwise(bases)]
 
 
-def look(segments: list[tuple[SegmentInfo, int]], most: int = 16, left: dict[int, int] | None = None) -> Look:
-    return Look(segments, left or {}, most, 0, ())
+def look(segments: list[tuple[SegmentInfo, int]], most: int = 16, left: dict[int, int] | None = None) -> SettledScan:
+    return SettledScan(segments, left or {}, most, 0, ())
 
 
 def islands(random: Random, end: int) -> Cursor:
@@ -40,7 +40,7 @@ def test_what_is_found_does_not_depend_on_the_steps(seed: int, cost: int) -> Non
     left = {segment.base_offset: random.randrange(20_000) for segment, _ in segments[::2]}
     found = look(segments, 99, left)
     while not found.done:
-        found.go_on(cursor.settled_in, cost, 1)
+        found.advance(cursor.settled_in, cost, 1)
     expected = []
     for segment, end in segments:
         base = segment.base_offset
@@ -68,7 +68,7 @@ def test_a_turn_is_given_so_many_intervals_and_hardly_more() -> None:
     found, turns = look(sealed(0, size)), []
     while not found.done:
         given = 0
-        found.go_on(settled_in, SCAN_COST_MAX, 1)
+        found.advance(settled_in, SCAN_COST_MAX, 1)
         turns.append(given)
     assert len(found.found) == 1 and found.found[0][3] == size // 4
     assert sum(turns) >= size // 4 and max(turns) <= SCAN_COST_MAX + STEP_OFFSETS_MAX // 2
@@ -82,7 +82,7 @@ def test_a_segment_of_which_too_much_is_left_is_given_up_at_once() -> None:
         return []
 
     found = look(sealed(0, 10_000_000, 20_000_000), left={0: 100, 10_000_000: 100})
-    found.go_on(settled_in, SCAN_COST_MAX, 1)
+    found.advance(settled_in, SCAN_COST_MAX, 1)
     assert found.done and asked == [0, 10_000_000]
 
 
@@ -94,11 +94,11 @@ def test_many_cursors_cost_more_and_so_fewer_questions_are_asked_in_a_turn() -> 
             asked[number] += 1
             return [(start, stop)]
 
-        look(sealed(*range(0, 100_000_000, 1_000_000)), 99).go_on(settled_in, SCAN_COST_MAX, pins)
+        look(sealed(*range(0, 100_000_000, 1_000_000)), 99).advance(settled_in, SCAN_COST_MAX, pins)
     assert asked[1] <= 3 < asked[0]
 
 
 def test_no_more_are_found_than_are_asked_for() -> None:
     found = look(sealed(*range(0, 1_000, 100)), most=2)
-    assert found.go_on(lambda start, stop: [(start, stop)], SCAN_COST_MAX, 1) > 0
+    assert found.advance(lambda start, stop: [(start, stop)], SCAN_COST_MAX, 1) > 0
     assert found.done and len(found.found) == 2

@@ -93,7 +93,7 @@ def kinds(root: str) -> list[str]:
 def repair(root: str) -> tuple[list[str], list[Finding]]:
     with Repair(root, both(NOW)) as mending:
         done = list(mending.run(*mending.check()))
-        _, left, more = mending.left()
+        _, left, more = mending.recheck()
     return done + more, left
 
 

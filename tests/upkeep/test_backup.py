@@ -146,11 +146,11 @@ class Meddling(FileSystem):
     """Calls ``act`` once, before the n-th time that a segment of the store is opened by the backup."""
 
     def __init__(self, root: str, nth: int, act: Any) -> None:
-        self.root, self.left, self.act = root, nth, act
+        self.root, self.recheck, self.act = root, nth, act
 
     def pread_once(self, fd: int, size: int, position: int) -> bytes:
-        self.left -= 1
-        if self.left == 0:
+        self.recheck -= 1
+        if self.recheck == 0:
             self.act()
         return super().pread_once(fd, size, position)
 

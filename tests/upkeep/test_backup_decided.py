@@ -13,7 +13,7 @@ from radiator.config import Settings, SyncPolicy
 from radiator.storage import layout
 from radiator.storage.partition import Partition
 from radiator.storage.store import Store
-from radiator.upkeep import cut
+from radiator.upkeep import consistent_point
 from radiator.upkeep.backup import back_up
 from radiator.upkeep.copying import Copier
 from radiator.upkeep.fsck import Fsck
@@ -113,7 +113,7 @@ def test_a_cursor_that_was_deleted_since_is_not_in_it(snapshot: bool) -> None:
 def test_a_cursor_that_was_made_since_the_cursors_were_read_comes_with_its_acks() -> None:
     fs = FaultyFileSystem()
     store, logs = begun(fs)
-    read = cut.read_cursors
+    read = consistent_point.read_cursors
 
     def late(*args: object) -> object:
         found = read(*args)  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def test_a_cursor_that_was_made_since_the_cursors_were_read_comes_with_its_acks(
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cut, "read_cursors", late)
+        patch.setattr(consistent_point, "read_cursors", late)
         copy = restored(fs)
     assert bodies(copy.partitions[logs[1].name]) == [b"first", b"part"]
     made = copy.cursors.get(NAME, logs[0].name)
@@ -139,7 +139,7 @@ def test_what_was_refused_while_the_cursors_were_read_is_not_in_it_and_what_foll
     cursors = [store.cursors.open(NAME, log.name, 0) for log in logs[:2]]
     store.cursors.sync_soon()
     commit(store)
-    read, fdatasync = cut.read_cursors, fs.fdatasync
+    read, fdatasync = consistent_point.read_cursors, fs.fdatasync
     found: list[Any] = []
 
     def refused(fd: int) -> None:
@@ -165,7 +165,7 @@ def test_what_was_refused_while_the_cursors_were_read_is_not_in_it_and_what_foll
         return found[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cut, "read_cursors", early)
+        patch.setattr(consistent_point, "read_cursors", early)
         copy = restored(fs)
     floors = [made.floor for log in logs[:2] if (made := copy.cursors.get(NAME, log.name)) is not None]
     assert floors == [0, int(goes_on)]
@@ -187,12 +187,12 @@ class Interrupted(FaultyFileSystem):
 
     def __init__(self, nth: int) -> None:
         super().__init__(Random(nth))
-        self.left, self.act = nth, lambda: None
+        self.recheck, self.act = nth, lambda: None
 
     def _count(self, path: str) -> None:
         if path.startswith("/data"):
-            self.left -= 1
-            if self.left == 0:
+            self.recheck -= 1
+            if self.recheck == 0:
                 self.act()
 
     def open_read(self, path: str) -> int:
@@ -223,7 +223,7 @@ def test_transactions_and_checkpoints_at_any_moment_leave_it_whole() -> None:
                 checkpoint(store)
             done.append(1)
 
-        fs.act, fs.left = act, nth
+        fs.act, fs.recheck = act, nth
         back_up(fs, "/data", "/backup", now_ns=NOW, version="1")
         over = not done
         restore(fs, "/backup", "/other", Copier(fs))
@@ -254,7 +254,7 @@ def test_a_backup_during_which_files_are_always_released_says_that_transactions_
     fs.busy = True
     pauses: list[int] = []
     made = back_up(fs, "/data", "/copy", now_ns=NOW, version="1", pause=lambda: pauses.append(1)).manifest
-    assert (made.whole_transactions, len(pauses)) == (False, cut.TRIES_MAX)
+    assert (made.whole_transactions, len(pauses)) == (False, consistent_point.TRIES_MAX)
     fs.busy = False
     assert back_up(fs, "/data", "/calm", now_ns=NOW, version="1").manifest.whole_transactions
 
@@ -273,7 +273,7 @@ def test_what_has_passed_the_journal_by_is_in_it_if_something_behind_it_is(
     for body in wanted[:-1]:
         put(logs[0], body)
         commit(store)
-    heads = cut.read_head
+    heads = consistent_point.read_head
 
     def early(fs: Any, directory: str) -> Any:
         """Where the log stood before anything of this was synced."""
@@ -281,7 +281,7 @@ def test_what_has_passed_the_journal_by_is_in_it_if_something_behind_it_is(
         return (None, raw and bytes(len(raw))) if directory.endswith("/a") else (head, raw)
 
     decided(store, logs)
-    monkeypatch.setattr(cut, "read_head", early)
+    monkeypatch.setattr(consistent_point, "read_head", early)
     copy = restored(fs)
     assert bodies(copy.partitions["a"]) == wanted
     assert bodies(copy.partitions["b"]) == [b"part"]

@@ -11,7 +11,7 @@ from radiator.storage import layout
 from radiator.upkeep import backup as backups
 from radiator.upkeep.copying import Copier
 from radiator.upkeep.manifest import MANIFEST
-from radiator.upkeep.restore import GATHERED, restore, verify
+from radiator.upkeep.restore import PARTIAL, restore, verify
 from tests.broker.harness import World
 from tests.broker.test_atomic_commit import prepared, steps
 from tests.storage.driving import commit, opened, put, read_all
@@ -99,7 +99,7 @@ def test_a_restore_that_was_interrupted_anywhere_is_repeated_and_no_broker_finds
             restore(fs, "/copy", "/again", Copier(fs))
             failed = False
         except StorageError:
-            assert GATHERED in fs.listdir("/again") and layout.PARTITIONS not in fs.listdir("/again")
+            assert PARTIAL in fs.listdir("/again") and layout.PARTITIONS not in fs.listdir("/again")
             fs.kill()
             assert list(restored(fs, "/copy", "/again")["/queue/a"]) == list(range(40))
     assert nth > 2

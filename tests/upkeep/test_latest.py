@@ -17,7 +17,7 @@ from radiator.storage.format import clamp_times, decode, encode_batch
 from radiator.storage.reader import batches, list_partitions
 from radiator.upkeep.findings import Finding
 from radiator.upkeep.fsck import Fsck
-from radiator.upkeep.latest import Lowering
+from radiator.upkeep.latest import ClampTimes
 from radiator.upkeep.repair import Repair
 from tests.broker.harness import Client, World
 from tests.clocks import both
@@ -121,7 +121,7 @@ def check(root: str, latest_ns: int) -> list[Finding]:
 
 
 def lower(root: str, latest_ns: int, fs: FileSystem | None = None) -> list[str]:
-    with Lowering(root, latest_ns, fs) as lowering:
+    with ClampTimes(root, latest_ns, fs) as lowering:
         return list(lowering.run())
 
 

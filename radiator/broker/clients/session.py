@@ -515,7 +515,7 @@ class Session:
 
     def require_all(self, right: str) -> None:
         """The same, unless the user has the right over everything."""
-        if not self.rights.over_all(right):
+        if not self.rights.covers_all(right):
             raise self._denied(right, "over all destinations")
 
     def _denied(self, right: str, what: str) -> ProtocolError:
@@ -675,7 +675,7 @@ class Subscription:
     def permit(self, rights: Rights) -> None:
         """What was asked for, as far as the user may have it: also of destinations that are born later."""
         self.patterns: PatternSet | Permitted = (
-            self.asked if rights.over_all(self.right) else Permitted(self.asked, rights, self.right)
+            self.asked if rights.covers_all(self.right) else Permitted(self.asked, rights, self.right)
         )
 
     def enter(self, destination: Destination) -> None:

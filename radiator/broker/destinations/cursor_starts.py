@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from radiator.broker.logs import cursor_names
 from radiator.clock import BEFORE
 from radiator.errors import ProtocolError, StorageError
-from radiator.routing.feeding import Feeding, entries_of
+from radiator.routing.previous_rules import PreviousRules, entries_of
 from radiator.storage import last_rules
 from radiator.storage.cursor import Cursor
 from radiator.storage.memory import MemoryPartition
@@ -66,7 +66,7 @@ class CursorStarts:
         self._unopened: set[tuple[str, str]] = set()  # those of them that no queue has asked for yet
         self._parents: dict[str, dict[str, Policy]] = {}  # by child: those that have messages in some log
         self._entries: last_rules.Entries | None = None
-        self._then: Feeding | None = None  # None: not known
+        self._then: PreviousRules | None = None  # None: not known
 
     # --- a start ----------------------------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class CursorStarts:
         self._unopened = set(self._before)
         self._entries = last_rules.load(store.fs, store.root)
         try:
-            self._then = None if self._entries is None else Feeding(self._entries)
+            self._then = None if self._entries is None else PreviousRules(self._entries)
         except ValueError as error:
             log.warning("%s: makes no sense: %s", store.root, error)
         feeds = any(rule.fan_out for rule in self._rules.config.rules)  # else nobody has a parent

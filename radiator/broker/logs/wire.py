@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from radiator.stomp.headers import block_for, differs, escape
+from radiator.stomp.headers import block_for, escape, needs_conversion
 
 if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
@@ -112,7 +112,9 @@ class PartitionWire:
 
 
 def _differs(batch: RecordBatch, version: str) -> bool:
-    return any(differs(block, version) for block in batch.blocks) or any(not _plain(name) for name in batch.names)
+    return any(needs_conversion(block, version) for block in batch.blocks) or any(
+        not _plain(name) for name in batch.names
+    )
 
 
 def _plain(name: str) -> bool:

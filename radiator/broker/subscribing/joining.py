@@ -123,7 +123,7 @@ class Joining:
         if name not in subscription.asked.names:
             if name.startswith(TEMPORARY):
                 return
-            if not session.rights.over_all(right):
+            if not session.rights.covers_all(right):
                 broker.budget.spend(RIGHTS_UNITS)
                 if not session.rights.may(right, name):
                     return

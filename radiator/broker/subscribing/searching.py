@@ -61,7 +61,7 @@ def _reach(patterns: PatternSet) -> Callable[[str], tuple[bool, int]]:
         return lambda name: (patterns.matches(name), REGEX_STEPS)
     index: PatternIndex[bool] = PatternIndex()
     index.add(True, [each for each in patterns if not each.is_literal])
-    return index.reach
+    return index.count_steps
 
 
 def _by_index(broker: Services, patterns: PatternSet) -> list[str] | None:

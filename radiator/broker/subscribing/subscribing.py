@@ -133,7 +133,7 @@ def _topics(
     for name, destination in found.items():
         fan_out.is_passed_over(destination, patterns, False)
         broker.budget.spend(TOPIC_UNITS)
-        permitted = name in patterns.names or rights.over_all(right) or rights.may(right, name)
+        permitted = name in patterns.names or rights.covers_all(right) or rights.may(right, name)
         if permitted and destination.policy.kind == "topic" and there.get(name) is destination:
             if history:
                 session.require("browse", name)

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from radiator.archive import load, open_files
-from radiator.archive.border import check
-from radiator.archive.holes import Around
+from radiator.archive.gaps import GapFinder
+from radiator.archive.lineage import check
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.spark import options as read_options
@@ -59,7 +59,7 @@ def absent_from_both(spark: SparkSession, path: str | None, archive: str, **opti
         for each in logs
         if each.log_start_offset and each.name not in state.ends
     ]
-    for hole in Around(state, place, logs).holes(asked.selection):
+    for hole in GapFinder(state, place, logs).gaps(asked.selection):
         why, records = REMOVED if hole.settled else LOST, hole.following - hole.first
         rows.append((hole.partition, why, hole.first, hole.following - 1, records, None, None, hole.why))
     found = spark.createDataFrame(rows, ROW)

@@ -1,21 +1,21 @@
-"""Checkpoints: segments are synced, cursors and names are written to a snapshot, and files of the journal released.
+"""Checkpoints: sync segments, write a snapshot of cursors and definitions, and release files of the journal.
 
-    encode  hub, some in each turn: cursors and names, for the snapshot
-    begin   disk thread: a new file of the journal begins; which logs were written since the last checkpoint, and how
-            far each has come, is noted. If the journal has failed, this finds out whether it can go on
-    run     threads of their own: the snapshot is written, each of these segments is synced (many of them by one
+    encode  event loop, some in each turn: cursors and definitions, for the snapshot
+    begin   disk thread: a new file of the journal begins; the logs that were written since the last checkpoint, and
+            their ends, are noted. If the journal has failed, this finds out whether it can go on
+    run     threads of its own: the snapshot is written, each of these segments is synced (many of them by one
             ``syncfs``), and so are the names of new ones
-    end     disk thread: each log takes over how far it is synced, and files of the journal are released
+    end     disk thread: each log notes how far it is synced, and files of the journal are released
 
-What is written meanwhile stands in the new file, and is for the next checkpoint. A checkpoint releases nothing if the
-snapshot cannot be written or a segment cannot be synced; a log whose segment that is goes on in another (``reopen``).
-The next checkpoint is then a retry, after RETRY_EVERY_NS. It begins no file of the journal if the present one can be
-written: the files before that are what it releases.
+What is written meanwhile is in the new file, for the next checkpoint. A checkpoint releases nothing if the snapshot
+cannot be written or a segment cannot be synced; the log of that segment continues in another one (``reopen``). The next
+checkpoint is then a retry, after RETRY_EVERY_NS. It begins no file of the journal if the present one can be written: it
+releases the files before that.
 
-Files are opened anew, by their names, so that no descriptor is shared between threads. Linux reports an error of
-writing back that nobody has heard of to those, too, that open the file afterwards.
+Files are opened by their names, so that no descriptor is shared between threads. Linux reports an unreported write-back
+error also to those who open the file afterwards.
 
-Knows: logs, the journal, when to try again. Must not know: what is in messages.
+This module knows logs, the journal and when to retry. It does not know the contents of messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RETRY_EVERY_NS = 2_000_000_000  # how soon a checkpoint that failed is tried aga
 
 
 class Target(NamedTuple):
-    """A segment that is to be synced, and where it ended when the checkpoint began."""
+    """A segment to be synced, and where it ended when the checkpoint began."""
 
     log: Log
     base_offset: int
@@ -64,14 +64,12 @@ class Checkpoint:
         dirty: DirtyLogs,
     ) -> None:
         self.snapshot = snapshot
-        self.first_entry = first_entry  # of the journal that is not in the snapshot
+        self.first_entry = first_entry  # of the journal, not in the snapshot
         self.targets = targets
-        self.syncfs_failed = (
-            False  # syncfs has told an error, and does so once: the next checkpoint must not rely on it
-        )
+        self.syncfs_failed = False  # syncfs reports an error once: the next checkpoint must not rely on it
         self._one_by_one = one_by_one  # the segments are synced, without syncfs
         self._dirty = dirty
-        self.incomplete = incomplete  # a log has failed, and not gone on yet: the journal has what it lacks
+        self.incomplete = incomplete  # a log has failed and not continued: the journal has what it lacks
         self.first_needed = first_needed  # file of the journal: those before it are released
         self.errors: dict[Target, OSError] = {}
         self.error: StorageError | None = None  # of the directory of all logs
@@ -80,7 +78,7 @@ class Checkpoint:
         self._root = root
 
     def run(self, threads: int = limits.CHECKPOINT_THREADS) -> None:
-        """Write the snapshot and sync the segments. On threads of its own."""
+        """Write the snapshot and sync the segments, on threads of its own."""
         self._save()
         targets = self.targets
         if len(targets) >= limits.SYNC_ALL_LOGS_MIN and not self._one_by_one:
@@ -121,12 +119,14 @@ class Checkpoint:
         return [target for target in targets if not self._is_covered(target, device)]
 
     def _is_covered(self, target: Target, device: int) -> bool:
-        """Return whether syncfs has synced this segment too. It has not where an earlier sync of the segment
-        failed, and it does not report errors from before this run."""
+        """Return whether syncfs has synced this segment too.
+
+        It has not if an earlier sync of the segment failed, and it does not report errors from before this run.
+        """
         log = target.log
         try:
             log.check_file(target.base_offset)
-            at_home = self._fs.device(log.directory) == device  # else it is a link to elsewhere
+            at_home = self._fs.device(log.directory) == device  # otherwise it is a link to another file system
             return at_home and not log.inherited
         except OSError:
             return False
@@ -146,13 +146,13 @@ class Checkpoint:
             finally:
                 fs.close(fd)
         except FileNotFoundError:
-            pass  # retention was quicker
+            pass  # deleted by retention
         except OSError as error:
             self.errors[target] = error
 
 
 class Checkpoints:
-    """Of the hub: when one is due, and which one is under way."""
+    """When a checkpoint is due, and which one is in progress. The event loop owns it."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Checkpoints:
         self._again = False  # disk thread: one has begun since the last that released files
 
     def jobs(self, now: Now) -> list[Job]:
-        """What belongs into the next group."""
+        """Return the jobs for the next group."""
         if self._synced is not None:
             checkpoint, self._synced = self._synced, None
             return [EndJob(self, checkpoint)]
@@ -201,7 +201,7 @@ class Checkpoints:
 
     @property
     def deadline_ns(self) -> MonoNs:
-        """When ``jobs`` has something of itself; NEVER_NS if nothing is planned."""
+        """When ``jobs`` has work to do by itself; NEVER_NS if nothing is planned."""
         if self._under_way:
             return MonoNs(NEVER_NS)
         if self._encoding:
@@ -209,21 +209,29 @@ class Checkpoints:
         return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
 
     def take(self) -> Checkpoint | None:
-        """One that is to be run."""
+        """Return a checkpoint to be run, or None."""
         begun, self._begun = self._begun, None
         return begun
 
     def done(self, checkpoint: Checkpoint) -> None:
-        """It was run."""
+        """Take back a checkpoint that was run."""
         self._synced = checkpoint
 
     def begun(self, checkpoint: Checkpoint) -> None:
-        """It is to be run."""
+        """Set the checkpoint to be run."""
         self._begun = checkpoint
 
     def ended(self, checkpoint: Checkpoint | None, released: bool, now: Now) -> list[Any]:
-        """Note that a checkpoint has ended, or with None that it could not begin, for a reason that the journal has.
-        Return who has waited in vain for its snapshot."""
+        """Note that a checkpoint has ended.
+
+        Args:
+            checkpoint: The checkpoint; None if it could not begin, for a reason that the journal has.
+            released: Whether it released files of the journal.
+            now: The time.
+
+        Returns:
+            The waiters for a snapshot that could not be written.
+        """
         self._under_way = False
         self.made += released
         if not released:
@@ -236,7 +244,7 @@ class Checkpoints:
     # --- the disk thread ----------------------------------------------------------------------------------------------
 
     def begin(self, snapshot: Snapshot) -> Checkpoint:
-        """Raises StorageError."""
+        """Begin a checkpoint on the disk thread. Raises StorageError."""
         first_needed = self._journal.begin_file(self._again)
         self._again = True
         first_entry = self._journal.next_entry
@@ -265,7 +273,14 @@ class Checkpoints:
         )
 
     def end(self, checkpoint: Checkpoint) -> dict[Log, StorageError]:
-        """Which logs could not be synced. Raises StorageError if files of the journal cannot be released."""
+        """End a checkpoint on the disk thread.
+
+        Returns:
+            The logs that could not be synced, with the reason.
+
+        Raises:
+            StorageError: Files of the journal cannot be released.
+        """
         failed: dict[Log, StorageError] = {}
         self._one_by_one = checkpoint.syncfs_failed
         for target in checkpoint.targets:
@@ -299,7 +314,7 @@ class Checkpoints:
 
 
 class CheckpointJob(Job):
-    """Base: ``waiters`` are those who have waited for a snapshot that could not be written."""
+    """A step of a checkpoint. ``waiters``: those of a snapshot that could not be written."""
 
     __slots__ = ("_checkpoints",)
 
@@ -309,15 +324,17 @@ class CheckpointJob(Job):
 
     @property
     def component(self) -> CursorStore | None:
+        """The store of the cursors, if receipts wait for the snapshot."""
         return self._checkpoints.snapshots.cursors if self.waiters else None
 
     @property
     def refused_count(self) -> int:
+        """The number of refused acknowledgements."""
         return len(self.waiters)
 
 
 class BeginJob(CheckpointJob):
-    """See ``Checkpoints.begin``."""
+    """Begin a checkpoint (``Checkpoints.begin``)."""
 
     __slots__ = ("_checkpoint", "_snapshot")
 
@@ -327,12 +344,14 @@ class BeginJob(CheckpointJob):
         self._checkpoint: Checkpoint | None = None
 
     def write(self) -> None:
+        """Begin the checkpoint. The disk thread calls it."""
         try:
             self._checkpoint = self._checkpoints.begin(self._snapshot)
         except StorageError as error:
             self.error = error
 
     def done(self, now: Now) -> None:
+        """Hand the checkpoint over to be run."""
         if self._checkpoint is None:
             self.waiters = self._checkpoints.ended(None, False, now)
         else:
@@ -340,7 +359,7 @@ class BeginJob(CheckpointJob):
 
 
 class EndJob(CheckpointJob):
-    """See ``Checkpoints.end``."""
+    """End a checkpoint (``Checkpoints.end``)."""
 
     __slots__ = ("_checkpoint", "_failed")
 
@@ -350,12 +369,14 @@ class EndJob(CheckpointJob):
         self._failed: dict[Log, StorageError] = {}
 
     def write(self) -> None:
+        """End the checkpoint. The disk thread calls it."""
         try:
             self._failed = self._checkpoints.end(self._checkpoint)
         except StorageError as error:
             self.error = error
 
     def done(self, now: Now) -> None:
+        """Fail the logs that could not be synced."""
         self._checkpoints.failed = self.error
         for log, error in self._failed.items():
             self._checkpoints.fail(log, error, now)

@@ -1,7 +1,7 @@
-"""The logs that the next checkpoint has to sync, and the batches that are in the journal and in no segment.
+"""The logs that the next checkpoint must sync, and the batches that are in the journal and in no segment.
 
-Every write to a segment is noted here. A checkpoint takes what was noted since the one before. Belongs to the disk
-thread.
+Every write to a segment is noted here. A checkpoint takes the logs that were written since the one before. The disk
+thread owns it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from radiator.storage.log import Log
 
 
 class Unwritten(NamedTuple):
-    """The log of a batch that could not be written, and the file of the journal to which a checkpoint has copied it."""
+    """The log of a batch that could not be written, and the file of the journal that has a copy of the batch."""
 
     log: Log
     file: int  # 0: to none
 
 
 class DirtyLogs:
-    """Those of one store.
+    """The written logs and the unwritten batches of a store.
 
     Args:
-        fs: the file system.
-        root: the data directory.
-        journal: has everything that is not synced in a segment.
+        fs: The file system.
+        root: The data directory.
+        journal: Has everything that is not synced in a segment.
     """
 
     __slots__ = ("_fs", "_root", "_unwritten", "_written", "journal")
@@ -43,11 +43,11 @@ class DirtyLogs:
         self._unwritten: dict[RecordBatch, Unwritten] = {}
 
     def written(self, log: Log, again: RecordBatch | None = None) -> None:
-        """Note that the segment of a log has something that is not synced.
+        """Note that the segment of a log has unsynced bytes.
 
         Args:
-            log: the log.
-            again: the batch that was written, if that had failed before.
+            log: The log.
+            again: The batch that was written, if that had failed before.
         """
         self._written[log] = None
         if again is not None:
@@ -58,23 +58,23 @@ class DirtyLogs:
         self._unwritten.setdefault(batch, Unwritten(log, 0))
 
     def take(self) -> dict[Log, None]:
-        """Return the logs that were noted since the last call."""
+        """Return the logs that were written since the last call."""
         written, self._written = self._written, {}
         return written
 
     def written_logs(self) -> list[Log]:
-        """Return the logs that were noted since ``take``. Any thread."""
+        """Return the logs that were written since ``take``. Any thread may call it."""
         return list(self._written)
 
     def batches(self, partition: str, start: int, end: int) -> Iterator[bytes]:
-        """Yield the batches that the journal has of a partition, from one offset up to another. Raises OSError."""
+        """Yield the batches that the journal has of a partition, from one offset to another. Raises OSError."""
         yield from JournalFiles(self._fs, self._root).batches(partition, start, end)
 
     def copy_unwritten(self, first_needed: int) -> None:
         """Write batches that are in no segment to the present file of the journal.
 
         Args:
-            first_needed: the first file of the journal that stays; a batch that has a copy from there on is not copied.
+            first_needed: The first file of the journal that stays; a batch with a copy from there on is not copied.
 
         Raises:
             StorageError: The journal cannot be written or synced.

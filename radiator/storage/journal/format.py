@@ -5,13 +5,14 @@
     entry: salt u64 of the file | length u32 of the parts | crc u32 | number u64 | epoch u64 | parts | zeros to 8
     part:  1 u8, name u16 length, batch u32 length, name of the partition in UTF-8, the batch as it is in the segment
            2 u8, records u32 length, records about cursors (``cursor_records``): what has changed in them
-           3 u8, text u32 length, what has changed in named subscriptions (``definitions``)
+           3 u8, text u32 length, what has changed in durable subscriptions (``definitions``)
 
-The crc of an entry is of everything behind it but what a batch has behind its own crc: that is checked by that one.
-The salt is random, and no client is told: behind damage the way on is searched for, and there a message may hold whole
-entries of the client's own making, or a million of beginnings. What an earlier use of the file has left has another.
+The crc of an entry covers everything behind it except the part of each batch behind the batch's own crc, which that crc
+covers. The salt is random and not known to clients: behind damage the next entry is searched for, and a message there
+may contain whole entries made by a client. Entries of an earlier use of the file have another salt.
 
-Knows: bytes. Must not know: files, partitions, what an entry is about. Pure: any thread.
+This module knows bytes. It does not know files, partitions or the meaning of an entry. All functions are pure: any
+thread may call them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PREFIX_BYTES = PREFIX.size
 
 
 class FileHeader(NamedTuple):
-    """What a file of the journal says of itself."""
+    """The header of a file of the journal."""
 
     number: int
     first_entry: int  # entries of earlier files from this number on do not count
@@ -52,7 +53,7 @@ class FileHeader(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The batch of one partition in an entry; ``data`` is a view of what was read."""
+    """The batch of one partition in an entry; ``data`` is a view of the bytes that were read."""
 
     partition: str
     header: BatchHeader
@@ -61,7 +62,7 @@ class Part(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What one group commit brought."""
+    """The contents of one group commit."""
 
     number: int
     epoch: int
@@ -77,6 +78,7 @@ class Entry(NamedTuple):
 
 
 def encode_file_header(header: FileHeader) -> bytes:
+    """Return the bytes of the header of a file."""
     data = _FILE.pack(FILE_MAGIC, *header)
     return (data + _CRC.pack(crc32(data))).ljust(FILE_HEADER_BYTES, b"\0")
 
@@ -86,10 +88,10 @@ def add_batch_part(sealed: list[bytes], parts: list[bytes], partition: bytes, pi
     """Add the batch of a partition to the pieces of an entry. It has a compiled twin (``radiator/speed.py``).
 
     Args:
-        sealed: The pieces that the crc of the entry is of.
+        sealed: The pieces that the crc of the entry covers.
         parts: The pieces of the entry.
         partition: Its name in UTF-8.
-        pieces: What ``encode_batch`` returned; the first of them is PREFIX.
+        pieces: The result of ``encode_batch``; the first of them is PREFIX.
 
     Returns:
         The bytes that the part has in the entry.
@@ -107,7 +109,7 @@ def add_batch_part(sealed: list[bytes], parts: list[bytes], partition: bytes, pi
 
 
 class EntryBuilder:
-    """The parts of an entry, as they come together."""
+    """Collects the parts of an entry."""
 
     __slots__ = ("_pieces", "_sealed", "batches", "length")
 
@@ -118,12 +120,12 @@ class EntryBuilder:
         self.batches = 0
 
     def add_batch(self, partition: bytes, pieces: list[bytes]) -> None:
-        """``partition``: its name in UTF-8; ``pieces``: of ``encode_batch``, the first of which is PREFIX."""
+        """Add a batch. ``partition``: its name in UTF-8; ``pieces``: of ``encode_batch``, PREFIX first."""
         self.length += add_batch_part(self._sealed, self._pieces, partition, pieces)
         self.batches += 1
 
     def add(self, kind: int, data: bytes) -> None:
-        """Add what has changed: CURSORS, ``data`` of ``cursor_records``; or NAMES, ``data`` of ``definitions``."""
+        """Add changes: CURSORS with ``data`` of ``cursor_records``, or NAMES with ``data`` of ``definitions``."""
         head = _METADATA.pack(kind, len(data))
         self._sealed += (head, data)
         self._pieces += (head, data)
@@ -131,10 +133,11 @@ class EntryBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """Of the entry."""
+        """The size of the entry."""
         return ENTRY_HEADER_BYTES + self.length + (-self.length & 7)
 
     def encode(self, number: int, epoch: int, salt: int) -> bytes:
+        """Return the bytes of the entry."""
         numbers = _NUMBERS.pack(number, epoch)
         crc = crc32(b"".join([numbers, *self._sealed]))
         head = _ENTRY.pack(salt, self.length, crc)
@@ -145,7 +148,7 @@ class EntryBuilder:
 
 
 def decode_file_header(data: bytes) -> FileHeader | None:
-    """None if there is none that holds."""
+    """Return the header of a file; None if it is missing or damaged."""
     if len(data) < FILE_HEADER_BYTES:
         return None
     magic, number, first_entry, epoch, salt = _FILE.unpack_from(data)
@@ -156,12 +159,12 @@ def decode_file_header(data: bytes) -> FileHeader | None:
 
 
 def sync_failed(head: bytes) -> bool:
-    """Whether a sync of the file has failed that begins so."""
+    """Return whether a sync of the file with this header has failed."""
     return head[SYNC_FAILED_AT : SYNC_FAILED_AT + len(SYNC_FAILED)] == SYNC_FAILED
 
 
 def decode_entry(data: memoryview, at: int, salt: int) -> Entry | None:
-    """The entry at ``at`` of a file with that salt, if it holds as a whole."""
+    """Return the entry at ``at`` of a file with this salt, or None if it is damaged."""
     if at + ENTRY_HEADER_BYTES > len(data):
         return None
     found_salt, length, crc = _ENTRY.unpack_from(data, at)
@@ -182,7 +185,7 @@ def decode_entry(data: memoryview, at: int, salt: int) -> Entry | None:
 
 
 class Parts(NamedTuple):
-    """``sealed``: what the crc of the entry is of, behind its numbers."""
+    """The parts of an entry. ``sealed``: what its crc covers, behind its numbers."""
 
     parts: list[Part]
     cursors: bytes
@@ -191,7 +194,12 @@ class Parts(NamedTuple):
 
 
 def decode_parts(body: memoryview, position: int) -> Parts | None:
-    """None if they are no parts that we know; their batches' crcs have not been checked. ``position``: of ``body``."""
+    """Return the parts of an entry; None if they are damaged or unknown.
+
+    Args:
+        body: The bytes of the parts. The crcs of their batches are not checked.
+        position: Where ``body`` begins in the file.
+    """
     try:
         return _decode_parts(body, position)
     except (StructError, UnicodeDecodeError, DamagedBatch):
@@ -227,7 +235,7 @@ def _decode_parts(body: memoryview, position: int) -> Parts:
 
 
 def find_entry(data: memoryview, at: int, number: int, salt: int) -> Entry | None:
-    """The first entry behind ``at`` that holds and has that number or a higher one: there is damage before it."""
+    """Return the first valid entry behind ``at`` with at least that number: there is damage before it."""
     raw, beginning = bytes(data[at:]), _SALT.pack(salt)
     place = raw.find(beginning)
     while place >= 0:

@@ -1,17 +1,17 @@
 """A group commit as jobs: an entry of the journal, then the segments.
 
-    hub          Store.take() -> [GroupJob, AppendJob..., CursorJob]
-    disk thread  the batches are encoded, and written as one entry; synced, if one of them asks for it. Then they are
-                 written, as the same bytes, to their segments, which nobody syncs before a checkpoint
-    hub          done(): the batches become visible, one after the other, with nobody between
+    event loop   Store.take() -> [GroupJob, AppendJob..., CursorJob]
+    disk thread  the batches are encoded, and written as one entry; synced, if one of them needs it. Then they are
+                 written, as the same bytes, to their segments, which are only synced by a checkpoint
+    event loop   done(): the batches become visible, one after the other, without other work in between
 
-If the entry cannot be written, or not synced, all messages and transactions in it are refused. Once it can, its batches
-are *decided*: whatever happens to the files of a partition, they will be there. A batch whose segment cannot be written
-is *postponed*: kept in memory and in the journal, and written when the partition takes messages again. What is settled
-outside of transactions has happened already: if messages are refused it gets an entry of its own.
+If the entry cannot be written, or not synced, all messages and transactions in it are refused. Once it is stored, its
+batches are *decided*: whatever happens to the files of a partition, they will be there. A batch whose segment cannot be
+written is *postponed*: it stays in memory and in the journal, and is written when the partition accepts messages again.
+Acks outside of transactions have happened already: if messages are refused they get an entry of their own.
 
-A transaction is in one entry, with its acks. A group that has messages which must be synced beside others that need not
-has an entry for each of the two, so that the others need not wait for the disk.
+A transaction is in one entry, with its acks. A group with messages that need a sync and messages that do not has an
+entry for each of the two, so that the latter need not wait for the disk.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from radiator.storage.cursor_store import CursorJob
     from radiator.storage.definitions import DefinitionsJob
 
-Outcome = Callable[[bool], None]  # told whether the transaction holds
+Outcome = Callable[[bool], None]  # called with whether the transaction is stored
 
 
 class GroupJob(Job):
-    """First of the jobs that it decides."""
+    """Write the entry of a group commit. It is the first of the jobs that it decides."""
 
     __slots__ = ("_cursors", "_journal", "_names", "_outcomes", "appends")
     what = "transaction"
@@ -60,14 +60,16 @@ class GroupJob(Job):
 
     @property
     def is_transaction(self) -> bool:
-        """Whether all of it holds or nothing, and somebody is told which."""
+        """Whether all of it is stored or nothing, and the result is reported."""
         return bool(self._outcomes)
 
     @property
     def short(self) -> bool:
+        """Whether the job is a single small write."""
         return not self._outcomes and sum(job.batch.size_bytes for job in self.appends) <= SHORT_BYTES_MAX
 
     def write(self) -> None:
+        """Write the entry, and decide or refuse the batches. The disk thread calls it."""
         entry = EntryBuilder()
         appends = []
         for job in self.appends:
@@ -76,7 +78,7 @@ class GroupJob(Job):
                 if self.is_transaction:
                     self._refuse(log.failed)
                     return
-                job.error = StorageError(str(log.failed))  # and nothing is wrong with the others
+                job.error = StorageError(str(log.failed))  # the other logs have not failed
                 continue
             if len(batch.blocks) >= DENSIFY_RECORDS_MIN:
                 densify(batch)
@@ -93,14 +95,14 @@ class GroupJob(Job):
             job.decide()
 
     def _add_metadata(self, entry: EntryBuilder) -> None:
-        """Add what holds whatever becomes of messages and transactions."""
+        """Add changes that are stored whatever becomes of messages and transactions."""
         if self._cursors is not None and self._cursors.records:
             entry.add(CURSORS, self._cursors.records)
         if self._names is not None and self._names.changes:
             entry.add(NAMES, self._names.data)
 
     def _store(self, entry: EntryBuilder) -> StorageError | None:
-        """Write the entry, and sync it if that is asked for. Return why that was not possible."""
+        """Write the entry, and sync it if needed. Return the error, or None."""
         journal = self._journal
         number = journal.next_entry
         try:
@@ -131,6 +133,7 @@ class GroupJob(Job):
                 metadata_job.error = metadata_error
 
     def done(self, now: Now) -> None:
+        """Report the result to partitions and transactions."""
         for job in self.appends:
             if job.decided:
                 job.partition.was_decided(job.batch)

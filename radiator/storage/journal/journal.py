@@ -1,20 +1,21 @@
-"""Writing the journal: ``<data_dir>/journal/<number, 10 digits>.rjl``.
+"""Write the journal: ``<data_dir>/journal/<number, 10 digits>.rjl``.
 
     write    one entry, at the end of the last file: one pwritev
-    sync     one fdatasync for everything that was written, whatever log it is about
-    release  files of which everything is in synced segments, or in a snapshot of cursors and names: the newest of them
-             is used again, the others are removed
+    sync     one fdatasync for everything that was written, of all logs
+    release  files whose contents are in synced segments or in the snapshot: the newest of them is used again, the
+             others are removed
 
-Zeros are written ahead of the end, in pieces, so that a sync has no file size to record. A file that is used again
-needs none: what stands there of before has numbers that are too low (``format``). Entries with messages leave room
-behind them, so that ACKs can be stored while the disk is full and messages are refused.
+Zeros are written ahead of the end, in pieces, so that a sync has no file size to record. A reused file needs none: its
+old entries have lower numbers (``format``). Entries with messages leave room behind them, so that ACKs can be stored
+while the disk is full and messages are refused.
 
 A file whose sync has failed is not written or synced again: another is begun. An entry that was refused because of it
-is taken back by giving its number to the next: a file says with which number it begins, and entries of earlier files
-from there on do not count.
+is voided: the next entry gets its number. A file contains the number of its first entry, and entries of earlier files
+from that number on are void.
 
-Knows: bytes, files, numbers. Must not know: partitions, cursors, who waits. The disk thread's, once the store is open,
-but for ``wants_checkpoint``, ``full``, ``failed`` and ``sync_error``, which the hub may read.
+This module knows bytes, files and numbers. It does not know partitions, cursors or receipts. The disk thread owns it
+once the store is open, except ``wants_checkpoint``, ``full``, ``failed`` and ``sync_error``, which the event loop may
+read.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Extent(NamedTuple):
 
 
 class Journal:
-    """See the top of the file."""
+    """The files of the journal, and the one that is written."""
 
     def __init__(
         self, fs: FileSystem, root: str, again: Runner = run_once, file_bytes: int = limits.JOURNAL_FILE_BYTES
@@ -89,7 +90,7 @@ class Journal:
         self._abandoned = False  # this file is not written again
 
     def continue_after(self, files: dict[int, int], next_entry: int, epoch: int) -> None:
-        """An earlier run left these files, with so many bytes each; what is written from now on stands in a new one."""
+        """Continue behind files of an earlier run, given with their sizes, in a new file."""
         self._before = {number: Extent(size, 0) for number, size in files.items()}
         self.file_number = max(files, default=0)
         self.next_entry, self.epoch = next_entry, epoch
@@ -98,18 +99,18 @@ class Journal:
 
     @property
     def bytes(self) -> int:
-        """Of all files that are needed."""
+        """The size of all files that are needed."""
         return sum(each.bytes for each in self._before.values()) + self.position
 
     @property
     def full(self) -> bool:
-        """Checkpoints have fallen behind: no more messages should be taken before one has been made."""
+        """Whether checkpoints have fallen behind: no messages should be accepted before the next one."""
         batches = sum(each.batches for each in self._before.values()) + self._batches
         files_max = limits.JOURNAL_FILES_MAX
         return self.bytes > files_max * limits.JOURNAL_FILE_BYTES or batches > files_max * limits.JOURNAL_FILE_BATCHES
 
     def write(self, entry: EntryBuilder) -> None:
-        """Append an entry. Raises StorageError; then it is not there."""
+        """Append an entry. If it raises StorageError, the entry is not stored."""
         try:
             size = entry.size_bytes
             room, more = (self._room_bytes, 0) if entry.batches else (0, ROOM_ENTRIES)
@@ -136,7 +137,7 @@ class Journal:
             self.failed = None
 
     def sync(self) -> None:
-        """Everything that was written is on the disk when this returns. Raises StorageError."""
+        """Sync everything that was written. Raises StorageError."""
         if self._synced == self.position and not self._unsynced:
             return
         if self._doubtful == self.file_number:
@@ -167,14 +168,18 @@ class Journal:
 
     @property
     def doubtful(self) -> bool:
-        """Whether there are entries of which nobody knows if they are on the disk, until the next checkpoint."""
+        """Whether it is unknown if some entries are on disk, until the next checkpoint."""
         return self._doubtful > 0
 
     def take_back(self, next_entry: int, position: int) -> None:
-        """Entries from this number on, which stand from ``position`` on, were refused because a sync has failed.
+        """Void the entries from this number on, which were refused because a sync has failed.
 
-        They are void once another file has begun on the disk, with the number that they had; if the process is killed
-        before, because they are written over.
+        They are void once another file with their number has begun on disk. If the process is killed before that, they
+        are void because they are overwritten.
+
+        Args:
+            next_entry: The number of the first of them.
+            position: Where it begins.
         """
         assert self._abandoned
         self.next_entry = next_entry
@@ -187,7 +192,7 @@ class Journal:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def begin_file(self, again: bool = False) -> int:
-        """Begin the file that gets what is written from now on, unless the present one may get it.
+        """Begin the file for what is written from now on, unless the present file can be used.
 
         Args:
             again: The checkpoint before this one has failed. Files before the present one are enough to release.
@@ -196,7 +201,7 @@ class Journal:
             The number of the file.
 
         Raises:
-            StorageError: There is no such file.
+            StorageError: No file can be written.
         """
         try:
             used = self.position > FILE_HEADER_BYTES and not (again and self._before)
@@ -212,7 +217,7 @@ class Journal:
         return self.file_number
 
     def request_checkpoint(self) -> None:
-        """Note that a checkpoint could not release the files before the present one: another one is needed."""
+        """Note that a checkpoint could not release files: another one is needed."""
         self.wants_checkpoint = True
 
     def _begin_file(self) -> None:
@@ -254,8 +259,11 @@ class Journal:
         self._abandoned = self._named = False
 
     def release(self, first_needed: int) -> None:
-        """Let go of files with lower numbers: what is in them is in synced segments, or in the snapshot. Raises
-        OSError."""
+        """Release files with lower numbers: their contents are in synced segments, or in the snapshot.
+
+        Raises:
+            OSError: A file cannot be removed.
+        """
         for number in sorted(number for number in self._before if number < first_needed):
             if self._spare:
                 with contextlib.suppress(FileNotFoundError):
@@ -275,11 +283,18 @@ class Journal:
         self._unsynced = [each for each in self._unsynced if each[0] >= first_needed]
 
     def path(self, number: int) -> str:
+        """Return the path of a file of the journal."""
         return layout.journal_file_path(self.directory, number)
 
     def _grow(self, end: int, must: bool) -> int:
-        """Make room for an entry that is going to end there, and behind it. Return where that room ends. Raises
-        OSError, if there ``must`` be some."""
+        """Allocate room for an entry that will end at ``end``, and behind it.
+
+        Returns:
+            Where that room ends.
+
+        Raises:
+            OSError: There is no room, and ``must`` is True.
+        """
         start = max(self._ahead, self.position)
         usual = min(max(self.position, AHEAD_BYTES_MIN), AHEAD_BYTES_MAX, self._file_bytes - start)
         length = max(usual, end + self._room_bytes - start)
@@ -298,13 +313,13 @@ class Journal:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Leaves the files for the next start."""
+        """Close the files, which the next start reads."""
         self._close_unsynced(self.file_number)
         close_quietly(self.fs, self._fd)
         self._fd = -1
 
     def clear(self) -> None:
-        """Remove all files: what is in them is in synced segments, or in the snapshot. Raises OSError."""
+        """Remove all files: their contents are in synced segments, or in the snapshot. Raises OSError."""
         self.close()
         if not self.file_number:
             return  # nothing was ever written

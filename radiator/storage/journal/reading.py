@@ -1,12 +1,12 @@
-"""What an earlier run left in the journal, entry by entry.
+"""Read the journal of an earlier run, entry by entry.
 
-Files are read in the order of their numbers. An entry counts if it holds as a whole, and if no later file begins with
-its number or a lower one: then it was refused. Behind an entry that does not hold there may be others that do: what was
-written and not synced when the power failed is on the disk in any order. They count as well; what is missing between
-them is told, since damage looks the same.
+Files are read in the order of their numbers. An entry is valid if its crc is right, and if no later file begins with
+its number or a lower one: then it was refused. Valid entries may follow a damaged one: unsynced writes reach the disk
+in any order when the power fails. They are used too; missing entries between them are reported, because damage looks
+the same.
 
-Knows: files and entries. Must not know: what is in the segments. Before any other thread runs, or in a process of its
-own.
+This module knows files and entries. It does not know the contents of segments. It runs before any other thread, or in a
+process of its own.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ class _Place(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Entries that are missing, from ``first`` to ``last``, and where they should stand; ``end``: of the file, if they
-    may have been in others that are not there."""
+    """Missing entries, from ``first`` to ``last``, and where they should be.
+
+    ``end`` is that of the file, if they may have been in files that do not exist.
+    """
 
     path: str
     first: int
@@ -54,10 +56,10 @@ class Gap(NamedTuple):
 
 
 class JournalFiles:
-    """The journal as it stands in a data directory."""
+    """The files of the journal in a data directory."""
 
     def __init__(self, fs: FileSystem, root: str) -> None:
-        """Raises OSError."""
+        """Read the headers of the files. Raises OSError."""
         self.fs = fs
         self.directory = layout.journal_path(root)
         self.gaps: list[Gap] = []
@@ -102,7 +104,7 @@ class JournalFiles:
         return bool(self._headers or self._sizes)
 
     def entries(self, since: int = 0) -> Iterator[Entry]:
-        """Those that count, in order. A file that has none from number ``since`` on is not read. Raises OSError."""
+        """Yield valid entries in order, without files that have none from number ``since`` on. Raises OSError."""
         self.gaps.clear()
         expected: int | None = None
         headers = list(self._headers.values())
@@ -133,13 +135,13 @@ class JournalFiles:
         self.next_entry = expected or 1
 
     def batches(self, partition: str, start: int, end: int) -> Iterator[bytes]:
-        """The batches of that log that have offsets from ``start`` up to ``end``, in order. Raises OSError."""
+        """Yield the batches of a log with offsets from ``start`` to ``end``, in order. Raises OSError."""
         for offset, place in sorted(self._places_of(partition).items()):
             if offset < end and place.next_offset > start:
                 yield self._read(place)
 
     def next_batch(self, partition: str, start: int, end: int) -> bytes | None:
-        """The first batch of that log that lies between these two offsets. Raises OSError."""
+        """Return the first batch of a log between two offsets, or None. Raises OSError."""
         places = self._places_of(partition)
         found = min((each for each in places if each >= start and places[each].next_offset <= end), default=None)
         return None if found is None else self._read(places[found])
@@ -161,7 +163,7 @@ class JournalFiles:
         return self._places.get(partition, {})
 
     def has(self, partition: str, offset: int, end: int) -> bool:
-        """Whether everything of this log from ``offset`` up to ``end`` is in the journal. Raises OSError."""
+        """Return whether the journal has everything of a log from ``offset`` up to ``end``. Raises OSError."""
         places = self._places_of(partition)
         while offset < end:
             place = places.get(offset)
@@ -171,8 +173,13 @@ class JournalFiles:
         return True
 
     def sync(self) -> None:
-        """Everything that counts is on the disk when this returns: an earlier run may have been killed before it synced
-        it. Where a sync has failed it is written again, since the kernel may hold it for written. Raises OSError."""
+        """Sync all valid entries: an earlier run may have been killed before it synced them.
+
+        Where a sync has failed they are written again, because the kernel may consider them written.
+
+        Raises:
+            OSError: A file cannot be read, written or synced.
+        """
         for number, size in self._sizes.items():
             if number in self._headers:
                 fd = self.fs.open(self._path(number))
@@ -187,7 +194,7 @@ class JournalFiles:
             self.fs.sync_dir(self.directory)
 
     def notes(self) -> list[RecoveryNote]:
-        """What ``entries`` has not found as it should be."""
+        """Return the problems that ``entries`` has found."""
         notes = [
             RecoveryNote(path, "no file of a journal, or another one; passed over", "journal") for path in self.unread
         ]
@@ -197,7 +204,7 @@ class JournalFiles:
         return notes
 
     def hand_over(self, journal: Journal, next_entry: int) -> None:
-        """Let the journal go on behind what ``entries`` has found, with ``next_entry`` or a higher number."""
+        """Let the journal continue behind the valid entries, with ``next_entry`` or a higher number."""
         journal.continue_after(self._sizes, max(self.next_entry, next_entry), self._last.epoch)
 
 

@@ -1,13 +1,14 @@
-"""What a start makes of the journal: batches that were decided, and are maybe not in their segments.
+"""Append the batches of the journal that are not in their segments, at a start.
 
-Each batch is looked for in its log by its offset: what ends at or below the end of the log is there. What is not is
-appended, and what is said of cursors goes to those. It may be done again, however often a start is interrupted.
+Each batch is looked for in its log by its offset: a batch that ends at or below the end of the log is there. Any other
+is appended, and records about cursors go to the cursors. The work may be repeated, however often a start is
+interrupted.
 
-If the machine has lost what stood before a batch, under a weaker rule or by damage, those offsets are given up: the
-batch begins a segment, and is sparse. Where there is no room, or a file fails, a batch is *postponed* as it is at run
-time. All logs that the journal speaks of are synced by the next checkpoint.
+If the machine has lost what came before a batch, under a weaker rule or by damage, those offsets are given up: the
+batch begins a segment, and is sparse. If there is no room, or a file fails, the batch is *postponed* as it is at run
+time. The next checkpoint syncs all logs that the journal mentions.
 
-Runs on the hub, when partitions are recovered. Raises OSError, StorageError.
+It runs on the event loop, after partitions are recovered. It raises OSError and StorageError.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ class _Missing(NamedTuple):
 
 
 class Redo:
-    """What the entries ask for: ``cursors`` and ``names`` first, then ``append``."""
+    """The work of a start: apply ``cursors`` and ``names`` first, then call ``append``."""
 
     def __init__(self, partition_of: PartitionOf, decided: Iterable[Entry], entries: Iterable[Entry]) -> None:
-        """
+        """Find the batches that are not in their logs.
+
         Args:
-            partition_of: The partition of a name.
+            partition_of: Returns the partition of a name.
             decided: Transactions of an earlier version.
             entries: Of the journal.
 
@@ -83,7 +85,7 @@ class Redo:
             self.ends[name] = end
 
     def append(self, notes: list[RecoveryNote], now: Now) -> None:
-        """Writes the batches that are not there. Before that, cursors must have been set back to these ends."""
+        """Write the missing batches. Cursors must have been set back to ``ends`` before."""
         for partition, batches in self._missing.items():
             place = 0
             while place < len(batches):
@@ -135,7 +137,7 @@ def _run_length(batches: list[_Missing], place: int, offset: int) -> int:
 
 
 def _append(partition: FilePartition, data: bytes, notes: list[RecoveryNote], now: Now) -> int:
-    """Write one batch, or the part of it that is not there. Returns how many messages."""
+    """Write one batch, or the missing part of it. Return the number of messages."""
     columns = decode(data)[1]
     start = partition.next_offset
     batch = RecordBatch(*columns._replace(base_offset=start))
@@ -151,7 +153,7 @@ def _append(partition: FilePartition, data: bytes, notes: list[RecoveryNote], no
 
 
 def _done(job: AppendJob, now: Now) -> int:
-    """Tell the partition that it has the batch, in its segment or postponed. Return how many messages."""
+    """Add the batch to its partition, in its segment or postponed. Return the number of messages."""
     partition, batch = job.partition, job.batch
     partition.adopt_batch(batch)
     job.done(now)

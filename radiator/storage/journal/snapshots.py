@@ -1,10 +1,10 @@
-"""What entries of the journal say of cursors and names, as files of its own: then those entries are not needed.
+"""Write cursors and definitions to files of their own, so that the journal's entries about them are not needed.
 
-    encode   hub, some in each turn: a ``Snapshot`` of one moment
-    write    any thread: both files. The names first: what entries say of them is applied from the place on that the
-             cursors' snapshot tells, in their order, and may be applied to names that are newer than that
+    encode   event loop, some in each turn: a ``Snapshot`` of one moment
+    write    any thread: both files. The definitions first: entries about them are applied from the place on that the
+             cursors' snapshot contains, in their order, and may be applied to newer definitions
 
-Knows: cursors and names. Must not know: segments, when this is due.
+This module knows cursors and definitions. It does not know segments, or when a snapshot is due.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class Snapshot(NamedTuple):
-    """Cursors and names as they are at one moment."""
+    """Cursors and definitions at one moment."""
 
     cursors: EncodedCursors
     names: dict[str, Entry] | None  # None: the file has them as they are
     names_changes: int  # that made them so
 
     def write(self, fs: FileSystem, root: str, first_entry: int) -> None:
-        """``first_entry``: what earlier entries of the journal say is in it. Raises OSError."""
+        """Write both files; they cover all entries of the journal below ``first_entry``. Raises OSError."""
         if self.names is not None:
             replace_file(fs, layout.subscriptions_path(root), definitions.encode(self.names))
         cursor_snapshot.write(fs, layout.cursors_path(root), self.cursors.encode(first_entry))
 
 
 class Snapshots:
-    """Those of one store. Hub only."""
+    """The snapshots of one store. The event loop owns it."""
 
     def __init__(self, fs: FileSystem, root: str, cursors: CursorStore, names: Definitions) -> None:
         self.cursors = cursors
@@ -44,33 +44,39 @@ class Snapshots:
         self._names = names
 
     def begin_at(self, first_entry: int) -> None:
-        """Note with which entry of the journal begins what the snapshot that a start has found lacks."""
+        """Set the first entry of the journal that the snapshot on disk does not cover."""
         self.first_entry = first_entry
 
     @property
     def wanted(self) -> bool:
-        """Whether the journal lacks something that was told."""
+        """Whether the journal lacks some changes of cursors."""
         return self.cursors.failed is not None
 
     def encode(self) -> Snapshot | None:
-        """Encode some more for the next snapshot. Return it once it has everything as it is now, as far as the jobs of
-        this turn have it."""
+        """Encode some more for the next snapshot.
+
+        Returns:
+            The snapshot once it has everything that the jobs of this turn have; None before that.
+        """
         cursors = self.cursors.encode()
         return None if cursors is None else Snapshot(cursors, *self._names.snapshot())
 
     def written(self, snapshot: Snapshot, first_entry: int) -> None:
-        """It is on the disk."""
+        """Note that the snapshot is on disk."""
         self.first_entry = first_entry
         self._names.saved(snapshot.names_changes)
         self.cursors.saved(snapshot.cursors)
 
     def not_written(self) -> list[Any]:
-        """The latest could not be written. Return who has waited for it: they have to be refused."""
+        """Note that the snapshot could not be written. Return the waiters that must be refused."""
         return self.cursors.not_saved()
 
     def save(self, first_entry: int) -> None:
-        """Write one at once, while no other thread runs. ``first_entry``: what earlier entries of the journal say is in
-        it. Raises OSError."""
+        """Write a snapshot at once, while no other thread runs. It covers all entries below ``first_entry``.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
         while (snapshot := self.encode()) is None:
             pass
         snapshot.write(self._fs, self._root, first_entry)

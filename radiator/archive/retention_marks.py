@@ -1,13 +1,12 @@
-"""Marks of a data directory that say more than an archive has: somebody else has told retention.
+"""Marks of a data directory that are ahead of an archive: something else has told retention.
 
-It may be as it should be: there is a second archive, or ``radiator export --mark-archived`` is used. Or the disk of the
-archive is not mounted, and a new one is begun in its place; or its last commits are gone. Nothing in the archive itself
-tells these apart, so it is said before retention hears more, and to who reads both as one.
+That may be intended: there is a second archive, or ``radiator export --mark-archived`` is used. Or the disk of the
+archive is not mounted, and a new one is begun in its place; or its last commits are lost. The archive itself does not
+show which. So it is reported before retention gets more marks, and to readers of log and archive.
 
-A mark is written behind the commit that it speaks of. So who reads the marks first and the commits then finds no mark
-that is ahead but those.
+A mark is written after its commit. So if marks are read first and commits then, only these marks are ahead.
 
-Knows: marks, the state of an archive. Must not know: segments. Nothing is written.
+This module knows marks and the state of an archive. It does not know segments. It writes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from radiator.storage.reader import StoredPartition
 
 
 def marks(fs: FileSystem, logs: Iterable[StoredPartition]) -> dict[str, int]:
-    """By partition, of those that have one which holds."""
+    """Return the valid marks by partition."""
     logs = list(logs)
     found = together(fs, partial(_mark, fs), logs)
     return {log.name: mark for log, mark in zip(logs, found, strict=True) if mark}
@@ -38,7 +37,7 @@ def _mark(fs: FileSystem, log: StoredPartition) -> int:
 
 
 def ahead(found: Mapping[str, int], uri: str, state: State) -> str | None:
-    """Marks that are ahead of the archive, in words; None: none is."""
+    """Describe marks that are ahead of the archive; None: there are none."""
     names = [name for name, mark in found.items() if mark > state.ends.get(name, 0)]
     if not names:
         return None

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import fsspec
 import pytest
 
-from radiator.archive import asking
+from radiator.archive import calls
 from radiator.archive.files import Files
 from radiator.archive.manifest import load
 from radiator.archive.opening import open_files
@@ -90,7 +90,7 @@ def test_credentials_that_are_refused_are_told_in_words_whatever_the_driver_rais
 
 
 def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "SECONDS_MAX", 0.05)
+    monkeypatch.setattr(calls, "SECONDS_MAX", 0.05)
     end = threading.Event()
     files = FsspecFiles(Driver(lambda: end.wait(60) and {}), "bucket/archive", "s3://bucket/archive", False)
     try:
@@ -176,6 +176,6 @@ def test_a_store_that_refuses_in_the_middle_ends_a_run_with_one_line(
 
 
 def test_an_error_that_has_a_number_keeps_it() -> None:
-    with pytest.raises(PermissionError) as caught, asking.in_words("x: cannot be read"):
+    with pytest.raises(PermissionError) as caught, calls.as_os_errors("x: cannot be read"):
         raise PermissionError(errno.EACCES, "Permission denied")
     assert caught.value.errno == errno.EACCES

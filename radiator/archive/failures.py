@@ -1,10 +1,9 @@
-"""What went wrong, in words, and whose trouble it is: one partition's own, or everybody's.
+"""Describe failures, and tell those of one partition from those that end the run.
 
-A record that nobody foresaw ends the part of its partition, told with the name of the exception and where it was
-raised. A full disk, a store out of reach or a worker that was killed meets all: then what is complete is committed, and
-the run ends.
+An unexpected error ends the work on its partition; the message has the exception and where it was raised. A full disk,
+an unreachable store or a killed worker affects all: then what is complete is committed, and the run ends.
 
-Knows: exceptions. Must not know: runs, commits. Pure functions.
+This module knows exceptions. It does not know runs or commits. All functions are pure.
 """
 
 from __future__ import annotations
@@ -33,11 +32,13 @@ _REMEDIES = {
 }
 
 
-def is_everybodys(error: Exception) -> bool:
+def ends_run(error: Exception) -> bool:
+    """Return whether an error affects all partitions."""
     return isinstance(error, OSError | BrokenProcessPool)
 
 
-def of_partition(name: str, error: Exception) -> str:
+def partition_failure(name: str, error: Exception) -> str:
+    """Return the message for an error of one partition."""
     if isinstance(error, StorageError | DamagedBatch):
         return str(error)
     return (
@@ -47,12 +48,18 @@ def of_partition(name: str, error: Exception) -> str:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether there is no room where files are made."""
+    """Return whether there is no room where files are made."""
     return isinstance(error, OSError) and (error.errno or _number(str(error))) in (errno.ENOSPC, errno.EDQUOT)
 
 
-def of_run(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None = None) -> str:
-    """``unit``: the one for which there was no room, though it is as small as can be."""
+def run_failure(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None = None) -> str:
+    """Return the message for an error that ends the run.
+
+    Args:
+        files: The archive.
+        error: The error.
+        unit: The unit for which there was no room, though it is as small as possible.
+    """
     if isinstance(error, BrokenProcessPool):
         return (
             f"{files.uri}: a process that wrote files was killed, perhaps for want of memory; fewer --jobs need less. "
@@ -60,7 +67,7 @@ def of_run(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None =
         )
     number = error.errno or _number(str(error))
     if number is None:
-        return f"{placed(files.uri, error)}; {_GO_ON}"
+        return f"{with_location(files.uri, error)}; {_GO_ON}"
     where = error.filename or files.uri
     if files.local is None and number in (errno.ENOSPC, errno.EDQUOT):
         where = f"{where} (files are made in {tempfile.gettempdir()} first: TMPDIR)"
@@ -74,21 +81,21 @@ def of_run(files: Files, error: OSError | BrokenProcessPool, unit: Unit | None =
     return f"{where}: {error.strerror or error}{remedy}; {_GO_ON}"
 
 
-def placed(place: str, error: OSError) -> str:
-    """With the place where it happened, if the error does not say it: stores elsewhere do (``asking``)."""
+def with_location(place: str, error: OSError) -> str:
+    """Return the error with the place, unless its text has one, as those of remote stores do (``calls``)."""
     return str(error) if "://" in str(error).partition(": ")[0] else f"{place}: {error}"
 
 
 def _number(text: str) -> int | None:
-    """pyarrow says it in its text only."""
+    """Return the errno in the text of an error of pyarrow, or None."""
     found = re.search(r"\[errno ([0-9]+)\]", text)
     return int(found[1]) if found else None
 
 
 def _place(error: Exception) -> str:
-    """Where it was raised; in another process if it comes from there."""
-    told = _PLACE.findall(str(error.__cause__)) if error.__cause__ is not None else []
+    """Return where an error was raised, maybe in another process."""
+    frames_told = _PLACE.findall(str(error.__cause__)) if error.__cause__ is not None else []
     frames = traceback.extract_tb(error.__traceback__)
-    if not told and frames:
-        told = [(frames[-1].filename, str(frames[-1].lineno))]
-    return f"{told[-1][0].rpartition('/')[2]}:{told[-1][1]}" if told else "nobody knows where"
+    if not frames_told and frames:
+        frames_told = [(frames[-1].filename, str(frames[-1].lineno))]
+    return f"{frames_told[-1][0].rpartition('/')[2]}:{frames_told[-1][1]}" if frames_told else "nobody knows where"

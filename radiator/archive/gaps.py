@@ -1,19 +1,19 @@
-"""What neither archive nor log has, and whether it matters to who asks: a hole counts if it may hold a wanted record.
+"""Find offset gaps that neither archive nor log has, if they may contain a wanted record.
 
-Told from the outside, by what lies around it and by what the broker keeps:
+What is around a gap, and what the broker stores, shows what it may contain:
 
-    offsets        those of the hole itself
-    receive time   it never falls within a partition, so a hole lies between the times of its neighbours
-    destination    the broker's list of the names that a partition has held, and what the files of the archive list. Of
-                   an archive alone: a partition in which every file has just the destination after which it is named
-    settled        a log of queues alone, all of which are behind the hole: that is told, and is no loss
-    never had      what a log that the archive does not know yet lacks at its beginning: told likewise, as it may have
-                   gone before there was an archive
-    elsewhere      but not where retention was told that it is archived: then this archive has not what one has had
+    offsets        those of the gap itself
+    receive time   it never falls within a partition, so it is between the times of the neighbours
+    destination    the broker's list of the names that a partition has had, and those in the files of the archive. With
+                   an archive alone: the partition's name, if every file has just that destination
+    settled        a log of queues alone, all of which are behind the gap: reported, and no loss
+    before         the missing beginning of a log that the archive does not have yet: reported too, as it may have been
+                   removed before there was an archive
+    elsewhere      but not if retention was told that it is archived: then this archive lacks what another one has had
 
-Where it cannot be told, it may hold one.
+If that is unknown, the gap may contain a wanted record.
 
-Knows: states of archives, listings, names and cursors of a store. Must not know: records, Spark.
+This module knows states of archives, listings, and names and cursors of a store. It does not know records or Spark.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ REMOVED_OR_SETTLED = (
     "retention has removed them, or the broker as settled messages of a queue, and the archive does not have them; "
     "retention.wait_for: archive makes both wait"
 )
-SETTLED = (
+SETTLED_BEFORE = (
     "its queues were through with them, and they were removed before they were archived; retention.wait_for: archive "
     "makes that wait"
 )
-NEVER_HAD = (
+BEFORE_ARCHIVE = (
     "they were gone before the archive had anything of this partition; retention.wait_for: archive keeps what is "
     "written from then on"
 )
@@ -53,7 +53,9 @@ ELSEWHERE = (
 )
 
 
-class Hole(NamedTuple):
+class OffsetGap(NamedTuple):
+    """Missing offsets of a partition, and why."""
+
     partition: str
     first: int
     following: int
@@ -64,9 +66,15 @@ class Hole(NamedTuple):
         return f"partition {self.partition!r}: offsets {self.first} to {self.following - 1}: {self.why}"
 
 
-class Around:
-    """``place``, ``logs`` and ``marks``: the store, and what of it was listed and read before the commits were; None:
-    there is only the archive."""
+class GapFinder:
+    """Finds gaps.
+
+    Args:
+        state: Of the archive.
+        place: The store; None: there is only the archive.
+        logs: Its partitions, listed before the commits were read.
+        marks: How far retention was told that each is archived, read before the commits were read.
+    """
 
     def __init__(
         self, state: State, place: Place | None = None, logs: Iterable[StoredPartition] = (),
@@ -77,35 +85,37 @@ class Around:
         self._logs = {each.name: each for each in logs}
         self._marks = marks
 
-    def holes(self, selection: Selection) -> Iterator[Hole]:
-        """All that may hold what is wanted."""
+    def gaps(self, selection: Selection) -> Iterator[OffsetGap]:
+        """Yield all gaps that may contain a wanted record."""
         for lost in sorted(self._state.lost):
-            yield from self._hole(lost.partition, lost.first, lost.next_offset, lost.why, selection)
+            yield from self._gap(lost.partition, lost.first, lost.next_offset, lost.why, selection)
         for each in self._logs.values():
             end, start = self._state.ends.get(each.name), each.log_start_offset
             if start > (end or 0) and self._marks.get(each.name, 0) > (end or 0):
                 if self.may_hold(each.name, end or 0, start, selection):
-                    yield Hole(each.name, end or 0, start, ELSEWHERE, False)
+                    yield OffsetGap(each.name, end or 0, start, ELSEWHERE, False)
             elif end is not None and start > end:
-                yield from self._hole(each.name, end, start, None, selection)
+                yield from self._gap(each.name, end, start, None, selection)
             elif end is None and self._state.version >= 0 and self.may_hold(each.name, 0, start, selection):
-                yield Hole(each.name, 0, start, SETTLED if self.settled(each.name, start) else NEVER_HAD, True)
+                yield OffsetGap(
+                    each.name, 0, start, SETTLED_BEFORE if self.settled(each.name, start) else BEFORE_ARCHIVE, True
+                )
 
-    def _hole(
+    def _gap(
         self, partition: str, first: int, following: int, why: str | None, selection: Selection
-    ) -> Iterator[Hole]:
-        """``why``: as a commit says it; None: the log lacks it."""
+    ) -> Iterator[OffsetGap]:
+        """Yield the gap, if it may contain a wanted record. ``why``: of the commit; None: the log lacks it."""
         if not self.may_hold(partition, first, following, selection):
             return
         settled = why in (None, "retention") and self.settled(partition, following)
         if why is not None and not settled:
-            yield Hole(partition, first, following, reason(why), False)
+            yield OffsetGap(partition, first, following, reason(why), False)
         else:
             removed = REMOVED_OR_SETTLED if self._queues_of(partition) else REMOVED
-            yield Hole(partition, first, following, SETTLED if settled else removed, settled)
+            yield OffsetGap(partition, first, following, SETTLED_BEFORE if settled else removed, settled)
 
     def may_hold(self, partition: str, first: int, following: int, selection: Selection) -> bool:
-        """A wanted record. False is certain."""
+        """Return whether the range may contain a wanted record. False is certain."""
         low, high = selection.offsets_of(partition)
         if not selection.wants_partition(partition) or max(first, low) >= min(following, high):
             return False
@@ -119,7 +129,7 @@ class Around:
         return names is None or any(map(selection.wants_destination, names))
 
     def settled(self, partition: str, following: int) -> bool:
-        """Whether only queues have messages in the log, and all who read it have settled everything below."""
+        """Return whether only queues have messages in the log, and all readers have settled everything below."""
         names = self._names(partition)
         readers = self._cursors.get(partition, [])
         queues = {each.name for each in readers if each.name.startswith(QUEUE)}
@@ -131,7 +141,7 @@ class Around:
         )
 
     def destinations(self) -> set[str] | None:
-        """All that archive and log have held; None: that cannot be told."""
+        """Return all destinations of archive and log; None: unknown."""
         found: set[str] = set()
         for partition in self._files.keys() | self._ends.keys():
             names = self._names(partition) if partition in self._ends else self._archived(partition)
@@ -150,7 +160,7 @@ class Around:
         return found
 
     def _times(self, partition: str, first: int, following: int) -> tuple[int | None, int | None]:
-        """The last before it and the first behind it, as far as they are known."""
+        """Return the last time before a range and the first one behind it, if known."""
         files = self._files.get(partition, [])
         before = [each.max_receive_ns for each in files if each.next_offset <= first]
         after = [each.min_receive_ns for each in files if each.first_offset >= following]
@@ -162,7 +172,7 @@ class Around:
         return max(before, default=None), min(after, default=None)
 
     def _names(self, partition: str) -> set[str] | None:
-        """All destinations that it can ever have held; None: that cannot be told."""
+        """Return all destinations that a partition can ever have had; None: unknown."""
         archived = self._archived(partition)
         if archived is None:
             return None
@@ -181,7 +191,7 @@ class Around:
         return found
 
     def _queues_of(self, partition: str) -> bool:
-        """Whether queues read it, as far as that is known."""
+        """Return whether queues read a partition, if known."""
         return self._place is None or any(each.name.startswith(QUEUE) for each in self._cursors.get(partition, []))
 
     @cached_property

@@ -1,13 +1,13 @@
-"""Files that lie in an archive and that no commit names.
+"""Find files of an archive that are in no commit.
 
-A run that is at work has files in their places before its commit, and old ones behind it; each of them is named by an
-intent in ``_new/`` for as long. So what neither a commit nor an intent names is an *orphan*: it was left by a run whose
-intent is gone, or put there by somebody else. It is looked twice, since a run may end between two looks.
+An active run has files in their places before its commit, and old ones after it; each of them is in an intent in
+``_new/`` meanwhile. So a file in neither a commit nor an intent is an *orphan*: a run whose intent is gone left it, or
+something else put it there. Files are listed twice, since a run may end between two listings.
 
-Where there are orphans and not one commit, the commits are what is missing (a copy without names that begin with
-``_``, a directory that somebody took for rubbish): that is no new archive, and is not read or begun as one.
+If there are orphans and not one commit, the commits are missing (a copy without names that begin with ``_``, a deleted
+directory): that is no new archive, and is not read or begun as one.
 
-Knows: names, the manifest. Must not know: Parquet. Nothing is written.
+This module knows names and the manifest. It does not know Parquet. It writes nothing.
 """
 
 from __future__ import annotations
@@ -22,32 +22,35 @@ from radiator.errors import StorageError
 
 
 @dataclass
-class Unnamed:
-    """``at_work``: what intents name, of runs that are at work or died: the next run removes what it must. ``spooled``:
-    in ``_new/``, likewise."""
+class Uncommitted:
+    """Files in no commit.
+
+    ``in_progress``: files in intents, of runs that are active or died; the next run removes them. ``spooled``: the same
+    in ``_new/``.
+    """
 
     orphans: list[Entry] = field(default_factory=list)
-    at_work: list[Entry] = field(default_factory=list)
+    in_progress: list[Entry] = field(default_factory=list)
     spooled: list[Entry] = field(default_factory=list)
 
 
-def unnamed(files: Files) -> Unnamed:
-    """Raises StorageError, OSError."""
-    made = Unnamed()
+def find_uncommitted(files: Files) -> Uncommitted:
+    """Return the files in no commit. Raises StorageError, OSError."""
+    made = Uncommitted()
     found = {each for each in files.list("") if each.path.startswith(DATE_PREFIX) and each.path.endswith(DATA_SUFFIX)}
-    found, intended = _left(files, found)
-    again, _ = _left(files, {each for each in found if each.path not in intended})
+    found, intended = _not_in_commits(files, found)
+    again, _ = _not_in_commits(files, {each for each in found if each.path not in intended})
     made.orphans = sorted(each for each in again if files.size(each.path) is not None)
-    made.at_work = sorted(each for each in found if each.path in intended)
+    made.in_progress = sorted(each for each in found if each.path in intended)
     made.spooled = [each for each in files.list(NEW) if not each.path.endswith(INTENT_SUFFIX)]
     return made
 
 
 def check_commits(files: Files, state: State) -> None:
-    """That an archive without a commit is one in which there is nothing yet. Raises StorageError, OSError."""
+    """Raise StorageError if an archive without a commit has data files. Raises OSError."""
     if state.version >= 0:
         return
-    found = unnamed(files).orphans
+    found = find_uncommitted(files).orphans
     if found:
         more = f" and {len(found) - 1} more" if found[1:] else ""
         raise StorageError(
@@ -56,9 +59,11 @@ def check_commits(files: Files, state: State) -> None:
         )
 
 
-def _left(files: Files, found: set[Entry]) -> tuple[set[Entry], set[str]]:
-    """Those that no commit names, and what intents name. The intents are read first: what has none any more is
-    committed, or removed."""
+def _not_in_commits(files: Files, found: set[Entry]) -> tuple[set[Entry], set[str]]:
+    """Return those of ``found`` that are in no commit, and the paths in intents.
+
+    Intents are read first: a file without an intent is committed or removed.
+    """
     intended: set[str] = set()
     for entry in files.list(NEW):
         if entry.path.endswith(INTENT_SUFFIX):

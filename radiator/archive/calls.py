@@ -1,10 +1,10 @@
-"""Asking a store elsewhere, with an end: what comes of it in time, or an error in words.
+"""Call a remote store with a time limit, and convert its errors to OSErrors.
 
 The libraries that reach stores raise errors of their own, of any class: here they become OSErrors that say what failed,
-and where. Some try again for as long as a quarter of an hour before they do. So the first question is asked on a thread
-that is not waited for any longer than ``SECONDS_MAX``.
+and where. Some retry for as long as a quarter of an hour before that. So the first call runs on a thread that is waited
+for no longer than ``SECONDS_MAX``.
 
-Knows: threads. Must not know: what is asked.
+This module knows threads. It does not know what is called.
 """
 
 from __future__ import annotations
@@ -20,13 +20,21 @@ REMEDY = (
     "store looks for them)"
 )
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-def asked(ask: Callable[[], Answer], doing: str, seconds: float | None = None) -> Answer:
-    """Raises OSError. ``doing``: what failed, for the message; empty: errors are as they are. ``seconds``: to wait;
-    None: for as long as it takes."""
-    done: list[Answer] = []
+def call(ask: Callable[[], Result], doing: str, seconds: float | None = None) -> Result:
+    """Call a function on another thread, and return its result.
+
+    Args:
+        ask: The function.
+        doing: What failed, for the message; empty: errors are not converted.
+        seconds: How long to wait; None: without a limit.
+
+    Raises:
+        OSError: The call has failed, or took too long.
+    """
+    done: list[Result] = []
     failed: list[Exception] = []
 
     def work() -> None:
@@ -41,27 +49,29 @@ def asked(ask: Callable[[], Answer], doing: str, seconds: float | None = None) -
     if done:
         return done[0]
     if not failed:
-        raise TimeoutError(_told(doing, f"no answer within {seconds:g} s"))
+        raise TimeoutError(_message(doing, f"no answer within {seconds:g} s"))
     (error,) = failed
     if not doing:
         raise error
-    raise OSError(_told(doing, _text(error))) from error
+    raise OSError(_message(doing, _text(error))) from error
 
 
 @contextlib.contextmanager
-def in_words(doing: str) -> Iterator[None]:
-    """Whatever a driver raises is an OSError that says so. Those that the system gave a number stay as they are, and
-    those that say that there is such a file, or none."""
+def as_os_errors(doing: str) -> Iterator[None]:
+    """Convert errors of a driver to OSErrors with the text ``doing``.
+
+    Errors with an errno are not changed, nor those that say that a file exists or does not.
+    """
     try:
         yield
     except Exception as error:
         if isinstance(error, FileNotFoundError | FileExistsError) or getattr(error, "errno", None) is not None:
             raise
-        raise OSError(_told(doing, _text(error))) from error
+        raise OSError(_message(doing, _text(error))) from error
 
 
-class InWords:
-    """An open file of a driver. ``doing``: see ``in_words``."""
+class OsErrorFile:
+    """An open file of a driver, whose errors are converted (``as_os_errors``)."""
 
     def __init__(self, file: Any, doing: str) -> None:
         self._file, self._doing = file, doing
@@ -72,12 +82,12 @@ class InWords:
             return found
 
         def call(*args: Any, **more: Any) -> Any:
-            with in_words(self._doing):
+            with as_os_errors(self._doing):
                 return found(*args, **more)
 
         return call
 
-    def __enter__(self) -> InWords:
+    def __enter__(self) -> OsErrorFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,5 +98,5 @@ def _text(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _told(doing: str, text: str) -> str:
+def _message(doing: str, text: str) -> str:
     return f"{doing}: {text}; {REMEDY}" if doing else f"{text}; {REMEDY}"

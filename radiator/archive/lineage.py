@@ -1,12 +1,12 @@
-"""Whether a log is the one of which an archive has the beginning, or another one under its name.
+"""Check whether a log is the one that an archive has the beginning of, or another one of the same name.
 
-A data directory that was restored from an older copy and has gone on, or a partition that was made anew, has other
-records at offsets that the archive counts as its own. So commits name the last record that they have of a partition,
-its *anchor*, and whoever joins the two looks that one up in the log: an index, and one batch. Where the record is gone
-(retention, compaction, damage), what lies around it must have come before it and after it.
+A data directory that was restored from an older copy and has gone on, or a recreated partition, has other records at
+offsets that the archive has already. So commits contain the last record of each partition, its *anchor*. Before log and
+archive are used together, that record is looked up in the log: an index, and one batch. If the record is gone
+(retention, compaction, damage), the records around it must have come before it and after it.
 
-Knows: anchors, segments. Must not know: Parquet, what is done with the answer.
-Invariant: a log that only ever went on is never refused, whatever was removed from it, rewritten or damaged.
+This module knows anchors and segments. It does not know Parquet, or what is done with the result. Invariant: a log that
+was only appended to is never refused, whatever was removed from it, rewritten or damaged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, DataFile, State, check_source
-from radiator.archive.orphans import check_commits
+from radiator.archive.uncommitted import check_commits
 from radiator.clock import NS_PER_SECOND
 from radiator.columns.files import Place, together
 from radiator.errors import StorageError
@@ -36,7 +36,7 @@ from radiator.storage.segment import Window, last_offset, load_index, start_from
 from radiator.storage.time_window import first_ns
 
 RETENTION = "retention"  # why offsets are lost that were gone from the beginning of the log when it was archived
-LOOKS_MAX = 5  # at a partition from which segments go meanwhile
+TRIES_MAX = 5  # at a partition from which segments go meanwhile
 WINDOW_BYTES = 128 * KIB  # batches between two entries of an index, as a rule
 
 _WHY = (
@@ -51,9 +51,11 @@ class OtherLog(StorageError):
     """The log is not the one that the archive has. ``str()`` says what was expected and what came."""
 
 
-class Found(NamedTuple):
-    """What a log has at an offset: the record, or when the ones before and behind it were received (None: none is
-    there, or it cannot be told)."""
+class Lookup(NamedTuple):
+    """The contents of a log at an offset: the record, or the receive times of the ones before and behind it.
+
+    A time is None if there is no record, or it is unknown.
+    """
 
     record: Anchor | None
     before_ns: int | None = None
@@ -61,7 +63,7 @@ class Found(NamedTuple):
 
 
 def anchor_at(batch: bytes, first: int, following: int) -> Anchor | None:
-    """Of the last record of the batch with which ``batch`` begins, if its offset is one of these."""
+    """Return the anchor of the last record of the first batch in ``batch``, if its offset is in this range."""
     columns = decode_columns(batch, 0, decode_header(batch))
     return _anchor(columns, len(columns.bodies) - 1) if first <= columns.offsets[-1] < following else None
 
@@ -76,24 +78,32 @@ def _anchor(columns: Columns, place: int) -> Anchor:
     return Anchor(offset, receive_ns, blake2b(b"".join((fields, name, block, body)), digest_size=16).hexdigest())
 
 
-class Border:
-    """Of one state of an archive, beside the log in ``fs``."""
+class LineageCheck:
+    """Compares one state of an archive with the log in ``fs``."""
 
     def __init__(self, fs: FileSystem, state: State) -> None:
         self._fs, self._state = fs, state
         self._last: dict[str, DataFile] | None = None
-        self._began: dict[str, int] = {}  # where a log began when it was archived, if records before it had gone
+        self._archive_starts: dict[
+            str, int
+        ] = {}  # where a log began when it was archived, if records before it had gone
         self._lost_last: set[str] = set()  # partitions of which the last record is lost
         for lost in state.lost:
             if lost.why == RETENTION:
-                self._began[lost.partition] = max(lost.next_offset, self._began.get(lost.partition, 0))
+                self._archive_starts[lost.partition] = max(
+                    lost.next_offset, self._archive_starts.get(lost.partition, 0)
+                )
             if lost.next_offset == state.ends.get(lost.partition):
                 self._lost_last.add(lost.partition)
 
     def check(self, partition: StoredPartition) -> None:
-        """``partition`` may have been listed before the state was read. Raises OtherLog, or another StorageError if it
-        cannot be told."""
-        for _ in range(LOOKS_MAX):
+        """Check a log, which may have been listed before the state was read.
+
+        Raises:
+            OtherLog: The log is another one.
+            StorageError: The log cannot be read.
+        """
+        for _ in range(TRIES_MAX):
             try:
                 if self._checked(partition):
                     return
@@ -103,11 +113,11 @@ class Border:
             except OSError as error:
                 raise storage_error(partition.directory, "read", error) from error
         raise StorageError(
-            f"{partition.directory}: segments go faster than they can be looked at, {LOOKS_MAX} times over"
+            f"{partition.directory}: segments go faster than they can be looked at, {TRIES_MAX} times over"
         )
 
     def _checked(self, partition: StoredPartition) -> bool:
-        """False: it has to be listed again."""
+        """Check a listed log. Return False if it must be listed again."""
         name, end = partition.name, self._state.ends.get(partition.name)
         if end is None or not (partition.segments or partition.next_offset):  # nothing here, so nothing of another one
             return True
@@ -133,8 +143,11 @@ class Border:
         return found is not None
 
     def anchor(self, name: str) -> Anchor | None:
-        """Where commits do not name one, since they are older than anchors: the last offset and its time, by the files;
-        the last record of a segment is never removed from it."""
+        """Return the anchor of a partition, or None.
+
+        Commits older than anchors have none. Then it is the last offset and its time, by the files: the last record of
+        a segment is never removed.
+        """
         anchor, end = self._state.anchors.get(name), self._state.ends.get(name)
         if anchor is not None or end is None or name in self._lost_last:
             return anchor
@@ -148,18 +161,18 @@ class Border:
         return None if last is None else Anchor(end - 1, last.max_receive_ns, "")
 
     def _check_start(self, partition: StoredPartition, anchor: Anchor) -> None:
-        """The record has gone with the beginning of the log."""
-        start = self._began.get(partition.name, 0)
+        """Check a log whose beginning is gone, with the anchor. Raises OtherLog."""
+        start = self._archive_starts.get(partition.name, 0)
         if partition.log_start_offset < start:
             raise OtherLog(
                 f"partition {partition.name!r} begins at offset {partition.log_start_offset}, and began at {start} "
                 f"when it was archived: {_WHY}"
             )
-        _compare(partition.name, anchor, Found(None, None, first_ns(self._fs, partition.segments)))
+        _compare(partition.name, anchor, Lookup(None, None, first_ns(self._fs, partition.segments)))
 
 
-def _compare(name: str, anchor: Anchor, found: Found) -> None:
-    """Raises OtherLog."""
+def _compare(name: str, anchor: Anchor, found: Lookup) -> None:
+    """Raise OtherLog if the record is not the anchor."""
     record, before_ns, after_ns = found
     if record is not None:
         if record.receive_ns != anchor.receive_ns:
@@ -181,14 +194,19 @@ def _compare(name: str, anchor: Anchor, found: Found) -> None:
 
 
 def check(place: Place, files: Files, state: State, logs: Iterable[StoredPartition]) -> None:
-    """That the archive has the beginnings of these logs, and of no others of their names. Of a copy without a key it is
-    not asked whose it is. Raises StorageError."""
+    """Check that the archive has the beginnings of these logs, and of no others of their names.
+
+    The source of a copy without a key is not checked.
+
+    Raises:
+        StorageError: It has not, or something cannot be read.
+    """
     check_commits(files, state)
     key = decode_key(read_file(place.fs, layout.salt_path(place.root)))
     if key is not None:
         check_source(files, state, blake2b(key, digest_size=16).hexdigest())
-    border = Border(place.fs, state)
-    others = [text for text in together(place.fs, partial(_other, border), logs) if text]
+    lineage = LineageCheck(place.fs, state)
+    others = [text for text in together(place.fs, partial(_other, lineage), logs) if text]
     if others:
         more = f"; and {len(others) - 1} more partitions" if len(others) > 1 else ""
         raise OtherLog(
@@ -197,17 +215,21 @@ def check(place: Place, files: Files, state: State, logs: Iterable[StoredPartiti
         )
 
 
-def _other(border: Border, log: StoredPartition) -> str | None:
+def _other(lineage: LineageCheck, log: StoredPartition) -> str | None:
     try:
-        border.check(log)
+        lineage.check(log)
     except OtherLog as error:
         return str(error)
     return None
 
 
-def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Found | None:
-    """What the log has at ``offset``, which is one of its own; None: a segment has gone since it was listed. Raises
-    OSError, StorageError."""
+def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Lookup | None:
+    """Return the contents of the log at ``offset``; None: a segment was deleted since the listing.
+
+    Raises:
+        OSError: A segment cannot be read.
+        StorageError: A segment cannot be decoded.
+    """
     at = bisect_left(partition.segments, offset + 1, key=lambda segment: segment.base_offset) - 1
     try:
         found = _in_segment(fs, partition.segments[at], offset)
@@ -220,10 +242,10 @@ def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Found | 
         before = newest_receive_ns(partition.segments[at - 1], fs)
     if after is None:
         after = first_ns(fs, partition.segments[at + 1 :])
-    return Found(None, before, after)
+    return Lookup(None, before, after)
 
 
-def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Found:
+def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Lookup:
     fd = fs.open_read(segment.path)
     try:
         window = Window(fs, fd, WINDOW_BYTES, segment.path)
@@ -238,7 +260,7 @@ def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Found:
         fs.close(fd)
 
 
-def _walk(window: Window, start: tuple[int, int], offset: int) -> Found:
+def _walk(window: Window, start: tuple[int, int], offset: int) -> Lookup:
     before: int | None = None
     for position, header in whole_batches(window, start[0], window.fs.size(window.fd), start[1]):
         if last_offset(window, position, header) < offset:
@@ -249,13 +271,13 @@ def _walk(window: Window, start: tuple[int, int], offset: int) -> Found:
             continue
         place = bisect_left(columns.offsets, offset)
         if columns.offsets[place] == offset:
-            return Found(_anchor(columns, place))
-        return Found(None, columns.receive_ns[place - 1] if place else before, columns.receive_ns[place])
-    return Found(None, before, None)
+            return Lookup(_anchor(columns, place))
+        return Lookup(None, columns.receive_ns[place - 1] if place else before, columns.receive_ns[place])
+    return Lookup(None, before, None)
 
 
 def _columns(window: Window, position: int, header: BatchHeader) -> Columns | None:
-    """None: its crc holds, and yet it cannot be unpacked."""
+    """Return the columns of a batch; None: its crc is right, and yet it cannot be unpacked."""
     try:
         return decode_columns(window.data, window.at(position, header.total_len), header)
     except DamagedBatch:

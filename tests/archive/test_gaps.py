@@ -142,7 +142,7 @@ def test_what_queues_were_through_with_is_told_and_fails_nothing(start_broker: S
         for name in (*QUEUES, "/topic/mixed"):
             connection.send_many((name, BODY) for _ in range(COUNT))
 
-    def holes() -> tuple[str, str]:
+    def gaps() -> tuple[str, str]:
         found = find_boundary(data, to, ALL)
         return "; ".join(found.settled), "; ".join(found.gaps)
 
@@ -163,7 +163,7 @@ def test_what_queues_were_through_with_is_told_and_fails_nothing(start_broker: S
             time.sleep(0.05)
         assert ends.keys() == {"/queue/jobs", "both", "mixed"}
     for _ in range(2):
-        settled, lost = holes()
+        settled, lost = gaps()
         assert "'/queue/jobs'" in settled and "'both'" in settled and "its queues were through with them" in settled
         assert "'mixed'" in lost and "settled messages of a queue" in lost and "'both'" not in lost
         run(data, to, Options(merge=False))  # now the commits say so too
@@ -171,7 +171,7 @@ def test_what_queues_were_through_with_is_told_and_fails_nothing(start_broker: S
     broker.stop()
     for path in Path(data, "cursors").iterdir():
         path.unlink()  # who was through with what is not known any more
-    settled, lost = holes()
+    settled, lost = gaps()
     assert not settled and "'/queue/jobs'" in lost
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.archive.border import Border, Found, OtherLog, look_up
+from radiator.archive.lineage import LineageCheck, Lookup, OtherLog, look_up
 from radiator.archive.manifest import CHECKPOINT_COMMITS, Anchor, State, commit, encode, load
 from radiator.archive.opening import open_files
 from radiator.archive.paths import checkpoint_path, commit_path
@@ -95,7 +95,7 @@ def test_another_log_that_has_grown_beyond_the_archive_is_refused_and_nothing_of
     assert sealed_ends(tmp_path / "data")["flights"] > end or "digest" in text
     archived.write(FileSystem(), partition_path(str(tmp_path / "data"), "flights"), end)  # as after a power cut
     files = open_files(tmp_path / "archive")
-    assert re.search(text, preview(str(tmp_path / "data"), files, EAGER).odd["flights"])
+    assert re.search(text, preview(str(tmp_path / "data"), files, EAGER).problems["flights"])
     for _ in range(2):
         out = go(tmp_path)
         assert "restored from an older copy" in out.problems["flights"]
@@ -121,7 +121,7 @@ def test_a_log_that_went_on_is_known_after_everything_that_removes_and_rewrites(
     data = last.read_bytes()
     for keep in (everything, lambda offset: offset % 3 == 0, lambda offset: False):
         last.write_bytes(rewritten(data, int(last.stem), keep, 3, 40))
-        assert look_up(FileSystem(), log_of(tmp_path), anchor.offset) == Found(anchor)
+        assert look_up(FileSystem(), log_of(tmp_path), anchor.offset) == Lookup(anchor)
         assert not go(tmp_path).problems
     write(tmp_path, 500, 2000)
     for path in segments(tmp_path)[:-1]:
@@ -145,11 +145,11 @@ def test_where_the_record_was_removed_its_neighbours_tell(tmp_path: Path, kept: 
     path = Path(sealed.path)
     path.write_bytes(rewritten(path.read_bytes(), sealed.base_offset, lambda each: each != offset, 3, 20))
     before, missing, after = (rows["flights", offset + delta]["receive_ns"] for delta in (-1, 0, 1))
-    assert look_up(FileSystem(), log, offset) == Found(None, before, after)
+    assert look_up(FileSystem(), log, offset) == Lookup(None, before, after)
 
     def checked(receive_ns: int) -> None:
         anchors = {"flights": Anchor(offset, receive_ns, "0" * 32)}
-        Border(FileSystem(), State(ends={"flights": sealed.end_offset}, anchors=anchors)).check(log)
+        LineageCheck(FileSystem(), State(ends={"flights": sealed.end_offset}, anchors=anchors)).check(log)
 
     for ns in (before, missing, after):
         checked(ns)
@@ -165,7 +165,7 @@ def test_a_record_at_the_beginning_of_a_segment_has_its_neighbour_in_the_one_bef
     sealed = log.segments[-2]
     offset, path = sealed.base_offset, Path(sealed.path)
     path.write_bytes(rewritten(path.read_bytes(), offset, lambda each: each != offset, 3, 20))
-    assert look_up(FileSystem(), log, offset) == Found(
+    assert look_up(FileSystem(), log, offset) == Lookup(
         None, rows["flights", offset - 1]["receive_ns"], rows["flights", offset + 1]["receive_ns"]
     )
 
@@ -268,7 +268,7 @@ def test_commits_without_anchors_are_read_and_the_last_time_of_their_files_stand
     state = state_of(tmp_path)
     assert state.anchors == {}
     row = archive_rows(tmp_path / "archive")["flights", state.ends["flights"] - 1]
-    assert Border(FileSystem(), state).anchor("flights") == Anchor(row["offset"], row["receive_ns"], "")
+    assert LineageCheck(FileSystem(), state).anchor("flights") == Anchor(row["offset"], row["receive_ns"], "")
     shutil.copytree(tmp_path, tmp_path / "other")
     write(tmp_path, 1000, 1500)
     assert not go(tmp_path).problems

@@ -1,9 +1,9 @@
-"""Whose messages went to which queues as well, by the rules of an earlier run.
+"""The queues that got a destination's messages by the rules of an earlier run.
 
-Of each rule that is kept which names it is for, its ``kind`` and its ``fan_out``: as plain values, so that storage can
-keep them. What is behind the last rule that says either is left out: there every name is what it looks like.
+Of each rule the names it matches, its ``kind`` and its ``fan_out`` are stored, as plain values. Rules behind the last
+one with either key are left out: without them every name has its usual kind.
 
-Knows: patterns, templates. Must not know: cursors, logs, the rules of today.
+This module knows patterns and templates. It does not know cursors, logs or the present rules.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from radiator.routing.template import expand
 Entries = dict[str, dict[str, Any]]
 
 
-class Fed(NamedTuple):
-    """What a destination was, and the queues that got its messages as well."""
+class PreviousUse(NamedTuple):
+    """The earlier kind of a destination, and the queues that got its messages too."""
 
     kind: Kind
     children: tuple[str, ...]
 
 
 def entries_of(config: Config) -> Entries:
-    """What is to be kept of these rules, by their number."""
+    """Return what is stored of these rules, by their number."""
     last = max((index for index, rule in enumerate(config.rules) if rule.fan_out or rule.kind), default=-1)
     return {
         str(index): {
@@ -44,8 +44,8 @@ def entries_of(config: Config) -> Entries:
     }
 
 
-class Feeding:
-    """What was kept, read again. Raises ValueError if it makes no sense."""
+class PreviousRules:
+    """The stored rules. Raises ValueError if they are malformed."""
 
     __slots__ = ("_index", "_rules")
 
@@ -63,11 +63,11 @@ class Feeding:
             raise ValueError(repr(error)) from None
         self._index = RuleIndex(matchers)
 
-    def of(self, name: str) -> Fed:
-        """What these rules said of this name."""
+    def of(self, name: str) -> PreviousUse:
+        """Return the earlier use of a name."""
         found = self._index.first(name)
         if found is None:
-            return Fed(kind_of(name), ())
+            return PreviousUse(kind_of(name), ())
         rule, captures = found
         kind, children = self._rules[rule]
-        return Fed(kind or kind_of(name), tuple(expand(child, name, captures) for child in children))
+        return PreviousUse(kind or kind_of(name), tuple(expand(child, name, captures) for child in children))

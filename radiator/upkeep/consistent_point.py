@@ -1,15 +1,15 @@
-"""The moment that a backup copies: where the cursors stood and each log ended, and what the journal has beyond that.
+"""Find the consistent point that a backup copies: where the cursors stand, where each log ends, and the journal beyond.
 
 Cursors and heads are read one after the other, while group commits go on. What was decided meanwhile may be there in
-part: a transaction in one log and not in another, or without its acks. So the journal is read behind them, and the copy
-gets a journal of its own, with all batches above the heads that were read, and all that the cursors have not got.
-Whoever opens the copy completes it from there, as after a crash. Batches that have passed the journal by are in their
-segment before anything that follows them is in the journal: up to there that segment is copied.
+part: a transaction in one log and not in another, or without its acks. So the journal is read after them, and the copy
+gets a journal of its own, with all batches above the heads and all changes that the cursors do not have. Whoever opens
+the copy completes it from that journal, as after a crash. Batches that bypass the journal are in their segment before
+anything that follows them is in the journal, so that segment is copied up to there.
 
-Files of the journal that a checkpoint has released meanwhile would be missing: then all is read again. So it is if the
-last entry that the cursors have was refused meanwhile, because its sync failed: another entry has its number then.
+All is read again if files of the journal are missing because a checkpoint has released them meanwhile, or if the last
+entry that the cursors have was refused meanwhile because its sync failed: another entry then has its number.
 
-Knows: heads, cursors, the journal, where batches end. Must not know: how they are copied. One thread, any process.
+Knows heads, cursors, the journal, and where batches end, but not how they are copied. One thread, any process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,17 @@ TRIES_MAX = 10  # a checkpoint is made every few seconds at most
 
 
 @dataclass(frozen=True)
-class Cut:
+class ConsistentPoint:
+    """What a backup copies.
+
+    Attributes:
+        cursors: The cursors.
+        heads: By partition, where its log ends, if it has committed messages; None if ``head`` is missing or damaged.
+        journal: A journal file with what is decided and lies above the heads; empty if there is nothing.
+        decided: The partitions that the journal names, which the copy must have, and where they end with the journal.
+        whole: Whether each transaction is in the copy as a whole or not at all.
+    """
+
     cursors: CursorCopy
     heads: dict[str, Head | None]  # by partition, if anything is committed there; None: the file is lost or damaged
     journal: bytes  # a file of a journal with what is decided and is above the heads; empty: nothing is
@@ -49,39 +59,60 @@ class Cut:
     whole: bool  # each transaction is in it as a whole or not at all
 
 
-def find_cut(fs: FileSystem, root: str, pause: Callable[[], None]) -> Cut:
-    """Raises OSError, StorageError."""
+def find_consistent_point(fs: FileSystem, root: str, pause: Callable[[], None]) -> ConsistentPoint:
+    """Return the point to copy.
+
+    Args:
+        fs: The file system.
+        root: The data directory.
+        pause: Called between two attempts.
+
+    Raises:
+        OSError: A file cannot be read.
+        StorageError: A file is damaged, and a copy without it would lose cursors or subscriptions.
+    """
     for _ in range(TRIES_MAX):
         oldest = _oldest(fs, root)
         decided = transaction_log.load(fs, root)  # by an earlier version
         cursors, heads = _read(fs, root, decided)
         missing = None
         with contextlib.suppress(FileNotFoundError):
-            missing = _missing(fs, root, decided, cursors, heads)
+            missing = _missing_entries(fs, root, decided, cursors, heads)
         if missing is not None and _oldest(fs, root) == oldest:
             ends: dict[str, int] = {}
             for entry in missing:
                 ends.update({part.partition: end_of(part) for part in entry.parts})
-            return Cut(cursors, heads, _encoded(fs, missing), ends, True)
+            return ConsistentPoint(cursors, heads, _encoded(fs, missing), ends, True)
         pause()
-    return Cut(*_read(fs, root, []), b"", {}, False)
+    return ConsistentPoint(*_read(fs, root, []), b"", {}, False)
 
 
 def _oldest(fs: FileSystem, root: str) -> int | None:
-    """The lowest number of a file of the journal. A file that was released keeps its number, and what is in it, until
-    it is used again, or the next one is released."""
+    """Return the lowest number of a journal file; None if there is none.
+
+    A file that was released keeps its number and content until it is used again, or the next one is released.
+    """
     numbers = map(layout.journal_file_number, fs.listdir(layout.journal_path(root)))
     return min((number for number in numbers if number is not None), default=None)
 
 
-def _missing(
+def _missing_entries(
     fs: FileSystem, root: str, decided: list[Entry], cursors: CursorCopy, heads: dict[str, Head | None]
 ) -> list[Entry] | None:
-    """Return what the journal has, or an earlier version has ``decided``, and these cursors, and the logs below these
-    heads, have not; None if these cursors have an entry that was refused since.
+    """Return the decided entries that these cursors and the logs below these heads do not have.
 
-    That is more than what is there in part: of a transaction whose parts could not all be written, a checkpoint leaves
-    in the journal only those that wait, and nothing tells them from a group that was decided a moment ago.
+    These are more than the incomplete ones: of a transaction whose parts could not all be written, a checkpoint leaves
+    in the journal only those that wait, and nothing distinguishes them from a group that was decided a moment ago.
+
+    Args:
+        fs: The file system.
+        root: The data directory.
+        decided: The transactions that an earlier version has decided.
+        cursors: The cursors that were read.
+        heads: The heads that were read; set to a later place where batches have bypassed the journal.
+
+    Returns:
+        The entries; None if an entry that these cursors have was refused since.
     """
     ends = {name: 0 if head is None else head.next_offset for name, head in heads.items()}
     found: list[Entry] = []
@@ -94,21 +125,21 @@ def _missing(
             if end <= ends.get(name, 0):
                 continue
             if part.header.base_offset > ends.get(name, 0):
-                reached = _reached(fs, layout.partition_path(root, name), heads.get(name), part.header.base_offset)
+                reached = _head_at(fs, layout.partition_path(root, name), heads.get(name), part.header.base_offset)
                 heads.update({} if reached is None else {name: reached})
             ends[name] = end
             above.append(part._replace(data=memoryview(bytes(part.data))))  # without the rest of its file
         if cursors.last is not None and entry.number == cursors.last[0]:
             last = entry.number, entry.file
-        if cursors.holds(entry.number):
+        if cursors.covers(entry.number):
             entry = entry._replace(cursors=b"", names=b"")
         if above or entry.cursors or entry.names:
             found.append(entry._replace(parts=above))
     return found if last == cursors.last else None
 
 
-def _reached(fs: FileSystem, directory: str, head: Head | None, offset: int) -> Head | None:
-    """The place behind ``head`` where a log has everything below ``offset``; None if its segments do not have it."""
+def _head_at(fs: FileSystem, directory: str, head: Head | None, offset: int) -> Head | None:
+    """Return the place behind ``head`` where a log has everything below ``offset``; None if it does not."""
     head = head or Head(0, 0, 0)
     expected = head.next_offset
     for base in segment_bases(fs, directory):
@@ -131,7 +162,7 @@ def _reached(fs: FileSystem, directory: str, head: Head | None, offset: int) -> 
 
 
 def segment_bases(fs: FileSystem, directory: str) -> list[int]:
-    """Of all segments of a partition, also of those that lie behind its head."""
+    """Return the base offsets of all segments of a partition, also of those behind its head."""
     return sorted(base for name in fs.listdir(directory) if (base := layout.segment_base(name)) is not None)
 
 

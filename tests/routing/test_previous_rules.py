@@ -7,7 +7,7 @@ import json
 import pytest
 
 from radiator.config import load_text
-from radiator.routing.feeding import Feeding, entries_of
+from radiator.routing.previous_rules import PreviousRules, entries_of
 from radiator.routing.rules import Rules
 
 CONFIG = """
@@ -26,14 +26,14 @@ def test_what_is_read_again_says_the_same_as_the_rules(name: str) -> None:
     config = load_text(CONFIG)
     kept = json.loads(json.dumps(entries_of(config)))
     policy = Rules(config).policy_for(name)
-    assert Feeding(kept).of(name) == (policy.kind, policy.fan_out)
+    assert PreviousRules(kept).of(name) == (policy.kind, policy.fan_out)
 
 
 def test_more_than_ten_rules_keep_their_order() -> None:
     rules = [f"{{match: /topic/{number}, fan_out: [/queue/{number}]}}" for number in range(11)]
     config = load_text(f"destinations: [{', '.join(rules)}, {{match: '/topic/*', fan_out: [/queue/rest]}}]")
     kept = dict(sorted(entries_of(config).items()))
-    assert Feeding(kept).of("/topic/2").children == ("/queue/2",)
+    assert PreviousRules(kept).of("/topic/2").children == ("/queue/2",)
 
 
 def test_rules_that_feed_nobody_take_no_room() -> None:
@@ -53,4 +53,4 @@ def test_rules_that_feed_nobody_take_no_room() -> None:
 )
 def test_nonsense_is_refused(entry: dict[str, object]) -> None:
     with pytest.raises(ValueError):
-        Feeding({"0": entry})
+        PreviousRules({"0": entry})
