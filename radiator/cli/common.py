@@ -74,7 +74,7 @@ def no_such_command(name: str, known: Iterable[str], context: click.Context) -> 
     import difflib
 
     close = difflib.get_close_matches(name, list(known))
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     return click.UsageError(f"No such command {name!r}.{hint}", context)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from radiator.cli.common import say
 
 KINDS = ("queue", "topic")
+ADDRESS = re.compile(r"[\w.-]+:\d{2,5}|[\w+]+://.*")  # as --url takes it
 ALIKE = 0.85  # of difflib: `topics`, `queues`, `queu`
 
 
@@ -20,6 +22,8 @@ def warn_of_slips(names: Iterable[str]) -> None:
 
 def suggestion(name: str) -> str | None:
     """A sentence about a name whose first part looks like ``/queue/`` or ``/topic/`` and is not, or that ends there."""
+    if ADDRESS.fullmatch(name):
+        return f"{name} is the name of a destination here; --url names the broker"
     first, _, rest = name.lstrip("/").partition("/")
     close = difflib.get_close_matches(first.lower(), KINDS, n=1, cutoff=ALIKE)
     if not close:

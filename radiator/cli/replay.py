@@ -28,6 +28,7 @@ from radiator.cli.common import (
     say,
     size,
 )
+from radiator.cli.hints import warn_of_slips
 from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_bounds, warn_unknown
 from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_SECOND
@@ -118,6 +119,7 @@ def replay(
     if dry_run:
         return _rehearse(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
 
+    warn_of_slips([template])
     if not (destinations or partitions or selector or starts or yes or "{" in template):
         _confirm_all(template, known)
 
