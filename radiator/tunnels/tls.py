@@ -1,7 +1,7 @@
-"""TLS over bytes, either end: OpenSSL between two memories, no socket.
+"""Run TLS without a socket, for either end: OpenSSL with two memory buffers.
 
-The handshake is done as bytes come; it takes what OpenSSL allows of it (records of 16 KiB, certificates of 100 KiB).
-A peer whose first byte is no handshake is refused in its own language if that can be told, since it cannot read ours.
+The handshake proceeds as bytes arrive. OpenSSL bounds it (records of 16 KiB, certificates of 100 KiB). A peer whose
+first byte does not begin a handshake is refused in its own protocol if that is known, since it cannot read TLS.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ ANSWERS_BYTES_MAX = 256 * 1024  # of TLS itself (a chain of certificates, new ke
 
 
 class Tls:
-    """One end of an encrypted connection. ``server_name`` is whom a client expects, None makes it the server's end."""
+    """One end of an encrypted connection.
+
+    Args:
+        context: The TLS context.
+        server_name: The host name that a client expects; None for the end of the server.
+    """
 
     def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -51,9 +56,11 @@ class Tls:
 
     @property
     def buffered_bytes(self) -> int:
+        """The number of received bytes that are not processed."""
         return self._in.pending + len(self._first or b"")
 
     def receive(self, data: bytes) -> bytes:
+        """Return the STOMP bytes in received bytes. Afterwards check ``refusal`` and ``ended``."""
         if self.refusal is not None or self.ended:
             return b""
         if self._first is not None:
@@ -72,15 +79,19 @@ class Tls:
         return inner
 
     def outgoing(self) -> bytes:
+        """Return bytes of the tunnel itself to send at once."""
         return self._out.read() if self._out.pending else b""
 
     def control(self) -> bytes:
+        """Return bytes of the tunnel itself to send in line with the messages."""
         return b""
 
     def wrap(self, data: bytes) -> bytes:
+        """Return whole STOMP frames in the form that the tunnel carries."""
         return data
 
     def seal(self, data: bytes | memoryview) -> bytes:
+        """Return a piece of wrapped bytes in the form for the socket."""
         done = 0
         view = memoryview(data)
         while done < len(view):  # a record at a time
@@ -88,12 +99,15 @@ class Tls:
         return self._out.read()
 
     def answer(self, data: bytes) -> bytes:
+        """Return an answer to a refused peer in the protocol that it spoke."""
         return data
 
     def decline(self, status: int, text: str) -> bytes:
+        """Return a refusal of a peer whose handshake is not complete; empty if none can be sent."""
         return self.outgoing()
 
     def close(self, code: int, reason: str) -> bytes:
+        """Return the last bytes of the tunnel."""
         if not self.ready:
             return self.outgoing()
         try:
@@ -149,7 +163,7 @@ class Tls:
 
 
 def words(error: ssl.SSLError | ValueError) -> str:
-    """What OpenSSL has to say, without its file names."""
+    """Return the message of an OpenSSL error without file names of its source code."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
     reason = getattr(error, "reason", None)
@@ -172,7 +186,7 @@ HINTS: Mapping[str, str] = {
 
 
 def name_of(certificate: Mapping[str, Any] | None) -> str:
-    """Of a verified certificate: its common name, else its first alternative name."""
+    """Return the common name of a verified certificate, or else its first alternative name; empty without one."""
     if not certificate:
         return ""
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]

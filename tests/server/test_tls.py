@@ -243,7 +243,7 @@ def test_a_hang_up_loads_the_new_certificate_and_drops_nobody(secure: Secure) ->
         wait_for(lambda: serial_of(secure) != old)
         before.barrier()
     text = secure.broker.text()
-    assert "loaded anew; it holds for connections from now on" in text
+    assert "loaded again; new connections use it" in text
     assert "everything else of the configuration is read at a start only" in text
 
 
