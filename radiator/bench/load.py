@@ -27,7 +27,7 @@ from radiator.bench import frames, process
 from radiator.bench.latency import Latencies
 
 RECV_BYTES = 256 * 1024
-REMEMBERED_BYTES = 4096  # less at once is looked at: an ERROR comes last and alone, or nearly so
+REMEMBERED_BYTES = 4096  # shorter reads are searched for ERROR, which comes last
 SHOWN_BYTES = 300
 SETUP_TIMEOUT_SECONDS = 30.0
 

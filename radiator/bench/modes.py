@@ -24,7 +24,7 @@ from radiator.bench.load import Clock, EventLoop, LoadFailed, Peer, Result, Spec
 ACK_ID = re.compile(rb"\nack:([^\n]+)")
 STAMP = re.compile(rb"T(\d{20})x*\0")
 STAMP_BYTES = 21
-BURST = 1_000  # frames per write when no window limits it
+BURST = 1_000  # frames per write without a window
 
 
 class _Producer:
@@ -37,7 +37,7 @@ class _Producer:
         self.sent = 0
         self.received = 0
         self._latencies = latencies
-        self._times: deque[list[int]] = deque()  # [when, how many are still without receipt]
+        self._times: deque[list[int]] = deque()  # [time, number without receipt]
         peer.on_data(self.data)
 
     def send(self, count: int) -> None:
@@ -251,7 +251,7 @@ def latency(loop: EventLoop, spec: Spec) -> Result:
 def idle(loop: EventLoop, spec: Spec) -> Result:
     """Measure the broker's memory before and after many idle subscribers connect."""
     setup = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
-    loop.open(setup)  # what the broker loads with its first client is not the price of a connection
+    loop.open(setup)  # the first client makes the broker load modules
     before = process.resident_bytes(spec.pids)
     clock = Clock(spec.pids)
     clock.start()

@@ -47,7 +47,7 @@ class Target:
     subscribe_headers: list[tuple[str, str]] = field(default_factory=list)
     replay_header: tuple[str, str] = ("start-position", "first")
     skip: str = ""
-    renew: Callable[[], OwnBroker] | None = None  # starts another like it, if it is our own
+    renew: Callable[[], OwnBroker] | None = None  # starts a new broker of the same kind, if it is a child process
 
     def skips(self, cell: str) -> bool:
         """Return True if the operator excluded the cell for this target."""
@@ -178,5 +178,5 @@ def default_directory() -> str:
     """Return the directory for temporary data: that of the system, or the current one if the system's is in memory."""
     temporary = tempfile.gettempdir()
     if process.filesystem(temporary) in ("tmpfs", "ramfs") and os.access(".", os.W_OK):
-        return os.getcwd()  # an fsync to memory would flatter the durable figures
+        return os.getcwd()  # an fsync to memory costs nothing
     return temporary

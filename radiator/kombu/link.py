@@ -32,9 +32,9 @@ from radiator.stomp.frames import Frame
 
 log = logging.getLogger("radiator.kombu")
 
-WINDOW = 64  # of a consumer that sets no limit: enough to be quick, few enough to share with others
+WINDOW = 64  # of a consumer without a limit: fast, and leaves messages to others
 WINDOW_MAX = 10_000
-SAFE = "/@:+=!~ "  # beside letters, digits and ``_.-``: what a name keeps, as it means nothing to a pattern
+SAFE = "/@:+=!~ "  # beside letters, digits and ``_.-``: not special in a pattern, so not quoted
 
 
 class Inbox(Subscription):
@@ -82,8 +82,8 @@ class QueueConsumer:
         self._ack = ack
         self._window = min(max(1, window), WINDOW_MAX)
         self._inboxes: list[Inbox] = []
-        self._window_total = 0  # messages that all their windows hold
-        self.unacknowledged = 0  # handed out and not settled
+        self._window_total = 0  # the sum of the windows
+        self.unacknowledged = 0  # taken and not settled
 
     @property
     def pending(self) -> bool:
@@ -197,7 +197,7 @@ class Link:
                     count += 1
                     last_ns = monotonic_ns()
                 elif monotonic_ns() - last_ns > PURGE_SECONDS * NS_PER_SECOND:
-                    break  # newer ones are kept, and go back now
+                    break  # newer ones return when the subscription ends
         return count
 
     # --- bindings -----------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Link:
         self.connection.close()
 
 
-PURGE_SECONDS = 0.2  # so long nothing came that waited when it began: then all of that is gone
+PURGE_SECONDS = 0.2  # without an old message, until the purge ends
 PURGE_WINDOW = 1_000
 
 
@@ -230,7 +230,7 @@ class Bindings:
     def __init__(self, link: Link, destination: str) -> None:
         self._link = link
         self._destination = destination
-        self._next = 0  # the offset behind the last one that was applied
+        self._next = 0  # the next offset to apply
         self._rows: dict[tuple[str, str], tuple[str, str | None, str]] = {}
         self._inbox = link.connection.subscribe(destination, ack="auto", start_position="first")
         self.refresh()
@@ -256,7 +256,7 @@ class Bindings:
             binding = message.json()
             key = (str(binding["queue"]), str(binding["routing_key"]))
         except (ValueError, TypeError, KeyError):
-            log.warning("%s: %s is no binding, and passed over", self._destination, message.id)
+            log.warning("%s: %s is not a binding, ignored", self._destination, message.id)
             return
         if binding.get("unbound"):
             self._rows.pop(key, None)

@@ -20,8 +20,8 @@ from radiator.client import ClientError, Message, connect
 from radiator.kombu.link import WINDOW, Link, QueueConsumer
 
 DEFAULT_PORT = 61613
-GET_SECONDS = 0.2  # how long ``basic_get`` waits: a message that is there comes within that
-WAIT_SECONDS_MAX = 1.0  # of a consumer that is full: an acknowledgement in another thread wakes nobody
+GET_SECONDS = 0.2  # the wait of ``basic_get``: an available message arrives within that
+WAIT_SECONDS_MAX = 1.0  # an acknowledgement in another thread does not wake the waiting one
 AUTO, INDIVIDUAL = "auto", "client-individual"
 PRIORITY_MAX = 9
 
@@ -29,7 +29,7 @@ PRIORITY_MAX = 9
 class QoS(virtual.QoS):  # type: ignore[misc]
     """Map delivery tags to messages of the broker."""
 
-    restore_at_shutdown = False  # the broker does that
+    restore_at_shutdown = False  # the broker does it
 
     def ack(self, delivery_tag: str) -> None:
         """Acknowledge the message of a delivery tag."""
@@ -68,7 +68,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self._unacknowledged: dict[str, tuple[QueueConsumer, Message, str]] = {}
         self._fanout: dict[str, str] = {}  # queue -> exchange
         self._no_ack: set[str] = set()
-        self._cancelled: set[QueueConsumer] = set()  # nothing is taken from these any more
+        self._cancelled: set[QueueConsumer] = set()  # consumers that take no more messages
         self._closing = False
         self._auto_delete: set[str] = set()
         self._numbers = iter(range(1, 1 << 62))
@@ -110,7 +110,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if exchange and exchange in self.state.exchanges and self.typeof(exchange).type != "fanout":
             kind = self.typeof(exchange)
             found = kind.lookup(self.get_table(exchange), exchange, routing_key, default)
-            if not found:  # what was bound a moment ago may not have come
+            if not found:  # a recent binding may not have arrived
                 self.link.bindings(exchange).refresh()
         queues: list[str] = super()._lookup(exchange, routing_key, default)
         return queues

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from radiator.errors import ConfigError
 from radiator.tunnels.tls import words
 
-PEM_BYTES_MAX = 4 * 1024 * 1024  # chains and collections of CAs have less
+PEM_BYTES_MAX = 4 * 1024 * 1024  # more than certificate chains and collections of CAs have
 
 
 class Validity(NamedTuple):
@@ -112,7 +112,7 @@ def load_own(context: ssl.SSLContext, cert: str, key: str, called: str = "tls.ke
 
     def no_password() -> str:
         raise ConfigError(
-            f"{called}: {key}: the key is encrypted, and there is nobody to ask for its password: "
+            f"{called}: {key}: the key is encrypted, and a broker cannot ask for its password: "
             f"write it in plain, readable by its owner only (openssl pkey -in {key} -out plain.key)"
         )
 
@@ -145,9 +145,9 @@ def validity(cert: str) -> Validity | None:
         end = "-----END CERTIFICATE-----"
         first = text[text.index("-----BEGIN CERTIFICATE-----") : text.index(end) + len(end)]
         body = _content(_content(ssl.PEM_cert_to_DER_cert(first)))
-        if body[0] == 0xA0:  # the version, which certificates of version 1 leave out
+        if body[0] == 0xA0:  # the version, which version 1 omits
             body = _rest(body)
-        dates = _content(_rest(_rest(_rest(body))))  # behind serial number, algorithm and issuer
+        dates = _content(_rest(_rest(_rest(body))))  # after serial number, algorithm and issuer
         return Validity(_time(dates), _time(_rest(dates)))
     except (ConfigError, ValueError, IndexError):
         return None

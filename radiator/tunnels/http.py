@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-HEAD_BYTES_MAX = 16 * 1024  # cookies of a browser come with it
+HEAD_BYTES_MAX = 16 * 1024  # browsers send cookies too
 SINGLE = frozenset({"host", "origin", "sec-websocket-key", "sec-websocket-version", "sec-websocket-accept"})
 REASONS = {
     400: "Bad Request",

@@ -28,7 +28,7 @@ PLAIN = {
     "": Refusal("", "this is a port with TLS", "Expected a TLS handshake, got something else."),
 }
 
-ANSWERS_BYTES_MAX = 256 * 1024  # of TLS itself (a chain of certificates, new keys) that the peer does not take
+ANSWERS_BYTES_MAX = 256 * 1024  # TLS's own bytes that the peer does not read
 
 
 class Tls:
@@ -43,7 +43,7 @@ class Tls:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         server_side = server_name is None
         self._tls = context.wrap_bio(self._in, self._out, server_side=server_side, server_hostname=server_name)
-        self._first: bytes | None = b"" if server_side else None  # until it is known to be TLS
+        self._first: bytes | None = b"" if server_side else None  # the first bytes, until TLS is detected
         self._context: ssl.SSLContext | None = context
         self.ready = False
         self._server_side = server_side
@@ -94,7 +94,7 @@ class Tls:
         """Return a piece of wrapped bytes in the form for the socket."""
         done = 0
         view = memoryview(data)
-        while done < len(view):  # a record at a time
+        while done < len(view):  # one record per write
             done += self._tls.write(view[done : done + TLS_RECORD_BYTES])
         return self._out.read()
 
@@ -111,7 +111,7 @@ class Tls:
         if not self.ready:
             return self.outgoing()
         try:
-            self._tls.unwrap()  # writes our close_notify; the peer's need not be waited for
+            self._tls.unwrap()  # writes close_notify, without a wait for that of the peer
         except ssl.SSLError:
             pass
         return self._out.read()
@@ -156,10 +156,10 @@ class Tls:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _failed(self, error: ssl.SSLError | ValueError) -> None:
-        told = words(error)
+        text = words(error)
         if not self._server_side and not self.ready and getattr(error, "reason", None) in NO_TLS:
-            told += "; is it a port without TLS?"
-        self.refusal = Refusal("", "the TLS handshake failed" if not self.ready else "TLS failed", told)
+            text += "; is it a port without TLS?"
+        self.refusal = Refusal("", "the TLS handshake failed" if not self.ready else "TLS failed", text)
 
 
 def words(error: ssl.SSLError | ValueError) -> str:
@@ -173,7 +173,9 @@ def words(error: ssl.SSLError | ValueError) -> str:
     return HINTS.get(reason, text)
 
 
-NO_TLS = frozenset({"SSLV3_ALERT_HANDSHAKE_FAILURE", "WRONG_VERSION_NUMBER"})  # ours says the first, others the second
+NO_TLS = frozenset(
+    {"SSLV3_ALERT_HANDSHAKE_FAILURE", "WRONG_VERSION_NUMBER"}
+)  # reported by radiator and by other servers
 HINTS: Mapping[str, str] = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate, and tls.client_ca asks for one",
     "UNSUPPORTED_PROTOCOL": "the peer speaks no version of TLS from 1.2 on",

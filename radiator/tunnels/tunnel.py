@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
         reply: The complete answer, if ``protocol`` needs one.
     """
 
-    protocol: str  # "stomp", "http" (answer with ``reply``), "tls", or "": nothing that could be answered
+    protocol: str
     message: str
     detail: str
     reply: bytes = b""

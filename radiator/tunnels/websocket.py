@@ -27,7 +27,7 @@ from radiator.tunnels.http import HEAD_BYTES_MAX, Head, parse_head, response
 from radiator.tunnels.origins import Origins, let_in
 from radiator.tunnels.tunnel import SNIFF_BYTES, TLS_ALERT, Refusal, detect_protocol
 
-SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp", "stomp")  # the first of them that the client offers
+SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp", "stomp")  # in order of preference
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 REASON_BYTES_MAX = 123
 END = b"\r\n\r\n"
@@ -50,12 +50,12 @@ class WebSocket(ABC):
         self._end = end
         self._frames = Connection(end)
         self._is_server = end is ConnectionType.SERVER
-        self._speaks_text = False  # the peer's last message was one
-        self._said = b""  # the peer's end of the opening, until it goes out
-        self._ping: bytes | bytearray | None = None  # to be answered
-        self._code = 0  # of an end that is our wish
-        self._head = b""  # of the peer, until it is whole
-        self._unseen_bytes = 0  # given while it was behind, at most
+        self._speaks_text = False  # the peer's last message was text
+        self._said = b""  # bytes of the opening handshake to send
+        self._ping: bytes | bytearray | None = None  # unanswered
+        self._code = 0  # the close code that this end sends
+        self._head = b""  # the incomplete head of the peer
+        self._unseen_bytes = 0  # upper bound of the backlog
         self.ready = False
         self.ended = False
         self.has_backlog = False
@@ -132,24 +132,24 @@ class WebSocket(ABC):
                 elif isinstance(event, Ping):
                     self._ping = event.payload
                 elif isinstance(event, CloseConnection):
-                    if frames.state is ConnectionState.OPEN:  # not the peer's word, but wsproto's about its bytes
+                    if frames.state is ConnectionState.OPEN:  # wsproto reports an error in the peer's bytes
                         self._fault(int(event.code), event.reason or "")
                         break
                     if frames.state is ConnectionState.REMOTE_CLOSING:
-                        self._frames = Connection(self._end)  # wsproto's has nothing more to say, and we may have
+                        self._frames = Connection(self._end)  # this end may still send, and wsproto would not
                     self.ended = True
                     break
                 if steps >= TUNNEL_STEPS and self._is_server:
                     self.has_backlog = True
                     break
         except LocalProtocolError:
-            pass  # it goes on after its Close frame
+            pass  # the peer sends after its Close frame
         self._unseen_bytes = max(self._unseen_bytes, len(data)) if self.has_backlog else 0
         return b"".join(pieces)
 
     def _fault(self, code: int, words: str) -> None:
-        farewell = self.control() + self.close(code, words)
-        self.refusal = Refusal("websocket", "the WebSocket's frames are broken", words, farewell)
+        last = self.control() + self.close(code, words)
+        self.refusal = Refusal("websocket", "the WebSocket's frames are broken", words, last)
 
 
 class ServerSocket(WebSocket):
@@ -236,7 +236,7 @@ class ServerSocket(WebSocket):
         elif not let_in(head, self._origins, self._secure):
             self._refuse(
                 403,
-                f"Pages of {head.headers['origin'][:200]} may not connect. If they shall, the operator names them in "
+                f"Pages of {head.headers['origin'][:200]} may not connect. The operator can allow them with "
                 "origins: of this entry of listen: in the YAML file.",
             )
         else:

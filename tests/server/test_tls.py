@@ -258,7 +258,7 @@ def test_a_broken_new_certificate_keeps_the_old_one_in_force(secure: Secure) -> 
     cert, _ = secure.authority.issue("127.0.0.1", to="another")
     Path(cert).rename(Path(cert).with_name("server.pem"))  # whose key is another
     os.kill(secure.broker.pid, signal.SIGHUP)
-    wait_for(lambda: "the old one stays in force" in secure.broker.text())
+    wait_for(lambda: "the old one stays in use" in secure.broker.text())
     assert secure.broker.tells("expected the key of the certificate")
     assert serial_of(secure) == old
 
