@@ -183,7 +183,7 @@ def test_of_a_topic_it_says_what_to_do(address: str, capfd: pytest.CaptureFixtur
 def test_without_a_terminal_it_does_nothing_unasked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "partitions").mkdir()
     assert run(["purge", "/topic/t", "--data", str(tmp_path)]) == 2
-    assert "say --yes" in capfd.readouterr().err
+    assert "confirm with --yes" in capfd.readouterr().err
     assert not (tmp_path / "LOCK").exists()
 
 
