@@ -123,7 +123,7 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
     from radiator.upkeep.latest import Lowering
     from radiator.upkeep.repair import Repair
 
-    def tell(done: str) -> None:
+    def report_repair(done: str) -> None:
         if as_json:
             put_json({"repaired": done})
         else:
@@ -133,16 +133,16 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
         run, findings = mending.check()
         _report(run, findings, look.seconds, as_json)
         for done in mending.run(run, findings):
-            tell(done)
+            report_repair(done)
         look.begin(None)
         run, findings, more = mending.left()
         seconds = look.seconds
         for done in more:
-            tell(done)
+            report_repair(done)
     if lower and any(finding.kind == "future" for finding in findings):
         with Lowering(data, latest_ns, on_bytes=look.advance) as lowering:
             for done in lowering.run():
-                tell(done)
+                report_repair(done)
             look.begin(None)
             run, findings = lowering.check()
             seconds = look.seconds

@@ -22,7 +22,7 @@ from radiator.cli.signals import stop_on_signals
 if TYPE_CHECKING:
     from radiator.mirror.follow import Progress
 
-TELL_EVERY_SECONDS = 10.0
+PRINT_INTERVAL_SECONDS = 10.0
 
 
 @click.command(short_help="Maintain a second copy of a running broker's store.")
@@ -65,13 +65,13 @@ def mirror(
     copy = Copy(target)
     for note in copy.open(now()):
         say(str(note))
-    teller = Teller(as_json)
+    printer = ProgressPrinter(as_json)
     follower = Mirror(
         copy,
         lambda: open_connection(source or url, login, passcode, timeout, version="1.2"),
         [destinations],
         once=once,
-        tell=teller.tell,
+        tell=printer.show,
     )
     try:
         with stop_on_signals(follower.stopping, breakable=False):
@@ -80,8 +80,10 @@ def mirror(
         raise CommandFailed(FAILED, str(error)) from None
     except StorageError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
-            told = f"{target}: {error.__cause__.strerror}; make room there and start the mirror again, it goes on"
-            raise CommandFailed(FAILED, told) from None
+            text = (
+                f"{target}: {error.__cause__.strerror}; free some space there and start the mirror again; it continues"
+            )
+            raise CommandFailed(FAILED, text) from None
         raise
     finally:
         copy.close(now())
@@ -97,7 +99,7 @@ def mirror(
     return OK
 
 
-class Teller:
+class ProgressPrinter:
     """Print the progress: each change, and every ten seconds the lag; with ``--json`` a line every second."""
 
     def __init__(self, as_json: bool) -> None:
@@ -105,13 +107,13 @@ class Teller:
         self._state: tuple[object, ...] | None = None
         self._quiet = 0
 
-    def tell(self, progress: Progress) -> None:
+    def show(self, progress: Progress) -> None:
         """Print the progress if it is due."""
         behind = None if progress.behind_ns is None else progress.behind_ns / 1e9
         news = progress.records if self._as_json else (behind is None, bool(behind))
         state = (progress.connected, progress.trouble, news)
         self._quiet += 1
-        if state == self._state and self._quiet < TELL_EVERY_SECONDS:
+        if state == self._state and self._quiet < PRINT_INTERVAL_SECONDS:
             return
         self._state, self._quiet = state, 0
         if self._as_json:

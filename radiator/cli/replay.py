@@ -107,12 +107,12 @@ def replay(
         )
     chosen = {**_read_from(data, archive), "to": template, "destination": destinations,
               "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip
-    noted = Progress(resume, chosen, name) if resume is not None else None
-    name = noted.name if noted is not None else name
+    saved = Progress(resume, chosen, name) if resume is not None else None
+    name = saved.name if saved is not None else name
     try:
         pace = _speed(speed)
         check_headers(headers)
-        starts = noted.next_offsets if noted is not None else {}
+        starts = saved.next_offsets if saved is not None else {}
         choice = Choice(destinations, frozenset(partitions), read_bounds(start, stop), selector, starts)
         targets = Targets(template, choice.patterns)
         losses = Losses(skip_damaged)
@@ -124,7 +124,7 @@ def replay(
     if destinations is not None:
         warn_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
     if dry_run:
-        return _rehearse(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
+        return _dry_run(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
 
     warn_of_slips([template])
     if not (destinations or partitions or selector or starts or yes or "{" in template):
@@ -139,7 +139,7 @@ def replay(
         again = name is not None  # to report which messages were stored before
         return ReliableSender(connecting, patience_seconds=timeout, receipt_each=again, on_receipts=on_receipts)
 
-    work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], noted)
+    work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], saved)
     return work.run(sources, limit, losses, as_json)
 
 
@@ -223,7 +223,7 @@ def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:
     return rows if limit is None else islice(rows, limit)
 
 
-def _rehearse(
+def _dry_run(
     sources: Sources, targets: Targets, schedule: Any, by_event_time: bool, limit: int | None, losses: Losses,
     as_json: bool,
 ) -> int:  # fmt: skip
@@ -246,12 +246,12 @@ class Work:
 
     def __init__(
         self, make_sender: Any, targets: Targets, schedule: Any, by_event_time: bool, headers: dict[str, str],
-        name: str, noted: Progress | None,
+        name: str, saved: Progress | None,
     ) -> None:  # fmt: skip
         from radiator.replay.work import Replay
 
         self._name = name
-        self._noted = noted
+        self._progress = saved
         self._stopping = Stopping()
         self._replay = Replay(
             make_sender,
@@ -260,9 +260,9 @@ class Work:
             name=name,
             by_event_time=by_event_time,
             added=headers,
-            on_begin=noted.write if noted is not None else None,
-            on_wait=noted.pause if noted is not None else None,
-            on_stored=noted.stored if noted is not None else None,
+            on_begin=saved.write if saved is not None else None,
+            on_wait=saved.pause if saved is not None else None,
+            on_stored=saved.stored if saved is not None else None,
             on_step=self._step,
             stopping=self._stopping,
         )
@@ -278,30 +278,30 @@ class Work:
                 self._show = lambda note: bar.update(task, note=note)
                 self._replay.run(_limited(sources.rows(), limit))
         except (ClientError, OSError, CommandFailed, KeyboardInterrupt):
-            self._tell_how_far(result)
+            self._report_stored(result)
             raise
         finally:
-            if self._noted is not None and result.sent:
-                self._noted.write()
+            if self._progress is not None and result.sent:
+                self._progress.write()
         stopped = self._stopping.is_set()
         if stopped:
-            self._tell_how_far(result)
+            self._report_stored(result)
         seconds = round(time.monotonic() - started, 6)
         if as_json:
             put_json({"id": self._name, **_summary(result), "seconds": seconds, "lost": losses.found})
         else:
-            before = f", {result.repeats:,} of them were there before" if result.repeats else ""
-            begun = self._noted is not None and self._noted.next_offsets and not stopped
-            told = _describe(result) if result.sent or not begun else "nothing: all that is chosen was sent before"
-            click.echo(f"sent {told}{before}")
+            before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
+            begun = self._progress is not None and self._progress.next_offsets and not stopped
+            sent = _describe(result) if result.sent or not begun else "nothing: all selected records were sent before"
+            click.echo(f"sent {sent}{before}")
         return INTERRUPTED if stopped else DAMAGED if losses.found else OK
 
     def _step(self, result: Result, row: Row) -> None:
         if result.sent % 256 == 1 or result.sent - result.stored < 2:
             self._show(f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
 
-    def _tell_how_far(self, result: Result) -> None:
-        again = "" if self._noted is not None else f" with --id {self._name}"
+    def _report_stored(self, result: Result) -> None:
+        again = "" if self._progress is not None else f" with --id {self._name}"
         say(
             f"{result.stored:,} messages were stored for certain before this; "
             f"the same command{again} stores only what is missing"
@@ -321,9 +321,8 @@ def _summary(result: Result) -> dict[str, Any]:
 
 
 def _describe(result: Result) -> str:
-
     if result.first_ns is None or result.last_ns is None:
-        return "nothing: no record is chosen"
+        return "nothing: no record is selected"
     where = ", ".join(f"{name} ({count:,})" for name, count in list(result.targets.items())[:3])
     others = len(result.targets) - 3
     more = f" and {others:,} other{'s' * (others > 1)}" if others > 0 else ""

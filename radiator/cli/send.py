@@ -87,8 +87,8 @@ def send(
             raise
         seconds = time.monotonic() - started
     if as_json:
-        told = {"sent": sender.stored, "duplicates": sender.duplicates, "seconds": round(seconds, 6)}
-        put_json({**told, "partitions": sender.partitions})
+        result = {"sent": sender.stored, "duplicates": sender.duplicates, "seconds": round(seconds, 6)}
+        put_json({**result, "partitions": sender.partitions})
     else:
         before = f", {sender.duplicates} of them before" if sender.duplicates else ""
         click.echo(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")

@@ -1,6 +1,6 @@
 """The process's log, stdout and stderr, written without ever blocking a caller.
 
-stderr may be a pipe that nobody reads, or a terminal that was stopped with Ctrl-S: a write to it then blocks for ever.
+stderr may be a pipe without a reader, or a terminal that was stopped with Ctrl-S: a write to it then blocks for ever.
 So ``install`` replaces ``sys.stdout`` and ``sys.stderr`` by streams that only append to a bounded queue, and a native
 daemon thread for each of the two file descriptors writes what is queued. This covers everything that Python code
 writes: log lines, the hub's tracebacks, warnings, ``print`` of plug-ins. Lines that do not fit into the queue are
