@@ -173,7 +173,11 @@ class EventLoop:
         self._last = b""
 
     def open(self, *setup: bytes) -> Peer:
-        """Connect, log in, and send the frames of ``setup``, each of which the broker answers with a receipt."""
+        """Connect, log in, and send the frames of ``setup``, each of which the broker answers with a receipt.
+
+        Raises:
+            LoadFailed: The broker refused the connection or a frame.
+        """
         spec = self.spec
         sock = socket.create_connection((spec.host, spec.port), timeout=SETUP_TIMEOUT_SECONDS)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -197,7 +201,11 @@ class EventLoop:
         self._selector.modify(peer.sock, events, peer)
 
     def poll(self, timeout_seconds: float | None = None) -> bool:
-        """Wait, and serve every socket that is ready. Return False if none was within the time limit."""
+        """Wait, and serve every socket that is ready. Return False if none was within the time limit.
+
+        Raises:
+            LoadFailed: The broker answered ERROR, closed a connection, or sent nothing for ``stall_seconds``.
+        """
         ready = self._selector.select(self.spec.stall_seconds if timeout_seconds is None else timeout_seconds)
         buffer = self.buffer
         for key, events in ready:

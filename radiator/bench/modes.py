@@ -92,7 +92,11 @@ def produce(loop: EventLoop, spec: Spec) -> Result:
 
 
 def fanout(loop: EventLoop, spec: Spec) -> Result:
-    """Send without receipts to many subscribers, and count deliveries."""
+    """Send without receipts to many subscribers, and count deliveries.
+
+    Raises:
+        LoadFailed: The number of deliveries is wrong, or the broker failed.
+    """
     setup = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
     subscribers = [loop.open(setup) for _ in range(spec.connections)]
     publisher = loop.open()
@@ -178,7 +182,11 @@ def _disconnect(loop: EventLoop, peers: list[Peer]) -> None:
 
 
 def replay(loop: EventLoop, spec: Spec) -> Result:
-    """Read everything from the start of the log, once per connection."""
+    """Read everything from the start of the log, once per connection.
+
+    Raises:
+        LoadFailed: The number of messages is wrong, or the broker failed.
+    """
     peers = [loop.open() for _ in range(spec.connections)]
     received = [0] * len(peers)
 
