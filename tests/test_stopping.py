@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from radiator.cli.signals import stopped_by_signals
+from radiator.cli.signals import stop_on_signals
 from radiator.stopping import Stopping
 
 SECONDS_MAX = 30.0
@@ -86,7 +86,7 @@ def test_everyone_who_waits_is_woken_and_nobody_waits_afterwards() -> None:
 def test_a_signal_ends_a_wait_and_the_second_one_is_an_interrupt_where_that_may_come_anywhere() -> None:
     before = signal.getsignal(signal.SIGTERM)
     stopping = Stopping()
-    with pytest.raises(KeyboardInterrupt), stopped_by_signals(stopping):
+    with pytest.raises(KeyboardInterrupt), stop_on_signals(stopping):
         timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGTERM])
         timer.start()
         began = time.monotonic()
@@ -94,5 +94,5 @@ def test_a_signal_ends_a_wait_and_the_second_one_is_an_interrupt_where_that_may_
         timer.join()
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
-    with stopped_by_signals(stopping, breakable=False):
+    with stop_on_signals(stopping, breakable=False):
         signal.raise_signal(signal.SIGINT)

@@ -1,8 +1,4 @@
-"""The table of what is measured. A cell is a name, a line for people, and the runs that make it.
-
-Names follow one pattern: what, body size, then ``w`` window, ``c`` connections. Each cell uses a destination of its
-own, so no cell pays for the backlog of another.
-"""
+"""The table of measurements. A cell is a name, a description, and the runs that produce its figures."""
 
 from __future__ import annotations
 
@@ -17,9 +13,10 @@ Plan = Callable[[Target], list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Cell:
-    """``plan`` gives the fields of each run's Spec; the last run is the one that counts, those before prepare it.
+    """One measurement.
 
-    ``fresh``: of our own broker a new process is measured, since memory that earlier runs freed would hide the price.
+    Attributes of a run are the fields of its Spec. ``plan`` returns them for each run; the last run counts, and the
+    runs before prepare it.
     """
 
     name: str
@@ -85,7 +82,7 @@ def _idle(connections: int) -> Plan:
 
 
 def table(seconds: float) -> list[Cell]:
-    """All cells; ``seconds`` is the length of one timed run, counts grow with it."""
+    """Return all cells. ``seconds`` is the length of a timed run; counts grow with it."""
     cells = [
         Cell(
             f"produce_{size}_w{window}_c{connections}",

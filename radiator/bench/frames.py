@@ -15,13 +15,13 @@ Headers = Iterable[tuple[str, str]]
 
 
 def frame(command: str, headers: Headers, body: bytes = b"") -> bytes:
-    """One frame. The values here come from the operator's command line; nothing in them needs escaping."""
+    """Return one encoded frame. The values come from the command line of the operator and need no escaping."""
     lines = "".join(f"{name}:{value}\n" for name, value in headers)
     return f"{command}\n{lines}\n".encode() + body + b"\0"
 
 
 def connect(host: str, login: str = "", passcode: str = "") -> bytes:
-    """CONNECT without heart-beats: their timers would be measured too."""
+    """Return CONNECT without heart-beats, whose timers would be measured too."""
     headers = [("accept-version", "1.2"), ("host", host), ("heart-beat", "0,0")]
     if login:
         headers += [("login", login), ("passcode", passcode)]
@@ -29,7 +29,7 @@ def connect(host: str, login: str = "", passcode: str = "") -> bytes:
 
 
 def subscribe(destination: str, ack: str, headers: Headers = (), receipt: str = "") -> bytes:
-    """SUBSCRIBE under the id 0."""
+    """Return SUBSCRIBE with the id 0."""
     base = [("id", "0"), ("destination", destination), ("ack", ack), *headers]
     if receipt:
         base.append(("receipt", receipt))
@@ -37,17 +37,17 @@ def subscribe(destination: str, ack: str, headers: Headers = (), receipt: str = 
 
 
 def disconnect() -> bytes:
-    """DISCONNECT with a receipt: when it comes back, everything before it has been done."""
+    """Return DISCONNECT with a receipt, which arrives when all earlier frames are processed."""
     return frame("DISCONNECT", [("receipt", "bye")])
 
 
 def acks(ids: list[bytes]) -> bytes:
-    """ACK frames of STOMP 1.2; the ids go back exactly as they came, escapes and all."""
+    """Return ACK frames of STOMP 1.2. The ids are sent back unchanged, with their escapes."""
     return b"ACK\nid:" + b"\n\n\0ACK\nid:".join(ids) + b"\n\n\0" if ids else b""
 
 
 class Ring:
-    """``window`` SEND frames of one length, laid out twice so that any run of them is one slice."""
+    """``window`` SEND frames of equal length, stored twice so that any run of them is one slice."""
 
     def __init__(self, destination: str, size: int, window: int, headers: Headers = (), receipts: bool = True) -> None:
         body = b"x" * size
@@ -63,7 +63,7 @@ class Ring:
         self._bytes = memoryview(b"".join(frames) * 2)
 
     def slice(self, start: int, count: int) -> memoryview:
-        """``count`` frames (at most one window) from frame ``start`` on; ``start`` may be any running number."""
+        """Return ``count`` frames (at most one window) from frame ``start`` on; ``start`` may be any running number."""
         assert count <= self.window
         first = start % self.window * self.frame_bytes
         return self._bytes[first : first + count * self.frame_bytes]

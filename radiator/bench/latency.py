@@ -7,19 +7,19 @@ from __future__ import annotations
 
 
 class Latencies:
-    """Samples in nanoseconds, each with how many messages had it."""
+    """Latencies in nanoseconds, each with the number of messages that had it."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[int, int]] = []
         self.count = 0
 
     def add(self, latency_ns: int, count: int = 1) -> None:
-        """``count`` messages took ``latency_ns``."""
+        """Count ``count`` messages with this latency."""
         self._samples.append((latency_ns, count))
         self.count += count
 
     def quantiles_ms(self, *fractions: float) -> list[float | None]:
-        """The latency, in milliseconds, under which each fraction of all messages lies; None with no samples."""
+        """Return the latency in milliseconds below which each fraction of all messages is; None without samples."""
         if not self.count:
             return [None for _ in fractions]
         samples = sorted(self._samples)

@@ -1,9 +1,9 @@
-"""The load generator: one process, one thread, raw sockets, one event loop; run by ``python -m radiator.bench.modes``.
+"""Generate load: one process, one thread, non-blocking sockets. Run by ``python -m radiator.bench.modes``.
 
-It reads one JSON object (the fields of ``Spec``) from stdin and writes one JSON object to stdout. Everything that can
-be prepared is prepared before the clock starts; what is measured runs between ``Clock.start`` and ``Clock.stop``, and
-so does the broker's CPU time. Each mode checks what it can count: every receipt, every delivery. A broker that
-answers ERROR closes the connection; the run then fails and shows the last bytes that came.
+It reads one JSON object (the fields of ``Spec``) from stdin and writes one JSON object to stdout. Everything is
+prepared before the measurement, which is between ``Clock.start`` and ``Clock.stop``, for the CPU time of the broker
+too. Each mode checks the number of receipts and deliveries. An ERROR of the broker fails the run, which shows the last
+received bytes.
 
 The modes, one function each in ``radiator.bench.modes``:
 
@@ -27,18 +27,18 @@ from radiator.bench import frames, process
 from radiator.bench.latency import Latencies
 
 RECV_BYTES = 256 * 1024
-REMEMBERED_BYTES = 4096  # less at once is looked at: an ERROR comes last and alone, or nearly so
+REMEMBERED_BYTES = 4096  # shorter reads are searched for ERROR, which comes last
 SHOWN_BYTES = 300
 SETUP_TIMEOUT_SECONDS = 30.0
 
 
 class LoadFailed(Exception):
-    """The broker did not do what was asked: closed, answered ERROR, or went silent."""
+    """The broker closed the connection, answered ERROR, or sent nothing for too long."""
 
 
 @dataclass
 class Spec:
-    """One run. ``stall_seconds`` bounds how long nothing at all may arrive."""
+    """The parameters of one run. ``stall_seconds`` bounds the time without any received bytes."""
 
     mode: str
     host: str = "127.0.0.1"
@@ -60,7 +60,7 @@ class Spec:
 
 
 class Clock:
-    """The measured stretch: wall time, the broker's CPU time, and our own."""
+    """The wall time of a measurement, and the CPU time of the broker and of this process."""
 
     def __init__(self, pids: list[int]) -> None:
         self._pids = pids
@@ -69,7 +69,7 @@ class Clock:
         self.own_cpu_seconds = 0.0
 
     def start(self) -> int:
-        """Begin; returns the monotonic time in nanoseconds."""
+        """Begin, and return the monotonic time in nanoseconds."""
         self._broker = process.cpu_seconds(self._pids)
         self._own = time.process_time()
         self._wall = time.monotonic_ns()
@@ -86,7 +86,7 @@ class Clock:
 
 @dataclass
 class Result:
-    """What one run found."""
+    """The results of one run."""
 
     messages: int = 0
     seconds: float = 0.0
@@ -118,7 +118,7 @@ class Result:
 
 
 class Peer:
-    """One connection: a non-blocking socket, and the bytes that it did not take yet."""
+    """One connection: a non-blocking socket, and the bytes that it has not accepted yet."""
 
     def __init__(self, loop: EventLoop, sock: socket.socket) -> None:
         self.loop = loop
@@ -135,7 +135,7 @@ class Peer:
         self._on_data(buffer, size)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Send now what the socket takes, the rest when it is ready."""
+        """Send the bytes that the socket accepts now, and the rest when it is ready."""
         if self.pending is not None:
             self.pending += data
             return
@@ -148,7 +148,7 @@ class Peer:
             self.loop.watch(self, writing=True)
 
     def flush(self) -> None:
-        """The socket takes bytes again."""
+        """Send waiting bytes, because the socket is ready."""
         assert self.pending is not None
         try:
             sent = self.sock.send(self.pending)
@@ -161,7 +161,7 @@ class Peer:
 
 
 class EventLoop:
-    """All peers of the process and the selector that says which of them can go on."""
+    """All connections of the process, and the selector that reports which of them are ready."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -173,7 +173,11 @@ class EventLoop:
         self._last = b""
 
     def open(self, *setup: bytes) -> Peer:
-        """Connect, log in, and send ``setup`` one by one, each of them answered by one frame (a receipt)."""
+        """Connect, log in, and send the frames of ``setup``, each of which the broker answers with a receipt.
+
+        Raises:
+            LoadFailed: The broker refused the connection or a frame.
+        """
         spec = self.spec
         sock = socket.create_connection((spec.host, spec.port), timeout=SETUP_TIMEOUT_SECONDS)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -192,12 +196,16 @@ class EventLoop:
         return peer
 
     def watch(self, peer: Peer, writing: bool) -> None:
-        """Ask to be told when the peer's socket takes bytes again, or no more."""
+        """Watch for the moment when the socket accepts bytes, or stop watching."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
         self._selector.modify(peer.sock, events, peer)
 
     def poll(self, timeout_seconds: float | None = None) -> bool:
-        """Wait, then serve every socket that is ready; False if nothing happened in the time given."""
+        """Wait, and serve every socket that is ready. Return False if none was within the time limit.
+
+        Raises:
+            LoadFailed: The broker answered ERROR, closed a connection, or sent nothing for ``stall_seconds``.
+        """
         ready = self._selector.select(self.spec.stall_seconds if timeout_seconds is None else timeout_seconds)
         buffer = self.buffer
         for key, events in ready:
@@ -223,7 +231,7 @@ class EventLoop:
         return bool(ready)
 
     def forget(self, peer: Peer) -> None:
-        """The peer has said good-bye; that the broker closes it is no failure."""
+        """Stop reading from a peer that has disconnected, since the broker will close it."""
         self._selector.unregister(peer.sock)
 
     def close(self) -> None:

@@ -24,11 +24,11 @@ from radiator.bench.load import Clock, EventLoop, LoadFailed, Peer, Result, Spec
 ACK_ID = re.compile(rb"\nack:([^\n]+)")
 STAMP = re.compile(rb"T(\d{20})x*\0")
 STAMP_BYTES = 21
-BURST = 1_000  # frames per write when no window limits it
+BURST = 1_000  # frames per write without a window
 
 
 class _Producer:
-    """One connection of ``produce``: a window of frames in flight, refilled as receipts come."""
+    """One connection of ``produce``: a window of frames in flight, which receipts refill."""
 
     def __init__(self, peer: Peer, ring: frames.Ring, quota: int, latencies: Latencies) -> None:
         self.peer = peer
@@ -37,7 +37,7 @@ class _Producer:
         self.sent = 0
         self.received = 0
         self._latencies = latencies
-        self._times: deque[list[int]] = deque()  # [when, how many are still without receipt]
+        self._times: deque[list[int]] = deque()  # [time, number without receipt]
         peer.on_data(self.data)
 
     def send(self, count: int) -> None:
@@ -70,7 +70,7 @@ class _Producer:
 
 
 def produce(loop: EventLoop, spec: Spec) -> Result:
-    """Sends with receipts, a closed loop of ``window`` per connection."""
+    """Send with receipts, in a closed loop of ``window`` per connection."""
     ring = frames.Ring(spec.destination, spec.size, spec.window, spec.send_headers)
     latencies = Latencies()
     share = -(-spec.count // spec.connections)
@@ -92,7 +92,11 @@ def produce(loop: EventLoop, spec: Spec) -> Result:
 
 
 def fanout(loop: EventLoop, spec: Spec) -> Result:
-    """One publisher without receipts, many subscribers; counts deliveries."""
+    """Send without receipts to many subscribers, and count deliveries.
+
+    Raises:
+        LoadFailed: The number of deliveries is wrong, or the broker failed.
+    """
     setup = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
     subscribers = [loop.open(setup) for _ in range(spec.connections)]
     publisher = loop.open()
@@ -125,7 +129,7 @@ def fanout(loop: EventLoop, spec: Spec) -> Result:
 
 
 def drain(loop: EventLoop, spec: Spec) -> Result:
-    """Consumers share a queue and acknowledge every message by itself."""
+    """Consume a shared queue, and acknowledge every message individually."""
     consumers = [_Consumer(loop.open()) for _ in range(spec.connections)]
     clock = Clock(spec.pids)
     clock.start()
@@ -139,7 +143,7 @@ def drain(loop: EventLoop, spec: Spec) -> Result:
 
 
 class _Consumer:
-    """One connection of ``drain``: answers every MESSAGE with its ACK."""
+    """One connection of ``drain``, which acknowledges every MESSAGE."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -158,7 +162,7 @@ class _Consumer:
 
 
 def _disconnect(loop: EventLoop, peers: list[Peer]) -> None:
-    """DISCONNECT and wait for the receipts: the acknowledgements before them have then been taken."""
+    """Send DISCONNECT and wait for the receipts, which follow the processing of all acknowledgements."""
     waiting = len(peers)
 
     def on_receipt(peer: Peer) -> Callable[[bytearray, int], None]:
@@ -178,7 +182,11 @@ def _disconnect(loop: EventLoop, peers: list[Peer]) -> None:
 
 
 def replay(loop: EventLoop, spec: Spec) -> Result:
-    """Everything from the start of the log, once per connection."""
+    """Read everything from the start of the log, once per connection.
+
+    Raises:
+        LoadFailed: The number of messages is wrong, or the broker failed.
+    """
     peers = [loop.open() for _ in range(spec.connections)]
     received = [0] * len(peers)
 
@@ -202,7 +210,7 @@ def replay(loop: EventLoop, spec: Spec) -> Result:
 
 
 def latency(loop: EventLoop, spec: Spec) -> Result:
-    """Open loop: sends happen when they are due, whether or not the broker keeps up."""
+    """Send at fixed times in an open loop, whether or not the broker keeps up."""
     subscribed = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
     consumer, producer = loop.open(subscribed), loop.open()
     total = int(spec.rate * spec.seconds)
@@ -249,9 +257,9 @@ def latency(loop: EventLoop, spec: Spec) -> Result:
 
 
 def idle(loop: EventLoop, spec: Spec) -> Result:
-    """The broker's memory before and after many subscribers that do nothing."""
+    """Measure the broker's memory before and after many idle subscribers connect."""
     setup = frames.subscribe(spec.destination, "auto", spec.subscribe_headers, receipt="s")
-    loop.open(setup)  # what the broker loads with its first client is not the price of a connection
+    loop.open(setup)  # the first client makes the broker load modules
     before = process.resident_bytes(spec.pids)
     clock = Clock(spec.pids)
     clock.start()

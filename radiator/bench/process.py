@@ -1,8 +1,4 @@
-"""What a broker's process costs, read from /proc: no dependency, and it works for any broker.
-
-CPU time is user plus system time of the whole process, threads included, in ticks of usually 10 ms: over a run of a
-second that is an error of one percent of a core. Where there is no /proc the figures are None, never guessed.
-"""
+"""Measure the processes of a broker with /proc, which works for any broker and needs no package."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ PROC = Path("/proc")
 
 
 def cpu_seconds(pids: list[int]) -> float | None:
-    """User and system time of the processes so far."""
+    """Return the user and system time of the processes in seconds, or None if it cannot be read."""
     if not pids:
         return None
     ticks = 0
@@ -28,7 +24,7 @@ def cpu_seconds(pids: list[int]) -> float | None:
 
 
 def resident_bytes(pids: list[int]) -> int | None:
-    """Resident memory of the processes."""
+    """Return the resident memory of the processes in bytes, or None if it cannot be read."""
     if not pids:
         return None
     pages = 0
@@ -41,7 +37,7 @@ def resident_bytes(pids: list[int]) -> int | None:
 
 
 def listeners(port: int) -> list[int]:
-    """The processes that listen on a TCP port of this machine, as far as this user may see them."""
+    """Return the processes that listen on a TCP port of this machine, as far as this user may see them."""
     inodes = set()
     for table in ("net/tcp", "net/tcp6"):
         try:
@@ -77,7 +73,7 @@ def _link(path: str) -> str:
 
 
 def filesystem(path: str) -> str:
-    """The type of the file system under ``path`` ("ext4", "tmpfs", ...), "" when it cannot be told."""
+    """Return the type of the file system at ``path`` ("ext4", "tmpfs", ...), or "" if it is unknown."""
     best = ("", "")
     target = os.path.realpath(path)
     try:

@@ -1,7 +1,4 @@
-"""Walks the table of cells over the targets, interleaved, so that noise hits all of them alike.
-
-The load generator is a child process per run. A run that fails is a row that says so; it never stops the others.
-"""
+"""Run the cells on the targets, interleaved, so that noise affects all targets alike."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ START_ROUNDS = 3
 
 @dataclass
 class Row:
-    """One cell on one target, the median of all rounds."""
+    """One cell on one target: the median of all rounds."""
 
     cell: str
     group: str
@@ -34,13 +31,19 @@ class Row:
     error: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Return the row for ``--json``."""
         base = {"cell": self.cell, "group": self.group, "about": self.about, "target": self.target}
         return {**base, "rounds": self.rounds, "error": self.error or None, **self.figures}
 
 
 class Bench:
-    """The runs of one ``radiator bench``. ``note`` is told what runs now."""
+    """The runs of one ``radiator bench``.
+
+    Args:
+        targets: The brokers to measure.
+        rounds: The number of rounds per cell.
+        note: Called with the cell and the target before each run.
+    """
 
     def __init__(self, targets: list[Target], rounds: int, note: Callable[[str, str], None]) -> None:
         self._targets = targets
@@ -49,7 +52,7 @@ class Bench:
         self._serial = 0
 
     def rows(self, cells: list[Cell]) -> Iterator[Row]:
-        """Every cell on every target, a row as soon as it is known."""
+        """Yield every cell on every target, each row as soon as it is measured."""
         for cell in cells:
             results: dict[str, list[dict[str, Any]]] = {target.name: [] for target in self._targets}
             for _ in range(self._rounds):
@@ -82,7 +85,7 @@ class Bench:
 
 
 def generate(spec: dict[str, Any]) -> dict[str, Any]:
-    """One run of the load generator in a process of its own."""
+    """Run the load generator once in a process of its own, and return its result."""
     command = [sys.executable, "-m", "radiator.bench.modes"]
     try:
         done = subprocess.run(
@@ -108,7 +111,7 @@ def _row(cell: Cell, target: str, results: list[dict[str, Any]]) -> Row:
 
 
 def start_up(parent: str, config: str | None, note: Callable[[str, str], None]) -> Row:
-    """How long our own broker takes from the command line to CONNECTED."""
+    """Measure how long a new radiator takes from the command line to CONNECTED."""
     times = []
     for _ in range(START_ROUNDS):
         note(START.name, "radiator")

@@ -1,9 +1,9 @@
-"""Brokers to measure: one of our own in a throw-away directory, or any that listens at a URL.
+"""Brokers to measure: a new radiator in a temporary directory, or any broker at a URL.
 
-A target is given as ``stomp://[login:passcode@]host:port[?key=value&...]``. The query says what is special about the
-peer: ``name`` (in the tables), ``vhost``, ``pid`` (else the process that listens on the port is looked up, which works
-for processes of the same user), ``send`` and ``subscribe`` (a header ``name:value``, may be repeated), ``replay`` (the
-SUBSCRIBE header that asks for everything from the start) and ``skip`` (a regular expression of cells).
+The URL of a target is ``stomp://[login:passcode@]host:port[?key=value&...]``. The query describes the broker: ``name``
+(in the tables), ``vhost``, ``pid`` (otherwise the process that listens on the port, if it belongs to the same user),
+``send`` and ``subscribe`` (a header ``name:value``, may be repeated), ``replay`` (the SUBSCRIBE header that requests
+everything from the start) and ``skip`` (a regular expression of cells).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUERY_KEYS = ("name", "vhost", "pid", "send", "subscribe", "replay", "skip")
 
 @dataclass
 class Target:
-    """A broker that answers at ``host:port``."""
+    """A broker at ``host:port``."""
 
     name: str
     host: str
@@ -47,15 +47,19 @@ class Target:
     subscribe_headers: list[tuple[str, str]] = field(default_factory=list)
     replay_header: tuple[str, str] = ("start-position", "first")
     skip: str = ""
-    renew: Callable[[], OwnBroker] | None = None  # starts another like it, if it is our own
+    renew: Callable[[], OwnBroker] | None = None  # starts a new broker of the same kind, if it is a child process
 
     def skips(self, cell: str) -> bool:
-        """True when the operator excluded the cell for this peer."""
+        """Return True if the operator excluded the cell for this target."""
         return bool(self.skip and re.search(self.skip, cell))
 
 
 def parse(url: str) -> Target:
-    """A target from its URL; ConfigError names what is wrong."""
+    """Return the target of a URL.
+
+    Raises:
+        ConfigError: The URL is not valid; the message says what is wrong.
+    """
     parts = urlsplit(url if "://" in url else f"stomp://{url}")
     try:
         port = parts.port
@@ -91,14 +95,22 @@ def _set(target: Target, url: str, key: str, value: str) -> None:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
+    """Return a port that was free a moment ago."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
 class OwnBroker:
-    """``radiator serve`` as a child process, with a fresh data directory under ``parent``; a context manager."""
+    """``radiator serve`` as a child process, with a temporary data directory. Use it as a context manager.
+
+    Args:
+        parent: The directory for the data directory; None uses the default for temporary files.
+        config: The path of a configuration, or None.
+
+    Raises:
+        ConfigError: The broker did not start.
+    """
 
     def __init__(self, parent: str | None = None, config: str | None = None) -> None:
         self._parent, self._config = parent, config
@@ -130,7 +142,7 @@ class OwnBroker:
         self.start_seconds = time.monotonic() - started
 
     def target(self) -> Target:
-        """This broker as a target."""
+        """Return this broker as a target."""
         renew = functools.partial(OwnBroker, self._parent, self._config)
         return Target("radiator", "127.0.0.1", self.port, pids=[self._process.pid], renew=renew)
 
@@ -153,7 +165,7 @@ class OwnBroker:
 
 
 def answers(port: int, host: str = "127.0.0.1") -> bool:
-    """True when a STOMP broker answers CONNECT with CONNECTED."""
+    """Return True if a STOMP broker answers CONNECT with CONNECTED."""
     try:
         with socket.create_connection((host, port), timeout=1.0) as sock:
             sock.sendall(frames.connect("/"))
@@ -163,8 +175,8 @@ def answers(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def default_directory() -> str:
-    """Where a throw-away data directory goes: the system's temporary directory, unless that is held in memory."""
+    """Return the directory for temporary data: that of the system, or the current one if the system's is in memory."""
     temporary = tempfile.gettempdir()
     if process.filesystem(temporary) in ("tmpfs", "ramfs") and os.access(".", os.W_OK):
-        return os.getcwd()  # an fsync to memory would flatter the durable figures
+        return os.getcwd()  # an fsync to memory costs nothing
     return temporary

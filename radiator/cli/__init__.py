@@ -1,5 +1,5 @@
-"""The command line: ``radiator COMMAND``. One file per command, each loaded only when it is called.
+"""The command line: ``radiator COMMAND``. Each command has a module, which is imported when the command is called.
 
-``main`` is the group and the table of commands, ``common`` what they share (exit codes, consoles, options of a
-connection). ``docs/cli.md`` describes every command and option; a test holds it to that.
+``main`` has the group and the table of commands, ``common`` what they share (exit codes, output, options of a
+connection). ``docs/cli.md`` documents every command and option; a test compares both.
 """

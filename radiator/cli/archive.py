@@ -1,4 +1,4 @@
-"""``radiator archive``: sealed segments to Parquet, once, by the hour or by the day; and looks at what is there."""
+"""``radiator archive``: write sealed segments to Parquet once, at an interval or daily; and inspect an archive."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from radiator.archive.files import Files
     from radiator.archive.run import Options, Outcome
 
-AGAIN_SECONDS = 300  # after a run that failed, if the next one is not due sooner
+AGAIN_SECONDS = 300  # after a failed run, unless the next one is earlier
 DAY_SECONDS = 86_400
-LOOK_SECONDS = 60.0  # at the clock, which may be put right
+LOOK_SECONDS = 60.0  # between checks of the clock, which may be corrected
 
 
 def _duration(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -63,20 +63,20 @@ def _time_of_day(ctx: click.Context, parameter: click.Parameter, value: str | No
         raise click.BadParameter(str(error)) from None
 
 
-@click.group(short_help="Keep everything as Parquet: archive sealed segments.", invoke_without_command=True)
+@click.group(short_help="Write sealed segments to an archive of Parquet files.", invoke_without_command=True)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
 @click.option("--to", "target", metavar="URI", help="The archive: a directory, or a URI such as s3://bucket/archive.")
-@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this one; may be repeated.")
-@click.option("--every", metavar="DURATION", callback=_every, help="Run again and again, such as 15m or 1h.")
+@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this partition. May be repeated.")
+@click.option("--every", metavar="DURATION", callback=_every, help="Repeat at this interval, such as 15m or 1h.")
 @click.option("--at", metavar="HH:MM", callback=_time_of_day, help="Run every day at this time (UTC).")
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes that write files.")
-@click.option("--level", type=click.IntRange(1, 22), default=3, show_default=True, help="Of zstd.")
+@click.option("--level", type=click.IntRange(1, 22), default=3, show_default=True, help="Compression level of zstd.")
 @click.option("--skip-damaged", is_flag=True, help="Record what cannot be read as lost, and archive everything else.")
 @click.option("--compact/--no-compact", "merge", default=None,
-              help="Merge small files: all that can be, or none; by default those that are worth it.")  # fmt: skip
+              help="Merge all small files, or none; by default only where it is worth it.")  # fmt: skip
 @click.option("--compact-only", is_flag=True, help="Merge small files, and archive nothing.")
-@click.option("--no-mark", is_flag=True, help="Leave retention (wait_for: archive) as it is.")
-@click.option("--dry-run", is_flag=True, help="Say what would be archived, and write nothing.")
+@click.option("--no-mark", is_flag=True, help="Do not let retention (wait_for: archive) remove archived segments.")
+@click.option("--dry-run", is_flag=True, help="Print what would be archived, and write nothing.")
 @json_option
 @click.pass_context
 def archive(
@@ -84,9 +84,10 @@ def archive(
     jobs: int, level: int, skip_damaged: bool, merge: bool | None, compact_only: bool, no_mark: bool, dry_run: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Write sealed segments to an archive of Parquet files, each record exactly once. Beside a broker or without one.
+    """Write sealed segments to an archive of Parquet files, each record exactly once.
 
-    A run does what is new; run it as often as you like. Needs the extra radiator[parquet].
+    The broker may be running. Each run archives what is new, so it can be repeated at any time. Needs the extra
+    radiator[parquet].
     """
     if ctx.invoked_subcommand is not None:
         return OK
@@ -142,7 +143,11 @@ def _check_partitions(data: str, names: tuple[str, ...]) -> None:
 
 
 def _run(data: str, files: Files, options: Options, stop: Stopping) -> Outcome:
-    """Raises RadiatorError."""
+    """Run once, with a progress bar.
+
+    Raises:
+        RadiatorError: The run failed.
+    """
     from radiator.archive.run import Watch, run
 
     with progress() as bar:
@@ -165,7 +170,7 @@ def _scheduled(
     data: str, files: Files, options: Options, stop: Stopping, target: str, as_json: bool, every: float | None,
     at: int | None,
 ) -> int:  # fmt: skip
-    """Until a signal. A run that fails is told, and the next one goes on where it stopped."""
+    """Run repeatedly until a signal. A failed run is reported, and the next one continues where it stopped."""
     from radiator.errors import RadiatorError
 
     code = OK
@@ -184,7 +189,10 @@ def _scheduled(
 
 
 def _waited(stop: Stopping, seconds: float, at: int | None) -> bool:
-    """Until so much has passed, or it is ``at``, by a clock that may be put right meanwhile. False for a signal."""
+    """Wait for ``seconds`` or until the time of day ``at``. Return False after a signal.
+
+    The wall clock may be corrected meanwhile, so it is checked every LOOK_SECONDS.
+    """
     end = time.monotonic() + seconds
     due = math.inf if at is None else _next(at)
     if at is not None and not stop.is_set():
@@ -198,7 +206,7 @@ def _waited(stop: Stopping, seconds: float, at: int | None) -> bool:
 
 
 def _next(at: int) -> float:
-    """When it is that time of the day (UTC) again."""
+    """Return the next time at which it is this time of day (UTC)."""
     return (time.time() - at) // DAY_SECONDS * DAY_SECONDS + at + DAY_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""``radiator archive ls``, ``files`` and ``verify``: what an archive has, and whether it is what its commits say."""
+"""``radiator archive ls``, ``files`` and ``verify``: list the contents of an archive, and verify them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def check_packages() -> None:
-    """Raises ConfigError if what Parquet needs is missing."""
+    """Check that the packages for Parquet are installed.
+
+    Raises:
+        ConfigError: One is missing.
+    """
     from radiator.errors import ConfigError
 
     try:
@@ -45,6 +49,11 @@ def check_packages() -> None:
 
 @contextlib.contextmanager
 def reporting_errors(uri: str) -> Iterator[None]:
+    """Report an OSError with the URI of the archive, as a context manager.
+
+    Raises:
+        CommandFailed: The archive cannot be read.
+    """
     try:
         yield
     except OSError as error:
@@ -67,7 +76,7 @@ def _load(uri: str) -> tuple[Files, State]:
 
 
 def archive_argument(function: F) -> F:
-    """URI, or ``--to URI`` as ``radiator archive`` has it; one of them."""
+    """Add the argument URI, and ``--to URI`` as ``radiator archive`` has it. One of them is needed."""
 
     @click.argument("uri", required=False)
     @click.option("--to", "target", metavar="URI", help="The same as the argument URI.")
@@ -82,11 +91,11 @@ def archive_argument(function: F) -> F:
     return cast(F, wrapper)
 
 
-@click.command(short_help="What an archive has, by day and destination.")
+@click.command(short_help="List the contents of an archive by day and destination.")
 @archive_argument
 @json_option
 def ls(uri: str, as_json: bool) -> int:
-    """What the archive at URI has, by day and destination."""
+    """List the contents of the archive at URI by day and destination."""
     _, state = _load(uri)
     from radiator.archive.paths import MANY
 
@@ -131,17 +140,20 @@ def ls(uri: str, as_json: bool) -> int:
     return OK
 
 
-@click.command(short_help="The files of an archive, for other programs.")
+@click.command(short_help="List the files of an archive, for other programs.")
 @archive_argument
-@click.option("--destination", metavar="PATTERN", help="Only those that may have messages to these.")
-@click.option("--partition", metavar="NAME", help="Only those of this one.")
-@click.option("--from", "start", metavar="TIME", help="Only what was received from here on (RFC 3339).")
-@click.option("--until", "end", metavar="TIME", help="Only what was received before.")
+@click.option("--destination", metavar="PATTERN", help="Only files that may contain messages to these destinations.")
+@click.option("--partition", metavar="NAME", help="Only files of this partition.")
+@click.option("--from", "start", metavar="TIME", help="Only messages received at or after TIME (RFC 3339).")
+@click.option("--until", "end", metavar="TIME", help="Only messages received before TIME.")
 @json_option
 def files(
     uri: str, destination: str | None, partition: str | None, start: str | None, end: str | None, as_json: bool
 ) -> int:
-    """The files that make up the archive at URI, one a line. Others that lie there are no part of it."""
+    """List the files of the archive at URI, one per line, for other programs.
+
+    Other files in its directory are not part of it.
+    """
     where, state = _load(uri)
     from radiator.archive import files as found_files
     from radiator.archive.listing import names
@@ -167,9 +179,9 @@ def files(
 @click.option("--records", is_flag=True, help="Read every record's columns as well; includes --checksums.")
 @json_option
 def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
-    """Check that the archive at URI is what its commits say: every file, its footer, its count, no hole, no overlap.
+    """Check that the archive at URI is what its commits say: every file, its footer, its count, no gap, no overlap.
 
-    It also tells files that no commit names.
+    Files that no commit names are reported too.
     """
     files, state = _load(uri)
     from radiator.archive.uncommitted import find_uncommitted

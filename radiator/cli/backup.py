@@ -1,4 +1,4 @@
-"""``radiator backup``: a copy of a data directory that can be restored, made beside a running broker or without one."""
+"""``radiator backup``: copy a data directory so that it can be restored, with or without a running broker."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from radiator.cli.common import (
     size,
 )
 
-PAUSE_SECONDS = 0.005  # a group commit, about
+PAUSE_SECONDS = 0.005  # about a group commit
 
 
 def pacer(bytes_per_second: int | None) -> Callable[[int], None] | None:
-    """Sleeps so that no more than so many bytes a second are asked for."""
+    """Return a function that sleeps so that at most ``rate`` bytes a second are read."""
     if not bytes_per_second:
         return None
     begun, asked = time.monotonic(), 0
@@ -41,6 +41,7 @@ def pacer(bytes_per_second: int | None) -> Callable[[int], None] | None:
 
 
 def read_rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Return the value of ``--rate`` in bytes a second, or None."""
     from radiator.config.units import parse_size
 
     if value is None:
@@ -54,16 +55,16 @@ def read_rate(ctx: click.Context, parameter: click.Parameter, value: str | None)
     return size
 
 
-@click.command(short_help="Copy a data directory, beside a running broker.")
+@click.command(short_help="Copy a data directory, also while the broker runs.")
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
 @click.option("--to", "target", metavar="TARGET", required=True, help="The new directory of the backup.")
-@click.option("--since", metavar="BACKUP", help="An earlier backup: what has not changed is linked to, not copied.")
-@click.option("--rate", metavar="SIZE", callback=read_rate, help="Read at most this much a second, such as 50MiB.")
+@click.option("--since", metavar="BACKUP", help="An earlier backup: unchanged files are hard-linked, not copied.")
+@click.option("--rate", metavar="SIZE", callback=read_rate, help="Read at most so much per second, such as 50MiB.")
 @json_option
 def backup(data: str, target: str, since: str | None, rate: int | None, as_json: bool) -> int:
     """Copy a data directory into the new directory TARGET, with a manifest of checksums.
 
-    The broker may be running: the copy is an exact prefix of each of its logs. `radiator restore` reads it back.
+    The broker may be running: the copy is an exact prefix of each of its logs. `radiator restore` reads it.
     """
     from radiator import __version__
     from radiator.clock import now_ns

@@ -1,8 +1,8 @@
-"""``radiator bench``: measure a broker, ours or any, and say so in a table.
+"""``radiator bench``: measure a broker and print a table.
 
-Without ``--url`` and ``--compare`` it starts a broker of its own on a free port with a fresh data directory and removes
-both afterwards. What is measured stands in ``radiator.bench.cells``; the load comes from processes of their own.
-``docs/performance.md`` has the figures of this project and how they were taken.
+Without ``--url`` and ``--compare`` it starts a broker on a free port with a temporary data directory, and removes both
+at the end. ``radiator.bench.cells`` defines the measurements; separate processes generate the load.
+``docs/performance.md`` has the figures of this project and how they were measured.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ COLUMNS = {
 
 
 @click.command(short_help="Measure a broker: throughput, latency, memory.")
-@click.option("--url", metavar="URL", help="Measure the broker there instead of one of our own.")
+@click.option("--url", metavar="URL", help="Measure the broker at URL instead of a new radiator.")
 @click.option(
     "--compare", metavar="URL", multiple=True,
-    help="Measure this broker as well, interleaved with the others: stomp://[LOGIN:PASSCODE@]HOST:PORT[?name=...&"
+    help="Measure this broker too, interleaved with the others: stomp://[LOGIN:PASSCODE@]HOST:PORT[?name=...&"
     "vhost=...&pid=...&send=NAME:VALUE&subscribe=NAME:VALUE&replay=NAME:VALUE&skip=REGEX]. May be repeated.",
 )  # fmt: skip
-@click.option("--only", metavar="REGEX", help="Only the cells whose name matches.")
-@click.option("--list", "list_cells", is_flag=True, help="List the cells and end.")
+@click.option("--only", metavar="REGEX", help="Only measurements whose names match.")
+@click.option("--list", "list_cells", is_flag=True, help="List the measurements.")
 @click.option(
     "--seconds", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Length of one timed run."
 )
 @click.option("--quick", is_flag=True, help=f"The same as --seconds {QUICK_SECONDS}.")
 @click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="Rounds; the median counts.")
-@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Configuration of our own broker.")
-@click.option("--data", metavar="DIR", type=click.Path(file_okay=False), help="Where its throw-away data goes.")
+@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="Configuration of the new radiator.")
+@click.option("--data", metavar="DIR", type=click.Path(file_okay=False), help="Directory for its temporary data.")
 @json_option
 def bench(
     url: str | None, compare: tuple[str, ...], only: str | None, list_cells: bool, seconds: float, quick: bool,
@@ -121,7 +121,7 @@ def _matcher(only: str | None) -> Any:
 
 
 def machine(parent: str) -> dict[str, Any]:
-    """What the figures were taken on."""
+    """Return a description of this machine for the results."""
     from radiator.bench.process import filesystem
 
     model = ""
@@ -175,7 +175,7 @@ def _shown(value: float | None, form: str) -> str:
 
 
 def _remark(row: Row) -> str:
-    """What a cell measures that has no column of its own."""
+    """Return the figures of a cell that have no column."""
     figures = row.figures
     if row.error:
         return "failed"

@@ -1,7 +1,7 @@
 """``radiator check-config``: read a configuration as strictly as the broker does, and explain its rules.
 
-Every fault is reported, each with its file and line. ``--explain`` shows for a destination which rules were tried,
-which one wins, and every value that it gives.
+Every fault is reported with its file and line. ``--explain`` shows for a destination which rules were tried, which one
+applies, and every value that it sets.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     "--config", metavar="FILE", type=click.Path(dir_okay=False), help="The YAML file (or give it as argument)."
 )
 @click.option(
-    "--explain", metavar="NAME", multiple=True, help="Explain what holds for this destination. May be repeated."
+    "--explain", metavar="NAME", multiple=True, help="Explain the rules for this destination. May be repeated."
 )
 @json_option
 def check_config(file: str | None, config: str | None, explain: tuple[str, ...], as_json: bool) -> int:
-    """Check a configuration FILE and explain its rules. Without a file, what holds then."""
+    """Check a configuration FILE and explain its rules. Without FILE, show the defaults."""
     from radiator.config import load
     from radiator.routing.rules import Rules
     from radiator.server import listener

@@ -1,4 +1,4 @@
-"""``radiator clients``: who is connected to a running broker, and what they hold."""
+"""``radiator clients``: list the clients of a running broker."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import click
 from radiator.cli.common import connection_options, json_option
 
 
-@click.command(short_help="List who is connected to a broker.")
-@click.option("--match", default="*", show_default=True, metavar="TEXT", help="Of session, user or address; * is any.")
+@click.command(short_help="List the clients of a running broker.")
+@click.option(
+    "--match", default="*", show_default=True, metavar="TEXT", help="Match session, user or address; * is any text."
+)
 @connection_options
 @json_option
 def clients(match: str, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
-    """List the connections of a running broker: user, address, version, subscriptions, what is in flight.
+    """List the clients of a running broker: user, address, version, subscriptions, unacknowledged messages.
 
-    It takes the admin right. The connection that asks is among them.
+    Needs the admin right. The list includes the connection of this command.
     """
     from radiator.cli.online import list_clients
 

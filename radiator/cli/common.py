@@ -1,8 +1,7 @@
-"""What the commands share: exit codes, where text goes, the options of a connection, progress bars.
+"""Share exit codes, output, the options of a connection and progress bars among the commands.
 
 Results go to stdout, everything else (errors, notes, progress) to stderr, so that output can be piped. Colours and bars
-appear on a terminal only; ``NO_COLOR`` is obeyed by rich itself. rich is imported when something is drawn, never
-before: start-up time is felt.
+appear on a terminal only; rich obeys ``NO_COLOR``. rich is imported when something is drawn, to keep the start short.
 """
 
 from __future__ import annotations
@@ -39,13 +38,18 @@ SERVER_EXITS = {"denied": DENIED, "not-found": NOT_FOUND, "no-route": NOT_FOUND,
 DEFAULT_URL = "127.0.0.1:61613"
 MORE_OPTIONS = "Login, passcode, TLS and timeout: see `radiator help connection`."
 PASSCODE = "radiator.cli.passcode"  # in the meta of a click context
-PIPE_WIDTH = 200  # of a table that does not go to a terminal
+PIPE_WIDTH = 200  # of a table that is not written to a terminal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CommandFailed(RadiatorError):
-    """A command cannot go on; carries its exit code."""
+    """A command failed.
+
+    Args:
+        code: The exit code of the command.
+        message: The error message.
+    """
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -53,7 +57,7 @@ class CommandFailed(RadiatorError):
 
 
 def exit_code(error: RadiatorError) -> int:
-    """The exit code that an error ends the command with."""
+    """Return the exit code for an error."""
     if isinstance(error, CommandFailed):
         return error.code
     if isinstance(error, ConfigError):
@@ -70,11 +74,17 @@ def exit_code(error: RadiatorError) -> int:
 
 
 def no_such_command(name: str, known: Iterable[str], context: click.Context) -> click.UsageError:
-    """The error for a command that does not exist, with the names that are close to it."""
+    """Return the error for an unknown command, with the names that are close to it.
+
+    Args:
+        name: The unknown name.
+        known: The names of commands.
+        context: The context of click.
+    """
     import difflib
 
     close = difflib.get_close_matches(name, list(known))
-    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     return click.UsageError(f"No such command {name!r}.{hint}", context)
 
 
@@ -82,17 +92,17 @@ def no_such_command(name: str, known: Iterable[str], context: click.Context) -> 
 
 
 def say(text: str) -> None:
-    """A diagnostic, on stderr."""
+    """Print a message to stderr."""
     click.echo(f"radiator: {text}", err=True)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number and what it counts: ``1 message``, ``1,200 messages``."""
+    """Return a number and what it counts: ``1 message``, ``1,200 messages``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def are(number: int) -> str:
-    """The verb behind ``counted``."""
+    """Return "is" or "are" for a number."""
     return "is" if number == 1 else "are"
 
 
@@ -107,19 +117,19 @@ def size(count: int) -> str:
 
 
 def put_json(value: Any) -> None:
-    """A result as one line of JSON, on stdout."""
+    """Print a result to stdout as one line of JSON."""
     click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def stdout_console() -> Console:
-    """The console of results."""
+    """Return a console for results, which go to stdout."""
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def progress() -> Progress:
-    """A progress bar on stderr; invisible where that is no terminal. Give ``add_task`` a field ``note``."""
+    """Return a progress bar on stderr, invisible if that is not a terminal. ``add_task`` needs a field ``note``."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -129,17 +139,22 @@ def progress() -> Progress:
 
 
 def check_readable(path: str) -> None:
-    """What may not be looked into must not look as if it were not there. Raises CommandFailed."""
+    """Check that a data directory can be read, so that a lack of permission does not look like an empty directory.
+
+    Raises:
+        CommandFailed: Permission is denied.
+    """
     try:
         os.listdir(path)
         os.stat(os.path.join(path, "partitions", "."))
     except PermissionError as error:
         raise unreadable(error.filename or path) from None
     except OSError:
-        pass  # whoever needs it says what it is not
+        pass  # the command itself reports other errors
 
 
 def unreadable(path: str) -> CommandFailed:
+    """Return the error for a path that may not be read."""
     return CommandFailed(FAILED, f"{path}: cannot be read: permission denied; run as the broker's user")
 
 
@@ -147,12 +162,16 @@ def unreadable(path: str) -> CommandFailed:
 
 
 def json_option(function: F) -> F:
-    """``--json``: a result for programs."""
+    """Add the option ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text for people.")(function)
 
 
 def header_option(about: str) -> Callable[[F], F]:
-    """``-H NAME:VALUE``, as a dictionary; the first of a name counts, as in STOMP."""
+    """Add the option ``-H NAME:VALUE``, whose value is a dictionary. The first of repeated headers counts, as in STOMP.
+
+    Args:
+        about: The help text.
+    """
 
     def read(ctx: click.Context, parameter: click.Parameter, values: Iterable[str]) -> dict[str, str]:
         from radiator.client.sending import check_headers
@@ -178,36 +197,36 @@ def _keep_passcode(ctx: click.Context, parameter: click.Parameter, file: IO[str]
 
 
 class ConnectionOption(click.Option):
-    """An option that all commands share which talk to a broker: ``radiator help connection`` shows it, and not each."""
+    """An option that all commands with a broker share. Only ``radiator help connection`` shows it."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Nothing for the page of a command."""
+        """Return None, so that the help of a command does not show the option."""
         return None
 
     def shared_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """The line of ``radiator help connection``."""
+        """Return the entry for ``radiator help connection``."""
         record = super().get_help_record(ctx)
         assert record is not None
         return record
 
 
 def connection_options(function: F) -> F:
-    """``--url --login --passcode --ca --timeout``."""
+    """Add the options ``--url``, ``--login``, ``--passcode``, ``--passcode-file``, ``--ca`` and ``--timeout``."""
     url = click.option(
         "--url", envvar="RADIATOR_URL", default=DEFAULT_URL, show_default=True, metavar="ADDRESS",
-        help=f"Where the broker is. {MORE_OPTIONS}",
+        help=f"Address of the broker. {MORE_OPTIONS}",
     )  # fmt: skip
     return url(login_options(function))
 
 
 def _trust(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """``--ca`` goes where the client finds it: into the environment, for every connection of this command."""
+    """Set the environment variable that the client reads the authorities from."""
     if value is not None:
         os.environ["RADIATOR_CA"] = value
 
 
 def login_options(function: F) -> F:
-    """``--login --passcode --ca --timeout``."""
+    """Add the options of ``connection_options`` without ``--url``."""
     for option in reversed(
         (
             click.option(
@@ -216,24 +235,24 @@ def login_options(function: F) -> F:
             ),
             click.option(
                 "--passcode", cls=ConnectionOption, envvar="RADIATOR_PASSCODE",
-                help="Passcode; others can see it on a command line, so better the environment: RADIATOR_PASSCODE.",
+                help="Passcode. Others can see the command line, so prefer the environment: RADIATOR_PASSCODE.",
             ),
             click.option(
                 "--ca", cls=ConnectionOption,
                 metavar="FILE", type=click.Path(dir_okay=False), envvar="RADIATOR_CA", expose_value=False,
                 callback=_trust,
-                help="With TLS: the authorities to trust, instead of the system's. Environment: RADIATOR_CA; "
-                "RADIATOR_CERT and RADIATOR_KEY: a certificate of our own.",
+                help="With TLS: file of authorities to trust instead of the system's. Environment: RADIATOR_CA; "
+                "RADIATOR_CERT and RADIATOR_KEY name a client certificate.",
             ),
             click.option(
                 "--passcode-file", cls=ConnectionOption,
                 type=click.File("r"), expose_value=False, callback=_keep_passcode, metavar="FILE",
-                help="A file with the passcode in its first line.",
+                help="File with the passcode in its first line.",
             ),
             click.option(
                 "--timeout", cls=ConnectionOption,
                 type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
-                metavar="SECONDS", help="How long to wait for the broker's answers.",
+                metavar="SECONDS", help="Time limit for answers of the broker.",
             ),
         )
     ):  # fmt: skip
@@ -242,7 +261,18 @@ def login_options(function: F) -> F:
 
 
 def open_connection(url: str, login: str | None, passcode: str | None, timeout: float, **more: Any) -> Connection:
-    """A connection from the options of a command."""
+    """Return a connection with the options of a command.
+
+    Args:
+        url: The address of the broker.
+        login: The login, or None.
+        passcode: The passcode; None uses ``--passcode-file``, or asks for it at a terminal.
+        timeout: The time limit for answers, in seconds.
+        **more: More arguments of ``radiator.client.connect``.
+
+    Raises:
+        ClientError: The connection cannot be opened.
+    """
     from radiator.client import connect
 
     context = click.get_current_context(silent=True)

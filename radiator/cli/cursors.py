@@ -1,4 +1,4 @@
-"""``radiator cursors``: who has read how far, asked and told over a running broker's admin channel."""
+"""``radiator cursors``: list, move, delete and sample cursors over the admin channel of a running broker."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from radiator.cli.common import (
 SAMPLES = "/topic/ops.cursors"
 
 
-@click.group(short_help="List, sample, move and delete cursors: who has read how far.")
+@click.group(short_help="List, sample, move and delete cursors.")
 def cursors() -> None:
-    """Cursors of queues, durable subscriptions and groups of a running broker. It takes the admin right.
+    """List, sample, move and delete the cursors of queues, durable subscriptions and groups of a running broker.
 
-    A cursor is called queue:NAME, sub:NAME or group:NAME; without a prefix a subscription comes before a group, and
-    that before a queue.
+    Needs the admin right. The name of a cursor is queue:NAME, sub:NAME or group:NAME. A name without prefix is looked
+    up as a subscription first, then as a group, then as a queue.
     """
 
 
@@ -35,9 +35,9 @@ def cursors() -> None:
 @connection_options
 @json_option
 def ls(match: str, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
-    """List cursors: position, end, lag, what is in flight, and how many take from them.
+    """List cursors: position, end, lag, unacknowledged messages, and the number of consumers.
 
-    MATCH is a name, with * for anything.
+    MATCH is a name, with * for any characters.
     """
     from radiator.cli.online import ask_all
 
@@ -48,7 +48,7 @@ def ls(match: str, url: str, login: str | None, passcode: str | None, timeout: f
 @cursors.command("set", short_help="Move a cursor.")
 @click.argument("name")
 @click.argument("position")
-@click.option("--destination", metavar="NAME", help="Only over the logs of this destination.")
+@click.option("--destination", metavar="NAME", help="Only for the logs of this destination.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
@@ -65,7 +65,7 @@ def set_(
 ) -> int:
     """Move the cursor NAME to POSITION: first, next, last:N, offset:N, time:T or ago:D.
 
-    Everything from there on is delivered, again if it was before; everything below is settled.
+    Messages from there on are delivered, again if they were before. Messages before it are settled.
     """
     _confirm(f"move {name} to {position}", yes)
     args = {"name": name, "position": position} | ({"destination": destination} if destination else {})
@@ -79,7 +79,7 @@ def set_(
 @connection_options
 @json_option
 def rm(name: str, yes: bool, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
-    """Delete the durable subscription or group NAME: its place is forgotten, and it holds nothing back any more."""
+    """Delete the durable subscription or group NAME, with its position. It then holds back no retention."""
     _confirm(f"delete {name}", yes)
     done = _ask(url, login, passcode, timeout, "cursors.rm", name=name)
     if as_json:
@@ -89,21 +89,22 @@ def rm(name: str, yes: bool, url: str, login: str | None, passcode: str | None, 
     return OK
 
 
-@cursors.command(short_help="Write down, again and again, who has read how far.")
+@cursors.command(short_help="Publish the lag of cursors at an interval.")
 @click.argument("match", default="*")
 @click.option("--to", "target", metavar="NAME|-", default=SAMPLES, show_default=True,
               help="The topic to publish to; - is standard output.")  # fmt: skip
-@click.option("--every", metavar="WIDTH", default="30s", show_default=True, help="From one sample to the next.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after so many; default: never.")
+@click.option("--every", metavar="WIDTH", default="30s", show_default=True, help="Interval between samples.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N samples. Default: never.")
 @connection_options
 @json_option
 def sample(
     match: str, target: str, every: str, count: int | None,
     url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
-    """Write down, again and again, how far every cursor has read: `radiator report lag` draws it.
+    """Publish the position and the lag of every cursor at an interval, for `radiator report lag`.
 
-    A sample is one JSON message for each cursor and log, all with the same time. MATCH is a name, with * for anything.
+    A sample is one JSON message for each cursor and log, all with the same time. MATCH is a name, with * for any
+    characters.
     """
     from radiator.broker.headers.positions import parse_duration
     from radiator.cli.sampling import sample_cursors
@@ -131,7 +132,7 @@ def _confirm(what: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandFailed(USAGE, f"this would {what}; say --yes if that is meant")
+        raise CommandFailed(USAGE, f"this would {what}; confirm with --yes")
     click.confirm(f"{what}?", abort=True, err=True)
 
 
@@ -141,7 +142,13 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
         return
     from radiator.cli.tables import Column, print_table
 
-    figures = {"position": 2, "end": 3, "lag": 0, "in_flight": 0, "members": 0}  # and which a narrow terminal drops
+    figures = {
+        "position": 2,
+        "end": 3,
+        "lag": 0,
+        "in_flight": 0,
+        "members": 0,
+    }  # figure: order in which a narrow terminal drops it
     rows = [
         [
             each["cursor"],
@@ -160,7 +167,7 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _remark(row: dict[str, Any]) -> str:
-    """Of a log that the rule does not name any more."""
+    """Return a note for a log that no rule names any more."""
     if row.get("stranded"):
         return f" (not delivered: {row['stranded']})"
     return " (former)" if row.get("former") else ""

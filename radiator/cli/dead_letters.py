@@ -1,10 +1,10 @@
-"""What ``radiator dlq`` does, over a connection.
+"""Implement ``radiator dlq`` over a connection.
 
-Looking is browsing: nothing is consumed. ``settle`` consumes: what is sent back and its acknowledgement are one
-transaction, so a letter is in one of the two places whatever breaks.
+Listing only browses. ``settle`` consumes: a message that is sent back and its acknowledgement are one transaction, so
+the message is in one of the two queues whatever fails.
 
-The ``dlq-`` headers of a message count only if the broker wrote them (``is_dead_letter``). Otherwise whoever may send
-to a dead-letter queue could choose where an operator's replay sends.
+The ``dlq-`` headers of a message count only if the broker wrote them (``is_dead_letter``). Otherwise a client that may
+send to a dead-letter queue could choose where an operator's replay sends.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ if TYPE_CHECKING:
     from radiator.client import Connection
     from radiator.client.message import Message
 
-WINDOW_MAX = 60_000  # what is not wanted stays in the window until the end, and then goes back
+WINDOW_MAX = 60_000  # other messages stay in the window until the end, and then return
 BATCH = 100  # messages of one transaction
 QUIET_SECONDS = 1.0
 LETTER = "dlq-"
 OWNER = "dlq-subscription"
 OWNERS_SHOWN = 5
 REFUSED_SHOWN = 5
-# They are about the first time: it would expire at once, wait again, or be taken for a repeat and not be stored.
+# These concern the first SEND: the message would expire, be delayed again, or be dropped as a duplicate.
 LEFT_OUT = frozenset({"expires", "deliver-at", "dedup-id", "sequence", "transmit-time"})
 
 
 def is_dead_letter(message: Message) -> bool:
-    """True if the broker moved this message to where it is.
+    """Return True if the broker moved this message to a dead-letter queue.
 
-    Then its ``dlq-time`` is its receive time there. SEND loses ``dlq-`` headers, but a store of an earlier version may
-    hold messages that a client sent with them.
+    Then its ``dlq-time`` is its receive time there. SEND removes ``dlq-`` headers, but a store of an earlier version
+    may contain messages that a client sent with them.
     """
     return message.receive_time is not None and message.headers.get("dlq-time") == str(message.receive_time)
 
 
 def _written(message: Message) -> Mapping[str, str]:
-    """The ``dlq-`` headers that the broker wrote; none, if the message is no dead letter."""
+    """Return the ``dlq-`` headers that the broker wrote; none if the message is not a dead letter."""
     return message.headers if is_dead_letter(message) else {}
 
 
 def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
-    """Every dead-letter queue, or those that match."""
+    """List the dead-letter queues that match, or all."""
     from radiator.cli.formats import rfc3339
     from radiator.cli.tables import Cell, Column, print_table
     from radiator.client.admin import ask_all
@@ -89,7 +89,7 @@ def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
         for each in found
     ]
     columns = (
-        Column("queue"), Column("reasons"), Column("from"), Column("oldest", drop=1), Column("letters", number=True)
+        Column("queue"), Column("reasons"), Column("from"), Column("oldest", drop=1), Column("messages", number=True)
     )  # fmt: skip
     print_table(columns, rows)
     return OK
@@ -122,7 +122,7 @@ def _time_ns(message: Message) -> int:
 
 
 def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
-    """The oldest letters."""
+    """Print the oldest dead letters of a queue."""
     from radiator.cli.formats import json_record, rfc3339, visible
 
     shown = 0
@@ -135,7 +135,7 @@ def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
             continue
         headers = message.headers
         owner = f" for {headers[OWNER]}" if OWNER in headers else ""
-        about = "no dead letter: a client sent it here"
+        about = "not a dead letter: a client sent it here"
         if is_dead_letter(message):
             about = (
                 f"{headers.get('dlq-reason', '?')}, from {headers.get('dlq-destination', '?')}{owner} "
@@ -144,7 +144,7 @@ def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
         click.echo(visible(f"{unquote(message.id)}  {rfc3339(_time_ns(message))[:19]}Z  {about}"))
         click.echo(f"    {visible(message.body[:200].decode('utf-8', 'replace'))}")
     if not shown:
-        say(f"nothing lies in {queue}")
+        say(f"{queue} is empty")
     return OK
 
 
@@ -157,9 +157,11 @@ def settle(
     to_topic: bool,
     as_json: bool,
 ) -> int:
-    """Send letters back (``back``), or drop them. Those of named subscriptions came from a topic, and all who read that
-    would get them again: they are sent there only if that is said (``to_topic``). Messages that are no dead letters
-    stay, unless ``to`` says where they are to go. Returns the exit code."""
+    """Send dead letters back (``back``) or drop them, and return the exit code.
+
+    Messages of durable subscriptions came from a topic, whose other readers would get them again. They are sent there
+    only with ``to_topic``. Messages that are not dead letters stay, unless ``to`` names a destination for them.
+    """
     browser = connection.subscribe(queue, headers={"browser": "true"})
     lying: dict[str, str | None] = {}
     unknown: set[str] = set()
@@ -167,7 +169,9 @@ def settle(
         lying[each.id] = _written(each).get(OWNER)
         if not _written(each).get("dlq-destination"):
             unknown.add(each.id)
-    shown = {unquote(each): each for each in lying}  # ids may be given as the broker writes them, or as they are shown
+    shown = {
+        unquote(each): each for each in lying
+    }  # ids are accepted as the broker writes them, and as they are printed
     wanted = {shown.get(each, each) for each in ids} if ids else set(lying)
     missing = wanted.difference(lying)
     if missing:
@@ -176,10 +180,10 @@ def settle(
     if back and owners and to is None and not to_topic:
         raise CommandFailed(
             USAGE,
-            f"{queue}: {sum(owners.values()):,} of these letters are of subscriptions "
-            f"({', '.join(f'{name} {count:,}' for name, count in owners.most_common(OWNERS_SHOWN))}); back at their "
-            "topic, all who read it would get them once more, also those that are done with them. Nothing was sent. "
-            "Name a queue for them with --to, say --to-topic if all shall have them, or take the others by --id",
+            f"{queue}: {sum(owners.values()):,} of these messages are of subscriptions "
+            f"({', '.join(f'{name} {count:,}' for name, count in owners.most_common(OWNERS_SHOWN))}); their "
+            "topic would deliver them again to all its readers. Nothing was sent. Name a queue for them with --to, use "
+            "--to-topic to send them to all readers, or select the others with --id",
         )
     refused = sorted(wanted & unknown) if back and to is None else []
     wanted.difference_update(refused)
@@ -203,21 +207,21 @@ def settle(
     if refused:
         say(
             f"{counted(len(refused), 'message')} of {queue} {are(len(refused))} no dead letter, but sent by a client. "
-            "Left there, as nothing says where they belong; --to sends them somewhere: "
+            "They stay, because they have no origin; --to names a destination for them: "
             f"{', '.join(map(unquote, refused[:REFUSED_SHOWN]))}{' and others' if len(refused) > REFUSED_SHOWN else ''}"
         )
     if wanted:
-        held = f"{counted(len(wanted), 'letter')} of {queue} {are(len(wanted))}"
-        say(f"{held} in the hands of other consumers, and left to them")
+        held = f"{counted(len(wanted), 'message')} of {queue} {are(len(wanted))}"
+        say(f"{held} unacknowledged at other consumers, and left there")
     total = sum(done.values())
     if as_json:
         about = {"queue": queue, "left": len(wanted), "refused": len(refused), "to": dict(done)}
         put_json({**about, "replayed" if back else "dropped": total})
     elif back:
         where = ", ".join(f"{count:,} to {name}" for name, count in done.items())
-        click.echo(f"{counted(total, 'letter')} of {queue} sent back{': ' + where if where else ''}")
+        click.echo(f"{counted(total, 'message')} of {queue} sent back{': ' + where if where else ''}")
     else:
-        click.echo(f"{counted(total, 'letter')} of {queue} dropped")
+        click.echo(f"{counted(total, 'message')} of {queue} dropped")
     return FAILED if refused else OK
 
 
@@ -236,6 +240,6 @@ def _commit(connection: Connection, batch: list[Message], back: bool, to: str | 
 
 
 def _headers(message: Message) -> dict[str, str]:
-    """As they were before: nothing of this queue, and nothing of what went wrong."""
+    """Return the headers that the message had before it became a dead letter."""
     gone = RESERVED | HOP_BY_HOP | LEFT_OUT
     return {name: value for name, value in message.headers.items() if name not in gone and not name.startswith(LETTER)}

@@ -1,4 +1,4 @@
-"""``radiator dlq``: what lies in dead-letter queues, and what is to become of it."""
+"""``radiator dlq``: list the messages of dead-letter queues, send them back, or drop them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from radiator.cli.common import USAGE, CommandFailed, connection_options, json_o
 SHOWN = 20
 
 
-@click.command(short_help="Look at dead letters, send them back, or drop them.")
+@click.command(short_help="List dead letters, send them back, or drop them.")
 @click.argument("action", type=click.Choice(["ls", "show", "replay", "drop"]))
 @click.argument("queue", required=False)
-@click.option("-n", "--count", type=click.IntRange(1), metavar="N", help=f"show: so many, not {SHOWN}. Oldest first.")
-@click.option("--id", "ids", multiple=True, metavar="ID", help="replay, drop: this message only; may be repeated.")
-@click.option("--all", "everything", is_flag=True, help="replay, drop: all that lie there now.")
-@click.option("--to-topic", is_flag=True, help="replay: letters of subscriptions too, to all who read their topic.")
-@click.option("--to", metavar="DESTINATION", help="replay: there, and not to where each came from.")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"show: print N messages instead of {SHOWN}, the oldest first.",
+)
+@click.option("--id", "ids", multiple=True, metavar="ID", help="replay, drop: only this message. May be repeated.")
+@click.option("--all", "everything", is_flag=True, help="replay, drop: all messages of the queue.")
+@click.option("--to-topic", is_flag=True, help="replay: also messages of subscriptions, to all readers of their topic.")
+@click.option("--to", metavar="DESTINATION", help="replay: send to DESTINATION instead of the origin of each message.")
 @connection_options
 @json_option
 def dlq(
@@ -33,12 +39,12 @@ def dlq(
     timeout: float,
     as_json: bool,
 ) -> int:
-    """ACTION is ls, show, replay or drop.
+    """Run ACTION on dead letters: ls, show, replay or drop.
 
-    ls lists the dead-letter queues: how much lies there, for which reasons, from where. show prints the letters of
-    QUEUE. replay sends them back to where they came from, as new messages; drop acknowledges them. Both want --id or
-    --all. What a durable subscription or a group did not want came from a topic that others read: replay sends that
-    somewhere --to, or --to-topic, where all get it.
+    ls lists the dead-letter queues with reasons and origins. show prints messages of QUEUE. replay sends them back to
+    their origin, as new messages; drop acknowledges them. replay and drop need --id or --all. Messages of a durable
+    subscription or a group came from a topic that others read: replay sends them only with --to, or with --to-topic to
+    all its readers.
     """
     from radiator.cli import dead_letters
 

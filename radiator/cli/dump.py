@@ -1,8 +1,8 @@
-"""``radiator dump``: what stands in the files of a store, segments record by record, the others line by line.
+"""``radiator dump``: print the contents of any store file, segments record by record, others line by line.
 
-A partition's directory is read up to its ``head``, as any reader does; a lone segment file to its end. Every batch is
-checked by its crc. Damage is told on stderr (in JSON also among the lines), what follows it is read on, and the command
-ends with its own exit code.
+The directory of a partition is read up to its ``head``, as by any reader, a single segment file to its end. The CRC of
+every batch is checked. Damage is reported on stderr (with ``--json`` also among the lines), the rest is still read, and
+the exit code reports it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """A segment file to be read up to ``end``, of the partition ``name`` ("" if the path does not tell)."""
+    """A segment file to read up to ``end``, of the partition ``name`` ("" if the path does not show it)."""
 
     path: str
     end: int
@@ -49,17 +49,17 @@ FLAGS = {  # bits of a batch's flags, in words
 HEX_BYTES = 256  # of each damaged range
 
 
-@click.command(short_help="Print what stands in the files of a store.")
+@click.command(short_help="Print the contents of any store file.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--batches", is_flag=True, help="Print only the batches, not their records.")
-@click.option("--hex", "as_hex", is_flag=True, help="Show the first bytes of what is damaged.")
+@click.option("--hex", "as_hex", is_flag=True, help="Show the first bytes of damaged parts.")
 @click.option("-f", "--format", "pattern", metavar="FORMAT", help="Print this for each record, as `tail --format`.")
 @json_option
 def dump(paths: tuple[str, ...], batches: bool, as_hex: bool, pattern: str | None, as_json: bool) -> int:
-    """Print the records of each PATH: a segment file (.rlog) or the directory of a partition. Of any other file of a
-    data directory (index, head, names, salt, LOCK, transactions, the cursors' files) print what stands in it.
+    """Print the contents of each PATH: a segment file (.rlog), the directory of a partition, or any other store file.
 
-    Needs no broker, and does not mind one.
+    Other store files are index, head, names, salt, LOCK, transactions and the files of cursors. Needs no broker; a
+    running broker is not disturbed.
     """
     if (batches or as_json) and pattern is not None:
         raise click.UsageError("--format goes with neither --batches nor --json")
@@ -75,7 +75,7 @@ def _dump(paths: tuple[str, ...], batches: bool, as_json: bool, as_hex: bool, pa
     pieces = [piece for path in paths for piece in _pieces(path)]
     printer = Printer(batches, as_json, as_hex, _show(pattern))
     with progress() as bar:
-        bar.disable = bar.disable or sys.stdout.isatty()  # lines and a bar would fight for the terminal
+        bar.disable = bar.disable or sys.stdout.isatty()  # a bar would mix with lines on the terminal
         task = bar.add_task("reading", total=sum(piece.end for piece in pieces), note="")
         for piece in pieces:
             (printer.segment if _is_segment(piece.path) else printer.other)(piece)
@@ -96,7 +96,7 @@ def _show(pattern: str | None) -> Show:
 
 
 def _pieces(path: str) -> Iterator[Piece]:
-    """What a path stands for."""
+    """Return the segment files that a path denotes."""
     from radiator.storage import layout
     from radiator.upkeep.show import reader_of
 
@@ -107,7 +107,7 @@ def _pieces(path: str) -> Iterator[Piece]:
         known = _committed(whole)
         bases = sorted(base for base in map(layout.segment_base, os.listdir(whole)) if base is not None)
         if not bases:
-            raise CommandFailed(USAGE, f"{path}: expected the directory of a partition, but it holds no segments")
+            raise CommandFailed(USAGE, f"{path}: expected the directory of a partition, but it contains no segments")
         for base in bases:
             file = layout.segment_path(whole, base)
             if file in known or not known:
@@ -132,7 +132,7 @@ def _is_segment(path: str) -> bool:
 
 
 def _committed(directory: str) -> dict[str, Piece]:
-    """The segments of a partition that lies in a store, each with its committed end; empty if it does not."""
+    """Return the segments of a partition in a store, each with its committed end; empty if it is not in a store."""
     from radiator.errors import StorageError
     from radiator.storage.reader import list_partitions
 
@@ -157,7 +157,7 @@ def _name(directory: str) -> str:
 
 
 class Printer:
-    """Writes batches and records to stdout, damage to stderr."""
+    """Print batches and records to stdout, and damage to stderr."""
 
     def __init__(self, only_batches: bool, as_json: bool, as_hex: bool, show: Show) -> None:
         self.damaged = False
@@ -168,7 +168,7 @@ class Printer:
         self._write = sys.stdout.buffer.write
 
     def segment(self, piece: Piece) -> None:
-        """Everything in one segment file."""
+        """Print the contents of a segment file."""
         from radiator.storage.reader import Damage, segment_records, segment_spans
 
         try:
@@ -188,7 +188,7 @@ class Printer:
             say(f"{piece.path}: gone meanwhile, taken by retention")
 
     def other(self, piece: Piece) -> None:
-        """Everything in a file that is no segment."""
+        """Print the contents of a file that is not a segment."""
         import msgspec
 
         from radiator.cli.formats import visible
@@ -269,13 +269,13 @@ class Printer:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, list):  # of pairs: intervals, or offsets with their deliveries
+    if isinstance(value, list):  # pairs: intervals, or offsets with delivery counts
         return ",".join(f"{first}:{second}" for first, second in value)
     return str(value)
 
 
 def hexdump(data: bytes, start: int) -> str:
-    """Lines of 16 bytes, as in the document of the format; ``start`` is the place of the first."""
+    """Return lines of 16 bytes as in ``docs/storage-format.md``; ``start`` is the position of the first byte."""
     lines = []
     for at in range(0, len(data), 16):
         row = data[at : at + 16]
@@ -286,7 +286,7 @@ def hexdump(data: bytes, start: int) -> str:
 
 
 def record(partition: str, batch: RecordBatch, index: int) -> Message:
-    """A stored record as the message that a subscriber would get."""
+    """Return a stored record as the message that a subscriber would receive."""
     from radiator.client.message import Message
     from radiator.stomp.headers import split_block
     from radiator.storage.layout import message_id

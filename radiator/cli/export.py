@@ -1,4 +1,4 @@
-"""``radiator export``: records as JSON lines, CSV or Parquet, from the files alone."""
+"""``radiator export``: write records from the files of a store as JSON lines, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -34,24 +34,29 @@ MARK_NEEDS = "--mark-archived says that the archive has everything: it does not 
 
 @click.command(short_help="Write records as JSON lines, CSV or Parquet.")
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory, or a backup.")
-@click.option("--destination", "destinations", metavar="PATTERN", help="Only these, as in SUBSCRIBE; may have commas.")
-@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this one; may be repeated.")
+@click.option(
+    "--destination",
+    "destinations",
+    metavar="PATTERN",
+    help="Only these destinations, as in SUBSCRIBE; a list has commas.",
+)
+@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this partition. May be repeated.")
 @click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
               help=f"Where to start: {POSITIONS}, or archived: where the last archive ended.")  # fmt: skip
 @click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it).")
-@click.option("--format", "kind", type=click.Choice(FORMATS), help="By default the suffix of --to decides.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="Output format. Default: by the suffix of --to.")
 @click.option("--to", "target", metavar="FILE|DIR|-", required=True,
               help="A new file; an existing directory (a file per partition); or - for standard output.")  # fmt: skip
-@click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and say so, instead of failing.")
-@click.option("--mark-archived", is_flag=True, help="Then tell retention that the archive has it (wait_for: archive).")
+@click.option("--skip-damaged", is_flag=True, help="Report and leave out unreadable records instead of failing.")
+@click.option("--mark-archived", is_flag=True, help="Then let retention remove the segments (wait_for: archive).")
 @json_option
 def export(
     data: str, destinations: str | None, partitions: tuple[str, ...], start: str, stop: str | None,
     kind: str | None, target: str, skip_damaged: bool, mark_archived: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """Write records as JSON lines, CSV or Parquet. Needs no broker, and does not mind one.
+    """Write records as JSON lines, CSV or Parquet.
 
-    Parquet needs the extra radiator[parquet].
+    Needs no broker; a running broker is not disturbed. Parquet needs the extra radiator[parquet].
     """
     from radiator.errors import ProtocolError
     from radiator.export.files import Export, Lost

@@ -1,8 +1,8 @@
-"""How ``radiator tail`` shows a message: a format string, JSON lines, the bare body, or a line for people.
+"""Format a message for ``radiator tail``: by a format string, as JSON line, as bare body, or as a line for people.
 
-``LETTERS`` is the table of the letters of a format string (after kcat's); the documentation and the tests read it.
-Bodies are bytes: ``%s`` and the bare body write them as they are; JSON has ``body`` for UTF-8 and ``body_base64`` for
-the rest; the line for people shows control characters as such, so that no message can play with a terminal.
+``LETTERS`` is the table of letters in a format string, which follow kcat; documentation and tests read it. Bodies are
+bytes: ``%s`` and the bare body write them unchanged; JSON has ``body`` for UTF-8 and ``body_base64`` for other bytes.
+The line for people escapes control characters, so that a message cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _pairs(headers: Mapping[str, str]) -> bytes:
 
 
 def rfc3339(ns: int | None) -> str:
-    """Epoch nanoseconds as a time in UTC, to the nanosecond; empty for None."""
+    """Return epoch nanoseconds as a time in UTC with nanoseconds; empty for None."""
     if ns is None:
         return ""
     seconds, rest = divmod(ns, 1_000_000_000)
@@ -66,7 +66,11 @@ _TOKEN = re.compile(r"%(.?)|\\x([0-9a-fA-F]{2})|\\(.?)|([^%\\]+)", re.DOTALL)
 
 
 def compile_format(text: str) -> Show:
-    """A format string as a function. ValueError says which part is wrong."""
+    """Return a function that formats a message by a format string.
+
+    Raises:
+        ValueError: The format string is not valid; the message says which part.
+    """
     pieces: list[bytes | Show] = []
     for letter, byte, escape, plain in (match.groups() for match in _TOKEN.finditer(text)):
         if plain is not None:
@@ -86,17 +90,17 @@ def compile_format(text: str) -> Show:
 
 
 def bare(message: Message) -> bytes:
-    """The body and a line end."""
+    """Return the body and a line end."""
     return message.body + b"\n"
 
 
 def json_line(message: Message) -> bytes:
-    """One JSON object on a line; ``radiator send --as records`` reads it back."""
+    """Return one JSON object on a line, which ``radiator send --as records`` accepts."""
     return msgspec.json.encode(json_record(message)) + b"\n"
 
 
 def json_record(message: Message) -> dict[str, object]:
-    """What a message is in JSON."""
+    """Return the fields of a message for JSON."""
     record: dict[str, object] = {
         "destination": message.destination,
         "partition": message.partition,
@@ -120,18 +124,18 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
 
 
 def _time(message: Message, name: str) -> int | str | None:
-    """Epoch nanoseconds as a number, anything else as the publisher wrote it."""
+    """Return epoch nanoseconds as a number, any other value as the publisher wrote it."""
     text = message.headers.get(name)
     return int(text) if text is not None and text.isascii() and text.isdigit() else text
 
 
 def visible(text: str) -> str:
-    """Text with its control characters shown as such."""
+    """Return text with its control characters escaped."""
     return text.translate(_CONTROL)
 
 
 def for_people(colour: bool) -> Show:
-    """A line with the time, the destination, the offset and the body."""
+    """Return a function that formats a message as a line with time, destination, offset and body."""
     dim, name, end = ("\x1b[2m", "\x1b[36m", "\x1b[0m") if colour else ("", "", "")
 
     def show(message: Message) -> bytes:

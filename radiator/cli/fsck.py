@@ -1,7 +1,7 @@
-"""``radiator fsck``: is a store as the document of its format says, and may it be mended?
+"""``radiator fsck``: check whether a store conforms to its format, and repair it.
 
-What is found is printed as it comes, the worst of it decides the exit code. ``--repair`` checks, mends under the lock
-that brokers take, and checks again: what it prints last is what is left.
+Findings are printed as they come; the worst one determines the exit code. ``--repair`` checks, repairs under the lock
+of the broker, and checks again. What it prints last is what is left.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ SHOWN_OF_A_KIND = 8  # for people; --json has all
 MB = 1_000_000
 
 
-@click.command(short_help="Check a data directory; repair it.")
+@click.command(short_help="Check or repair a data directory.")
 @click.argument("partitions", nargs=-1, metavar="[PARTITION]...")
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
-@click.option("--repair", is_flag=True, help="Mend what can be mended; no broker may run.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired. No broker may run.")
 @click.option(
     "--latest",
     metavar="MOMENT",
-    help="Report receive times later than that (now, or a time); with --repair, lower them to it.",
+    help="Report receive times after MOMENT (now, or a time); with --repair, lower them to it.",
 )
 @json_option
 def fsck(partitions: tuple[str, ...], data: str, repair: bool, latest: str | None, as_json: bool) -> int:
-    """Check every byte of a data directory, or of the PARTITIONs named.
+    """Check every byte of a data directory, or of the named PARTITIONs.
 
-    Needs no broker, and does not mind one: beside one, it looks at what is committed.
+    Needs no broker. A running broker is not disturbed; then the committed data is checked.
     """
     check_readable(data)
     if not os.path.isdir(data):
@@ -93,7 +93,7 @@ def _moment(latest: str | None) -> int:
 
 
 class Look:
-    """The bar of one check, and how long that takes."""
+    """The progress bar of one check, and its duration."""
 
     def __init__(self, bar: Progress) -> None:
         self.bar = bar
@@ -101,15 +101,18 @@ class Look:
         self.begin(None)
 
     def begin(self, total: int | None) -> None:
+        """Set the total number of bytes."""
         self.started, self.done = time.perf_counter(), 0
         self.bar.reset(self.task, total=total)
 
     def advance(self, count: int) -> None:
+        """Count checked bytes."""
         self.done += count
         self.bar.update(self.task, advance=count, note=f"{self.done / MB / max(self.seconds, 1e-9):,.0f} MB/s")
 
     @property
     def seconds(self) -> float:
+        """The duration of the check so far, in seconds."""
         return time.perf_counter() - self.started
 
 
@@ -120,7 +123,7 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
     from radiator.upkeep.latest import ClampTimes
     from radiator.upkeep.repair import Repair
 
-    def tell(done: str) -> None:
+    def report_repair(done: str) -> None:
         if as_json:
             put_json({"repaired": done})
         else:
@@ -130,16 +133,16 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
         run, findings = mending.check()
         _report(run, findings, look.seconds, as_json)
         for done in mending.run(run, findings):
-            tell(done)
+            report_repair(done)
         look.begin(None)
         run, findings, more = mending.recheck()
         seconds = look.seconds
         for done in more:
-            tell(done)
+            report_repair(done)
     if lower and any(finding.kind == "future" for finding in findings):
         with ClampTimes(data, latest_ns, on_bytes=look.advance) as lowering:
             for done in lowering.run():
-                tell(done)
+                report_repair(done)
             look.begin(None)
             run, findings = lowering.check()
             seconds = look.seconds

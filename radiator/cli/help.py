@@ -1,4 +1,4 @@
-"""``radiator help``: the page of a command, or the options that all commands share which talk to a broker."""
+"""``radiator help``: show the help of a command, or the options that commands with a broker share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONNECTION = "connection"
 @click.command("help", short_help="Explain a command, or how to connect to a broker.")
 @click.argument("topic", nargs=-1)
 def show_help(topic: tuple[str, ...]) -> int:
-    """Explain TOPIC: a command, such as `cursors set`, or `connection`: how to connect to a broker."""
+    """Explain TOPIC: a command, such as `cursors set`, or `connection`, the options to connect to a broker."""
     context = click.get_current_context().find_root()
     if topic == (CONNECTION,):
         click.echo(_connection(context))

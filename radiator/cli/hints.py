@@ -1,25 +1,29 @@
-"""Hints about destinations that are probably slips. For the broker any name is one, so a hint forbids nothing."""
+"""Print hints about destinations that are probably mistyped. The broker accepts any name, so a hint forbids nothing."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from radiator.cli.common import say
 
 KINDS = ("queue", "topic")
+ADDRESS = re.compile(r"[\w.-]+:\d{2,5}|[\w+]+://.*")  # as --url takes it
 ALIKE = 0.85  # of difflib: `topics`, `queues`, `queu`
 
 
 def warn_of_slips(names: Iterable[str]) -> None:
-    """Report on stderr what each name probably should have been."""
+    """Print a hint to stderr for each name that is probably mistyped."""
     for name in names:
         if meant := suggestion(name):
             say(f"hint: {meant}")
 
 
 def suggestion(name: str) -> str | None:
-    """A sentence about a name whose first part looks like ``/queue/`` or ``/topic/`` and is not, or that ends there."""
+    """Return a hint for a name that resembles ``/queue/NAME``, ``/topic/NAME`` or an address, or None."""
+    if ADDRESS.fullmatch(name):
+        return f"{name} is the name of a destination here; --url names the broker"
     first, _, rest = name.lstrip("/").partition("/")
     close = difflib.get_close_matches(first.lower(), KINDS, n=1, cutoff=ALIKE)
     if not close:

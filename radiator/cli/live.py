@@ -1,4 +1,4 @@
-"""``radiator report live``: windowed counts of what comes in, published to a topic by a Spark stream."""
+"""``radiator report live``: publish windowed counts of incoming messages to a topic, by a Spark stream."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.stopping import Stopping
 
-LOOK_SECONDS = 1.0  # how often it is seen that the query has ended
+LOOK_SECONDS = 1.0  # between checks whether the query has ended
 REMEDY = "`report live` needs pyspark and {name} is not installed: pip install 'radiator[spark]'"
 
 
 def _width(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
-    """``5m`` in Spark's words."""
+    """Return the value of an option such as ``5m`` as Spark writes it."""
     from radiator.broker.headers.positions import parse_duration
 
     ns = parse_duration(text)
@@ -43,23 +43,25 @@ def _width(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
     return f"{ns // NS_PER_MS} milliseconds" if rest else f"{seconds} seconds"
 
 
-@click.command("live", short_help="Publish windowed counts to a topic, live.")
+@click.command("live", short_help="Publish windowed counts of messages to a topic.")
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The broker's data directory.")
-@click.option("--to", metavar="TOPIC", default="/topic/ops.traffic", show_default=True, help="Where they go.")
-@click.option("--destination", metavar="PATTERN", default="#", help="Only these, as in SUBSCRIBE; may have commas.")
+@click.option("--to", metavar="TOPIC", default="/topic/ops.traffic", show_default=True, help="Topic for the counts.")
+@click.option(
+    "--destination", metavar="PATTERN", default="#", help="Only these destinations, as in SUBSCRIBE; a list has commas."
+)
 @click.option("--every", metavar="WIDTH", default="1m", show_default=True, callback=_width, help="Width of a window.")
 @click.option("--clock", type=click.Choice(("receive", "event")), default="receive", show_default=True,
-              help="Whose time is counted by: the broker's, or event-time.")  # fmt: skip
+              help="Time to count by: receive-time or event-time.")  # fmt: skip
 @click.option("--late", metavar="DURATION", default="1m", show_default=True, callback=_width,
-              help="How long a window waits for what is late.")  # fmt: skip
-@click.option("--closed", is_flag=True, help="Publish a window once, when nothing more can come to it.")
+              help="How long a window waits for late messages.")  # fmt: skip
+@click.option("--closed", is_flag=True, help="Publish each window once, when it is complete.")
 @click.option("--trigger", metavar="DURATION", default="5s", show_default=True, callback=_width,
-              help="How often what is new is counted.")  # fmt: skip
+              help="Interval between counts.")  # fmt: skip
 @click.option("--from", "start", type=click.Choice(("now", "first")), default="now", show_default=True,
-              help="Where to begin, if the checkpoint does not say it.")  # fmt: skip
+              help="Where to begin without a checkpoint.")  # fmt: skip
 @click.option("--checkpoint", metavar="DIR", type=click.Path(file_okay=False),
-              help="Where Spark notes how far it came, to go on there. Without it: begin anew each time.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Count what is there by now, publish it, and end.")
+              help="Directory of Spark's checkpoint, to continue after a stop. Default: none.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Count the present messages, publish, and end.")
 @connection_options
 @json_option
 def live(
@@ -69,7 +71,7 @@ def live(
 ) -> int:  # fmt: skip
     """Publish messages and bytes per destination and window to a topic, as JSON, until SIGINT or SIGTERM.
 
-    A window comes again whenever it has grown. Any STOMP client can tail the topic.
+    A window is published again when it has grown. Any STOMP client can subscribe to the topic.
     """
     check_store(data)
     try:
@@ -78,7 +80,7 @@ def live(
     except ImportError as error:
         raise CommandFailed(USAGE, REMEDY.format(name=error.name or "a part of it")) from error
     secrets = {"login": login, "passcode": passcode or click.get_current_context().meta.get(PASSCODE)}
-    open_connection(url, login, passcode, timeout).close()  # whether it is there and lets us in, before Spark starts
+    open_connection(url, login, passcode, timeout).close()  # fail before Spark starts if the broker refuses
     stopping = Stopping()
     with ExitStack() as stack:
         if checkpoint is None:
@@ -113,7 +115,7 @@ def live(
 
 
 class Totals:
-    """Of what the query has told of its triggers."""
+    """The totals that the query has reported."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -121,6 +123,7 @@ class Totals:
         self._last = -1
 
     def look(self, query: Any) -> None:
+        """Read the progress that the query has reported since the last call."""
         from radiator.spark.live import COUNTED
 
         for each in query.recentProgress:
@@ -131,6 +134,7 @@ class Totals:
                 self.messages += 0 if counted is None else counted["messages"]
 
     def note(self) -> str:
+        """Return the note for the progress bar."""
         return f"{self.messages:,} messages counted"
 
 
@@ -139,5 +143,5 @@ def _end(query: Any) -> None:
 
     error = query.exception()
     if error is not None:
-        told = reason(error) or str(error).partition("\n")[0]
-        raise CommandFailed(next((code for word, code in SERVER_EXITS.items() if f"({word})" in told), FAILED), told)
+        text = reason(error) or str(error).partition("\n")[0]
+        raise CommandFailed(next((code for word, code in SERVER_EXITS.items() if f"({word})" in text), FAILED), text)

@@ -1,8 +1,7 @@
-"""``radiator ls``: what a data directory holds, read from its files alone, beside a running broker or without one; with
-``--url``, what a running broker says of its destinations (``online``).
+"""``radiator ls``: list the contents of a data directory from its files; with ``--url``, the destinations of a broker.
 
-A partition's figures end at its ``head``: what the broker has committed. A cursor's backlog counts the offsets above
-its floor that are not acknowledged; where several destinations share a partition, those of the others are among them.
+The figures of a partition end at its ``head``, the committed end. The backlog of a cursor is the number of offsets
+above its floor that are not acknowledged. If several destinations share a partition, it includes those of the others.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Backlog = tuple["StoredCursor", int | None]
 
 @dataclass
 class Listed:
-    """One partition as it is shown."""
+    """One partition with the figures to show."""
 
     partition: StoredPartition
     destinations: list[str]
@@ -50,7 +49,7 @@ class Listed:
     newest_ns: int | None
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Return the partition for ``--json``."""
         stored = self.partition
         return {
             "partition": stored.name,
@@ -66,10 +65,10 @@ class Listed:
         }
 
 
-@click.command(short_help="List what a data directory holds.")
+@click.command(short_help="List the contents of a data directory.")
 @click.argument("pattern", required=False)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
-@click.option("--url", metavar="ADDRESS", help=f"Ask the broker there, instead of reading files. {MORE_OPTIONS}")
+@click.option("--url", metavar="ADDRESS", help=f"List the destinations of this broker instead. {MORE_OPTIONS}")
 @login_options
 @json_option
 def ls(
@@ -81,10 +80,10 @@ def ls(
     timeout: float,
     as_json: bool,
 ) -> int:
-    """List what a data directory holds: partitions, and the cursors of queues with their backlog.
+    """List the partitions of a data directory, and the cursors of queues with their backlog.
 
-    Needs no broker, and does not mind one. With --url a running broker lists its destinations: what waits, what is
-    with consumers, who listens. That takes the admin right. PATTERN: only these destinations, as in SUBSCRIBE.
+    Needs no broker; a running broker is not disturbed. With --url a running broker lists its destinations: waiting and
+    unacknowledged messages, and subscribers. That needs the admin right. PATTERN selects destinations, as in SUBSCRIBE.
     """
     if url is not None:
         from radiator.cli.online import list_destinations
@@ -120,7 +119,7 @@ def ls(
 
 
 def _matching(pattern: str, listed: list[Listed], cursors: list[Backlog]) -> tuple[list[Listed], list[Backlog]]:
-    """Only the partitions that may hold something of these destinations, and the cursors over them."""
+    """Return the partitions that may hold records of these destinations, and the cursors over them."""
     from radiator.errors import ProtocolError
     from radiator.routing.pattern import parse_list
 
@@ -147,7 +146,7 @@ def _listed(partition: StoredPartition) -> Listed:
 
 
 def _backlog(cursor: StoredCursor, listed: list[Listed]) -> int | None:
-    """How many offsets are not acknowledged; None if the partition is not there."""
+    """Return the number of offsets that are not acknowledged, or None if the partition does not exist."""
     for each in listed:
         if each.partition.name == cursor.partition:
             floor = max(cursor.floor, each.partition.log_start_offset)
@@ -172,7 +171,7 @@ def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, in
     from radiator.cli.tables import Column, print_table
 
     if not listed:
-        click.echo(f"{visible(data)} holds no partitions yet")
+        click.echo(f"{visible(data)} contains no partitions yet")
         return
     same = all(each.destinations == [each.partition.name] for each in listed)
     columns = (
@@ -214,7 +213,7 @@ def _print_cursors(cursors: list[Backlog], lanes: dict[str, str]) -> None:
 
 
 def _lanes(listed: list[Listed]) -> dict[str, str]:
-    """The partitions of queues with priorities, and what they are shown as: a queue is shown once."""
+    """Return what partitions of queues with priorities are shown as, so that a queue has one row."""
     found = {}
     for each in listed:
         name = each.partition.name
@@ -224,7 +223,7 @@ def _lanes(listed: list[Listed]) -> dict[str, str]:
 
 
 def _lane(cursor: StoredCursor, lanes: dict[str, str]) -> str:
-    """What the partition of a cursor is shown as. A priority that nothing was stored with has a cursor and no files."""
+    """Return what the partition of a cursor is shown as. A priority without records has a cursor and no files."""
     shown = f"{cursor.partition[:-1]}*"
     return shown if shown in lanes.values() else lanes.get(cursor.partition, cursor.partition)
 

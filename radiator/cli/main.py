@@ -1,11 +1,10 @@
-"""The group ``radiator`` and the one place where errors become exit codes.
+"""Define the group ``radiator``, and map errors to exit codes.
 
-``SECTIONS`` is the table of commands: where each lives and what it does in one line. A command's module is imported
-when it is called or asked for help, so a missing extra (pyspark) harms nobody else and start-up stays short.
+``SECTIONS`` is the table of commands: the module of each, and its description. A module is imported when its command is
+called or its help is shown, so a missing extra (pyspark) affects no other command and the start is short.
 
-Errors raised on purpose (RadiatorError), and an argument that is not UTF-8, are one line on stderr and an exit code;
-anything else is a bug of ours and shows its traceback. A reader that closes the pipe early (``| head``) ends the
-command quietly.
+A RadiatorError, or an argument that is not UTF-8, is printed as one line on stderr and sets the exit code. Any other
+exception is a bug and prints its traceback. If the reader of a pipe ends early (``| head``), the command ends quietly.
 """
 
 from __future__ import annotations
@@ -25,34 +24,34 @@ from radiator.errors import RadiatorError
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Messages": {
         "send": ("radiator.cli.send:send", "Send messages and wait until they are stored."),
-        "tail": ("radiator.cli.tail:tail", "Print messages: history, live, or both."),
-        "replay": ("radiator.cli.replay:replay", "Send records of a store or an archive again, at their pace."),
+        "tail": ("radiator.cli.tail:tail", "Print messages, from the history or live."),
+        "replay": ("radiator.cli.replay:replay", "Send records of a store or an archive to a broker."),
     },
     "Run a broker": {
         "serve": ("radiator.cli.serve:serve", "Run the broker until SIGTERM or SIGINT."),
         "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
-        "passwd": ("radiator.cli.passwd:passwd", "Set or delete a user's passcode in a users file."),
+        "passwd": ("radiator.cli.passwd:passwd", "Set or delete the passcode of a user in a users file."),
         "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
     },
     "Look after queues and clients": {
-        "ls": ("radiator.cli.ls:ls", "List what a data directory holds."),
-        "clients": ("radiator.cli.clients:clients", "List who is connected to a broker."),
-        "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors: who has read how far."),
-        "dlq": ("radiator.cli.dlq:dlq", "Look at dead letters, send them back, or drop them."),
+        "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
+        "clients": ("radiator.cli.clients:clients", "List the clients of a running broker."),
+        "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors."),
+        "dlq": ("radiator.cli.dlq:dlq", "List dead letters, send them back, or drop them."),
         "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
-        "clock": ("radiator.cli.clock:clock", "Show how far a broker trusts its clock; confirm a step."),
+        "clock": ("radiator.cli.clock:clock", "Show whether a broker trusts its clock, or confirm a step."),
     },
     "Look after a data directory": {
-        "fsck": ("radiator.cli.fsck:fsck", "Check a data directory; repair it."),
-        "dump": ("radiator.cli.dump:dump", "Print what stands in the files of a store."),
-        "backup": ("radiator.cli.backup:backup", "Copy a data directory, beside a running broker."),
-        "restore": ("radiator.cli.restore:restore", "Verify a backup, and make a data directory of it."),
-        "mirror": ("radiator.cli.mirror:mirror", "Keep a second copy of a running broker's store."),
+        "fsck": ("radiator.cli.fsck:fsck", "Check or repair a data directory."),
+        "dump": ("radiator.cli.dump:dump", "Print the contents of any store file."),
+        "backup": ("radiator.cli.backup:backup", "Copy a data directory, also while the broker runs."),
+        "restore": ("radiator.cli.restore:restore", "Verify a backup, and create a data directory from it."),
+        "mirror": ("radiator.cli.mirror:mirror", "Maintain a second copy of a running broker's store."),
     },
     "Archive and analyse": {
-        "archive": ("radiator.cli.archive:archive", "Keep everything as Parquet: archive sealed segments."),
+        "archive": ("radiator.cli.archive:archive", "Write sealed segments to an archive of Parquet files."),
         "export": ("radiator.cli.export:export", "Write records as JSON lines, CSV or Parquet."),
-        "report": ("radiator.cli.report:report", "Make a report on a data directory with Spark."),
+        "report": ("radiator.cli.report:report", "Make a report about a data directory with Spark."),
     },
     "Help": {
         "help": ("radiator.cli.help:show_help", "Explain a command, or how to connect to a broker."),
@@ -63,14 +62,18 @@ EXTRAS = dict.fromkeys(("pyspark", "pyarrow", "pandas", "numpy", "matplotlib", "
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are needed."""
+    """A group that imports its commands when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table."""
+        """Return the names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None if there is none of that name."""
+        """Import a command; return None if the name is unknown.
+
+        Raises:
+            CommandFailed: A package that the command needs is not installed.
+        """
         if cmd_name not in COMMANDS:
             return None
         module_name, _, name = COMMANDS[cmd_name][0].partition(":")
@@ -81,7 +84,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by section, from the table: asking for help imports nothing."""
+        """Write the commands by section, from the table, without importing any."""
         width = max(map(len, COMMANDS))
         for title, commands in SECTIONS.items():
             with formatter.section(title):
@@ -90,13 +93,17 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; suggest the closest one to a name that is none. Raises UsageError."""
+        """Return the command of a command line.
+
+        Raises:
+            UsageError: The name is unknown; the message suggests the closest one.
+        """
         if not ctx.resilient_parsing and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise no_such_command(args[0], COMMANDS, ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a pipe closed by its reader is not an error."""
+        """Run a command. A closed pipe is not an error."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -115,7 +122,7 @@ def _missing(command: str, error: ImportError) -> str:
 
 
 def _silence_stdout() -> None:
-    """Let what is still buffered go nowhere, so that the interpreter's own flush at exit does not complain."""
+    """Discard buffered output, so that Python's flush at exit does not report the closed pipe."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
@@ -125,10 +132,10 @@ def _silence_stdout() -> None:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="radiator", message=f"%(prog)s %(version)s ({speed.IN_USE})")
 def cli() -> None:
-    """radiator: a log broker that speaks STOMP.
+    """Run and use a log broker that speaks STOMP.
 
-    Messages are kept in logs that can be followed, replayed and analysed. `radiator COMMAND --help` explains a
-    command, `radiator help connection` how to reach a broker.
+    Messages are stored in logs that can be followed, replayed and analysed. `radiator COMMAND --help` explains a
+    command, `radiator help connection` how to connect to a broker.
 
     Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 cannot connect or timed out, 4 denied, 5 not found,
     6 damage found, 130 interrupted.
@@ -136,7 +143,11 @@ def cli() -> None:
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code."""
+    """Run a command line and return the exit code.
+
+    Args:
+        args: The arguments; None uses those of the process.
+    """
     try:
         result = cli.main(args=None if args is None else list(args), prog_name="radiator", standalone_mode=False)
     except click.UsageError as error:
@@ -161,7 +172,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def _is_utf8(argument: str) -> bool:
-    """Python decodes other bytes of the command line to lone surrogates, which cannot be encoded."""
+    """Return True if an argument is UTF-8. Python decodes other bytes to lone surrogates, which cannot be encoded."""
     try:
         argument.encode()
     except UnicodeEncodeError:
@@ -170,5 +181,5 @@ def _is_utf8(argument: str) -> bool:
 
 
 def main() -> NoReturn:
-    """The entry point."""
+    """Run the command line of this process and exit with its code."""
     sys.exit(run())

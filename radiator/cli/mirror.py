@@ -1,4 +1,4 @@
-"""``radiator mirror``: keep a second copy of a running broker's store, by replay."""
+"""``radiator mirror``: maintain a second copy of the store of a running broker, by replay."""
 
 from __future__ import annotations
 
@@ -22,16 +22,20 @@ from radiator.cli.signals import stop_on_signals
 if TYPE_CHECKING:
     from radiator.mirror.follow import Progress
 
-TELL_EVERY_SECONDS = 10.0
+PRINT_INTERVAL_SECONDS = 10.0
 
 
-@click.command(short_help="Keep a second copy of a running broker's store.")
-@click.option("--from", "source", metavar="ADDRESS", help="The broker to follow; instead of --url.")
+@click.command(short_help="Maintain a second copy of a running broker's store.")
+@click.option("--from", "source", metavar="ADDRESS", help="The broker to follow; the same as --url.")
 @click.option("--to", "target", metavar="DIR", required=True, help="The data directory of the copy.")
 @click.option(
-    "--destinations", metavar="PATTERN,...", default="#", show_default=True, help="Which destinations, as in SUBSCRIBE."
+    "--destinations",
+    metavar="PATTERN,...",
+    default="#",
+    show_default=True,
+    help="Destinations to copy, as in SUBSCRIBE.",
 )
-@click.option("--once", is_flag=True, help="Stop at what is the end now.")
+@click.option("--once", is_flag=True, help="Stop at the present end.")
 @connection_options
 @json_option
 def mirror(
@@ -45,9 +49,10 @@ def mirror(
     timeout: float,
     as_json: bool,
 ) -> int:
-    """Keep a second copy of a running broker's store in DIR: the same partitions, offsets, times, headers and bodies.
+    """Maintain a second copy of a running broker's store in DIR.
 
-    It follows until SIGTERM or SIGINT, connects again when it has to, and goes on where it stopped.
+    The copy has the same partitions, offsets, times, headers and bodies. Follows the broker until SIGTERM or SIGINT,
+    reconnects when necessary, and continues where it stopped.
     """
     from radiator.client.address import parse
     from radiator.clock import now
@@ -56,17 +61,17 @@ def mirror(
     from radiator.mirror.follow import Diverged, Mirror
     from radiator.storage.files import NO_ROOM
 
-    parse(source or url)  # raises BadAddress, before anything is made
+    parse(source or url)  # raises BadAddress before anything is created
     copy = Copy(target)
     for note in copy.open(now()):
         say(str(note))
-    teller = Teller(as_json)
+    printer = ProgressPrinter(as_json)
     follower = Mirror(
         copy,
         lambda: open_connection(source or url, login, passcode, timeout, version="1.2"),
         [destinations],
         once=once,
-        tell=teller.tell,
+        tell=printer.show,
     )
     try:
         with stop_on_signals(follower.stopping, breakable=False):
@@ -75,8 +80,10 @@ def mirror(
         raise CommandFailed(FAILED, str(error)) from None
     except StorageError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
-            told = f"{target}: {error.__cause__.strerror}; make room there and start the mirror again, it goes on"
-            raise CommandFailed(FAILED, told) from None
+            text = (
+                f"{target}: {error.__cause__.strerror}; free some space there and start the mirror again; it continues"
+            )
+            raise CommandFailed(FAILED, text) from None
         raise
     finally:
         copy.close(now())
@@ -92,20 +99,21 @@ def mirror(
     return OK
 
 
-class Teller:
-    """What is said of the progress: each change, and every ten seconds how far it is behind; as JSON every second."""
+class ProgressPrinter:
+    """Print the progress: each change, and every ten seconds the lag; with ``--json`` a line every second."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
         self._state: tuple[object, ...] | None = None
         self._quiet = 0
 
-    def tell(self, progress: Progress) -> None:
+    def show(self, progress: Progress) -> None:
+        """Print the progress if it is due."""
         behind = None if progress.behind_ns is None else progress.behind_ns / 1e9
         news = progress.records if self._as_json else (behind is None, bool(behind))
         state = (progress.connected, progress.trouble, news)
         self._quiet += 1
-        if state == self._state and self._quiet < TELL_EVERY_SECONDS:
+        if state == self._state and self._quiet < PRINT_INTERVAL_SECONDS:
             return
         self._state, self._quiet = state, 0
         if self._as_json:

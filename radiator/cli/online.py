@@ -1,4 +1,4 @@
-"""What a running broker says of itself over its admin channel, as tables for people or JSON for programs."""
+"""Print what a running broker reports over its admin channel, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from radiator.cli.common import OK, open_connection, put_json, size, stdout_console
 
-COUNTED = ("ready", "in_flight", "delayed")  # of queues: always shown
-SELDOM = ("burying", "unlooked")  # only where there are some
-DROPPED = {"total": 4, "delayed": 3}  # on a narrow terminal
+COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always shown
+SELDOM = ("burying", "unlooked")  # figures that are shown if not zero
+DROPPED = {"total": 4, "delayed": 3}  # order in which a narrow terminal drops figures
 TEMPORARY = "/temp-queue/"
 LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
 
@@ -17,7 +17,7 @@ LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
 def ask_all(
     url: str, login: str | None, passcode: str | None, timeout: float, verb: str, field: str, **args: Any
 ) -> list[dict[str, Any]]:
-    """All entries of a list."""
+    """Return all entries of a list of the admin channel."""
     from radiator.client.admin import ask_all as pages
 
     with open_connection(url, login, passcode, timeout) as connection:
@@ -27,7 +27,7 @@ def ask_all(
 def list_destinations(
     url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, pattern: str | None
 ) -> int:
-    """``radiator ls --url``."""
+    """Run ``radiator ls --url``, and return the exit code."""
     found = _destinations(url, login, passcode, timeout, {} if pattern is None else {"match": pattern})
     if as_json:
         put_json({"destinations": found})
@@ -58,8 +58,11 @@ def list_destinations(
 def _destinations(
     url: str, login: str | None, passcode: str | None, timeout: float, match: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """All that match. Each question makes the broker look through some of what an earlier run has left: so it is asked
-    again, for a moment, while that goes on."""
+    """Return all destinations that match.
+
+    After a restart each request makes the broker examine some stored messages. So the request is repeated for a short
+    time while the counts are not complete.
+    """
     from radiator.client.admin import ask_all as pages
 
     end = time.monotonic() + LOOKING_SECONDS
@@ -72,7 +75,7 @@ def _destinations(
 
 
 def list_clients(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, match: str) -> int:
-    """``radiator clients``."""
+    """Run ``radiator clients``, and return the exit code."""
     found = ask_all(url, login, passcode, timeout, "clients.ls", "clients", match=match)
     if as_json:
         put_json({"clients": found})
@@ -106,7 +109,7 @@ def list_clients(url: str, login: str | None, passcode: str | None, timeout: flo
 
 
 def _subscribed(destination: str) -> str:
-    """The name of a temporary queue is random, and long."""
+    """Return the destination of a subscription, shortened for temporary queues, whose names are random and long."""
     return f"{TEMPORARY}..." if destination.startswith(TEMPORARY) else destination
 
 
@@ -121,7 +124,7 @@ def _offsets(destination: dict[str, Any]) -> list[str]:
 
 
 def show_clock(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, accept: bool) -> int:
-    """``radiator clock``: show the state of the broker's clock, after confirming a step if ``accept``."""
+    """Run ``radiator clock``, and return the exit code. ``accept``: confirm a step forward first."""
     from radiator.cli.formats import rfc3339
     from radiator.client.admin import ask
     from radiator.clock import NS_PER_SECOND
@@ -141,8 +144,8 @@ def show_clock(url: str, login: str | None, passcode: str | None, timeout: float
     elif facts["ahead_ns"]:
         stdout_console().print(f"trusted     {rfc3339(facts['trusted_ns'])}", highlight=False)
         stdout_console().print(
-            f"it stepped forward by {ahead} s, which is confirmed in {left} s, or by --accept", highlight=False
+            f"the clock stepped forward by {ahead} s; this is confirmed in {left} s, or with --accept", highlight=False
         )
     else:
-        stdout_console().print("it is trusted", highlight=False)
+        stdout_console().print("the clock is trusted", highlight=False)
     return OK

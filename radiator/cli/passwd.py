@@ -1,8 +1,8 @@
-"""``radiator passwd``: the passcode of one user in a users file.
+"""``radiator passwd``: set the passcode of one user in a users file.
 
-The file is replaced as a whole, in one step: a broker that reads it meanwhile sees the old one or the new one. Who may
-read it stays as it was; of a new one only its owner may. Two that change it at once wait for one another, by a lock on
-its directory. No passcode and no hash is ever printed.
+The file is replaced in one step, so a broker that reads it meanwhile sees the old one or the new one. Its permissions
+stay unchanged; a new file is readable by its owner only. Concurrent commands wait for one another, with a lock on the
+directory. Passcodes and hashes are never printed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from radiator.config.users import User
 
 
-@click.command(short_help="Set or delete a user's passcode in a users file.")
+@click.command(short_help="Set or delete the passcode of a user in a users file.")
 @click.argument("users_file", metavar="USERS_FILE")
 @click.argument("name", metavar="NAME")
-@click.option("--stdin", "from_stdin", is_flag=True, help="Read the passcode from stdin, one line, instead of asking.")
-@click.option("--delete", is_flag=True, help="Delete the user, rights and all.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the passcode from the first line of stdin.")
+@click.option("--delete", is_flag=True, help="Delete the user with all rights.")
 @json_option
 def passwd(users_file: str, name: str, from_stdin: bool, delete: bool, as_json: bool) -> int:
-    """Set the passcode of NAME in USERS_FILE; the user, and the file, are made if they are not there.
+    """Set the passcode of NAME in USERS_FILE, and create the user and the file if necessary.
 
-    Asks for the passcode twice. Rights, comments and other users stay as they are; a broker that uses the file takes
-    it up within three seconds.
+    Asks for the passcode twice. Rights, comments and other users stay unchanged. A running broker uses the new file
+    within three seconds.
     """
     from radiator.config.load import read_text
     from radiator.config.users import load_users_text
@@ -47,7 +47,7 @@ def passwd(users_file: str, name: str, from_stdin: bool, delete: bool, as_json: 
         text = read_text(path, "the users file") if os.path.exists(path) else ""
         return text, load_users_text(text, users_file).users.get(name)
 
-    read()  # a file with a fault is told before anybody is asked
+    read()  # report a fault in the file before the prompt
     hash_ = "" if delete else make_hash(_passcode(from_stdin))
     try:
         with _alone(path):
@@ -88,7 +88,10 @@ def _passcode(from_stdin: bool) -> str:
 
 @contextmanager
 def _alone(path: str) -> Iterator[None]:
-    """Nobody else changes the file meanwhile. The lock is on the directory: the file is another one afterwards."""
+    """Hold the lock on the directory of the file, as a context manager.
+
+    The file itself is replaced, so it cannot be locked.
+    """
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
@@ -105,7 +108,7 @@ def _replace(path: str, text: str) -> None:
             if os.path.exists(path):
                 facts = os.stat(path)
                 if (facts.st_uid, facts.st_gid) != (os.geteuid(), os.getegid()) and stat.S_ISREG(facts.st_mode):
-                    os.fchown(file.fileno(), facts.st_uid, facts.st_gid)  # a broker under another name must read it
+                    os.fchown(file.fileno(), facts.st_uid, facts.st_gid)  # the broker may run as another user
                 os.fchmod(file.fileno(), facts.st_mode & 0o777)
             file.write(text)
             file.flush()

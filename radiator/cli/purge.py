@@ -1,8 +1,8 @@
-"""``radiator purge``: a queue without its messages, a topic without its history.
+"""``radiator purge``: settle all messages of a queue, or drop the history of a topic.
 
-With ``--data`` no broker may run: the files are changed under the lock that brokers take. Otherwise a queue is emptied
-through its broker, by a consumer that acknowledges what was waiting when it began; what comes meanwhile stays. What
-waits for its moment no consumer is given: that is settled by an order to the broker, which takes the admin right.
+With ``--data`` no broker may run, because the files are changed under its lock. Otherwise a queue is emptied through
+its broker, by a consumer that acknowledges the messages that waited at the begin; later messages stay. Scheduled
+messages are not delivered to a consumer; a request to the broker settles them, which needs the admin right.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from radiator.client.message import Message
 
 WINDOW = 5_000
-SETTLE_DELAYED = "queues.settle_delayed"  # a verb of the admin channel
-QUIET_SECONDS = 1.0  # without a message: then it is asked what still waits
+SETTLE_DELAYED = "queues.settle_delayed"  # a request of the admin channel
+QUIET_SECONDS = 1.0  # without a message, until the rest is counted
 
 
 @click.command(short_help="Empty a queue, or drop a topic's history.")
 @click.argument("destination")
-@click.option("--data", metavar="DIR", help="Work on this data directory, without a broker.")
+@click.option("--data", metavar="DIR", help="Change this data directory; no broker may run.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
@@ -60,7 +60,7 @@ def purge(
 ) -> int:
     """Settle all messages that wait in the queue DESTINATION, or drop the history of a topic.
 
-    Through the broker only queues can be emptied. With --data, and no broker there, both.
+    A running broker can empty queues only. With --data, and no broker running, both are possible.
     """
     from radiator.routing.pattern import is_pattern
     from radiator.routing.rules import kind_of
@@ -86,21 +86,21 @@ def purge(
 
     with open_connection(url, login, passcode, timeout) as connection:
         settled, left, marks = _online(connection, destination)
-        if left.delayed or left.held:  # of these some may wait after a NACK
-            with contextlib.suppress(ServerError):  # without the right they stay, and are told
+        if left.delayed or left.held:  # some of these may wait after a NACK
+            with contextlib.suppress(ServerError):  # without the right they stay, and are reported
                 settled += ask(connection, SETTLE_DELAYED, name=destination, until=marks)["settled"]
                 left = _left(connection, destination, marks)
     if not marks:
-        say(f"nothing is stored for {destination}: its messages were all given back, or there never was one")
+        say(f"nothing is stored for {destination}: all its messages were removed, or none was ever sent")
     if left.held:
         say(
-            f"{counted(left.held, 'message')} of {destination} {are(left.held)} in the hands of other consumers, or "
-            "waiting to be tried again or for room among the dead letters, and left there"
+            f"{counted(left.held, 'message')} of {destination} {are(left.held)} unacknowledged at other "
+            "consumers, or waiting for a retry or for room in the dead-letter queue; not settled"
         )
     if left.delayed:
         say(
-            f"{counted(left.delayed, 'message')} of {destination} {are(left.delayed)} not due yet, and left there: to "
-            "settle them takes the admin right"
+            f"{counted(left.delayed, 'message')} of {destination} {are(left.delayed)} scheduled for later; "
+            "settling them needs the admin right"
         )
     if as_json:
         put_json({"destination": destination, "settled": settled, "held": left.held, "delayed": left.delayed})
@@ -114,7 +114,7 @@ def _ask(what: str, queue: bool, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandFailed(USAGE, f"this would {doing} {what}; say --yes if that is meant")
+        raise CommandFailed(USAGE, f"this would {doing} {what}; confirm with --yes")
     click.confirm(f"{doing} {what}?", abort=True, err=True)
 
 
@@ -135,35 +135,44 @@ def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
     else:
         click.echo(f"{counted(records, 'message')} of {destination} {'settled' if queue else 'removed'}")
         for each in done:
-            click.echo(f"  {each.partition} goes on at offset {each.next_offset}")
+            click.echo(f"  {each.partition} continues at offset {each.next_offset}")
     return OK
 
 
 class Left(NamedTuple):
-    """What waited when it began and is not settled: not due yet (``delayed``), and with others (``held``)."""
+    """The messages that waited at the begin and are not settled.
+
+    Attributes:
+        held: Messages that are unacknowledged at other consumers, or wait for a retry.
+        delayed: Scheduled messages.
+    """
 
     held: int
     delayed: int
 
 
 def _online(connection: Connection, destination: str) -> tuple[int, Left, dict[str, int]]:
-    """How many messages were settled, what is left of those that waited at the beginning, and the last offset of each
-    partition at that time: none, if nothing of that name is stored at all."""
+    """Settle the messages of a queue through its broker.
+
+    Returns:
+        The number of settled messages, what is left of those that waited at the begin, and the last offset of each
+        partition at that time; empty if nothing is stored for the destination.
+    """
     marks: dict[str, int] = {}
     for newest in connection.subscribe(destination, start_position="last", stop_position="end"):
         partition, offset = _place(newest)
         marks[partition] = max(offset, marks.get(partition, 0))
     settled = _settle(connection, destination, marks, marks)
-    if fed := _fed(connection, destination, marks):  # the logs of parents that feed it, which no look at its own shows
+    if fed := _fed(connection, destination, marks):  # logs of fan-out sources, which its own logs do not show
         marks |= fed
         settled += _settle(connection, destination, marks, fed)
     return settled, _left(connection, destination, marks) if marks else Left(0, 0), marks
 
 
 def _settle(connection: Connection, destination: str, marks: dict[str, int], where: Iterable[str]) -> int:
-    """Consume until the marks of these partitions are reached, or nothing comes any more that lies before one."""
+    """Consume until the marks of these partitions are reached, or no message before a mark arrives any more."""
     settled, held, ahead = 0, -1, set(where)
-    last: Message | None = None  # only its ACK asks for a receipt, which holds for all before it
+    last: Message | None = None  # only its ACK has a receipt, which covers all before it
     with progress() as bar, connection.subscribe(destination, ack="client-individual", prefetch=WINDOW) as inbox:
         task = bar.add_task("settling", total=None, note="")
         while ahead:
@@ -172,7 +181,7 @@ def _settle(connection: Connection, destination: str, marks: dict[str, int], whe
                 left = _left(connection, destination, marks).held - (last is not None)
                 if left in (0, held):
                     break
-                held = left  # once more: it may only be slow
+                held = left  # try again: the broker may be slow
                 continue
             partition, offset = _place(message)
             if offset <= marks.get(partition, -1):
@@ -192,7 +201,7 @@ def _waiting(connection: Connection, destination: str) -> Iterable[Message]:
 
 
 def _fed(connection: Connection, destination: str, marks: dict[str, int]) -> dict[str, int]:
-    """What waits here and was sent to another destination: the last offset of each such log."""
+    """Return the last offset of each log whose waiting messages were sent to another destination."""
     fed: dict[str, int] = {}
     for message in _waiting(connection, destination):
         partition, offset = _place(message)
@@ -202,7 +211,7 @@ def _fed(connection: Connection, destination: str, marks: dict[str, int]) -> dic
 
 
 def _left(connection: Connection, destination: str, marks: dict[str, int]) -> Left:
-    """What is still not settled of them."""
+    """Return how many of the messages up to the marks are not settled."""
     from radiator.clock import NS_PER_MS, now_ns
 
     at_ms = now_ns() // NS_PER_MS

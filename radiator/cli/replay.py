@@ -1,4 +1,4 @@
-"""``radiator replay``: records of a data directory or an archive, sent to a broker at the pace at which they came."""
+"""``radiator replay``: send records of a data directory or an archive to a broker, at their original pace."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from radiator.cli.common import (
     say,
     size,
 )
+from radiator.cli.hints import warn_of_slips
 from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_bounds, warn_unknown
 from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_SECOND
@@ -45,30 +46,37 @@ if TYPE_CHECKING:
     from radiator.replay.work import Result
 
 
-@click.command(short_help="Send records of a store or an archive again, at their pace.")
+@click.command(short_help="Send records of a store or an archive to a broker.")
 @click.option("--data", metavar="DIR", help="A data directory, or a backup. Without --archive: ./data.")
-@click.option("--archive", metavar="URI", help="An archive; with --data too the log goes on where it ends.")
+@click.option("--archive", metavar="URI", help="An archive. With --data the log continues where the archive ends.")
 @click.option("--to", "template", metavar="NAME", required=True,
-              help="Where to: a name; {name} is the record's own, {1}... what its wildcards stood for.")  # fmt: skip
-@click.option("--destination", "destinations", metavar="PATTERN", help="Only these, as in SUBSCRIBE; may have commas.")
-@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this one; may be repeated.")
+              help="Destination. {name} is that of the record, {1} the text of its first wildcard.")  # fmt: skip
+@click.option(
+    "--destination",
+    "destinations",
+    metavar="PATTERN",
+    help="Only these destinations, as in SUBSCRIBE; a list has commas.",
+)
+@click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this partition. May be repeated.")
 @click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
               help=f"Where to start: {POSITIONS}.")  # fmt: skip
 @click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it).")
-@click.option("--where", "selector", metavar="SELECTOR", help="Only what this is true of, as in SUBSCRIBE's selector.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many in this run.")
+@click.option(
+    "--where", "selector", metavar="SELECTOR", help="Only records that match, as with the selector of SUBSCRIBE."
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Send at most N records.")
 @click.option("--speed", default="original", show_default=True, metavar="SPEED",
               help="original, a factor such as 10x or 0.5x, a rate such as 100/s, or max.")  # fmt: skip
 @click.option("--clock", type=click.Choice(("receive", "event")), default="receive", show_default=True,
-              help="Whose time is the pace: the broker's, or event-time.")  # fmt: skip
+              help="Time that sets the pace: receive-time or event-time.")  # fmt: skip
 @header_option("Add a header. May be repeated.")
 @click.option("--id", "name", metavar="NAME",
-              help="Of this replay: the same command with the same id stores only what is missing.")  # fmt: skip
+              help="Id of this replay. The same command with the same id stores only what is missing.")  # fmt: skip
 @click.option("--resume", metavar="FILE", type=click.Path(dir_okay=False),
-              help="Note there how far it came, and go on there if it exists.")  # fmt: skip
-@click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and say so, instead of failing.")
-@click.option("--dry-run", is_flag=True, help="Say what would be sent, and how long it would take.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask before all destinations are sent to one.")
+              help="File for the progress. If it exists, continue there.")  # fmt: skip
+@click.option("--skip-damaged", is_flag=True, help="Report and leave out unreadable records instead of failing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be sent, and how long it would take.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before records of all destinations are sent to one.")
 @connection_options
 @json_option
 def replay(
@@ -78,10 +86,10 @@ def replay(
     yes: bool,
     url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
 ) -> int:  # fmt: skip
-    """Send records of a data directory, of an archive, or of both to a broker again, in the order of receiving.
+    """Send records of a data directory, an archive, or both to a broker, in the order of their receive times.
 
-    The store may belong to the broker that is sent to, or to another; what is committed when the command begins is
-    what is replayed. An archive needs the extra radiator[parquet].
+    The store may belong to the same broker or to another. Records that are committed when the command begins are
+    replayed. An archive needs the extra radiator[parquet].
     """
     from radiator.client.sending import check_headers
     from radiator.replay.choice import Choice
@@ -99,12 +107,12 @@ def replay(
         )
     chosen = {**_read_from(data, archive), "to": template, "destination": destinations,
               "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip
-    noted = Progress(resume, chosen, name) if resume is not None else None
-    name = noted.name if noted is not None else name
+    saved = Progress(resume, chosen, name) if resume is not None else None
+    name = saved.name if saved is not None else name
     try:
         pace = _speed(speed)
         check_headers(headers)
-        starts = noted.next_offsets if noted is not None else {}
+        starts = saved.next_offsets if saved is not None else {}
         choice = Choice(destinations, frozenset(partitions), read_bounds(start, stop), selector, starts)
         targets = Targets(template, choice.patterns)
         losses = Losses(skip_damaged)
@@ -116,8 +124,9 @@ def replay(
     if destinations is not None:
         warn_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
     if dry_run:
-        return _rehearse(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
+        return _dry_run(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
 
+    warn_of_slips([template])
     if not (destinations or partitions or selector or starts or yes or "{" in template):
         _confirm_all(template, known)
 
@@ -127,15 +136,15 @@ def replay(
         def connecting() -> Any:
             return open_connection(url, login, passcode, timeout, transmit_time=False)
 
-        again = name is not None  # then people want to know what was there before
+        again = name is not None  # to report which messages were stored before
         return ReliableSender(connecting, patience_seconds=timeout, receipt_each=again, on_receipts=on_receipts)
 
-    work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], noted)
+    work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], saved)
     return work.run(sources, limit, losses, as_json)
 
 
 def _confirm_all(target: str, known: Set[str] | None) -> None:
-    """Nothing selects among the destinations, and all their messages go to one: ask on a terminal, else report it."""
+    """Confirm at a terminal, or else report, that the messages of all destinations are sent to one."""
     if known is not None and len(known - {target}) < 2:
         return
     what = "every destination" if known is None else f"all {len(known):,} destinations"
@@ -146,13 +155,18 @@ def _confirm_all(target: str, known: Set[str] | None) -> None:
 
 
 class Losses:
-    """What cannot be read: an error, or told and left out."""
+    """Records that cannot be read: an error, or reported and left out."""
 
     def __init__(self, skip: bool) -> None:
         self.skip = skip
         self.found: list[dict[str, Any]] = []
 
     def __call__(self, partition: str, first: int, last: int, why: str) -> None:
+        """Report records that cannot be read.
+
+        Raises:
+            CommandFailed: They are not to be left out.
+        """
         text = f"{partition}: offsets {first} to {last} cannot be read ({why})"
         if not self.skip:
             raise CommandFailed(DAMAGED, f"{text}; --skip-damaged leaves them out")
@@ -184,8 +198,7 @@ def _speed(text: str) -> Speed:
 
 
 def _read_from(data: str | None, archive: str | None) -> dict[str, str | None]:
-    """What the records are read from, wherever the command is run: which store, by its key, and where it and the
-    archive lie. No secrets of a URI."""
+    """Return what identifies the source of the records in any working directory, without secrets of a URI."""
     from hashlib import blake2b
 
     from radiator.storage import layout
@@ -210,7 +223,7 @@ def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:
     return rows if limit is None else islice(rows, limit)
 
 
-def _rehearse(
+def _dry_run(
     sources: Sources, targets: Targets, schedule: Any, by_event_time: bool, limit: int | None, losses: Losses,
     as_json: bool,
 ) -> int:  # fmt: skip
@@ -229,16 +242,16 @@ def _rehearse(
 
 
 class Work:
-    """A replay as a command: the bar, the end by a signal, and what is said of it."""
+    """Run a replay with a progress bar, handle signals, and report the result."""
 
     def __init__(
         self, make_sender: Any, targets: Targets, schedule: Any, by_event_time: bool, headers: dict[str, str],
-        name: str, noted: Progress | None,
+        name: str, saved: Progress | None,
     ) -> None:  # fmt: skip
         from radiator.replay.work import Replay
 
         self._name = name
-        self._noted = noted
+        self._progress = saved
         self._stopping = Stopping()
         self._replay = Replay(
             make_sender,
@@ -247,15 +260,16 @@ class Work:
             name=name,
             by_event_time=by_event_time,
             added=headers,
-            on_begin=noted.write if noted is not None else None,
-            on_wait=noted.pause if noted is not None else None,
-            on_stored=noted.stored if noted is not None else None,
+            on_begin=saved.write if saved is not None else None,
+            on_wait=saved.pause if saved is not None else None,
+            on_stored=saved.stored if saved is not None else None,
             on_step=self._step,
             stopping=self._stopping,
         )
         self._show: Any = None
 
     def run(self, sources: Sources, limit: int | None, losses: Losses, as_json: bool) -> int:
+        """Replay the records and return the exit code."""
         started = time.monotonic()
         result = self._replay.result
         try:
@@ -264,30 +278,30 @@ class Work:
                 self._show = lambda note: bar.update(task, note=note)
                 self._replay.run(_limited(sources.rows(), limit))
         except (ClientError, OSError, CommandFailed, KeyboardInterrupt):
-            self._tell_how_far(result)
+            self._report_stored(result)
             raise
         finally:
-            if self._noted is not None and result.sent:
-                self._noted.write()
+            if self._progress is not None and result.sent:
+                self._progress.write()
         stopped = self._stopping.is_set()
         if stopped:
-            self._tell_how_far(result)
+            self._report_stored(result)
         seconds = round(time.monotonic() - started, 6)
         if as_json:
             put_json({"id": self._name, **_summary(result), "seconds": seconds, "lost": losses.found})
         else:
-            before = f", {result.repeats:,} of them were there before" if result.repeats else ""
-            begun = self._noted is not None and self._noted.next_offsets and not stopped
-            told = _describe(result) if result.sent or not begun else "nothing: all that is chosen was sent before"
-            click.echo(f"sent {told}{before}")
+            before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
+            begun = self._progress is not None and self._progress.next_offsets and not stopped
+            sent = _describe(result) if result.sent or not begun else "nothing: all selected records were sent before"
+            click.echo(f"sent {sent}{before}")
         return INTERRUPTED if stopped else DAMAGED if losses.found else OK
 
     def _step(self, result: Result, row: Row) -> None:
         if result.sent % 256 == 1 or result.sent - result.stored < 2:
             self._show(f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
 
-    def _tell_how_far(self, result: Result) -> None:
-        again = "" if self._noted is not None else f" with --id {self._name}"
+    def _report_stored(self, result: Result) -> None:
+        again = "" if self._progress is not None else f" with --id {self._name}"
         say(
             f"{result.stored:,} messages were stored for certain before this; "
             f"the same command{again} stores only what is missing"
@@ -307,9 +321,8 @@ def _summary(result: Result) -> dict[str, Any]:
 
 
 def _describe(result: Result) -> str:
-
     if result.first_ns is None or result.last_ns is None:
-        return "nothing: no record is chosen"
+        return "nothing: no record is selected"
     where = ", ".join(f"{name} ({count:,})" for name, count in list(result.targets.items())[:3])
     others = len(result.targets) - 3
     more = f" and {others:,} other{'s' * (others > 1)}" if others > 0 else ""

@@ -1,8 +1,8 @@
-"""``radiator report``: sheets over a data directory, made by Spark.
+"""``radiator report``: make report sections about a data directory with Spark.
 
-Tables go to the terminal (or JSON to stdout), pictures and one HTML page into a folder. The broker may be running: the
-report reads its files up to what is committed when it begins. pyspark and Java are looked for only when there is work,
-and if one is missing the command says how to get it. Which sheets there are stands in ``radiator.spark.sections``.
+Tables are printed to the terminal (or JSON to stdout); charts and one HTML page are written to a directory. The broker
+may be running: the report reads what is committed when it begins. pyspark and Java are loaded only for this command; if
+one is missing, the error says how to install it. ``radiator.spark.sections`` defines the sections.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ LIVE = "live"
 
 
 class Sheets(click.Command):
-    """Its help tells what each sheet answers. ``report live`` is a command of its own, and does not end by itself."""
+    """A command whose help lists the sections. ``report live`` is a separate command, which runs until a signal."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        """Return the context of ``report live`` if that is called, else the usual one."""
         if args[:1] == [LIVE]:
             from radiator.cli.live import live
 
@@ -53,6 +54,7 @@ class Sheets(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of sections."""
         with formatter.section("Sheets"):
             formatter.write_dl([(name, _about(name)) for name in SECTIONS])
             formatter.write_dl([(LIVE, "What is coming in now? Published to a topic: see `report live --help`.")])
@@ -64,28 +66,28 @@ def _about(name: str) -> str:
     return entry.question + (f" Takes {takes}." if takes else "")
 
 
-@click.command("report", cls=Sheets, short_help="Make a report on a data directory with Spark.")
+@click.command("report", cls=Sheets, short_help="Make a report about a data directory with Spark.")
 @click.argument("sheets", metavar="[SHEET]...", nargs=-1, type=click.Choice([*SECTIONS, ALL]))
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The broker's data directory.")
-@click.option("--archive", metavar="URI", help="What `radiator archive` wrote: read it and the log as one.")
+@click.option("--archive", metavar="URI", help="An archive of `radiator archive`, read together with the log.")
 @click.option(
     "--out", "folder", metavar="DIR", default="./report", show_default=True, type=click.Path(file_okay=False),
-    help="Where the page (report.html), the pictures and report.json go; of one sheet: SHEET.html and SHEET.json.",
+    help="Directory for report.html, the charts and report.json; for one sheet SHEET.html and SHEET.json.",
 )  # fmt: skip
-@click.option("--destination", metavar="PATTERN", help="Only these, as in SUBSCRIBE; may have commas.")
-@click.option("--from", "start", metavar=TIME, help="What was received from here: RFC 3339, or -1h30m: before now.")
-@click.option("--until", metavar=TIME, help="What was received before here.")
-@click.option("--every", metavar="WIDTH", help="Cut time into pieces of this width, such as 5m; default: to fit.")
-@click.option("--by", metavar="WHAT", help="In place of destinations: partition, or the name of a header.")
-@click.option("--limit", type=int, metavar="N", help=f"How many values of each kind; default {LIMIT}.")
-@click.option("--key", metavar="WHAT", help="The key: a header, or a field of JSON bodies such as $.tailnum.")
-@click.option("--sender", metavar="WHAT", help="The header in which senders name themselves; default producer-id.")
-@click.option("--gap", metavar="WIDTH", help="A session ends where nothing follows within it; default 30m.")
-@click.option("--with", "shift", metavar="SHIFT", help="Compare with the same time, moved by this: -7d.")
-@click.option("--with-from", "with_start", metavar=TIME, help="Compare with what was received from here.")
-@click.option("--with-until", metavar=TIME, help="Compare with what was received before here.")
-@click.option("--samples", metavar="NAME", help=f"Where `radiator cursors sample` publishes; default {SAMPLES}.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out what cannot be read, and report it, instead of failing.")
+@click.option("--destination", metavar="PATTERN", help="Only these destinations, as in SUBSCRIBE; a list has commas.")
+@click.option("--from", "start", metavar=TIME, help="Messages received from here on: RFC 3339, or -1h30m before now.")
+@click.option("--until", metavar=TIME, help="Messages received before here.")
+@click.option("--every", metavar="WIDTH", help="Width of a time bucket, such as 5m. Default: to fit.")
+@click.option("--by", metavar="WHAT", help="Group by partition or by this header instead of destinations.")
+@click.option("--limit", type=int, metavar="N", help=f"Number of values of each kind. Default: {LIMIT}.")
+@click.option("--key", metavar="WHAT", help="Key: a header, or a field of JSON bodies such as $.tailnum.")
+@click.option("--sender", metavar="WHAT", help="Header that identifies the sender. Default: producer-id.")
+@click.option("--gap", metavar="WIDTH", help="Time without a message that ends a session. Default: 30m.")
+@click.option("--with", "shift", metavar="SHIFT", help="Compare with the same period, shifted by SHIFT, such as -7d.")
+@click.option("--with-from", "with_start", metavar=TIME, help="Compare with messages received from here on.")
+@click.option("--with-until", metavar=TIME, help="Compare with messages received before here.")
+@click.option("--samples", metavar="NAME", help=f"Topic of `radiator cursors sample`. Default: {SAMPLES}.")
+@click.option("--skip-damaged", is_flag=True, help="Report and leave out unreadable records instead of failing.")
 @json_option
 def report(
     sheets: tuple[str, ...], data: str | None, archive: str | None, folder: str, skip_damaged: bool, as_json: bool,
@@ -137,13 +139,13 @@ def report(
 
 
 def _nowhere(data: str | None) -> bool:
-    """Nobody said where the log is, and it is not where it would be."""
+    """Return True if no option names the store, and the default directory does not exist."""
     source = click.get_current_context().get_parameter_source("data")
     return source is ParameterSource.DEFAULT and not os.path.isdir(str(data))
 
 
 def _check(names: list[str], options: dict[str, Any]) -> None:
-    """An option that no chosen sheet looks at would be ignored."""
+    """Check that every given option is used by a chosen section."""
     for option in (name for name, value in options.items() if value is not None and name not in COMMON):
         takers = [name for name, entry in SECTIONS.items() if option in entry.takes]
         if not set(takers) & set(names):
@@ -153,7 +155,7 @@ def _check(names: list[str], options: dict[str, Any]) -> None:
 def _print(found: Report) -> None:
     from rich.markup import escape
 
-    from radiator.cli.formats import visible  # what clients have written must not play with the terminal
+    from radiator.cli.formats import visible  # text of clients must not control the terminal
 
     console = stdout_console()
     for section in found.page.sections:

@@ -1,4 +1,4 @@
-"""``radiator restore``: verify a backup, and make a data directory of it."""
+"""``radiator restore``: verify a backup, and create a data directory from it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import click
 from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, size
 
 
-@click.command(short_help="Verify a backup, and make a data directory of it.")
+@click.command(short_help="Verify a backup, and create a data directory from it.")
 @click.argument("backup", metavar="BACKUP")
-@click.option("--to", "target", metavar="DIR", help="The data directory to make: new, or empty.")
-@click.option("--verify-only", is_flag=True, help="Only read the backup and compare every checksum.")
+@click.option("--to", "target", metavar="DIR", help="The data directory to create; it must be new or empty.")
+@click.option("--verify-only", is_flag=True, help="Only verify every checksum of the backup.")
 @json_option
 def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -> int:
-    """Make the data directory DIR of what `radiator backup` wrote.
+    """Create the data directory DIR from a BACKUP of `radiator backup`.
 
-    Every file is compared with its checksum before anything is written. What is damaged is named, and the exit code
+    Every file is compared with its checksum before anything is written. Damaged files are reported, and the exit code
     is then 6.
     """
     from radiator.cli.formats import rfc3339

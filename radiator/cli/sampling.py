@@ -1,8 +1,7 @@
-"""``radiator cursors sample``: the history of lags, as messages of an ordinary topic.
+"""``radiator cursors sample``: record the lag of cursors over time, as messages of a topic.
 
-One message for each cursor and log, all messages of a sample with one time; published in a transaction, so a sample is
-there as a whole or not at all. What is written down is what the admin channel says. Samples keep the beat: one that
-took long does not move those behind it, and those that were missed are not made up for.
+A sample has one message per cursor and log, all with the same time, published in one transaction. The values are those
+of the admin channel. A sample that takes long does not shift later ones, and missed samples are skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +26,11 @@ STDOUT = "-"
 def sample_cursors(
     connection: Connection, match: str, target: str, every_ns: int, count: int | None
 ) -> tuple[int, int]:
-    """Take ``count`` samples, or go on until interrupted. How many there were, and how many messages in all."""
+    """Take ``count`` samples, or continue until interrupted.
+
+    Returns:
+        The number of samples and of messages.
+    """
     started, published = time.monotonic_ns(), 0
     for taken in itertools.count(1):
         now_ns = time.time_ns()

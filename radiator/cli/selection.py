@@ -1,4 +1,4 @@
-"""What commands over a data directory share: which partitions, from where and until where."""
+"""Select partitions and positions, for the commands that read a data directory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ POSITIONS = "first, N (an offset), TIME (RFC 3339, or @ and epoch nanoseconds), 
 
 
 def check_store(data: str) -> None:
+    """Check that a directory contains a store.
+
+    Raises:
+        CommandFailed: It does not, or cannot be read.
+    """
     check_readable(data)
     if not os.path.isdir(os.path.join(data, "partitions")):
         raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
 
 
 def warn_unknown(destinations: str | None, known: Collection[str] | None, where: str) -> None:
-    """Names and patterns that nothing is called by: no error, but perhaps a slip. None: what is known is not all."""
+    """Print a message for each name or pattern that matches no destination. ``known`` None: not all names are known."""
     from radiator.columns.near import unheard
 
     for text in () if destinations is None or known is None else unheard(destinations, known):
@@ -31,7 +36,7 @@ def warn_unknown(destinations: str | None, known: Collection[str] | None, where:
 
 
 def destinations_of(data: str) -> set[str] | None:
-    """All that a store has held; None where a list of names is not whole."""
+    """Return all destinations of a store, or None if a list of names is incomplete."""
     from radiator.storage import layout, names
     from radiator.storage.files import FileSystem, read_file
     from radiator.storage.reader import list_partitions, read_head
@@ -48,14 +53,18 @@ def destinations_of(data: str) -> set[str] | None:
 
 
 def complete_time(moment: str) -> str:
-    """A date alone is its midnight, and what says no zone is UTC, as in options of Spark."""
+    """Return a time with its missing parts: midnight for a date, UTC without a zone, as in the options for Spark."""
     if re.fullmatch(r"\d{4}-\d\d-\d\d", moment):
         return f"{moment}T00:00:00Z"
     return f"{moment}Z" if re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+", moment) else moment
 
 
 def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
-    """Raises ValueError."""
+    """Return the bounds of ``--from`` and ``--until``.
+
+    Raises:
+        ValueError: A position is not valid.
+    """
     from radiator.broker.headers.positions import parse_duration, parse_time
     from radiator.export.records import Bounds
 

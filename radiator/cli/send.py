@@ -1,8 +1,4 @@
-"""``radiator send``: messages from lines, JSON lines, CSV, whole files or ``tail --json``, each receipted.
-
-Messages are sent without waiting for one another, at most ``--window`` of them without receipt, and the command ends
-well only when every receipt has come. If it fails it says how many were stored for certain before that.
-"""
+"""``radiator send``: send messages from arguments, files or stdin, and wait until they are stored."""
 
 from __future__ import annotations
 
@@ -41,17 +37,17 @@ if TYPE_CHECKING:
 @click.option("-m", "--message", "texts", multiple=True, metavar="TEXT", help="Send TEXT. May be repeated.")
 @click.option(
     "--as", "kind", type=click.Choice(("lines", "json", "csv", "whole", "records")),
-    help="What the input is. Without it the file's suffix decides (.json .jsonl .ndjson .csv), else lines.",
+    help="Format of the input. Default: by the file's suffix (.json .jsonl .ndjson .csv), else lines.",
 )  # fmt: skip
 @header_option("Add a header. May be repeated.")
-@click.option("--transaction", is_flag=True, help="Send everything in one transaction: all or nothing.")
+@click.option("--transaction", is_flag=True, help="Send all messages in one transaction: all or nothing.")
 @click.option(
     "--window", type=click.IntRange(min=1), default=10_000, show_default=True, metavar="N",
-    help="How many messages may be without receipt.",
+    help="Send at most N messages ahead of their receipts.",
 )  # fmt: skip
 @click.option(
     "--producer-id", metavar="NAME",
-    help="Number the messages, 1 2 3... under NAME: the same command, run again, stores only what is missing.",
+    help="Number the messages 1 2 3... under NAME, so that a repeated command stores only what is missing.",
 )  # fmt: skip
 @connection_options
 @json_option
@@ -62,8 +58,8 @@ def send(
 ) -> int:  # fmt: skip
     """Send messages to DESTINATION and wait until they are stored.
 
-    Each TEXT is a message, as with --message. Without any and without --file it reads stdin. DESTINATION may be left
-    out with --as records, which carries its own.
+    Each TEXT is a message, as with --message. Without TEXT, --message and --file, stdin is read. With --as records
+    DESTINATION may be omitted, since each record has its own.
     """
     texts = messages + texts
     if texts and (files or kind):
@@ -91,8 +87,8 @@ def send(
             raise
         seconds = time.monotonic() - started
     if as_json:
-        told = {"sent": sender.stored, "duplicates": sender.duplicates, "seconds": round(seconds, 6)}
-        put_json({**told, "partitions": sender.partitions})
+        result = {"sent": sender.stored, "duplicates": sender.duplicates, "seconds": round(seconds, 6)}
+        put_json({**result, "partitions": sender.partitions})
     else:
         before = f", {sender.duplicates} of them before" if sender.duplicates else ""
         click.echo(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")
@@ -102,7 +98,7 @@ def send(
 def _texts(texts: tuple[str, ...], destination: str, headers: dict[str, str]) -> Iterator[Chunk]:
     from radiator.client.sending import Outgoing
 
-    # what is no UTF-8 on the command line is sent as the bytes that were given
+    # an argument that is not UTF-8 is sent as its bytes
     yield [Outgoing(destination, os.fsencode(text), headers) for text in texts], 0
 
 
@@ -124,26 +120,37 @@ def _numbered(chunks: Iterator[Chunk], producer_id: str) -> Iterator[Chunk]:
 
 
 def _size(files: tuple[str, ...]) -> int | None:
-    """How many bytes the files hold together; None if that is not known."""
+    """Return the size of all files together in bytes, or None if it is unknown."""
     if not files or not all(os.path.isfile(name) for name in files):
         return None
     return sum(os.path.getsize(name) for name in files)
 
 
 class Sender:
-    """Chunks in, receipts counted. ``partitions`` is what the receipts say: name -> count, first, last offset."""
+    """Send chunks of messages and count receipts.
+
+    Args:
+        connection: The connection.
+        window: Send at most N messages ahead of their receipts.
+
+    Attributes:
+        sent: The number of messages that were sent.
+        stored: The number of messages that have a receipt.
+        duplicates: How many of those the broker had stored before.
+        partitions: Count, first and last offset by partition.
+    """
 
     def __init__(self, connection: Connection, window: int) -> None:
         self.sent = 0
         self.stored = 0
-        self.duplicates = 0  # of those: the broker had them already
+        self.duplicates = 0  # stored before, included in ``stored``
         self.partitions: dict[str, dict[str, int]] = {}
         self._connection = connection
         self._window = window
         self._waiting: deque[Pending] = deque()
 
     def run(self, chunks: Iterator[Chunk], transaction: bool, on_chunk: Callable[[int], None]) -> None:
-        """Send everything; ``on_chunk`` is told how many bytes were read."""
+        """Send all chunks. ``on_chunk`` is called with the number of bytes read for each."""
         if transaction:
             with self._connection.transaction() as together:
                 for messages, size in chunks:
@@ -182,11 +189,11 @@ class Sender:
         seen["last"] = receipt.offset
 
     def note(self) -> str:
-        """For the progress bar."""
+        """Return the note for the progress bar."""
         return f"{self.stored} stored"
 
     def where(self) -> str:
-        """Where it all lies, in a few words."""
+        """Return where the messages are stored, as a short text."""
         if not self.partitions:
             return ""
         if len(self.partitions) > 3:

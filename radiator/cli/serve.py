@@ -1,7 +1,7 @@
 """``radiator serve``: run the broker in the foreground.
 
-The command line can replace what the configuration says about listening and the data directory, so that a broker for
-an afternoon needs no file. Everything else is the file's.
+Options replace the addresses and the data directory of the configuration, so that a temporary broker needs no file. All
+other settings come from the file.
 """
 
 from __future__ import annotations
@@ -19,21 +19,26 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.command(short_help="Run the broker until SIGTERM or SIGINT.")
-@click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), help="The YAML file; without one, defaults.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="The YAML file. Default: none, all settings have defaults.",
+)
 @click.option(
     "--listen",
     metavar="URL",
     multiple=True,
-    help="Listen here instead of where the file says: stomp://HOST:PORT or unix:PATH. May be repeated.",
+    help="Listen here instead of the addresses in the file: stomp://HOST:PORT or unix:PATH. May be repeated.",
 )
-@click.option("--data", metavar="DIR", help="Keep the data here instead of where the file says.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="How much to log.")
+@click.option("--data", metavar="DIR", help="Data directory instead of the one in the file.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log.")
 @json_option
 def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_level: str, as_json: bool) -> int:
     """Run the broker until SIGTERM or SIGINT.
 
-    With no options it listens on 127.0.0.1:61613, keeps everything in ./data, and answers a receipt only when the
-    message is on the disk.
+    Without options it listens on 127.0.0.1:61613, stores everything in ./data, and sends a receipt only when the
+    message is synced to disk.
     """
     from radiator.config import load, parse_listen
     from radiator.server.app import run

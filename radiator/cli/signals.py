@@ -1,4 +1,4 @@
-"""An end that is asked for by a signal, and comes when the command is ready for it."""
+"""End a command by a signal when it is ready to end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from radiator.stopping import Stopping
 
 @contextmanager
 def stop_on_signals(stopping: Stopping, *, breakable: bool = True) -> Iterator[None]:
-    """The first SIGINT or SIGTERM asks for an end behind the message in hand; the second one is Ctrl-C as ever, if that
-    may come anywhere (``breakable``)."""
+    """Set ``stopping`` on the first SIGINT or SIGTERM, as a context manager.
+
+    If ``breakable``, the second signal interrupts the command.
+    """
 
     def note(number: int, frame: Any) -> None:
         if breakable and stopping.is_set():

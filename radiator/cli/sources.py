@@ -30,17 +30,17 @@ JSON_TYPE = "application/json"
 SUFFIXES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
 NOT_RESENT = HOP_BY_HOP | RESERVED | {"transmit-time", "message-id"}
 
-Chunk = tuple[list[Outgoing], int]  # the messages, and how many bytes were read for them
+Chunk = tuple[list[Outgoing], int]  # messages, and the bytes read for them
 Read = Callable[[BinaryIO, str, str, Mapping[str, str]], Iterator[Chunk]]
 
 
 def format_of(name: str) -> str:
-    """The format that a file's name suggests."""
+    """Return the input format for the suffix of a file name."""
     return SUFFIXES.get(os.path.splitext(name)[1].lower(), "lines")
 
 
 def _line_chunks(file: BinaryIO) -> Iterator[list[bytes]]:
-    """The complete lines of whatever could be read at once, without their ends."""
+    """Yield the complete lines of each read, without their ends."""
     rest: list[bytes] = []
     descriptor = file.fileno()
     while data := os.read(descriptor, READ_BYTES):
@@ -57,13 +57,13 @@ def _line_chunks(file: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def read_lines(file: BinaryIO, name: str, destination: str, headers: Mapping[str, str]) -> Iterator[Chunk]:
-    """Each line a body."""
+    """Yield messages: each line is a body."""
     for lines in _line_chunks(file):
         yield [Outgoing(destination, line, headers) for line in lines], sum(map(len, lines)) + len(lines)
 
 
 def read_json(file: BinaryIO, name: str, destination: str, headers: Mapping[str, str]) -> Iterator[Chunk]:
-    """Each line a JSON value."""
+    """Yield messages: each line is a JSON value."""
     extra = {"content-type": JSON_TYPE, **headers}
     number = 0
     for lines in _line_chunks(file):
@@ -81,7 +81,7 @@ def read_json(file: BinaryIO, name: str, destination: str, headers: Mapping[str,
 
 
 def read_csv(file: BinaryIO, name: str, destination: str, headers: Mapping[str, str]) -> Iterator[Chunk]:
-    """Each row a JSON object."""
+    """Yield messages: each row is a JSON object."""
     extra = {"content-type": JSON_TYPE, **headers}
     counted = [0]
     rows = csv.reader(_text_lines(file, name, counted), strict=True)
@@ -118,13 +118,13 @@ def _text_lines(file: BinaryIO, name: str, counted: list[int]) -> Iterator[str]:
 
 
 def read_whole(file: BinaryIO, name: str, destination: str, headers: Mapping[str, str]) -> Iterator[Chunk]:
-    """The file is one body."""
+    """Yield one message: the file is the body."""
     body = file.read()
     yield [Outgoing(destination, body, headers)], len(body)
 
 
 def read_records(file: BinaryIO, name: str, destination: str, headers: Mapping[str, str]) -> Iterator[Chunk]:
-    """Messages as ``tail --json`` prints them; ``destination``, if given, replaces theirs."""
+    """Yield messages from lines that ``tail --json`` prints. ``destination``, if given, replaces theirs."""
     number = 0
     for lines in _line_chunks(file):
         messages = []
@@ -157,7 +157,7 @@ FORMATS: Mapping[str, Read] = {
 
 
 def open_files(names: Iterable[str]) -> Iterator[tuple[BinaryIO, str]]:
-    """The files one after the other; ``-`` is stdin."""
+    """Yield the open files and their names in order; ``-`` is stdin."""
     for name in names:
         if name == "-":
             with open(0, "rb", closefd=False) as file:

@@ -26,7 +26,7 @@ class Column(NamedTuple):
 
     heading: str
     number: bool = False  # aligned to the right
-    drop: int = 0  # 0: always shown. Of the others the one with the highest value is left out first
+    drop: int = 0  # 0: always shown; otherwise the highest value is left out first
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:

@@ -1,7 +1,7 @@
-"""``radiator tail``: follow destinations, from any point of their history on; the kcat of this broker.
+"""``radiator tail``: print messages of destinations, from any position of their history on.
 
-It looks and does not touch: a ``start-position`` is always sent, and with one a queue is only browsed. ``--consume`` is
-for the other case: take messages off a queue, each acknowledged once it has been written.
+It does not consume: it always sends a ``start-position``, with which a queue is only browsed. ``--consume`` takes
+messages off a queue, and acknowledges each when it has been written.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ POSITIONS = (
 
 
 def position(text: str) -> str:
-    """An option's position as the header's grammar has it; ValueError if it is none.
+    """Return the value of an option as the ``start-position`` header has it.
 
-    What ``export`` and ``replay`` take is taken here too, and so are the words of ``start-position``.
+    The positions of ``export`` and ``replay`` are accepted, and those of ``start-position``.
+
+    Raises:
+        ValueError: This is not a position.
     """
     from radiator.broker.headers.positions import parse_duration, parse_time
     from radiator.cli.selection import complete_time
@@ -75,23 +78,26 @@ def _format_option(ctx: click.Context, parameter: click.Parameter, value: str | 
         raise click.BadParameter(str(error)) from None
 
 
-@click.command(short_help="Print messages: history, live, or both.")
+@click.command(short_help="Print messages, from the history or live.")
 @click.argument("destinations", nargs=-1, required=True, metavar="DESTINATION...")
 @click.option(
     "-o", "--offset", "start", callback=_position_option, metavar="POSITION",
     help=f"Where to start: {POSITIONS}. Default: next.",
 )  # fmt: skip
 @click.option("--until", callback=_position_option, metavar="POSITION", help="Where to stop: as --offset, or end.")
-@click.option("-e", "--exit", "at_end", is_flag=True, help="Stop at what is the end now; the same as --until end.")
+@click.option("-e", "--exit", "at_end", is_flag=True, help="Stop at the present end; the same as --until end.")
 @click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
 @click.option(
     "-f", "--format", "show", callback=_format_option, metavar="FORMAT",
-    help=r"Such as '%t %o %s\n': %t destination %p partition %o offset %i message-id %T receive-time (ns) %D (RFC "
-    r"3339) %e event-time %x transmit-time %S size %s body %k partition-key %g tags %h headers %d delivery-count %%.",
+    help=r"Print each message in this format, such as '%t %o %s\n': %t destination %p partition %o offset "
+    r"%i message-id %T receive-time (ns) %D (RFC 3339) %e event-time %x transmit-time %S size %s body "
+    r"%k partition-key %g tags %h headers %d delivery-count %%.",
 )  # fmt: skip
 @click.option("-J", "json_lines", is_flag=True, help="JSON lines; the same as --json.")
-@click.option("--consume", is_flag=True, help="Take the messages off their queue; each is acknowledged once written.")
-@click.option("--prefetch", type=click.IntRange(min=1), metavar="N", help="Window of --consume. Default: the rule's.")
+@click.option("--consume", is_flag=True, help="Consume the queue: acknowledge each message when it is written.")
+@click.option(
+    "--prefetch", type=click.IntRange(min=1), metavar="N", help="Window of --consume. Default: that of the rule."
+)
 @header_option("Add a header to SUBSCRIBE. May be repeated.")
 @connection_options
 @json_option
@@ -102,7 +108,7 @@ def tail(
 ) -> int:  # fmt: skip
     """Print the messages of each DESTINATION (a name or a pattern such as '/topic/weather.>').
 
-    On a terminal it prints a line per message with time, destination and offset, into a pipe the bare body.
+    A terminal gets a line per message with time, destination and offset, a pipe the bare body.
     """
     if at_end and until:
         raise click.UsageError("--exit and --until both say where to stop: give one")
@@ -128,15 +134,18 @@ def tail(
 
 
 def watch_reader(subscription: Subscription) -> None:
-    """End the subscription when the reader of stdout goes away, so that ``| head -1`` needs no further message."""
+    """End the subscription when the reader of stdout ends.
+
+    So ``| head -1`` does not wait for a further message.
+    """
     try:
         descriptor = sys.stdout.fileno()
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return
-    except (OSError, ValueError):  # no file
+    except (OSError, ValueError):  # not a file
         return
     gone = select.poll()
-    gone.register(descriptor, 0)  # errors and hang-ups are reported without being asked for
+    gone.register(descriptor, 0)  # errors and hang-ups are always reported
 
     def wait() -> None:
         gone.poll()
@@ -157,7 +166,7 @@ def _default(as_json: bool) -> Show:
 
 
 def _print(subscription: Subscription, show: Show, count: int | None) -> None:
-    """Write messages as they come; flushed whenever no further one is waiting. A gap is told on stderr."""
+    """Write messages as they arrive. Flush when no further one is waiting. Gaps are reported on stderr."""
     stdout = sys.stdout.buffer
     settle = subscription.ack != "auto"
     left = -1 if count is None else count

@@ -1,13 +1,16 @@
-"""A transport for kombu, and so for Celery: queues of tasks that radiator keeps.
+"""A kombu transport, and so a Celery broker: task queues that radiator stores.
 
-    import radiator.kombu
-    from celery import Celery
+Example:
+    With a broker on 127.0.0.1:61613::
 
-    app = Celery("tasks", broker="radiator://127.0.0.1:61613//")
+        import radiator.kombu
+        from celery import Celery
 
-Importing this module tells kombu the name ``radiator`` (and ``radiator+tls``). Where nothing can be imported first, the
-name ``radiator.kombu.transport://127.0.0.1:61613//`` does as well. ``docs/celery.md`` is the guide. The parts: ``link``
-(the connection, subscriptions and bindings) and ``virtual`` (what kombu calls).
+        app = Celery("tasks", broker="radiator://127.0.0.1:61613//")
+
+Importing this module registers the names ``radiator`` and ``radiator+tls`` with kombu. Without an import, use the name
+``radiator.kombu.transport://127.0.0.1:61613//``. ``docs/celery.md`` is the guide. The modules: ``link`` (connection,
+subscriptions and bindings) and ``virtual`` (the classes that kombu calls).
 """
 
 from kombu.transport import TRANSPORT_ALIASES

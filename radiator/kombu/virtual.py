@@ -1,8 +1,10 @@
-"""What kombu calls: a transport with channels, over one ``Link`` per connection.
+"""Implement the classes that kombu calls: a transport with channels, over one ``Link`` per connection.
 
-kombu's virtual transports usually keep unacknowledged messages themselves and publish them again when a worker ends.
-Here the broker keeps them: an acknowledgement is an ACK, a rejection a NACK, and what a lost or closed connection held
-comes back to its queue at once, in its place and marked. kombu's contract: "Virtual AMQP", ``kombu.transport.virtual``.
+kombu's virtual transports usually store unacknowledged messages themselves and publish them again when a worker ends.
+Here the broker stores them: an acknowledgement is an ACK, a rejection a NACK, and unacknowledged messages of a lost or
+closed connection return to their queue at once, at their place and with the redelivered flag.
+
+Source: "Virtual AMQP", ``kombu.transport.virtual``.
 """
 
 from __future__ import annotations
@@ -18,22 +20,24 @@ from radiator.client import ClientError, Message, connect
 from radiator.kombu.link import WINDOW, Link, QueueConsumer
 
 DEFAULT_PORT = 61613
-GET_SECONDS = 0.2  # how long ``basic_get`` waits: a message that is there comes within that
-WAIT_SECONDS_MAX = 1.0  # of a consumer that is full: an acknowledgement in another thread wakes nobody
+GET_SECONDS = 0.2  # the wait of ``basic_get``: an available message arrives within that
+WAIT_SECONDS_MAX = 1.0  # an acknowledgement in another thread does not wake the waiting one
 AUTO, INDIVIDUAL = "auto", "client-individual"
 PRIORITY_MAX = 9
 
 
 class QoS(virtual.QoS):  # type: ignore[misc]
-    """Which message of the broker each delivery tag stands for."""
+    """Map delivery tags to messages of the broker."""
 
-    restore_at_shutdown = False  # the broker does that
+    restore_at_shutdown = False  # the broker does it
 
     def ack(self, delivery_tag: str) -> None:
+        """Acknowledge the message of a delivery tag."""
         self.channel.settle(delivery_tag, lambda message: message.ack())
         super().ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Return the message of a delivery tag to its queue, or reject it."""
         if requeue:
             self.channel.settle(delivery_tag, lambda message: message.nack())
         else:
@@ -41,7 +45,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]
         self._quick_ack(delivery_tag)
 
     def restore_unacked(self) -> list[Any]:
-        """``basic.recover``: all of them go back."""
+        """Return all unacknowledged messages to their queues (``basic.recover``)."""
         self._flush()
         for delivery_tag in list(self._delivered):
             self.channel.settle(delivery_tag, lambda message: message.nack())
@@ -50,7 +54,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]
 
 
 class Channel(virtual.Channel):  # type: ignore[misc]
-    """A channel: consumers of queues, and what they hold."""
+    """A channel: consumers of queues, and their unacknowledged messages."""
 
     QoS = QoS
     do_restore = False
@@ -64,14 +68,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         self._unacknowledged: dict[str, tuple[QueueConsumer, Message, str]] = {}
         self._fanout: dict[str, str] = {}  # queue -> exchange
         self._no_ack: set[str] = set()
-        self._cancelled: set[QueueConsumer] = set()  # nothing is taken from these any more
+        self._cancelled: set[QueueConsumer] = set()  # consumers that take no more messages
         self._closing = False
         self._auto_delete: set[str] = set()
         self._numbers = iter(range(1, 1 << 62))
 
     @property
     def link(self) -> Link:
-        """The connection's; it ends with it."""
+        """The link of the connection."""
         found: Link = self.connection.link
         return found
 
@@ -92,7 +96,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self.link.bindings(exchange).bind(routing_key, pattern, queue)
 
     def get_table(self, exchange: str) -> list[tuple[str, str | None, str]]:
-        """Everybody's bindings. Raises KeyError for an exchange that nobody has declared here, as kombu expects."""
+        """Return the bindings of all clients.
+
+        Raises:
+            KeyError: The exchange was not declared here, as kombu expects.
+        """
         self.state.exchanges[exchange]
         if self.typeof(exchange).type == "fanout":
             return []
@@ -102,7 +110,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if exchange and exchange in self.state.exchanges and self.typeof(exchange).type != "fanout":
             kind = self.typeof(exchange)
             found = kind.lookup(self.get_table(exchange), exchange, routing_key, default)
-            if not found:  # what was bound a moment ago may not have come
+            if not found:  # a recent binding may not have arrived
                 self.link.bindings(exchange).refresh()
         queues: list[str] = super()._lookup(exchange, routing_key, default)
         return queues
@@ -110,7 +118,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     def queue_unbind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **kwargs: Any
     ) -> None:
-        """Take a binding back, for everybody."""
+        """Remove a binding for all clients."""
         self.state.binding_delete(queue, exchange, routing_key)
         if exchange and self._fanout.get(queue) == exchange:
             del self._fanout[queue]
@@ -143,9 +151,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         return super().basic_consume(queue, no_ack, *args, **kwargs)
 
     def basic_cancel(self, consumer_tag: str) -> Any:
-        """Take no more. What is held may still be acknowledged; the subscription ends with the last of it.
+        """Stop consuming.
 
-        The last consumer of an ``auto_delete`` queue deletes it.
+        Unacknowledged messages can still be acknowledged; the subscription ends with the last of them.
+
+        The last consumer of an ``auto_delete`` queue deletes the queue.
         """
         queue = self._tag_to_queue.get(consumer_tag)
         result = super().basic_cancel(consumer_tag)
@@ -178,7 +188,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._release(consumer)
 
     def _release(self, consumer: QueueConsumer) -> None:
-        """What is held goes back."""
+        """Return the unacknowledged messages of a consumer to the queue."""
         for tag, held in list(self._unacknowledged.items()):  # a copy: Celery acknowledges in another thread
             if held[0] is consumer and self._unacknowledged.pop(tag, None) is not None:
                 self.qos._quick_ack(tag)
@@ -187,7 +197,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     @property
     def deliverable(self) -> bool:
-        """True if something has come that may be handed out."""
+        """True if a message has arrived that may be delivered."""
         if not self._consumers or not self.qos.can_consume():
             return False
         return any(
@@ -195,7 +205,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         )
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
-        """The next message. Raises Empty."""
+        """Return the next message.
+
+        Raises:
+            Empty: There is none.
+        """
         consuming = queue in self._active_queues
         consumer = self._queue_consumer(queue, 0 if consuming else 1)
         message = consumer.take(0.0 if consuming else GET_SECONDS)
@@ -220,7 +234,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         return bool(self._queue_consumers)
 
     def settle(self, delivery_tag: str, how: Any) -> None:
-        """ACK or NACK what a tag stands for; nothing to do the second time, or where the broker has it back."""
+        """Call ``how`` with the message of a delivery tag. Does nothing if it is settled, or returned to the broker."""
         held = self._unacknowledged.pop(delivery_tag, None)
         if held is not None:
             consumer, message, only = held
@@ -235,7 +249,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
                     self._close_consumer(only)
 
     def close(self) -> None:
-        """Close the channel: what it holds goes back."""
+        """Close the channel. Its unacknowledged messages return to their queues."""
         if not self.closed:
             self._closing = True
             for consumer in list(self._cancelled):
@@ -248,7 +262,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
 
 class Transport(virtual.Transport):  # type: ignore[misc]
-    """``radiator://[user:password@]host:port//``; options under ``transport_options`` (``docs/celery.md``)."""
+    """The transport ``radiator://[user:password@]host:port//``. ``docs/celery.md`` documents ``transport_options``."""
 
     Channel = Channel
     default_port = DEFAULT_PORT
@@ -266,12 +280,13 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self.link: Link
 
     def driver_version(self) -> str:
+        """Return the version of radiator."""
         from radiator import __version__
 
         return __version__
 
     def establish_connection(self) -> Any:
-        """Connect; kombu's connection is this transport itself."""
+        """Connect. The connection object of kombu is this transport."""
         options = self.client.transport_options
         self.link = Link(
             self._connect, options.get("queue_prefix", "/queue/"), options.get("topic_prefix", "/topic/kombu.")
@@ -299,12 +314,18 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         )
 
     def close_connection(self, connection: Any) -> None:
-        """Disconnect: the broker takes everything back."""
+        """Disconnect. Unacknowledged messages return to their queues."""
         super().close_connection(connection)
         self.link.close()
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Hand one message to its consumer. Raises ``socket.timeout`` when none came, or what ended the connection."""
+        """Deliver one message to its consumer.
+
+        Raises:
+            TimeoutError: No message came within ``timeout`` seconds.
+            ServerError: The broker answered ERROR.
+            Disconnected: The connection has ended.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
@@ -332,7 +353,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
 
 
 def _headers(message: dict[str, Any]) -> dict[str, str | int]:
-    """What kombu asks of a message, in the broker's words."""
+    """Return the headers for the properties of a kombu message."""
     properties = message["properties"]
     headers: dict[str, str | int] = {}
     priority = properties.get("priority")

@@ -92,8 +92,8 @@ def prepare(home: str) -> str:
         ) from None
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
         raise HomeError(
-            f"{home}: cannot be a home: expected a directory of user {os.getuid()} that nobody else may enter (0700), "
-            f"got mode {stat.filemode(facts.st_mode)} of user {facts.st_uid}"
+            f"{home}: cannot be a home: expected a directory of user {os.getuid()} "
+            f"that only that user may enter (0700), got mode {stat.filemode(facts.st_mode)} of user {facts.st_uid}"
         )
     return home
 

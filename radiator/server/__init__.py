@@ -1,1 +1,1 @@
-"""The gevent shell: sockets, greenlets, the disk threads, signals. The only package that imports gevent."""
+"""Run the broker on gevent: sockets, greenlets, disk threads and signals. Only this package imports gevent."""

@@ -1,8 +1,8 @@
-"""The door: who is let in, and as what. Each new socket becomes a session with its transport, or is turned away.
+"""Accept connections: create a session and a transport for each new socket, or reject it.
 
-A plain socket gets a plain transport; one of a listener with TLS or WebSocket a transport with that tunnel.
+A plain socket gets a ``Transport``, a socket of a listener with TLS or WebSocket a ``TunnelledTransport``.
 
-Invariant: there are never more transports than there may be connections, whichever listener they came by.
+Invariant: there are never more transports than the limit of connections, over all listeners together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ log = logging.getLogger("radiator.server")
 
 
 class Acceptor:
-    """Calls of ``accept`` are the listeners' callbacks."""
+    """Accept the sockets of all listeners.
+
+    Args:
+        config: The configuration.
+        broker: The broker.
+        driver: The driver.
+        connections_max: The limit of connections.
+    """
 
     def __init__(self, config: Config, broker: Broker, driver: Driver, connections_max: int) -> None:
         self._config = config
@@ -51,6 +58,13 @@ class Acceptor:
         self._run_id = f"{time.time_ns() // 1_000_000:x}"  # session ids stay unique over restarts
 
     def accept(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
+        """Create the session and the transport of a new socket, or reject it. The callback of the listeners.
+
+        Args:
+            listener: The listener that accepted the socket.
+            sock: The socket, non-blocking.
+            address: The address of the peer.
+        """
         if len(self._driver.transports) >= self._connections_max:
             self._reject(listener, sock, address)
             return
@@ -91,5 +105,5 @@ class Acceptor:
         self._rejections.send(sock, answer, listener.tls())
 
     def stop(self) -> None:
-        """Nobody comes any more; who was turned away has been told, or never will be."""
+        """Close the connections that were rejected and still wait for their answer."""
         self._rejections.stop()

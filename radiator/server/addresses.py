@@ -1,4 +1,4 @@
-"""What an address says of a peer: its host, its neighbourhood, whether it is on this machine."""
+"""Classify the address of a peer: its host, its origin, and whether it is on this machine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ SUBNET_BITS: Final = 64  # of IPv6: what one household or one server is given, w
 
 
 def host_of(address: str) -> str:
-    """Of ``HOST:PORT``; of a unix socket its path."""
+    """Return the host of ``HOST:PORT``, or the path of a unix socket."""
     host, colon, port = address.rpartition(":")
     return host if colon and port.isdigit() else address
 
 
 def neighbourhood(address: str) -> str:
-    """What counts as one origin: an IPv4 address, a subnet of IPv6, a unix socket."""
+    """Return the origin of an address: an IPv4 address, an IPv6 subnet, or a unix socket.
+
+    Limits apply per origin. An IPv6 host owns a whole subnet, so single IPv6 addresses are useless for limits.
+    """
     host = host_of(address)
     try:
         ip = ipaddress.ip_address(host.strip("[]").partition("%")[0])
@@ -29,7 +32,7 @@ def neighbourhood(address: str) -> str:
 
 
 def is_public(host: str) -> bool:
-    """Whether other machines can reach a listener on this host."""
+    """Return True if other machines can reach a listener on this host."""
     try:
         return not ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -37,7 +40,7 @@ def is_public(host: str) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Whether a peer is on this machine: by a loopback address, or over a unix socket."""
+    """Return True if the peer is on this machine: it has a loopback address, or uses a unix socket."""
     host = host_of(address)
     try:
         ip = ipaddress.ip_address(host.strip("[]"))

@@ -1,18 +1,18 @@
-"""The admin listener: three questions over HTTP, for load balancers, supervisors and people.
+"""Serve the admin listener: three HTTP endpoints for load balancers, supervisors and people.
 
-    GET /health    200 as long as the loop turns
-    GET /ready     200 {"ready": true}, or 503 with the reasons in words
+    GET /health    200 while the event loop runs
+    GET /ready     200 {"ready": true}, or 503 with the reasons as text
     GET /stats     counters and facts as JSON
 
-It knows as much HTTP as that takes: one request a connection, of at most REQUEST_BYTES_MAX and REQUEST_SECONDS_MAX, GET
-and HEAD. No gateway, no keep-alive: nothing here may cost the sessions anything. CONNECTIONS_MAX are open at a time:
-when another comes, the oldest gives way, which is one that asks nothing, or does not take its answer.
+It implements a small part of HTTP: GET and HEAD, one request per connection, of at most REQUEST_BYTES_MAX bytes within
+REQUEST_SECONDS_MAX, without keep-alive. At most CONNECTIONS_MAX connections are open. A further one closes the oldest,
+which either sends no request or does not read its answer.
 
-A browser lets any page ask any address, and the owner of a page may have the name of its host point to this machine
-(DNS rebinding). So ``Host`` must be an IP address, localhost or a configured name, and ``Origin`` the same host; else
-403. A request with neither comes from no browser.
+A browser lets any page send requests to any address, and the owner of a page can make its host name resolve to this
+machine (DNS rebinding). So ``Host`` must be an IP address, localhost or a configured name, and ``Origin`` the same
+host; any other request gets 403. A request without both headers does not come from a browser.
 
-Knows: what it is to call for an answer. Must not know: STOMP, storage. On the loop.
+Runs on the event loop. Must not import STOMP or storage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("radiator.server")
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_SECONDS_MAX = 5.0
-CONNECTIONS_MAX = 8  # a file descriptor each (``descriptors``); who asks at once is answered in the same visit
+CONNECTIONS_MAX = 8  # a file descriptor each (``descriptors``)
 REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -52,9 +52,12 @@ class Admin:
     """The admin listener.
 
     Args:
-        address: where it listens.
-        names: host names by which it may be asked, beside that of ``address``, localhost and all IP addresses.
-        endpoints: by path; each gives a status and what is sent as JSON.
+        address: The address to listen on.
+        names: The host names that are accepted in ``Host``, beside that of ``address``, localhost and all IP addresses.
+        endpoints: The functions by path. Each returns an HTTP status and the JSON content.
+
+    Attributes:
+        url: The URL of the listener, with the real port.
     """
 
     def __init__(
@@ -64,16 +67,17 @@ class Admin:
         self._endpoints = endpoints
         self._socket = bind_tcp(address.host, address.port, "admin", str(address))
         self._server = RetryingServer(self._socket, self._serve, spawn=Pool())
-        self._server.max_accept = 1  # at a time: the oldest gives way before
-        self._open: dict[Any, None] = {}  # those that are served, in their order
+        self._server.max_accept = 1  # one at a time, so that ``_serve`` can close the oldest first
+        self._open: dict[Any, None] = {}  # the oldest first
         host, port = self._socket.getsockname()[:2]
         self.url = str(AdminAddress(host=host, port=port))
 
     def start(self) -> None:
+        """Accept connections from now on."""
         self._server.start()
 
     def stop(self) -> None:
-        """At once; who is being answered is cut off."""
+        """Close the listener and all open connections at once."""
         self._server.stop(timeout=0)
         self._socket.close()
 
@@ -90,14 +94,14 @@ class Admin:
                 if request:
                     client.sendall(self.answer(request))
                     client.shutdown(socket.SHUT_WR)
-                    client.recv(REQUEST_BYTES_MAX)  # what was left unread would be answered with a reset
+                    client.recv(REQUEST_BYTES_MAX)  # closing with unread bytes would reset the connection
         except OSError as error:
             log.debug("admin: %s: %s", address, error)
         finally:
             self._open.pop(this, None)
 
     def answer(self, request: bytes) -> bytes:
-        """A whole response to what came up to the blank line."""
+        """Return the complete HTTP response to a request, given as the bytes up to the blank line."""
         if b"\r\n\r\n" not in request:
             text = f"expected a request of at most {REQUEST_BYTES_MAX} bytes"
             return _response(431, {"error": text}, False)
@@ -116,11 +120,11 @@ class Admin:
         endpoint = self._endpoints.get(path)
         if endpoint is None:
             there = ", ".join(self._endpoints)
-            return _response(404, {"error": f"nothing is at {path[:200]}; there is {there}"}, method == "HEAD")
+            return _response(404, {"error": f"unknown path {path[:200]}, expected one of {there}"}, method == "HEAD")
         return _response(*endpoint(), method == "HEAD")
 
     def _forbidden_origin(self, head: Head) -> str:
-        """What shows that a page of another host asks; empty if nothing does."""
+        """Return why the request may come from a page of another host, or an empty text if it does not."""
         named, origin = head.headers.get("host"), head.headers.get("origin")
         if named is not None:
             host = host_of(named)
@@ -135,7 +139,7 @@ class Admin:
 
 
 def _receive(client: Any) -> bytes:
-    """Up to the blank line behind the headers, or as much as is ever read of a request."""
+    """Return the request up to the blank line, or the first bytes of one that is too long."""
     data = b""
     while b"\r\n\r\n" not in data and len(data) <= REQUEST_BYTES_MAX:
         more = client.recv(REQUEST_BYTES_MAX)

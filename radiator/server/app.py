@@ -1,4 +1,4 @@
-"""The application: configuration, store, broker, driver and listeners, from start to a clean stop."""
+"""Run the application: configuration, store, broker, driver and listeners, from the start to a clean stop."""
 
 from __future__ import annotations
 
@@ -38,21 +38,29 @@ from radiator.storage.store import Store
 log = logging.getLogger("radiator.server")
 
 LOOK_NS = int(LOOK_SECONDS * clock.NS_PER_SECOND)
-TICK_SECONDS = 0.25  # idle rolls, peers that are not read
-SWITCH_SECONDS = 0.001  # after so long the loop lets the disk thread have Python's lock: 5 ms made a group take 25 ms
-# Python's collector looks for cycles, of which a broker makes few: so it looks less often, and not at what was made at
-# the start. Measured under load: the longest pause 4 ms instead of 14 ms, draining a tenth faster.
+TICK_SECONDS = 0.25  # of the broker's periodic work
+SWITCH_SECONDS = 0.001  # the disk thread waits so long for Python's lock; with 5 ms a group took 25 ms
+# A broker creates few reference cycles, so Python's collector runs less often, and skips the objects of the start.
+# Measured under load: the longest pause was 4 ms instead of 14 ms, and draining was a tenth faster.
 GC_THRESHOLDS = (10_000, 20, 50)
-HEARTBEAT_CHECK_SECONDS = 0.02  # how finely heart-beats are looked at: half of the shortest interval is 50 ms
-# A stop: who runs us may kill after 10 s (docker does). What takes longer is given up, with a word in the log.
-STOP_SECONDS_MAX = 6.0  # to store what is open
-NOTICE_SECONDS_MAX = 3.0  # of these until clients are told
-AUTH_STOP_SECONDS_MAX = 1.0  # for logins under way, all threads together: a plug-in may hang
-GOODBYE_SECONDS_MAX = 3.0  # for last frames to go out to those who are behind with reading
+HEARTBEAT_CHECK_SECONDS = 0.02  # between two checks of heart-beats; half of the shortest interval is 50 ms
+# Limits of a stop, because docker kills the process after 10 s. Work that takes longer is dropped and logged.
+STOP_SECONDS_MAX = 6.0  # to store open batches
+NOTICE_SECONDS_MAX = 3.0  # of these, until clients get the ERROR
+AUTH_STOP_SECONDS_MAX = 1.0  # for logins in progress, all threads together, because a plug-in may hang
+GOODBYE_SECONDS_MAX = 3.0  # for the last frames to slow readers
 
 
 class App:
-    """One broker process: ``start``, then ``serve_until`` a signal, then ``stop``."""
+    """The broker of one process: call ``start``, let the event loop run, then call ``stop``.
+
+    Args:
+        config: The configuration.
+
+    Raises:
+        ConfigError: The configuration, a plug-in, a schema or a users file cannot be used.
+        StorageError: The store cannot be opened.
+    """
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -111,7 +119,11 @@ class App:
         gevent.sleep(seconds)
 
     def start(self) -> list[str]:
-        """Listen; returns the addresses, with the real port where 0 was asked for. Raises ConfigError."""
+        """Listen, and return the URLs of the listeners, with the real port where the configuration has port 0.
+
+        Raises:
+            ConfigError: An address cannot be listened on, or a certificate cannot be used.
+        """
         try:
             self._start_authentication()
             for listen in self.config.listen:
@@ -133,7 +145,11 @@ class App:
         return [listener.url for listener in self.listeners]
 
     def _start_authentication(self) -> None:
-        """Let nobody in but by the users, the plug-in and the keys of ``auth:``. Raises ConfigError."""
+        """Create the authenticator from ``auth:``, and warn about listeners that other machines can reach.
+
+        Raises:
+            ConfigError: The users file or the plug-in cannot be loaded.
+        """
         auth = self.config.auth
 
         def threads(name: str, count: int) -> list[Submit]:
@@ -143,7 +159,9 @@ class App:
 
         verify = threads("auth", 1 if auth.has_users else 0)
         plugin = threads("plugin", 0 if auth.plugin is None else limits.PLUGIN_CALLS_MAX)
-        look = threads("users", 1)[0] if auth.users_file is not None else None  # not behind logins
+        look = (
+            threads("users", 1)[0] if auth.users_file is not None else None
+        )  # a thread of its own, not delayed by logins
         changed, peer_log = self._users_changed, self.broker.peer_log
         authenticator = Authenticator(
             auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
@@ -153,14 +171,14 @@ class App:
         public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
         if public and auth.anonymous == "always":
             log.warning(
-                "auth.anonymous is always: whoever reaches %s may do without a login what %s",
+                "auth.anonymous is always: without a login, clients that reach %s may do %s",
                 ", ".join(public),
-                "the users file grants to anonymous" if auth.has_users else "they like",
+                "what the users file grants to anonymous" if auth.has_users else "everything",
             )
         elif public and not auth.has_users:
             log.warning(
                 "%s can be reached from other machines, but there are no users: clients there are refused "
-                "(auth.users_file names users; auth.anonymous: always lets everybody do everything)",
+                "(auth.users_file names users; auth.anonymous: always allows every client everything)",
                 ", ".join(public),
             )
 
@@ -170,7 +188,7 @@ class App:
         gevent.spawn(self._release_refused)
 
     def _release_refused(self) -> None:
-        """Give back what the sessions hold that the changed users file has ended, of some in each turn of the loop."""
+        """Release the sessions that a change of the users file has ended, some in each round of the event loop."""
         more = True
         while more:
             with self.broker.internal_errors:
@@ -192,7 +210,7 @@ class App:
         return 200, {"version": __version__, **readiness.figures(self.broker)}
 
     def reload(self) -> None:
-        """SIGHUP: certificates and users are read again; the rest of the configuration stays as it was."""
+        """Read certificates and users again (SIGHUP). The rest of the configuration is read at the start only."""
         if self.authenticator is not None:
             self.authenticator.reload()
         log.warning(
@@ -219,7 +237,7 @@ class App:
         self.driver.wake()
 
     def _check_disk(self) -> None:
-        """Refuse SENDs to files while the disk is too full, and everything while the data directory is another."""
+        """Refuse SENDs to files while the disk is too full, and all frames while the data directory is another one."""
         broker = self.broker
         before, now = (broker.displaced, broker.files_refused), (self._misplaced(), self._too_full())
         broker.set_disk_faults(*now)
@@ -247,10 +265,10 @@ class App:
         try:
             facts = os.statvfs(self.config.data_dir)
         except OSError as error:
-            log.debug("disk: %s", error)  # a SEND will find out what is wrong
+            log.debug("disk: %s", error)  # the next SEND reports the fault
             return self.broker.files_refused
         free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
-        if least > whole // 2:  # more than half of a small disk: that cannot be meant, or nothing would ever be stored
+        if least > whole // 2:  # on a small disk this setting would refuse every message
             least = whole // 16
         if free >= least:
             return None
@@ -262,8 +280,11 @@ class App:
         )
 
     def stop(self) -> None:
-        """Accept no more, sync what is open, send what is due, close. Bounded in time: what waits for a file of its own
-        may be given up, and its receipt is not sent."""
+        """Stop accepting, sync open batches, send the last frames, and close.
+
+        The time is bounded by STOP_SECONDS_MAX. Messages to new destinations that are not stored by then get no
+        receipt.
+        """
         start_ns = clock.monotonic_ns()
         notice_ns = clock.MonoNs(start_ns + int(NOTICE_SECONDS_MAX * clock.NS_PER_SECOND))
         end_ns = clock.MonoNs(start_ns + int(STOP_SECONDS_MAX * clock.NS_PER_SECOND))
@@ -303,7 +324,7 @@ class App:
             )
 
     def _drain(self, end_ns: clock.MonoNs) -> None:
-        """Wait until everything appended is committed and every ack is in the journal, but not beyond that moment."""
+        """Wait until all messages are committed and all acknowledgements are in the journal, or until ``end_ns``."""
         seconds = max(end_ns - clock.monotonic_ns(), 0) / clock.NS_PER_SECOND
         with gevent.Timeout(seconds + HEARTBEAT_CHECK_SECONDS, False):  # type: ignore[arg-type]
             while True:
@@ -322,9 +343,17 @@ def run(
     log_json: bool = False,
     on_ready: Callable[[list[str]], None] | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code. Raises ConfigError and StorageError at start.
+    """Serve until SIGTERM or SIGINT, and return the exit code. A second signal ends the process at once.
 
-    ``on_ready`` is called with the addresses once clients can connect. A second signal ends the process at once.
+    Args:
+        config: The configuration.
+        log_level: The lowest level that is logged.
+        log_json: Log a JSON object per line instead of text.
+        on_ready: Called with the URLs of the listeners when clients can connect.
+
+    Raises:
+        ConfigError: The configuration cannot be used.
+        StorageError: The store cannot be opened.
     """
     logs.install(log_level, as_json=log_json)
     gc.set_threshold(*GC_THRESHOLDS)

@@ -1,21 +1,22 @@
-"""The authenticator of a real broker: users file, plug-in, certificates, anonymous clients.
+"""Authenticate clients by the users file, a plug-in, a certificate, or as anonymous.
 
-    a login is given    users are known: it is verified on a thread, by the file's hash or by the plug-in.
-                        no users are known: there is nothing to compare it with; it counts as no login
-    no login            the name in a verified certificate of the client, or else anonymous
+    with a login     If users are configured, a thread verifies the login against the hash in the users file, or calls
+                     the plug-in. If no users are configured, the login is ignored.
+    without a login  The name in the verified certificate of the client counts, else the client is anonymous.
 
-Hashes of the users file are verified on one thread and plug-ins called on others, each with a queue of its own, so a
-plug-in that hangs holds up no user of the file. A call of the plug-in has ``auth.plugin_timeout``; then its login is
-refused. While no call returns, further logins for the plug-in are refused at once.
+One thread verifies hashes, other threads call the plug-in. Each kind has a queue of its own, so a plug-in that hangs
+does not delay users of the file. A call of the plug-in has ``auth.plugin_timeout``; then its login is refused. While no
+call returns, further logins for the plug-in are refused at once.
 
-A verified login is remembered (as an HMAC under a key of this process, so that no memory dump gives passcodes away), so
-a storm of reconnects costs one hash per user; the same login that comes many times at once is verified once. Everything
-remembered is dropped when the users file has changed. A user that is not there costs as much time as a wrong passcode,
-and is told the same.
+Verified logins are cached, so reconnecting clients cost one hash per user. The cache key is an HMAC under a random key
+of this process, so a memory dump contains no passcode. Attempts with the same login and passcode share one
+verification. A changed users file clears the cache. An unknown user takes as long as a wrong passcode, and gets the
+same answer.
 
-Knows: who may come in. Must not know: sessions, sockets, STOMP. On the loop, but for ``_verify`` and ``_call_plugin``.
-Invariants: no passcode is logged or kept beyond its verification; one verification at a time per thread; a try
-waits for as long as its client does, and no longer.
+Runs on the event loop, except ``_verify`` and ``_call_plugin``. Must not import sockets or STOMP.
+
+Invariants: no passcode is logged, or stored after its verification; a thread does one verification at a time; an
+attempt is dropped when its clients have gone.
 """
 
 from __future__ import annotations
@@ -47,31 +48,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.auth")
 
-REMEMBERED_MAX: Final = 10_000  # logins that were right: 100 bytes each
-PLUGIN_CACHE_NS: Final = 60 * NS_PER_SECOND  # how long a plug-in's answer holds for the same login
+REMEMBERED_MAX: Final = 10_000  # verified logins: 100 bytes each
+PLUGIN_CACHE_NS: Final = 60 * NS_PER_SECOND  # how long the answer of a plug-in is cached
 FOR_EVER_NS: Final = 1 << 62
 LOGGED_CHARS_MAX: Final = 100
 
 Submit = Callable[[Callable[[], Any], Callable[[Any], None]], None]
-DENIED: Final = ProtocolError(
-    "denied", "the login was refused", "Expected a login and its passcode that are known here."
-)
+DENIED: Final = ProtocolError("denied", "the login was refused", "Expected a known login and its passcode.")
 
 CHANGED: Final = ProtocolError(
     "denied",
     "the passcode of this user has changed",
-    "The broker's users file was changed. Log in again, with the passcode that holds now.",
+    "The broker's users file was changed. Log in again with the new passcode.",
 )
 REMOVED: Final = ProtocolError("denied", "this user may not connect any more", "The broker's users file was changed.")
 THROTTLED: Final = ProtocolError(
     "too-many",
     "too many wrong logins have come from this address",
-    "This one was not looked at. Wait for some seconds; who goes on waits longer.",
+    "This login was not verified. Wait for some seconds; further attempts extend the wait.",
 )
 
 
 class _Attempt:
-    """One login that is to be verified, and all who wait for it."""
+    """One login to verify, and all CONNECTs that wait for the result."""
 
     __slots__ = ("asking", "key", "may_start", "origin", "overdue", "queue")
 
@@ -79,20 +78,20 @@ class _Attempt:
         self.key = key
         self.asking = [asking]
         self.queue = queue
-        self.origin = neighbourhood(asking.address)  # of who asked first
-        self.may_start = False  # it has waited as long as earlier failures demand
-        self.overdue = False  # on a thread for longer than a plug-in may take: refused, and not verified again yet
+        self.origin = neighbourhood(asking.address)  # of the first client
+        self.may_start = False  # the delay for earlier failures is over
+        self.overdue = False  # refused, because the call of the plug-in exceeds its time limit
 
     def drop_closed(self) -> None:
-        """Forget clients that have gone."""
+        """Drop the CONNECTs whose clients have gone."""
         self.asking = [each for each in self.asking if each.wanted]
 
 
 class _VerificationQueue:
-    """The threads that verify one kind of login, and the logins that wait for them.
+    """The threads that verify one kind of login, and the attempts that wait for them.
 
     Args:
-        threads: one ``Submit`` for each thread.
+        threads: A ``Submit`` function per thread.
     """
 
     __slots__ = ("attempts", "idle", "threads", "waiting")
@@ -101,23 +100,25 @@ class _VerificationQueue:
         self.threads = len(threads)
         self.idle = list(threads)
         self.waiting: FairQueue[_Attempt] = FairQueue()
-        self.attempts: dict[bytes, _Attempt] = {}  # waiting, held up by earlier failures, or on a thread
+        self.attempts: dict[bytes, _Attempt] = {}  # waiting, delayed, or on a thread
 
 
 class Authenticator:
-    """``broker.access.entrance``.
+    """Decide on every CONNECT: the ``entrance`` of ``broker.access``.
 
     Args:
-        config: ``auth:`` of the YAML file.
-        threads: a ``Submit`` per thread that verifies hashes: it runs ``work()``, then ``then(result)`` on the loop.
-        plugin_threads: the same for calls of the plug-in.
-        later: ``later(seconds, what)`` calls ``what()`` on the loop.
-        now_ns: the monotonic clock.
-        changed: called when the users file was read anew.
-        look: the thread that reads the users file.
+        config: The keys of ``auth:`` in the YAML file.
+        threads: A ``Submit`` per thread that verifies hashes: it runs ``work()``, then ``then(result)`` on the event
+            loop.
+        plugin_threads: The same for calls of the plug-in.
+        later: ``later(seconds, function)`` calls the function on the event loop.
+        now_ns: The monotonic clock.
+        changed: Called when the users file was read again.
+        look: The thread that reads the users file.
+        peer_log: The log of events that peers cause.
 
     Raises:
-        ConfigError: the users file or the plug-in cannot be read.
+        ConfigError: The users file or the plug-in cannot be read.
     """
 
     def __init__(
@@ -141,16 +142,17 @@ class Authenticator:
         self._plugin = None if config.plugin is None else users.load_plugin(config.plugin)
         self._secret = secrets.token_bytes(32)
         self._throttle = LoginThrottle()
-        self._verified_logins: OrderedDict[bytes, tuple[int, Identity]] = OrderedDict()  # until when, who
+        self._verified_logins: OrderedDict[bytes, tuple[int, Identity]] = OrderedDict()  # key: (expiry, identity)
         self._file_queue, self._plugin_queue = _VerificationQueue(threads), _VerificationQueue(plugin_threads)
-        self._calls: list[tuple[int, _Attempt]] = []  # of the plug-in, not overdue: when they will be
-        self._overdue = 0  # calls of the plug-in that have taken too long and have not returned
-        self._slow_logged = False  # that a call takes too long is in the log
-        self._hang_logged = False  # that none returns is in the log
+        self._calls: list[tuple[int, _Attempt]] = []  # of the plug-in: when overdue, attempt
+        self._overdue = 0  # calls of the plug-in that exceed the time limit
+        self._slow_logged = False  # a slow call was logged
+        self._hang_logged = False  # that no call returns was logged
 
-    # --- who comes in -------------------------------------------------------------------------------------------------
+    # --- decisions ----------------------------------------------------------------------------------------------------
 
     def __call__(self, asking: Login) -> None:
+        """Decide on a CONNECT, at once or later."""
         if self._config.has_users and (asking.login or asking.passcode):
             self._authenticate(asking)
         elif asking.certificate_name:
@@ -159,10 +161,10 @@ class Authenticator:
             asking.decide(self._anonymous(asking))
 
     def identity(self, session: Session) -> Decision:
-        """Who an open session belongs to by what is known now, or the ERROR that it is to end with.
+        """Return the identity of an open session by the present users, or the ERROR to end the session with.
 
-        A session that has logged in by a passcode of the users file ends when its hash there is another one or gone.
-        Whom a plug-in has let in keeps what it has said: it is not asked again.
+        A session that logged in with a passcode of the users file ends if its hash has changed or was removed. The
+        answer of a plug-in stays valid; the plug-in is not called again.
         """
         known, table = session.identity, self._users.table
         if known.source == "anonymous":
@@ -185,20 +187,20 @@ class Authenticator:
         rights = self._users.table.certificates.get(name)
         if rights is None:
             detail = f"Expected {name[:200]!r} under certificates: in the users file (auth.users_file), or a login."
-            return ProtocolError("denied", "the certificate is good, but its name is not known here", detail)
+            return ProtocolError("denied", "the certificate is valid, but its name is not known", detail)
         return Identity(name, rights, "certificate")
 
     def _anonymous(self, asking: Login | Session) -> Identity | ProtocolError:
         policy = self._config.anonymous
         if policy == "never" or (policy == "loopback" and not is_local(asking.address)):
-            who = "nobody without a login is let in" if policy == "never" else "only from this machine without a login"
+            who = "a login is always needed" if policy == "never" else "only clients on this machine need no login"
             how = "users in auth.users_file" if not self._config.has_users else "a login and a passcode"
             detail = f"auth.anonymous in the YAML file is {policy} ({who}). Expected {how}, or auth.anonymous: always."
             return ProtocolError("denied", "a login is needed here", detail)
         if not self._config.has_users:
             return Identity("", EVERYTHING, "anonymous")
         if self._users.table.anonymous.nothing:
-            detail = "Expected a login and a passcode; who has none is let in by anonymous: in auth.users_file."
+            detail = "Expected a login and a passcode, or rights under anonymous: in auth.users_file."
             return ProtocolError("denied", "a login is needed here", detail)
         return Identity("", self._users.table.anonymous, "anonymous")
 
@@ -209,9 +211,8 @@ class Authenticator:
         remembered = self._remembered(key)
         if remembered is not None:
             origin = neighbourhood(asking.address)
-            if not self._throttle.is_delayed(
-                asking.login, origin, self._now_ns()
-            ):  # or who guesses is told what was right
+            # a delayed origin gets no fast answer, which would confirm a guessed passcode
+            if not self._throttle.is_delayed(asking.login, origin, self._now_ns()):
                 asking.decide(remembered)
                 return
         queue = self._queue_for(asking.login)
@@ -230,7 +231,7 @@ class Authenticator:
             self._start_attempts(queue)
 
     def _queue_for(self, login: str) -> _VerificationQueue:
-        """The users file judges whom it has a hash of; the plug-in judges the others."""
+        """Return the queue of a login: of the users file if that has a hash of the user, else of the plug-in."""
         if self._plugin is None or login in self._users.table.hashes:
             return self._file_queue
         return self._plugin_queue
@@ -244,7 +245,7 @@ class Authenticator:
 
     def _key(self, asking: Login) -> bytes:
         login = asking.login.encode()
-        host = host_of(asking.address).encode() if self._plugin is not None else b""  # a plug-in may judge by it
+        host = host_of(asking.address).encode() if self._plugin is not None else b""  # a plug-in may decide by it
         parts = (len(login).to_bytes(8, "big"), login, len(host).to_bytes(8, "big"), host, asking.passcode.encode())
         return hmac.digest(self._secret, b"".join(parts), "sha256")
 
@@ -261,7 +262,7 @@ class Authenticator:
             elif self._may_start(attempt):
                 first = attempt.asking[0]
                 remembered = self._remembered(attempt.key)
-                if remembered is not None:  # it has waited for the wrong ones before it
+                if remembered is not None:  # it was verified while this attempt was delayed
                     self._throttle.succeeded(first.login, attempt.origin)
                     self._answer(attempt, remembered)
                     continue
@@ -290,7 +291,7 @@ class Authenticator:
         self._start_attempts(attempt.queue)
 
     def _verify(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
-        """On a thread: the Identity by the users file; None if the login is not to be let in."""
+        """Return the identity by the users file, or None if the login is refused. Runs on a thread."""
         from radiator.server import passwords  # loaded with the users file, if there is one
 
         try:
@@ -301,7 +302,7 @@ class Authenticator:
             return error
 
     def _call_plugin(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
-        """On a thread: the Identity by the plug-in; None if the login is not to be let in."""
+        """Return the identity by the plug-in, or None if the login is refused. Runs on a thread."""
         assert self._plugin is not None
         try:
             answer = self._plugin(login, passcode, address)
@@ -311,7 +312,7 @@ class Authenticator:
             if rights is not None:
                 return Identity(user, rights, "plugin")
             return Identity(user, table.rights[user], "users") if user in table.rights else None
-        except BaseException as error:  # the plug-in's: time-outs of gevent and asyncio are no Exception
+        except BaseException as error:  # time-outs of gevent are not derived from Exception
             return error
 
     def _finish(self, attempt: _Attempt, first: Login, table: users.UserTable, thread: Submit, result: Any) -> None:
@@ -319,9 +320,7 @@ class Authenticator:
         queue.idle.append(thread)
         if queue is self._plugin_queue:
             self._returned(attempt)
-        if (
-            table is not self._users.table and not attempt.overdue
-        ):  # the users file was read anew meanwhile: judge by it
+        if table is not self._users.table and not attempt.overdue:  # verify again with the new users file
             queue.waiting.put_back(attempt.origin, attempt)
         elif isinstance(result, Identity):
             self._throttle.succeeded(first.login, attempt.origin)
@@ -365,7 +364,7 @@ class Authenticator:
 
     @property
     def _hangs(self) -> bool:
-        """Every thread of the plug-in is in a call that has taken too long."""
+        """True if every thread of the plug-in is in a call that has exceeded its time limit."""
         return self._overdue == self._plugin_queue.threads > 0
 
     def _returned(self, attempt: _Attempt) -> None:
@@ -379,7 +378,7 @@ class Authenticator:
             self._slow_logged = False
 
     def _check_calls(self) -> None:
-        """Refuse the logins whose calls have taken too long; once no call returns, those that wait too."""
+        """Refuse logins whose calls exceed the time limit, and all waiting ones if no call returns."""
         now_ns = self._now_ns()
         while self._calls and self._calls[0][0] <= now_ns:
             _, attempt = self._calls.pop(0)
@@ -392,7 +391,7 @@ class Authenticator:
         if self._hangs:
             if not self._hang_logged:
                 self._hang_logged = True
-                log.error("no call of the plug-in returns: its logins are refused; users of the file go on")
+                log.error("no call of the plug-in returns: its logins are refused; users of the file are not affected")
             for waiting in self._plugin_queue.waiting.take_all():
                 self._answer(waiting, self._overdue_error())
 
@@ -411,8 +410,7 @@ class Authenticator:
     # --- the users file -----------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Several times a second: look whether the users file has changed, whether a call of the plug-in takes too
-        long, and whose clients have gone."""
+        """Check the users file, the calls of the plug-in, and which clients have gone. Called often."""
         self._users.tick(self._now_ns())
         self._check_calls()
         for queue in (self._file_queue, self._plugin_queue):
@@ -422,7 +420,7 @@ class Authenticator:
                 self._remove(attempt)
 
     def reload(self) -> None:
-        """Read the users file anew."""
+        """Read the users file again."""
         self._users.reload()
 
     def _new_users(self) -> None:

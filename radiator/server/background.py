@@ -1,10 +1,11 @@
-"""How background work makes way: a short slice, then rest for a few times as long.
+"""Throttle background work: after a short slice of work the thread sleeps for several times as long.
 
-Python's lock is shared: while the caretaker's thread computes, the loop waits for it whenever it comes back from a
-system call. So the thread asks between its steps, and sleeps when a slice is over. And while it has a job the lock is
-asked back after half a millisecond instead of Python's five, so that a long step does not stall the loop either.
+The maintenance thread and the event loop share Python's lock. While the thread computes, the event loop waits whenever
+it returns from a system call. So the thread calls ``BackgroundThrottle`` between its steps and sleeps when a slice is
+over. During a job Python switches threads after 0.5 ms instead of 5 ms, so that a long step does not stall the event
+loop.
 
-Caretaker's thread only, but for ``stopping``.
+Only the maintenance thread uses this, except for ``stop``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SWITCH_SECONDS = 0.0005
 
 
 class BackgroundThrottle:
-    """Called between two steps; False: stop where you are."""
+    """Limit the share of time that a job takes. Called between two steps of the job."""
 
     def __init__(
         self, now_ns: Callable[[], int] = time.perf_counter_ns, sleep: Callable[[float], None] = time.sleep
@@ -36,6 +37,7 @@ class BackgroundThrottle:
         self.stopping = True
 
     def __call__(self) -> bool:
+        """Sleep if the slice is over. Return False if the job should end."""
         worked_ns = self._now_ns() - self._since_ns
         if worked_ns >= SLICE_NS and not self.stopping:
             self._sleep(min(worked_ns * REST_FACTOR / 1e9, REST_SECONDS_MAX) if self._since_ns else 0.0)
@@ -44,7 +46,7 @@ class BackgroundThrottle:
 
 
 def run_maintenance(job: Any, throttle: BackgroundThrottle) -> Any:
-    """On the caretaker's thread."""
+    """Run a job of the maintenance thread and return it."""
     usual_seconds = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:

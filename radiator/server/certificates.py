@@ -1,10 +1,10 @@
-"""The certificates of the listeners: read at the start, and again when their files change or SIGHUP says so.
+"""Load the TLS certificates of the listeners, and load them again when their files change or on SIGHUP.
 
-New handshakes use the new one; connections that stand keep what they have, so nobody is cut off. What cannot be used is
-told in the log, once, changes nothing, and is tried again. Files are looked at on a thread; a change counts once it has
-been the same for two looks, since a certificate and its key are not replaced in one moment.
+New handshakes use the new certificate; open connections keep theirs. A certificate that cannot be used is reported in
+the log once; the old one stays in use, and each check tries again. A thread checks the files. A change counts when two
+checks in a row find the same files, because certificate and key are not replaced at the same moment.
 
-Invariants: ``context`` is always one that could be loaded; the loop does no I/O here but at the start.
+Invariants: ``context`` always is one that could be loaded. The event loop does I/O here only at the start.
 """
 
 from __future__ import annotations
@@ -24,20 +24,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.server")
 
-LOOK_SECONDS = 5.0  # between two looks at the files
-SOON_SECONDS = 14 * 86_400.0  # before its end a certificate is worth a warning
+LOOK_SECONDS = 5.0  # between two checks of the files
+SOON_SECONDS = 14 * 86_400.0  # warn so long before a certificate expires
 
 Stamp = tuple[tuple[int, ...], ...]
 
 
 class Certificate:
-    """One TLS configuration, shared by all listeners that have the same files. Raises ConfigError at the start."""
+    """One TLS configuration, shared by all listeners with the same files.
+
+    Args:
+        tls: The paths of the files.
+
+    Attributes:
+        context: The TLS context for new connections.
+
+    Raises:
+        ConfigError: A file cannot be used.
+    """
 
     def __init__(self, tls: Tls) -> None:
         self.tls = tls
         self._stamp = self._look()
         self._changed: Stamp | None = None
-        self._fault = ""  # that was told
+        self._fault = ""  # the fault that was logged last
         self.context = self._load()
 
     def _load(self) -> ssl.SSLContext:
@@ -46,7 +56,7 @@ class Certificate:
         tls = self.tls
         context = server_context(tls.cert, tls.key, tls.client_ca)
         if os.stat(tls.key).st_mode & stat.S_IROTH:
-            log.warning("tls.key: %s: everybody on this machine may read it; chmod 600 it", tls.key)
+            log.warning("tls.key: %s: every user of this machine can read it; chmod 600 it", tls.key)
         dates = validity(tls.cert)
         if dates is not None:
             left = dates.ends_s - time.time()
@@ -70,7 +80,7 @@ class Certificate:
         return tuple(found)
 
     def look(self) -> None:
-        """Load the files if they are others than before, and have been so for two looks."""
+        """Load the files if they have changed, and two checks in a row found the same change."""
         now = self._look()
         if now == self._stamp and not self._fault:
             self._changed = None
@@ -80,27 +90,31 @@ class Certificate:
             self._changed = now
 
     def reload(self) -> None:
-        """Load the files now; if they cannot be used, what is in force stays."""
+        """Load the files now; if they cannot be used, the present certificate stays in use."""
         self._stamp, self._changed = self._look(), None
         try:
             self.context = self._load()
         except (ConfigError, OSError) as error:
             if str(error) != self._fault:
-                log.error("the new certificate cannot be used, the old one stays in force: %s", error)
+                log.error("the new certificate cannot be used, the old one stays in use: %s", error)
             self._fault = str(error)
         else:
             self._fault = ""
-            log.info("tls.cert: %s: loaded anew; it holds for connections from now on", self.tls.cert)
+            log.info("tls.cert: %s: loaded again; new connections use it", self.tls.cert)
 
 
 class Certificates:
-    """All that the listeners use."""
+    """The certificates of all listeners."""
 
     def __init__(self) -> None:
         self._kept: dict[Tls, Certificate] = {}
 
     def of(self, listen: Listen, default: Tls | None) -> Certificate | None:
-        """The certificate of a listener; None if it needs none. Raises ConfigError."""
+        """Return the certificate of a listener, or None if it needs none.
+
+        Raises:
+            ConfigError: The listener needs a certificate and has none, or its files cannot be used.
+        """
         if not listen.encrypted:
             return None
         tls = listen.tls or default
@@ -116,13 +130,13 @@ class Certificates:
         return len(self._kept)
 
     def look(self) -> Certificates:
-        """On a thread, now and then."""
+        """Check the files of all certificates. Runs on a thread."""
         for certificate in self._all():
             certificate.look()
         return self
 
     def reload(self) -> Certificates:
-        """On a thread, when the operator says so."""
+        """Load the files of all certificates. Runs on a thread."""
         for certificate in self._all():
             certificate.reload()
         return self

@@ -1,19 +1,18 @@
-"""Peers that are gone although nothing tells it: a socket that is not read does not say that its other end has closed.
+"""Find dead peers among the connections that are not read: reading is what normally detects the end of a connection.
 
-A producer that is held back (``on_full: block``, ``rate_limit``, a disk that is behind) is not read, for ever perhaps.
-Its socket is asked once a second:
+A producer that is held back (``on_full: block``, ``rate_limit``, a slow disk) is not read, perhaps for ever. Once a
+second poll(2) reports the state of its socket:
 
-    broken    reset, or the peer's kernel does not answer any more     closed at once
-    gone      of a unix socket: the peer has closed it                 closed, if it has subscriptions
-    ended     of TCP: the peer sends no more, and may still read       left alone
+    error     reset, or the peer's kernel does not answer any more    close the connection
+    hang-up   of a unix socket: the peer has closed it                close the connection if it has subscriptions
+    end       of TCP: the peer sends no more, and may still read      leave it open
 
-So what a dead client was delivered goes to others. Who has only sent is waited for: what it sent before it ended its
-side, as ``printf ... | nc -N`` does, is done in its turn. A process that has died looks just the same over TCP, until
-its kernel forgets the connection, a minute later: from then on it answers by a reset when ours asks
-(``listener``).
-Whoever has agreed to beat and has ended its side is given up by that rule.
+So messages that were delivered to a dead client go to other consumers. A client that only sends is left open, because
+frames that it sent before its end (``printf ... | nc -N``) are still to be handled. Over TCP a dead process looks the
+same, until its kernel forgets the connection after a minute and answers the keep-alive probe with a reset
+(``listener``). A peer with heart-beats that has ended its side is closed when its heart-beats are overdue.
 
-Knows: sockets. Must not know: why they are not read.
+Uses sockets. Must not know why connections are not read.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ class PausedConnection(Protocol):
     closed: bool
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
 
     def note_peer_ended(self) -> None:
         """Note that the peer has ended its side."""
 
 
 def close_dead(broker: Broker, paused: Iterable[PausedConnection]) -> None:
-    """Close those that are gone."""
+    """Close the dead connections among ``paused``."""
     transports = {transport.sock.fileno(): transport for transport in paused}
     if not transports:
         return
@@ -56,7 +55,7 @@ def close_dead(broker: Broker, paused: Iterable[PausedConnection]) -> None:
         transport = transports[descriptor]
         session = transport.session
         if session.closing or transport.closed:
-            continue  # that has timers of its own
+            continue  # closing has timers of its own
         if events & select.POLLERR or (events & select.POLLHUP and session.subscriptions):
             broker.stats.count(gone_unread=1)
             broker.peer_log.line(

@@ -1,8 +1,9 @@
-"""The driver: once per turn of the loop it moves everything that is ready one hop on.
+"""Drive the broker: one turn per round of the event loop moves everything that is ready by one step.
 
-A turn takes what all connections brought, hands it to the disk thread as one group, delivers what commits have made
-visible, and sends. It runs as a callback of the loop, after the readers of this turn, and never blocks. While the disk
-thread is at work new messages gather, and the next group takes them all: that is the group commit.
+A turn collects what all connections have sent, submits it to the disk thread as one group, delivers what commits have
+made visible, and sends. It runs as a callback of the event loop, after the sockets of this round were read, and never
+blocks. New messages collect while the disk thread works, and the next group takes all of them: that is the group
+commit.
 """
 
 from __future__ import annotations
@@ -33,24 +34,38 @@ from radiator.timers import NEVER_NS
 
 log = logging.getLogger("radiator.server")
 
-DELAY_SECONDS = 0.001  # how long nothing may come until a group that waits for more is looked at again
-PUMPS_PER_TURN = 4  # then the sockets have their turn
-DEADLINE_SECONDS_MIN, DEADLINE_SECONDS_MAX = 0.001, 5.0  # a wall clock that steps forward is met after that
+DELAY_SECONDS = 0.001  # without messages, until a delayed group is submitted
+PUMPS_PER_TURN = 4  # then sockets are read again
+DEADLINE_SECONDS_MIN, DEADLINE_SECONDS_MAX = 0.001, 5.0  # a step of the wall clock is noticed after that
 
 
 class Driver:
-    """Joins a broker, the two disk threads and the transports."""
+    """Connect a broker with the disk threads and the transports.
+
+    Attributes:
+        broker: The broker; set by ``attach``.
+        partial_frames: The connections with unfinished frames; set by ``attach``.
+        transports: The open connections.
+        has_room: True while new messages may be appended.
+        paused: The transports that are not read for now.
+        stopping: True when no connection is read any more.
+        heartbeats: The timers of heart-beats.
+        idle: Set while no group is on its way to the disk.
+        scheduler: Decides which connection is read when.
+        handshakes: Limits the TLS handshakes of a round.
+        scheduled: True if a turn will follow.
+    """
 
     def __init__(self) -> None:
         self.broker: Broker
         self.partial_frames: PartialFrames
         self.transports: dict[Session, Any] = {}
         self.has_room = True  # new messages may be appended
-        self._checkpoints_behind = False  # as the last group left it
+        self._checkpoints_behind = False  # after the last group
         self.paused: dict[Any, None] = {}  # transports that are not read for now
-        self.stopping = False  # nobody is read any more
-        self.heartbeats = HeartbeatTimers()  # when which transport is looked at for its heart-beats
-        self.idle = Event()  # set when nothing is on its way to the disk
+        self.stopping = False  # no connection is read any more
+        self.heartbeats = HeartbeatTimers()  # when each transport is checked
+        self.idle = Event()  # set while no group is submitted
         self._closing: dict[Any, None] = {}
         self._loop = gevent.get_hub().loop
         self.scheduler = ReadScheduler()
@@ -60,11 +75,13 @@ class Driver:
         self._settling = False
         self._delay = CommitDelay()
         self._delay_timer = self._loop.timer(DELAY_SECONDS, DELAY_SECONDS)
-        self._deadline_ns = clock.MonoNs(NEVER_NS)  # what the timer below is set to
+        self._deadline_ns = clock.MonoNs(NEVER_NS)  # the time of the timer below
         self._deadline_timer: Any = None
-        self.scheduled = False  # there will be a turn
+        self.scheduled = False  # a turn will follow
         self._turning = False
-        self._again = self._loop.async_()  # a turn behind the next poll: callbacks that make callbacks run before it
+        self._again = (
+            self._loop.async_()
+        )  # a turn after the next poll; a callback made by a callback would run before it
         self._again.start(self._turn)
         self._committing = False
         self._outgoing: dict[Session, None] = {}
@@ -77,13 +94,18 @@ class Driver:
         self._maintaining = False
 
     def attach(self, broker: Broker, check_seconds: float) -> None:
-        """Drive this broker; ``check_seconds``: how often ``check_paused`` is called."""
+        """Drive this broker.
+
+        Args:
+            broker: The broker.
+            check_seconds: The interval at which ``check_paused`` is called.
+        """
         self.broker = broker
         self._checkpoints_behind = broker.store.checkpoints_behind
         self.partial_frames = PartialFrames(broker.memory_watch, broker.config, check_seconds)
 
     def wake(self) -> None:
-        """Have a turn at the end of this round of the loop."""
+        """Schedule a turn at the end of this round of the event loop."""
         if not self.scheduled:
             self.scheduled = True
             if self._turning:
@@ -92,9 +114,9 @@ class Driver:
                 self._loop.run_callback(self._turn)
 
     def outgoing(self, session: Session) -> None:
-        """A session has bytes to send (``Broker``'s wake)."""
+        """Note that a session has bytes to send. The ``wake`` callback of the broker."""
         self._outgoing[session] = None
-        if not (self.scheduled or self._turning):  # a turn sends what it brings
+        if not (self.scheduled or self._turning):  # the present turn sends it
             self.wake()
 
     def begin_stop(self) -> None:
@@ -104,12 +126,12 @@ class Driver:
             transport.pause()
 
     def watch_closing(self, transport: Any) -> None:
-        """Look after each turn whether this transport's last frames are out."""
+        """Check after each turn whether the last frames of this transport are sent."""
         self._closing[transport] = None
         self.wake()
 
     def connection_closed(self, transport: Any) -> None:
-        """This connection has ended: nothing of it is left here or in the broker."""
+        """Remove a connection that has ended from the driver and the broker."""
         with self.broker.internal_errors:
             self.broker.disconnect(transport.session)
         self.transports.pop(transport.session, None)
@@ -120,12 +142,12 @@ class Driver:
         self.wake()
 
     def check_heartbeats(self) -> None:
-        """Send the heart-beats that are due and close the peers that have gone silent."""
+        """Send the heart-beats that are due, and close the peers that are silent for too long."""
         with self.measured():
             self.heartbeats.check(clock.monotonic_ns())
 
     def check_paused(self) -> None:
-        """Once a tick: those that are not read cannot be judged by what comes."""
+        """Check the connections that are not read, once per tick."""
         dead_peers.close_dead(self.broker, self.paused)
         self.partial_frames.check()
         now_ns = clock.monotonic_ns()
@@ -134,12 +156,12 @@ class Driver:
                 transport.check_heartbeat(now_ns)
 
     def run_in_background(self, work: Callable[[], Any]) -> None:
-        """Something small that reads files: on the thread of reads. What it raises is our bug, and is logged."""
+        """Run a function that reads small files on the read thread. An exception is logged as a bug."""
         self._reads.submit(partial(run_logged, work), lambda _: None)
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """For a callback of the loop that does broker work: how long it takes is measured."""
+        """Measure a callback of the event loop that does broker work, as a context manager."""
         start_ns = clock.monotonic_ns()
         try:
             yield
@@ -161,7 +183,7 @@ class Driver:
         self.scheduled = False
         start_ns = now.mono
         broker = self.broker
-        brought = False  # it did something that may have brought work for the disk
+        brought = False  # this turn may have created work for the disk
         if self._committing:
             broker.take_finished(now)
         elif self._delay.wanted(broker.pending_bytes, now.mono):
@@ -171,7 +193,7 @@ class Driver:
             try:
                 jobs = broker.take(now)
             except Exception:
-                abort_process()  # some of them would wait for ever
+                abort_process()  # some jobs would wait for ever
             if broker.dirty_sources and not self._settling:
                 self._settling = True
                 self._settle_timer.again(self._settle)
@@ -179,7 +201,7 @@ class Driver:
                 if self._disk.idle and not self.idle.is_set():
                     self.idle.set()
             elif self._disk.idle and self._inline.allows(jobs, len(self.transports)):
-                now = self._complete(self._inline.run(jobs))  # what it brings leaves in this very turn
+                now = self._complete(self._inline.run(jobs))  # its results are sent in this turn
                 brought = True
             else:
                 self._committing = True
@@ -192,7 +214,7 @@ class Driver:
                 more = broker.ready.pump()
                 if not more or broker.budget.exhausted:
                     break
-                brought = self._flush() or brought  # what a run has made is freed before the next one is made
+                brought = self._flush() or brought  # frees the bytes of a run before the next run
         for read in broker.take_reads():
             if read.job.finished:
                 self._read_done(read)
@@ -223,7 +245,7 @@ class Driver:
                 transport.fail(error)
         more |= self.scheduler.run_queued()
         broker.budget.took(self.scheduler.next_round())
-        # By what has just left. Otherwise the timer, or the end of the group that is under way, brings a turn.
+        # Acknowledgements by what was just sent. Otherwise the timer, or the end of the group, causes a turn.
         settled = broker.dirty_sources and not (self._settling or self._committing)
         if (
             more
@@ -237,7 +259,7 @@ class Driver:
             self._meet_deadline(clock.now())
 
     def _flush(self) -> bool:
-        """Send what sessions have. Returns whether there was something."""
+        """Send the bytes of all sessions that have some. Return True if there were any."""
         if not self._outgoing:
             return False
         outgoing, self._outgoing = self._outgoing, {}
@@ -252,18 +274,18 @@ class Driver:
         return True
 
     def _delay_over(self) -> None:
-        """No more messages came for a while."""
+        """Schedule a turn, because no more messages came for a while."""
         self._delay_timer.stop()
         self.wake()
 
     def _settle(self) -> None:
-        """Acks that were gathered are due."""
+        """Schedule a turn that writes the acknowledgements collected so far."""
         self._settling = False
         self._settle_timer.stop()  # it repeats: libev cannot start a one-shot timer twice
         self.wake()
 
     def _run_group(self, jobs: list[Any]) -> list[Any]:
-        """On the disk thread."""
+        """Run a group of disk jobs. Runs on the disk thread."""
         return run_group(jobs, partial(self._disk.post, self._completed))
 
     def _committed(self, jobs: list[Any]) -> None:
@@ -278,7 +300,7 @@ class Driver:
         self.wake()
 
     def _complete(self, jobs: list[Any]) -> clock.Now:
-        """Let what these jobs have done take effect. Returns the present time."""
+        """Apply the results of these jobs, and return the present time."""
         now = clock.now()
         try:
             self.broker.completed(jobs, now)
@@ -289,8 +311,11 @@ class Driver:
         return now
 
     def _meet_deadline(self, now: clock.Now) -> None:
-        """An interval sync is due when its rule says, and not at the next tick: the interval is what may be lost. The
-        same for a message that is to be delivered at a moment."""
+        """Set the timer to the broker's next deadline, if it is earlier than the present one.
+
+        The deadline of an interval sync must not wait for the next tick, because the interval is what a crash may lose.
+        The same applies to scheduled messages.
+        """
         deadline_ns = self.broker.next_deadline_ns(now)
         if deadline_ns >= self._deadline_ns:
             return
@@ -329,7 +354,7 @@ class Driver:
         self.wake()
 
     def stop(self) -> None:
-        """End the threads; the caller has seen to it that nothing is under way."""
+        """End the threads. The caller has waited until no job is under way."""
         self._settle_timer.stop()
         self._settle_timer.close()
         self._delay_timer.stop()
@@ -346,19 +371,19 @@ class Driver:
 
 
 def run_read(read: Read) -> Read:
-    """On the read thread."""
+    """Run a read and return it. Runs on the read thread."""
     read.run()
     return read
 
 
 def run_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
-    """On the thread of checkpoints."""
+    """Run a checkpoint and return it. Runs on the checkpoint thread."""
     checkpoint.run()
     return checkpoint
 
 
 def run_logged(work: Callable[[], Any]) -> None:
-    """On the read thread."""
+    """Run a function, and log an exception as a bug. Runs on the read thread."""
     try:
         work()
     except Exception:

@@ -1,16 +1,19 @@
-"""A broker inside another program: for tests, tools, and applications that bring their own.
+"""Run a broker inside another program: for tests, tools, and applications that include a broker.
 
-    from radiator.server.embedded import Broker
+Example:
+    A broker on a free port with a temporary data directory::
 
-    with Broker() as broker:
-        with broker.connect() as connection:
-            connection.send("/queue/a", "one")
+        from radiator.server.embedded import Broker
 
-It is the whole broker, in a thread with an event loop of its own: any STOMP client may connect, of this process or of
-another. It takes no signals and touches no settings of the process but its limit of open files. Where gevent has
-patched ``threading``, the thread is a greenlet and the loop is the program's own.
+        with Broker() as broker:
+            with broker.connect() as connection:
+                connection.send("/queue/a", "one")
 
-A process that forks takes no broker along: the child must not use it.
+It is the complete broker, in a thread with an event loop of its own. STOMP clients of any process can connect. It
+handles no signals, and changes no settings of the process except the limit of open files. If gevent has patched
+``threading``, the thread is a greenlet and the event loop is that of the program.
+
+A forked child process must not use the broker of its parent.
 """
 
 from __future__ import annotations
@@ -39,9 +42,18 @@ STOP_SECONDS_MAX = 30.0  # App.stop is bounded itself; this only keeps a bug fro
 class Broker:
     """A broker that runs from ``start`` (or ``with``) to ``stop``.
 
-    ``config`` is a Config, the path of a YAML file, or a mapping of the same keys; without one the defaults hold.
-    ``listen`` replaces what it says about that; without either, a free port of the loopback is taken. ``data_dir``
-    too is replaced; without a configuration and without it, a temporary directory is used and removed in the end.
+    Args:
+        config: A Config, the path of a YAML file, or a mapping with the keys of the YAML file. None uses the defaults.
+        data_dir: The data directory, instead of the configured one. Without it and without ``config`` the broker uses a
+            temporary directory and removes it at the end.
+        listen: The URLs to listen on, instead of the configured ones. Without it and without ``config`` the broker
+            listens on a free port of the loopback interface.
+
+    Attributes:
+        urls: The URLs of the listeners; empty before ``start``.
+
+    Raises:
+        ConfigError: The configuration is not valid.
     """
 
     def __init__(
@@ -68,13 +80,23 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where it listens first; any client's address. Raises RuntimeError before ``start``."""
+        """The URL of the first listener, which any client accepts as its address.
+
+        Raises:
+            RuntimeError: The broker was not started.
+        """
         if not self.urls:
             raise RuntimeError("this broker listens nowhere yet: start() it, or use it in a with statement")
         return self.urls[0]
 
     def start(self) -> Broker:
-        """Start, and return when clients can connect. Raises ConfigError and StorageError."""
+        """Start, and return the broker when clients can connect.
+
+        Raises:
+            ConfigError: The configuration cannot be used.
+            StorageError: The store cannot be opened.
+            RuntimeError: The broker was started before.
+        """
         if self._thread is not None:
             raise RuntimeError("this broker was started before; make a new one")
         if self._temporary:
@@ -90,7 +112,11 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop as on SIGTERM: what was receipted is stored, clients are told. May be repeated."""
+        """Stop as on SIGTERM: messages with a receipt are stored, and clients get an ERROR. May be called twice.
+
+        Raises:
+            RuntimeError: The broker did not stop within STOP_SECONDS_MAX.
+        """
         thread = self._thread
         if thread is None or self._error is not None:
             return
@@ -102,7 +128,7 @@ class Broker:
         self._remove()
 
     def connect(self, **options: Any) -> client.Connection:
-        """A connection of ``radiator.client``, with its options."""
+        """Return a new connection of ``radiator.client``; the options are those of ``radiator.client.connect``."""
         return client.connect(self.url, **options)
 
     def __enter__(self) -> Broker:

@@ -1,4 +1,4 @@
-"""A queue in which those of one origin stand behind one another, and the origins take turns."""
+"""A queue that serves origins in turn."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """First come, first served within an origin; who sends a thousand waits for its own thousand only."""
+    """Serve the origins in turn, and the items of an origin in order.
+
+    So a long queue of one origin delays no other.
+    """
 
     def __init__(self) -> None:
-        self._queues: OrderedDict[str, deque[T]] = OrderedDict()  # none of them empty; the first is next
+        self._queues: OrderedDict[str, deque[T]] = OrderedDict()  # no empty ones; the first is next
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
     def add(self, origin: str, item: T) -> None:
+        """Append an item to the queue of its origin."""
         self._queues.setdefault(origin, deque()).append(item)
 
     def put_back(self, origin: str, item: T) -> None:
-        """Its turn had come: it has it before all others."""
+        """Put an item that was taken at the head: it is the next one to be taken."""
         self._queues.setdefault(origin, deque()).appendleft(item)
         self._queues.move_to_end(origin, last=False)
 
     def take(self) -> T:
+        """Remove and return the next item."""
         origin, queue = self._queues.popitem(last=False)
         item = queue.popleft()
         if queue:
@@ -34,11 +39,11 @@ class FairQueue(Generic[T]):
         return item
 
     def take_all(self) -> list[T]:
-        """Everything that waits, origin by origin."""
+        """Remove and return all items, origin by origin."""
         return self.keep(lambda item: False)
 
     def keep(self, wanted: Callable[[T], bool]) -> list[T]:
-        """Remove and return what is not wanted any more; the rest keeps its order."""
+        """Remove and return the items for which ``wanted`` is False; the others keep their order."""
         removed: list[T] = []
         for origin, queue in list(self._queues.items()):
             remaining: deque[T] = deque()

@@ -1,8 +1,10 @@
-"""How much of tunnels the loop does at a time: a handshake of TLS is a millisecond of cryptography, and so much are the
-tiny frames that a peer can put into one packet. A thousand of them must not be a second in which nobody else is served.
+"""Limit the TLS handshakes, and the tiny frames of tunnels, that are processed in a round of the event loop.
 
-Invariant: between two looks at all sockets few have a turn (PER_ROUND, or twice that where the loop is late), and who
-looks at tiny frames shares the time of a round with the others (``visits``); what is more waits its turn.
+A TLS handshake takes a millisecond of computation, and so do the tiny frames that fit into one packet. A thousand of
+them must not block other connections for a second.
+
+Invariant: between two polls of all sockets at most PER_ROUND connections are processed, or twice as many if the event
+loop is late. Connections with tiny frames share the time of a round with others (``scheduler``). The rest wait.
 """
 
 from __future__ import annotations
@@ -15,25 +17,32 @@ ROUND_SECONDS = 0.001
 
 
 class WaitingHandshake(Protocol):
-    """A transport whose tunnel does not stand yet, or is behind."""
+    """A transport whose handshake is not complete, or which has unprocessed bytes."""
 
     def continue_handshake(self) -> None:
-        """Its turn has come."""
+        """Process the next part."""
 
 
 class Handshakes:
-    """``loop`` is gevent's."""
+    """Schedule handshakes.
+
+    Args:
+        loop: The event loop of gevent.
+
+    Attributes:
+        in_round: The number of connections that are processed one after another in this round.
+    """
 
     def __init__(self, loop: Any) -> None:
         self._loop = loop
-        self._round = 0.0  # the time of the loop's round that is counted
+        self._round = 0.0  # the time of the round that is counted
         self._count = 0
         self._waiting: deque[WaitingHandshake] = deque()
-        self.in_round = 1  # that have their turn one right behind the other
+        self.in_round = 1  # processed one after another
         self._timer = loop.timer(ROUND_SECONDS, ROUND_SECONDS)
 
     def admits(self, transport: WaitingHandshake) -> bool:
-        """Whether it may go on at once; if not, its ``continue_handshake`` is called later."""
+        """Return True if the transport may continue at once; else its ``continue_handshake`` is called later."""
         now = self._loop.now()
         if now != self._round:
             self._round, self._count = now, 0
@@ -44,7 +53,7 @@ class Handshakes:
         return False
 
     def wait(self, transport: WaitingHandshake) -> None:
-        """Its ``continue_handshake`` is called later."""
+        """Call ``continue_handshake`` of this transport in a later round."""
         if not self._waiting:
             self._timer.again(self._continue_waiting)
         self._waiting.append(transport)
@@ -58,6 +67,7 @@ class Handshakes:
             self._timer.stop()
 
     def stop(self) -> None:
+        """Drop the waiting transports and stop the timer."""
         self._waiting.clear()
         self._timer.stop()
         self._timer.close()

@@ -1,11 +1,11 @@
-"""Who is to be looked at when, because of heart-beats: a heap by the time at which something may be due.
+"""Find the connections whose heart-beats are due, with a heap ordered by time.
 
-A look costs what is due and not what is connected: ten thousand quiet clients with beats of 10 s are two thousand looks
-a second. Bytes that come or go only set a time in the connection's ``HeartBeat``; its entry here stays where it is, is
-met too early, and goes to its new place.
+The cost depends on the number of due connections, not of all: ten thousand quiet clients with heart-beats of 10 s cause
+two thousand checks a second. Bytes that arrive or leave only change the time in the connection's ``HeartBeat``. Its
+entry in the heap then comes up too early, and is inserted again at the new time.
 
-Invariants: each transport with heart-beats that is open has one entry; of those that are closed there are fewer than of
-the open ones, but for a few.
+Invariants: each open transport with heart-beats has one entry. There are fewer entries of closed transports than of
+open ones, plus SPARE.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from typing import Any, Protocol
 from radiator.clock import MonoNs
 from radiator.stomp.heartbeat import HeartBeat
 
-SPARE = 64  # closed ones that are not worth a clearing-up
+SPARE = 64  # entries of closed transports that are tolerated
 
 
 class HeartbeatTransport(Protocol):
-    """A transport."""
+    """A transport with heart-beats."""
 
     closed: bool
     heart_beat: HeartBeat | None
 
-    def check_heartbeat(self, now_ns: MonoNs) -> None: ...
+    def check_heartbeat(self, now_ns: MonoNs) -> None:
+        """Send a heart-beat if one is due, or close the connection if the peer is silent for too long."""
 
 
 class HeartbeatTimers:
-    """Times are monotonic nanoseconds."""
+    """The times at which heart-beats are checked, in monotonic nanoseconds."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[MonoNs, int, Any]] = []  # due, a number that no two share, the transport
+        self._heap: list[tuple[MonoNs, int, Any]] = []  # (time, unique number, transport)
         self._number = 0
         self._closed = 0
 
@@ -40,11 +41,12 @@ class HeartbeatTimers:
         return len(self._heap)
 
     def add(self, transport: HeartbeatTransport) -> None:
+        """Check this transport from now on."""
         assert transport.heart_beat is not None
         self._push(transport.heart_beat.next_check_ns, transport)
 
     def drop(self) -> None:
-        """One of them has been closed."""
+        """Note that one of the transports was closed."""
         self._closed += 1
         if self._closed * 2 > len(self._heap) + SPARE:
             self._heap = [entry for entry in self._heap if not entry[2].closed]
@@ -52,7 +54,7 @@ class HeartbeatTimers:
             self._closed = 0
 
     def check(self, now_ns: MonoNs) -> int:
-        """Have every transport that is due do its part; returns how many there were."""
+        """Check every transport that is due, and return how many there were."""
         heap = self._heap
         checked = 0
         while heap and heap[0][0] <= now_ns:
@@ -75,8 +77,11 @@ class HeartbeatTimers:
 
 
 def _next_ns(heart_beat: HeartBeat, now_ns: MonoNs, sends: bool) -> MonoNs:
-    """When to look again. What is sent now leaves at the end of this turn; who should be dead and is not has been given
-    another time."""
+    """Return the time of the next check.
+
+    Bytes to send leave at the end of this turn, so they count as sent now. A peer that should be dead and was not
+    closed has been given another interval.
+    """
     found = []
     if heart_beat.send_ns:
         found.append((now_ns if sends else heart_beat.last_sent_ns) + heart_beat.send_ns)

@@ -1,13 +1,14 @@
-"""Middleware and schemas of the rules, loaded at start.
+"""Load the middleware and the schemas of rules at the start.
 
-A schema is a JSON Schema in a file that a rule names. What was in force before is kept, a file per version, under
-``<data_dir>/schemas/<the rule's match, percent-encoded>@<n>.json``; a schema that differs from the last one becomes the
-next version if every document that an earlier version *describes* also fits the new one (``schema_changes:
-compatible``): then whoever reads the history by the new schema can read all of it. Properties that an earlier version
-did not name are left out of that comparison: JSON Schema allows them, but nobody has described them.
+A rule names a file with a JSON Schema. Each version that was in force is stored under
+``<data_dir>/schemas/<match of the rule, percent-encoded>@<n>.json``. A schema that differs from the last version
+becomes the next version. With ``schema_changes: compatible`` this needs every document that an earlier version
+*describes* to fit the new one, so that a reader with the new schema can read the whole history. JSON Schema allows
+properties that a schema does not name; this comparison leaves them out, because no version describes them.
 
-Knows: files, JSON, imports. Must not know: sessions, frames.
-Errors: ConfigError, which names the rule's line, the file, and what was expected.
+Uses files, JSON and imports. Must not import sessions or frames.
+
+Errors: a ConfigError names the line of the rule, the file, and what was expected.
 """
 
 from __future__ import annotations
@@ -26,12 +27,20 @@ from radiator.storage.files import FileSystem, read_file, replace_file
 from radiator.storage.layout import encode_name
 
 SCHEMA_BYTES_MAX: Final = 1 << 20
-VERSIONS_MAX: Final = 1_000  # of one schema: a start compares with each of them
-COMPLAINTS_MAX: Final = 5  # of one message, told to its sender
+VERSIONS_MAX: Final = 1_000  # of one schema; a start compares with each
+COMPLAINTS_MAX: Final = 5  # of one message, sent to its producer
 
 
 def load_hooks(rules: tuple[Rule, ...], source: str | None) -> dict[int, RuleHooks]:
-    """What each rule that has middleware or a schema wants done, by its index. Raises ConfigError."""
+    """Return the middleware and the validator of each rule that has some, by the index of the rule.
+
+    Args:
+        rules: The rules of the configuration.
+        source: The path of the YAML file, for error messages, or None.
+
+    Raises:
+        ConfigError: Middleware or a schema cannot be loaded.
+    """
     found: dict[int, RuleHooks] = {}
     for index, rule in enumerate(rules):
         where = f"{source or 'configuration'}:{rule.line}: destinations[{index}]"
@@ -69,7 +78,15 @@ def _function(name: str, where: str) -> Middleware:
 
 
 def read_schema(path: str, where: str) -> Any:
-    """The JSON Schema in a file."""
+    """Return the JSON Schema in a file.
+
+    Args:
+        path: The path of the file.
+        where: The place in the configuration, for error messages.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not JSON.
+    """
     try:
         with open(path, "rb") as file:
             data = file.read(SCHEMA_BYTES_MAX + 1)
@@ -84,7 +101,15 @@ def read_schema(path: str, where: str) -> Any:
 
 
 def validator(schema: Any, where: str) -> Validate:
-    """A function from a body to what is wrong with it."""
+    """Return a function from a body to a text that says what is wrong with it, or None.
+
+    Args:
+        schema: A JSON Schema.
+        where: The place in the configuration, for error messages.
+
+    Raises:
+        ConfigError: This is not a JSON Schema, or the package for schemas is not installed.
+    """
     library = _library(where)
     try:
         compiled = library.validator_for(schema)
@@ -99,8 +124,8 @@ def validator(schema: Any, where: str) -> Validate:
             return f"The body is not JSON: {error}."
         try:
             return None if compiled.is_valid(document) else _complaints(compiled.iter_errors(document))
-        except ValueError as error:  # text that is no Unicode, or so deep that the library gives up
-            return f"The body cannot be held against the schema: {error}."
+        except ValueError as error:  # not Unicode, or nested too deeply for the library
+            return f"The body cannot be compared with the schema: {error}."
 
     return validate
 
@@ -117,9 +142,16 @@ def _complaints(faults: Iterable[Any]) -> str:
 
 
 def register_schemas(rules: tuple[Rule, ...], source: str | None, fs: FileSystem, data_dir: str) -> list[str]:
-    """Keep what is new among the schemas, having compared it with its earlier versions. Returns notes for the log.
+    """Store new versions of the schemas of rules, and return notes for the log.
 
-    Raises ConfigError where a change is not allowed; then nothing was kept.
+    Args:
+        rules: The rules of the configuration.
+        source: The path of the YAML file, for error messages, or None.
+        fs: The file system.
+        data_dir: The data directory.
+
+    Raises:
+        ConfigError: A change is not allowed; then no version was stored.
     """
     due = new_schemas(rules, source, fs, data_dir)
     if due:
@@ -132,8 +164,11 @@ def register_schemas(rules: tuple[Rule, ...], source: str | None, fs: FileSystem
 def new_schemas(
     rules: tuple[Rule, ...], source: str | None, fs: FileSystem, data_dir: str
 ) -> list[tuple[str, bytes, str]]:
-    """What a start would keep: paths, contents, notes. It writes nothing. Raises ConfigError where a change is not
-    allowed."""
+    """Return the versions that a start would store: paths, contents and notes. Writes nothing.
+
+    Raises:
+        ConfigError: A change is not allowed.
+    """
     due: list[tuple[str, bytes, str]] = []
     for index, rule in enumerate(rules):
         if rule.schema is None:
@@ -162,7 +197,11 @@ def new_schemas(
 
 
 def lost_by(schema: Any, earlier: Any, where: str) -> str | None:
-    """A schema of documents that ``earlier`` describes and ``schema`` refuses; None if there are none."""
+    """Return a schema of the documents that ``earlier`` describes and ``schema`` refuses, or None if there are none.
+
+    Raises:
+        ConfigError: The schemas cannot be compared.
+    """
     library = _library(where)
     try:
         new, old = library.canonicalize(schema), library.canonicalize(closed(earlier))
@@ -179,8 +218,10 @@ def lost_by(schema: Any, earlier: Any, where: str) -> str | None:
 
 
 def closed(schema: Any) -> Any:
-    """The schema of what is described only: objects whose properties are listed have no others. Inside combinations
-    (``allOf`` and the like), where each part lists some of them, it stays as it is."""
+    """Return the schema without documents that it only tolerates: objects with listed properties have no others.
+
+    Parts of combinations (``allOf`` and others) stay unchanged, because each part lists only some properties.
+    """
     if not isinstance(schema, dict):
         return schema
     changed = dict(schema)
@@ -196,7 +237,7 @@ def closed(schema: Any) -> Any:
 
 
 def _versions(fs: FileSystem, stem: str) -> list[tuple[int, Any]]:
-    """The earlier versions, the oldest first."""
+    """Return the earlier versions of a schema with their numbers, the oldest first."""
     directory, _, prefix = stem.rpartition("/")
     middles = [name[len(prefix) : -5] for name in fs.listdir(directory) if name.startswith(prefix)]
     found = []

@@ -1,7 +1,4 @@
-"""What the kernel holds of a connection: bytes that we have not read yet, and bytes that the peer does not have yet.
-
-Knows: a plain socket. Must not know: STOMP, sessions.
-"""
+"""Measure the socket buffers of the kernel: bytes to read, and bytes that the peer does not have yet."""
 
 from __future__ import annotations
 
@@ -12,10 +9,18 @@ import termios
 
 
 def unread_bytes(sock: std_socket.socket) -> int:
-    """How much has come that nobody has read. Raises OSError."""
+    """Return the number of received bytes that were not read.
+
+    Raises:
+        OSError: The socket is closed.
+    """
     return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def unsent_bytes(sock: std_socket.socket) -> int:
-    """How much was sent that the peer has not acknowledged. Raises OSError."""
+    """Return the number of sent bytes that the peer has not acknowledged.
+
+    Raises:
+        OSError: The socket is closed.
+    """
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)

@@ -1,4 +1,4 @@
-"""Listeners: where clients connect, TCP or a unix socket, one gevent StreamServer each."""
+"""Listen for clients on a TCP address or a unix socket, with a gevent StreamServer each."""
 
 from __future__ import annotations
 
@@ -27,23 +27,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.server")
 
-BACKLOG = 1024  # connections that the kernel may hold for us between two turns
+BACKLOG = 1024  # connections that the kernel queues between two rounds
 OUT_OF_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-PAUSE_SECONDS = 0.1  # of accepting, while the system has nothing left for another connection
+PAUSE_SECONDS = 0.1  # without accepting, when the system has no descriptors left
 LOG_INTERVAL_NS = 60 * clock.NS_PER_SECOND
-# After a minute without a word its kernel is asked whether the peer is there, and four times after that.
+# TCP keep-alive: the kernel probes a peer that was silent for a minute, and gives up after four more probes.
 KEEPALIVE_IDLE_SECONDS = 60
 KEEPALIVE_INTERVAL_SECONDS = 15
 KEEPALIVE_PROBES = 4
 
 
 class RetryingServer(StreamServer):
-    """gevent's, but where the system has no descriptor left, connections wait in the kernel until it has, and the log
-    gets a line a minute."""
+    """A StreamServer that survives a lack of file descriptors.
+
+    Connections then wait in the kernel. The server tries again every PAUSE_SECONDS and logs once in LOG_INTERVAL_NS.
+    """
 
     _logged_ns: int | None = None
 
     def do_read(self) -> Any:
+        """Accept a connection, or pause accepting if the system has no resources for one."""
         try:
             return super().do_read()
         except OSError as error:
@@ -60,7 +63,19 @@ class RetryingServer(StreamServer):
 
 
 class Listener:
-    """One address. ``accept`` is called with itself, each new plain non-blocking socket and the peer's address."""
+    """Listen on one address.
+
+    Args:
+        listen: The address.
+        accept: Called with the listener, each new non-blocking socket, and the address of the peer.
+        certificate: The certificate, or None without TLS.
+
+    Attributes:
+        url: The URL of the listener, with the real port.
+
+    Raises:
+        ConfigError: The address cannot be listened on.
+    """
 
     def __init__(
         self,
@@ -88,15 +103,15 @@ class Listener:
 
     @property
     def web(self) -> bool:
-        """Its clients speak HTTP first."""
+        """True if clients connect with WebSocket."""
         return self._listen.web
 
     def tls(self) -> Tls | None:
-        """What encrypts a new connection, if that is to be."""
+        """Return a new TLS state for a connection, or None without TLS."""
         return None if self._new_tls is None else self._new_tls()
 
     def tunnel(self) -> Tunnel | None:
-        """What the bytes of a new connection travel in; None: in nothing."""
+        """Return a new tunnel for a connection (TLS, WebSocket or both), or None for plain TCP."""
         tls = self.tls()
         if self._new_web is None:
             return tls
@@ -104,11 +119,11 @@ class Listener:
         return web if tls is None else NestedTunnel(tls, web)
 
     def start(self) -> None:
-        """Accept from now on."""
+        """Accept connections from now on."""
         self._server.start()
 
     def stop(self) -> None:
-        """Accept no more; a unix socket's file is removed."""
+        """Stop accepting, and remove the file of a unix socket."""
         self._server.stop(timeout=0)
         self._socket.close()
         if self._path is not None:
@@ -127,21 +142,31 @@ class Listener:
 
 
 def _tls_of(certificate: Certificate) -> Callable[[], Tls]:
-    """Makes the TLS of a new connection. A broker without such a listener does not load OpenSSL."""
+    """Return a function that creates TLS states. A broker without TLS does not load OpenSSL."""
     from radiator.tunnels.tls import Tls
 
     return lambda: Tls(certificate.context)
 
 
 def _web_of(listen: Listen) -> Callable[..., ServerSocket]:
-    """Makes the WebSocket of a new connection. A broker without such a listener does not load wsproto."""
+    """Return a function that creates WebSocket states. A broker without WebSocket does not load wsproto."""
     from radiator.tunnels.websocket import ServerSocket
 
     return partial(ServerSocket, listen.path, listen.origins)
 
 
 def bind_tcp(host: str, port: int, key: str, url: str) -> Any:
-    """A listening socket. ``key`` and ``url`` say in errors what asked for it."""
+    """Return a listening TCP socket.
+
+    Args:
+        host: The IP address or host name.
+        port: The port; 0 chooses a free one.
+        key: The key of the configuration, for error messages.
+        url: The configured address, for error messages.
+
+    Raises:
+        ConfigError: The address cannot be listened on.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -160,7 +185,11 @@ def bind_tcp(host: str, port: int, key: str, url: str) -> Any:
 
 
 def check(listen: Listen, key: str) -> None:
-    """Whether there can be a listener of that address, as far as that shows without opening it. Raises ConfigError."""
+    """Check that an address can be listened on, as far as this is possible without listening.
+
+    Raises:
+        ConfigError: The host is unknown, or the path of the unix socket is too long.
+    """
     if listen.scheme == "unix":
         unix.check(listen.path)
         return
@@ -169,4 +198,4 @@ def check(listen: Listen, key: str) -> None:
             listen.host, listen.port, std_socket.AF_INET6 if ":" in listen.host else std_socket.AF_INET
         )
     except OSError as error:
-        raise ConfigError(f"{key}: {listen}: the host is not known here: {error.strerror or error}") from None
+        raise ConfigError(f"{key}: {listen}: the host is unknown: {error.strerror or error}") from None

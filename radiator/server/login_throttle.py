@@ -1,13 +1,14 @@
-"""Guessing slowed down: who has failed to log in waits before the next try is looked at, longer each time.
+"""Slow down password guessing: after failed logins the next attempt waits, longer each time.
 
-Failures count for the user at that origin (an address, or a subnet of IPv6), and for the origin. A user who has logged
-in from an origin before is counted apart from both there. So nobody who guesses from elsewhere can make a user wait;
-and nobody who guesses at another name, where the user is at home. Who guesses from many addresses has as many times the
-tries: what bounds those is the work of a verification, one at a time.
+Failures count for a user at an origin (an IPv4 address or an IPv6 subnet), and for the origin. A user who has logged in
+from an origin before has a counter of its own there. So an attacker at another origin cannot delay a user, and neither
+can one at the user's origin who guesses another name. An attacker with many addresses gets as many times the attempts;
+these are bounded by the verification thread.
 
-Knows: failures and times. Must not know: passcodes. Takes the time as an argument; on the loop.
-Invariants: the tables are bounded (the oldest entry goes); nobody is told to wait longer than WAIT_NS_MAX: who would
-have to is refused at once, so that connections that guess side by side cannot queue up a delay for others.
+Runs on the event loop; the time is an argument. Must not see passcodes.
+
+Invariants: the tables are bounded, and the oldest entry is dropped first. No attempt waits longer than WAIT_NS_MAX: it
+is refused at once instead, so parallel attempts cannot build up a delay for others.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Final
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs
 
 ENTRIES_MAX: Final = 10_000  # of each table: some megabytes
-USER_FAILURES_FREE: Final = 3  # slips of the keyboard
-HOST_FAILURES_FREE: Final = 10  # many users may sit behind one address
+USER_FAILURES_FREE: Final = 3  # typing errors
+HOST_FAILURES_FREE: Final = 10  # many users may share an address
 FIRST_DELAY_NS: Final = 250 * NS_PER_MS
 DELAY_NS_MAX: Final = 4 * NS_PER_SECOND
-WAIT_NS_MAX: Final = 8 * NS_PER_SECOND  # a try that waits longer would meet its connect time-out
+WAIT_NS_MAX: Final = 8 * NS_PER_SECOND  # an attempt that waits longer would exceed the connect time-out
 FORGET_NS: Final = 600 * NS_PER_SECOND  # after the last failure
 
 Key = tuple[str, ...]
@@ -34,18 +35,18 @@ class _Record:
     def __init__(self) -> None:
         self.failures = 0
         self.last_ns = 0
-        self.delayed_until_ns = 0  # before that no try is looked at
+        self.delayed_until_ns = 0  # no attempt is verified before
 
 
 class LoginThrottle:
-    """See the top of the file."""
+    """Failed logins by user and origin. Times are monotonic nanoseconds."""
 
     def __init__(self) -> None:
         self._records: OrderedDict[Key, _Record] = OrderedDict()
-        self._known_origins: OrderedDict[Key, None] = OrderedDict()  # (user, host) of logins that were right
+        self._known_origins: OrderedDict[Key, None] = OrderedDict()  # (user, host) of correct logins
 
     def wait_ns(self, user: str, host: str, now_ns: MonoNs) -> int | None:
-        """How long this try has to wait; None: it is refused. Tries that come meanwhile wait behind it."""
+        """Return how long this attempt must wait, in nanoseconds, or None to refuse it."""
         records = [(key, record) for key in self._keys(user, host) if (record := self._record(key, now_ns)) is not None]
         start_ns = max([now_ns, *(record.delayed_until_ns for _, record in records)])
         if start_ns - now_ns > WAIT_NS_MAX:
@@ -55,12 +56,12 @@ class LoginThrottle:
         return start_ns - now_ns
 
     def is_delayed(self, user: str, host: str, now_ns: MonoNs) -> bool:
-        """Whether a try would have to wait now. Changes nothing."""
+        """Return True if an attempt would have to wait now. Changes nothing."""
         records = [self._record(key, now_ns) for key in self._keys(user, host)]
         return any(record is not None and record.delayed_until_ns > now_ns for record in records)
 
     def failed(self, user: str, host: str, now_ns: MonoNs) -> None:
-        """That try was wrong."""
+        """Count a wrong login."""
         for key in self._keys(user, host):
             record = self._record(key, now_ns)
             if record is None:
@@ -73,7 +74,7 @@ class LoginThrottle:
             self._records.popitem(last=False)
 
     def succeeded(self, user: str, host: str) -> None:
-        """That try was right."""
+        """Count a correct login: the user's failures at this origin are forgotten."""
         known = (user, host)
         self._records.pop(known, None)
         self._known_origins[known] = None

@@ -1,6 +1,6 @@
 """The process's log, stdout and stderr, written without ever blocking a caller.
 
-stderr may be a pipe that nobody reads, or a terminal that was stopped with Ctrl-S: a write to it then blocks for ever.
+stderr may be a pipe without a reader, or a terminal that was stopped with Ctrl-S: a write to it then blocks for ever.
 So ``install`` replaces ``sys.stdout`` and ``sys.stderr`` by streams that only append to a bounded queue, and a native
 daemon thread for each of the two file descriptors writes what is queued. This covers everything that Python code
 writes: log lines, the hub's tracebacks, warnings, ``print`` of plug-ins. Lines that do not fit into the queue are
@@ -31,8 +31,8 @@ from gevent.monkey import get_original
 from radiator import limits
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-FLUSH_SECONDS: Final = 1.0  # how long the end of the process waits for its last lines to be written
-WRITE_BYTES: Final = 64 * limits.KIB  # one write: what a pipe takes at once
+FLUSH_SECONDS: Final = 1.0  # the process waits so long at its end until the last lines are written
+WRITE_BYTES: Final = 64 * limits.KIB  # of one write: the capacity of a pipe
 
 
 class Output:
@@ -48,19 +48,19 @@ class Output:
         self._fd = fd
         self._lines_max = lines_max
         self._bytes_max = bytes_max
-        self._lock = threading.RLock()  # of the callers of ``put``; a signal handler may interrupt one and log itself
+        self._lock = threading.RLock()  # for ``put``; reentrant, because a signal handler may log too
         self._queue: SimpleQueue[tuple[bytes, int, int] | threading.Event] = SimpleQueue()
         self._started = False
-        # Only callers change these two, under the lock; only the thread changes those that follow.
+        # Callers change the first two, under the lock; the thread changes the others.
         self._queued = [0, 0]  # lines and bytes since the start
-        self._refused = 0  # lines for which there was no room
+        self._refused = 0  # lines that did not fit into the queue
         self._done = [0, 0]  # lines and bytes that were written, or could not be
-        self._failed = 0  # lines that the file descriptor did not take
-        self._reported = 0  # dropped lines that the output has a note about
+        self._failed = 0  # lines that could not be written
+        self._reported = 0  # dropped lines that the output reports
 
     @property
     def lines_dropped(self) -> int:
-        """How many lines were dropped since the start."""
+        """The number of lines that were dropped since the start."""
         return self._refused + self._failed
 
     def put(self, data: bytes) -> None:
@@ -121,7 +121,7 @@ class Output:
             reported = dropped
         try:
             _write(self._fd, b"".join(pieces))
-        except OSError:  # its reader is gone, or its disk is full: there is no place left to report that
+        except OSError:  # no reader or a full disk: there is no place to report it
             self._failed += lines
         else:
             self._reported = reported
@@ -132,7 +132,7 @@ class Output:
 
 
 def _dropped(count: int) -> bytes:
-    return b"radiator: %d lines were dropped here: nobody read this output fast enough\n" % count
+    return b"radiator: %d lines were dropped here: this output was not read fast enough\n" % count
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -154,15 +154,19 @@ class _Raw(io.RawIOBase):
         self._fd = fd
 
     def writable(self) -> bool:
+        """Return True."""
         return True
 
     def fileno(self) -> int:
+        """Return the file descriptor that the output writes to."""
         return self._fd
 
     def isatty(self) -> bool:
+        """Return True if the file descriptor is a terminal."""
         return os.isatty(self._fd)
 
     def write(self, data: Any, /) -> int:
+        """Queue the data. Never blocks."""
         copy = bytes(data)
         if copy:
             self._output.put(copy)
@@ -170,8 +174,7 @@ class _Raw(io.RawIOBase):
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object on a line: time (RFC 3339 in UTC), level, logger, message; exception and counters
-    where the record has them."""
+    """Format a record as one JSON object: time (RFC 3339 in UTC), level, logger, message, exception and counters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
@@ -209,11 +212,11 @@ _outputs: list[Output] = []
 
 
 def install(level: str, *, as_json: bool = False) -> None:
-    """Log to stderr, and let no write to stdout or stderr block from now on. For a process that is a broker's own.
+    """Log to stderr, and make writes to stdout and stderr non-blocking. For a process that only runs a broker.
 
     Args:
-        level: The least level that is logged, such as ``"info"``.
-        as_json: Whether a record is a JSON object on a line, or text.
+        level: The lowest level that is logged, such as ``"info"``.
+        as_json: Write a record as a JSON object on a line instead of text.
     """
     sys.stdout = _replaced(sys.stdout)
     sys.stderr = _replaced(sys.stderr)
@@ -225,7 +228,7 @@ def install(level: str, *, as_json: bool = False) -> None:
 
 
 def _replaced(stream: TextIO | None) -> TextIO:
-    """A stream that never blocks in the place of this one; a closed one (None) stays what it is."""
+    """Return a stream that never blocks instead of this one. A closed stream (None) is returned unchanged."""
     if stream is None:
         return stream  # type: ignore[return-value]
     stream.flush()
@@ -236,7 +239,7 @@ def _replaced(stream: TextIO | None) -> TextIO:
 
 
 def lines_dropped() -> int:
-    """How many lines of the log, stdout and stderr were dropped since the start."""
+    """Return the number of lines of the log, stdout and stderr that were dropped since the start."""
     return sum(output.lines_dropped for output in _outputs)
 
 
@@ -260,7 +263,7 @@ def exit_after(last_words: Callable[[], None], code: int) -> NoReturn:
         code: The exit code.
     """
     try:
-        said = get_original("_thread", "allocate_lock")()  # native ones, also where gevent has patched threads
+        said = get_original("_thread", "allocate_lock")()  # native, even if gevent has patched threads
         said.acquire()
 
         def say() -> None:

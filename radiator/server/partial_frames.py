@@ -1,19 +1,19 @@
-"""The connections that hold frames which are not done with, and what becomes of them when memory is used up.
+"""Count the bytes of unfinished frames, and end connections when memory is used up.
 
-A connection holds bytes while a part of a frame has come, and while whole frames wait for their turn. It reports how
-many. They are counted in ``limits.memory``: of users as ``frames``, of connections that are not logged in as
-``logins``, which is a small share, so strangers cannot use up the memory of users.
+A connection holds bytes while part of a frame has arrived, and while whole frames wait for their turn. It reports how
+many. They count in ``limits.memory``: for users as ``frames``, before the login as ``logins``. The latter is a small
+share, so strangers cannot use up the memory of users.
 
-    a login needs more and may not        its connection gets ERROR ``full``, unless it holds next to nothing
-    the frame of a user needs more        its connection is not read, but for the one whose frame began first
-    that one is not whole in FULL_SECONDS  the connections that sent no more, then those whose frames are older than
-                                          that, then those that hold most, get ERROR ``full``, until there is room
-    all use more than limit and slack     the connection that holds most gets ERROR ``full`` at once
-    a part of a frame does not grow       after ``limits.frame_timeout`` its connection gets ERROR ``timeout``
+    a login needs more and may not        the connection gets ERROR ``full``, unless it holds almost nothing
+    a frame of a user needs more          connections are not read, except the one whose frame began first
+    that frame takes FULL_SECONDS         until there is room, these get ERROR ``full``: connections that sent no more,
+                                          then those with older frames, then those that hold most
+    the limit plus slack is exceeded      the connection that holds most gets ERROR ``full`` at once
+    part of a frame does not grow         after ``limits.frame_timeout`` the connection gets ERROR ``timeout``
 
-So somebody can always go on, and waiting ends. Frames that come whole are not counted and wait for nothing.
+So one connection can always continue, and waiting ends. Frames that arrive whole are not counted and do not wait.
 
-Knows: transports, by the methods of ``Holder``. Must not know: frames, tunnels.
+Uses transports through the methods of ``Holder``. Must not know frames or tunnels.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from radiator.config import Config
     from radiator.memory import MemoryShare
 
-LOGIN_BYTES: Final = 2 * limits.KIB  # a connection may hold so much before it is logged in, whatever others hold
-FULL_SECONDS: Final = 3.0  # long enough for a frame that is under way to come whole
-ROOM: Final = 1 / 8  # of ``limits.memory``: how much is made free then
-STALLED_NS: Final = clock.NS_PER_SECOND  # no more has come for so long: that frame is not under way
+LOGIN_BYTES: Final = 2 * limits.KIB  # before its login a connection may always hold so much
+FULL_SECONDS: Final = 3.0  # enough time for a frame to arrive
+ROOM: Final = 1 / 8  # of ``limits.memory``: how much is freed then
+STALLED_NS: Final = clock.NS_PER_SECOND  # without new bytes, until a frame counts as stalled
 REFUSED_PER_CHECK: Final = 64  # connections: some 50 us each
 SLACK: Final = 1 / 16  # of ``limits.memory``, on top of one frame
 
@@ -46,17 +46,24 @@ class Holder(Protocol):
     session: Session
 
     def could_read(self) -> bool:
-        """Whether it could be read now, if there is memory."""
+        """Return True if the transport could be read now, if there is memory."""
 
     def is_stalled(self) -> bool:
-        """Whether it holds a part of a frame, could be read, and nothing more of that has come."""
+        """Return True if the transport holds part of a frame, could be read, and nothing more has arrived."""
 
     def refuse(self, error: ProtocolError) -> None:
-        """Answer ERROR and close; what it holds is reported as given back."""
+        """Answer ERROR and close. The transport then reports that it holds nothing."""
 
 
 class Partial:
-    """What one connection holds."""
+    """The bytes that one connection holds.
+
+    Attributes:
+        share: The part of the memory account that they count in.
+        bytes: How many they are.
+        began_ns: When its first unfinished frame began.
+        grown_ns: When bytes of it arrived last.
+    """
 
     __slots__ = ("began_ns", "bytes", "grown_ns", "share")
 
@@ -64,16 +71,16 @@ class Partial:
         self.share = share
         self.bytes = 0
         self.began_ns = now_ns  # when its first unfinished frame began
-        self.grown_ns = now_ns  # when something of it came
+        self.grown_ns = now_ns  # when bytes arrived last
 
 
 class PartialFrames:
-    """All of one broker. Times are monotonic.
+    """The unfinished frames of all connections of a broker. Times are monotonic.
 
     Args:
-        watch: the account, and where refusals are counted.
-        config: of it, the keys under ``limits:``.
-        check_seconds: how often ``look`` is called, in seconds.
+        watch: The memory account, which also counts refusals.
+        config: The configuration, for its limits.
+        check_seconds: The interval at which ``check`` is called, in seconds.
     """
 
     def __init__(self, watch: MemoryWatch, config: Config, check_seconds: float) -> None:
@@ -84,13 +91,19 @@ class PartialFrames:
         frame = config.limits.message + config.limits.headers + limits.RECV_BYTES
         self._bytes_max = watch.account.bytes_max + frame + int(watch.account.bytes_max * SLACK)
         self._checks_max = round(FULL_SECONDS / check_seconds)
-        self._checks_full = 0  # looks that found memory used up and no progress, less the others
-        self._buffered: dict[Holder, Partial] = {}  # whose frame began first comes first
-        self._reader: Holder | None = None  # read although memory is used up
-        self._progress = False  # its frame has come whole since the last look
+        self._checks_full = 0  # checks with full memory and no progress, minus the others
+        self._buffered: dict[Holder, Partial] = {}  # in the order in which their frames began
+        self._reader: Holder | None = None  # the one that is read although memory is full
+        self._progress = False  # a frame has become whole since the last check
 
     def report(self, holder: Holder, size: int, finished: bool) -> None:
-        """A connection holds ``size`` bytes now; ``finished``: one or more frames of it have become whole."""
+        """Set the number of bytes that a connection holds.
+
+        Args:
+            holder: The transport of the connection.
+            size: The number of bytes.
+            finished: True if a frame of it has become whole since the last report.
+        """
         if holder.session.closing:
             size = 0
         now_ns = clock.monotonic_ns()
@@ -98,7 +111,7 @@ class PartialFrames:
         buffered = self._buffered.get(holder)
         if buffered is None:
             buffered = self._buffered[holder] = Partial(share, now_ns)
-        elif finished:  # what it holds now began later than what the others hold
+        elif finished:  # its present frame began last
             del self._buffered[holder]
             self._buffered[holder] = buffered
             buffered.began_ns = now_ns
@@ -126,12 +139,12 @@ class PartialFrames:
                 self._refuse(*largest)
 
     def forget(self, holder: Holder) -> None:
-        """This connection is gone."""
+        """Remove a connection that has ended."""
         if holder in self._buffered:
             self.report(holder, 0, finished=True)
 
     def waits(self, holder: Holder) -> bool:
-        """Whether a connection that could go on otherwise must not be read now."""
+        """Return True if a connection that could be read otherwise must not be read now."""
         buffered = self._buffered.get(holder)
         if buffered is None or buffered.share is not self._users or not self._users.full:
             return False
@@ -140,7 +153,7 @@ class PartialFrames:
         return holder is not self._reader
 
     def check(self) -> None:
-        """Called regularly: end the connections that have had their time."""
+        """End the connections that have exceeded their time."""
         stuck = self._users.full and not self._progress
         self._progress = False
         self._checks_full = min(self._checks_max, max(0, self._checks_full + (1 if stuck else -1)))
@@ -179,7 +192,7 @@ class PartialFrames:
             if holder.is_stalled():
                 stalled.append((holder, buffered))
             else:
-                buffered.grown_ns = now_ns  # it is not read: its time begins when it is
+                buffered.grown_ns = now_ns  # its time starts when it is read again
         for holder, buffered in stalled:
             detail = (
                 f"{buffered.bytes} bytes of it are held, and no more came for {seconds:g} s (limits.frame_timeout in "

@@ -1,7 +1,9 @@
-"""Hashes of passcodes: argon2id. Making or verifying one is 20 ms of work, so never on the loop.
+"""Hash passcodes with argon2id. A hash takes 20 ms, so it is never computed on the event loop.
 
-The parameters are those that OWASP names as the least for argon2id (19 MiB, 2 rounds, 1 lane): enough to make guessing
-from a stolen file dear, little enough that a thousand logins are half a minute of one core. A file may hold others.
+The parameters are the minimum that OWASP recommends for argon2id (19 MiB, 2 passes, 1 lane): guessing from a stolen
+file is expensive, and a thousand logins take half a minute of one core. A users file may contain other parameters.
+
+Source: OWASP Password Storage Cheat Sheet.
 """
 
 from __future__ import annotations
@@ -13,17 +15,17 @@ from typing import Final
 from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import Argon2Error, InvalidHashError
 
-PARAMETERS: Final = "$argon2id$v=19$m=19456,t=2,p=1"  # as a hash begins
+PARAMETERS: Final = "$argon2id$v=19$m=19456,t=2,p=1"  # the beginning of a hash
 _HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 
 
 def make_hash(passcode: str) -> str:
-    """As a users file holds it."""
+    """Return the hash of a passcode in the form of the users file."""
     return _HASHER.hash(passcode)
 
 
 def verify(hash_: str, passcode: str) -> bool:
-    """Whether the passcode is the one that was hashed."""
+    """Return True if the passcode matches the hash."""
     try:
         return _HASHER.verify(hash_, passcode)
     except (Argon2Error, InvalidHashError):
@@ -31,7 +33,7 @@ def verify(hash_: str, passcode: str) -> bool:
 
 
 def cost_of(hash_: str) -> tuple[int, ...]:
-    """What verifying it takes, to be compared: the work, then its kind; empty if nobody can log in with it."""
+    """Return the cost of verifying a hash as a tuple that can be compared; empty if the hash is not valid."""
     try:
         like = extract_parameters(hash_)
         PasswordHasher(like.time_cost, like.memory_cost, like.parallelism, type=like.type)
@@ -43,7 +45,7 @@ def cost_of(hash_: str) -> tuple[int, ...]:
 
 
 def dummy_like(hash_: str | None) -> str:
-    """A hash of nothing that anybody knows, as dear to verify as this one. Random bytes: no work to make it."""
+    """Return a hash that no passcode matches and that takes as long to verify as ``hash_``."""
     parameters = PARAMETERS if hash_ is None or not cost_of(hash_) else hash_.rsplit("$", 2)[0]
     return f"{parameters}${_random(16)}${_random(32)}"
 

@@ -1,13 +1,14 @@
-"""Connections that were turned away before they were any: their answer has to arrive.
+"""Send the answer to a rejected connection, and close it when the answer has arrived.
 
-A socket that is closed while bytes of the peer are unread, or still to come, takes back what was sent last. So our side
-is shut, and what the peer says is dropped, for a moment and for a bounded number of them. A peer that reads only what
-is encrypted is told once its handshake is done, which takes turns with those of all others; where too many are under
-way the oldest of these gives its place to the next one, and is closed without a word. So a crowd that opens connections
-and says nothing keeps none of the others from being told.
+If a socket is closed while bytes of the peer are unread or on their way, TCP discards what was sent last. So the
+sending side is shut down, and the peer's bytes are read and dropped for a short time. A peer behind TLS gets the answer
+after its handshake, which is scheduled with the handshakes of all other connections. If too many are waiting, the
+oldest unanswered one is closed without an answer. So clients that connect and send nothing cannot keep others from
+getting their answer.
 
-Knows: sockets, TLS. Must not know: why.
-Invariant: no more than AT_ONCE_MAX are here, and none for longer than SECONDS.
+Uses sockets and TLS. Must not know why a connection is rejected.
+
+Invariant: at most AT_ONCE_MAX rejections are under way, none for longer than SECONDS.
 """
 
 from __future__ import annotations
@@ -29,15 +30,24 @@ READ: Final = 1  # libev's event bit
 
 
 class Rejections:
-    """See the top of the file."""
+    """The rejected connections that are not closed yet.
+
+    Args:
+        handshakes: Schedules the TLS handshakes.
+    """
 
     def __init__(self, handshakes: Handshakes) -> None:
         self.handshakes = handshakes
         self.under_way: dict[Rejection, None] = {}  # the oldest first
 
     def send(self, sock: std_socket.socket, answer: bytes, tls: Tls | None = None) -> None:
-        """Send the last answer, in ``tls`` if it can only be read there, and close as soon as the peer has, or its
-        time is over."""
+        """Send the answer and close the socket when the peer has closed it, or after SECONDS.
+
+        Args:
+            sock: The socket, non-blocking.
+            answer: The bytes of the answer.
+            tls: The TLS of the connection, or None.
+        """
         if tls is None and not _sent(sock, answer):
             sock.close()
             return
@@ -50,13 +60,17 @@ class Rejections:
         self.under_way[Rejection(self, sock, answer, tls)] = None
 
     def stop(self) -> None:
-        """End those that are under way."""
+        """Close all rejected connections."""
         for each in list(self.under_way):
             each.end()
 
 
 class Rejection:
-    """One that is sent away; ``told`` once the answer is on its way."""
+    """One rejected connection.
+
+    Attributes:
+        answered: True when the answer is sent.
+    """
 
     __slots__ = ("_ended", "_rejections", "_reader", "_sock", "_timer", "_tls", "_answer_bytes", "answered")
 
@@ -80,7 +94,7 @@ class Rejection:
             self._reader.stop()
 
     def continue_handshake(self) -> None:
-        """Its turn has come."""
+        """Continue the handshake. Called by ``Handshakes``."""
         if not self._ended:
             self._receive()
         if not self._ended:
@@ -97,7 +111,7 @@ class Rejection:
             self.end()
 
     def _answer(self, data: bytes) -> bool:
-        """Go on with the handshake; once it is done, say what there is to say. False if that cannot be sent."""
+        """Continue the handshake, and send the answer when it is complete. Return False if sending failed."""
         tls = self._tls
         assert tls is not None
         tls.receive(data)
@@ -113,7 +127,7 @@ class Rejection:
         return _sent(self._sock, answer)
 
     def end(self) -> None:
-        """Close it, told or not."""
+        """Close the connection, answered or not."""
         if not self._ended:
             self._ended = True
             for watcher in (self._reader, self._timer):
@@ -124,7 +138,7 @@ class Rejection:
 
 
 def _sent(sock: std_socket.socket, data: bytes, *, last: bool = True) -> bool:
-    """Whether the socket took that; a new one always has room. ``last``: nothing follows."""
+    """Send ``data`` and return True if the socket took all of it. ``last``: shut down the sending side."""
     try:
         whole = not data or sock.send(data) == len(data)
         if last:

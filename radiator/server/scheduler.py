@@ -1,21 +1,24 @@
-"""Which connection is visited when, and for how long.
+"""Schedule the reading of connections: which one is read when, and for how long.
 
-A visit reads a connection and acts on its frames. A round of the loop is a poll, the visits that it brings, and a turn
-of the driver. How long an honest client waits is how long a round takes, so each round has a bounded time for visits,
-and the connections of one origin (a user; before the login and for anonymous clients an address) share it:
+In a time slice a connection is read and its frames are processed. A round of the event loop is a poll, the slices that
+follow it, and a turn of the driver. The length of a round is the time that other clients wait. So slices have a bounded
+time in each round, which the connections of an origin share (a user; before the login and for anonymous clients an
+address):
 
-1. A connection that was not busy lately is visited at once when its bytes come, as long as its origin has used less
-   than the time of a round. A visit ends after ``SLICE_NS``. So short visits come before long work.
-2. A connection that had more to do than fits into a visit is busy. It stands in the line of its origin, as do those of
+1. A connection that was not busy lately gets a slice as soon as bytes arrive, if its origin has used less than the time
+   of a round. A slice ends after ``SLICE_NS``. So short work comes before long work.
+2. A connection with more work than fits into a slice is busy. It waits in the queue of its origin, as do connections of
    an origin that has used its time.
-3. At the end of each turn the lines are served for the time of a round by deficit round robin (Shreedhar and Varghese,
-   1995): each origin has the same time, however many connections it has, and its connections take turns.
+3. At the end of each turn the queues are served for the time of a round by deficit round robin: each origin gets the
+   same time, however many connections it has, and its connections take turns.
 
 The time of a round is ``ROUND_NS``, or as long as turns take, up to ``ROUND_NS_MAX``. A turn that sends to many
-connections costs about the same for one message as for a hundred, so shorter visits between such turns would cost
-throughput; a round is no more than twice as long as its turn for it.
+connections costs about the same for one message as for a hundred, so shorter slices between such turns would reduce
+throughput. A round is at most twice as long as its turn.
 
-Knows: the clock, and of a connection only what ``Schedulable`` says. Must not know: sockets, frames.
+Uses the clock. Must not know sockets or frames.
+
+Source: Shreedhar and Varghese, "Efficient Fair Queuing using Deficit Round Robin", 1995.
 """
 
 from __future__ import annotations
@@ -26,12 +29,12 @@ from typing import Final, Protocol
 from radiator import clock, limits
 from radiator.clock import NS_PER_MS
 
-ROUND_NS: Final = 5 * NS_PER_MS  # of visits of an origin, and of those in queue, in a round: at least
-ROUND_NS_MAX: Final = 20 * NS_PER_MS  # the same, where turns take as long: see ``begin_queued``
-TURN_FADES: Final = 8  # a turn counts an eighth less with each that follows
+ROUND_NS: Final = 5 * NS_PER_MS  # time of an origin, and of all queues, in a round: at least
+ROUND_NS_MAX: Final = 20 * NS_PER_MS  # the same at most, see ``begin_queued``
+TURN_FADES: Final = 8  # the weight of a turn falls by an eighth with each later turn
 SLICE_NS: Final = NS_PER_MS
-BUSY_ROUNDS: Final = 32  # a connection that was busy counts as busy for so many rounds more
-CROWD: Final = 4  # more that are busy at once are read in smaller pieces, as a piece is parsed as a whole
+BUSY_ROUNDS: Final = 32  # a busy connection counts as busy for so many more rounds
+CROWD: Final = 4  # with more busy connections pieces are smaller, because a piece is parsed as a whole
 CROWD_RECV_BYTES: Final = 8 * limits.KIB
 
 
@@ -40,14 +43,14 @@ class Schedulable(Protocol):
 
     @property
     def origin(self) -> str:
-        """With whose connections it shares time."""
+        """The origin with whose connections it shares time."""
 
     def run_slice(self) -> None:
-        """Its turn has come: it is visited, and may stand in line again."""
+        """Run a slice. The connection may enqueue itself again."""
 
 
 class _OriginQueue:
-    """Those of one origin that wait."""
+    """The connections of one origin that wait, and the time that the origin may still use."""
 
     __slots__ = ("credit_ns", "waiting")
 
@@ -57,7 +60,11 @@ class _OriginQueue:
 
 
 class ReadScheduler:
-    """Those of one driver."""
+    """The scheduler of one driver.
+
+    Attributes:
+        recv_bytes: The number of bytes to read at once.
+    """
 
     __slots__ = (
         "_began_ns", "_left", "_queues", "_longest_ns", "_origin", "_round", "_round_ns", "_round_until_ns", "_turn_ns",
@@ -65,28 +72,28 @@ class ReadScheduler:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._origin = ""  # of the visit that began last
+        self._origin = ""  # of the slice that began last
         self._began_ns = 0
         self._until_ns = 0
-        self._longest_ns = 0  # visit of this round
+        self._longest_ns = 0  # slice of this round
         self._left = 0  # bytes
         self._round = 0
-        self._used_ns: dict[str, int] = {}  # by origin: time of visits in this round
-        self._queues: OrderedDict[str, _OriginQueue] = OrderedDict()  # none of them empty; the first is next
+        self._used_ns: dict[str, int] = {}  # by origin: time used in this round
+        self._queues: OrderedDict[str, _OriginQueue] = OrderedDict()  # no empty ones; the first is next
         self._waiting = 0  # in all queues
-        self._turn_ns = 0  # how long turns take: the longest lately
+        self._turn_ns = 0  # the longest of the recent turns
         self._round_ns = ROUND_NS
         self._round_until_ns = 0
         self.recv_bytes = limits.RECV_BYTES
 
-    # --- one visit ----------------------------------------------------------------------------------------------------
+    # --- one slice ----------------------------------------------------------------------------------------------------
 
     def begin(self, origin: str, among: int = 1) -> None:
-        """A visit begins.
+        """Begin a slice.
 
         Args:
-            origin: Of the connection.
-            among: How many visits are known to follow one another in this round.
+            origin: The origin of the connection.
+            among: The number of slices that are known to follow one another in this round.
         """
         self._origin = origin
         self._began_ns = now_ns = clock.monotonic_ns()
@@ -94,14 +101,14 @@ class ReadScheduler:
         self._left = limits.RECV_VISIT_BYTES_MAX
 
     def try_begin(self, origin: str, busy_until: int) -> bool:
-        """Begin a visit, unless the connection has to stand in queue.
+        """Begin a slice, unless the connection has to wait in the queue of its origin.
 
         Args:
-            origin: Of the connection.
-            busy_until: What ``busy_until`` was when it was busy last; 0 if it never was.
+            origin: The origin of the connection.
+            busy_until: The value of ``busy_until`` when the connection was busy last; 0 if it never was.
 
         Returns:
-            Whether the visit has begun.
+            True if the slice has begun.
         """
         if self._round < busy_until or self._used_ns.get(origin, 0) >= self._round_ns:
             return False
@@ -112,16 +119,16 @@ class ReadScheduler:
         return True
 
     def slice_over(self) -> bool:
-        """True once this visit should end, with more to do."""
+        """Return True if this slice should end although there is more to do."""
         return clock.monotonic_ns() > self._until_ns
 
     def count(self, size: int) -> bool:
-        """Count ``size`` bytes that were read and acted upon. True once this visit should end."""
+        """Count ``size`` processed bytes. Return True if this slice should end."""
         self._left -= size
         return self._left <= 0 or self.slice_over()
 
     def end(self) -> None:
-        """The visit that began last has ended: its time counts as used by its origin."""
+        """End the slice that began last, and count its time for its origin."""
         took_ns = clock.monotonic_ns() - self._began_ns
         used_ns, origin = self._used_ns, self._origin
         used_ns[origin] = used_ns.get(origin, 0) + took_ns
@@ -132,11 +139,11 @@ class ReadScheduler:
 
     @property
     def busy_until(self) -> int:
-        """The round from which on a connection that is busy now counts as calm again."""
+        """The round from which on a connection that is busy now no longer counts as busy."""
         return self._round + BUSY_ROUNDS
 
     def enqueue(self, connection: Schedulable) -> None:
-        """Let a connection be visited when it is its turn. The caller sees to it that it stands in line once."""
+        """Append a connection to the queue of its origin. It must not be in a queue already."""
         origin = connection.origin
         queue = self._queues.get(origin)
         if queue is None:
@@ -145,10 +152,10 @@ class ReadScheduler:
         self._waiting += 1
 
     def next_round(self) -> int:
-        """End this round, and begin a new one with new time for every origin.
+        """End this round and begin a new one.
 
         Returns:
-            How long the longest visit of this round took, in nanoseconds.
+            The time of the longest slice of this round, in nanoseconds.
         """
         self._round += 1
         self._used_ns.clear()
@@ -157,10 +164,10 @@ class ReadScheduler:
         return longest_ns
 
     def begin_queued(self, turn_began_ns: int) -> None:
-        """From now on the time for those who wait counts.
+        """Begin the time of the queued connections.
 
         Args:
-            turn_began_ns: When the turn began that has just done everything else, by the monotonic clock.
+            turn_began_ns: The monotonic time at which the present turn of the driver began.
         """
         now_ns = clock.monotonic_ns()
         turn_ns, faded_ns = now_ns - turn_began_ns, self._turn_ns - self._turn_ns // TURN_FADES
@@ -170,14 +177,14 @@ class ReadScheduler:
 
     @property
     def round_over(self) -> bool:
-        """Whether the time for those who wait is used up in this round."""
+        """True if the time of the queued connections is used up in this round."""
         return clock.monotonic_ns() >= self._round_until_ns
 
     def run_queued(self) -> bool:
-        """Visit those in line until the time of this round is over, but one of them in any case.
+        """Run slices of queued connections until the time of this round is used up, but at least one.
 
         Returns:
-            True if there are more.
+            True if connections are left.
         """
         queues = self._queues
         if not queues:

@@ -1,14 +1,15 @@
-"""A transport: one socket, the sans-IO connection on it, and the session behind it.
+"""Connect one socket with its sans-IO STOMP connection and its session.
 
-It lives in callbacks of the loop: a watcher says that bytes have come, they are parsed and handed to the broker, and
-the driver's turn follows when every socket of this round has been read. Sending is tried at once by the driver; only
-what the socket does not take waits for a second watcher. So an idle connection costs no greenlet and no buffer (an ADR,
-``docs/adr/``, has the figures).
+A transport runs in callbacks of the event loop. A watcher reports that bytes have arrived; they are parsed and passed
+to the broker, and the driver's turn follows when all sockets of this round were read. The driver tries to send at once;
+only bytes that the socket does not accept wait for a second watcher. So an idle connection needs no greenlet and no
+buffer (``docs/adr/0004-transports-are-callbacks.md`` has the figures).
 
-Closing: after an ERROR or the RECEIPT of DISCONNECT our side is shut down and the peer's bytes are read and dropped for
-a moment, since closing at once would reset the connection and could take the last frame with it.
+Closing: after an ERROR or the RECEIPT of DISCONNECT the sending side is shut down, and the peer's bytes are read and
+dropped for a short time. Closing at once would reset the connection and could lose the last frame.
 
-Invariants: ``close`` runs once, and then nothing of this connection is left in the broker, the driver or the loop.
+Invariant: ``close`` takes effect once; afterwards the broker, the driver and the event loop hold nothing of this
+connection.
 """
 
 from __future__ import annotations
@@ -36,14 +37,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.server")
 
 READ, WRITE = 1, 2  # libev's event bits
-FRAME_OVERHEAD_BYTES = 128  # of a frame in memory beside its bytes
-LATE_SECONDS = 1.0  # more for CONNECT, where something has come that is not read yet
-LINGER_SECONDS = 2.0  # how long a closing connection is read, so that its last frame arrives
+FRAME_OVERHEAD_BYTES = 128  # memory of a frame beside its bytes
+LATE_SECONDS = 1.0  # more time for CONNECT if unread bytes have arrived
+LINGER_SECONDS = 2.0  # a closing connection is read so long, so that its last frame arrives
 UNSENT_SECONDS_MAX = 10.0  # how long a closing connection may take to accept its last bytes
 
 
 class Transport:
-    """One client's socket, a plain non-blocking one."""
+    """The socket of one client.
+
+    Args:
+        sock: The socket, non-blocking.
+        session: The session of the client.
+        connection: The STOMP state of the connection.
+        driver: The driver.
+        connect_timeout_seconds: The time limit for CONNECT and the login.
+
+    Attributes:
+        sock: The socket.
+        session: The session of the client.
+        heart_beat: The heart-beats that were agreed, or None.
+        peer_ended: True if the peer was found to have ended its side while it was not read.
+        closed: True after ``close``.
+    """
 
     __slots__ = (
         "_backlog",
@@ -84,19 +100,19 @@ class Transport:
         self._driver = driver
         self._backlog: list[memoryview] = []
         self._writer: Any = None
-        self._shut = False  # our side has been shut down; what still comes is dropped
+        self._shut = False  # the sending side is shut down; received bytes are dropped
         self._paused = False  # not read: see _may_read
-        self._queued = False  # not read until its turn has come: see ReadScheduler
-        self._busy_until = 0  # the round in which it counts no more as busy
-        self._feeds_disk = False  # it has just sent something that goes to a disk that is behind
-        self._unread = 0  # bytes in the kernel when a paused peer was last looked at
-        self._rest: list[Frame] = []  # frames whose turn has not come: those before them were much work
-        self._rest_bytes = 0  # what these hold, at most
-        self._pending_bytes = 0  # of the frame that has not come whole
-        self._reported_bytes = 0  # all that was last reported to ``PartialFrames``
-        self._ending = False  # its last frames are on their way out
+        self._queued = False  # waiting in a queue of ReadScheduler
+        self._busy_until = 0  # the round from which on it is not busy any more
+        self._feeds_disk = False  # its last frames go to a disk that is behind
+        self._unread = 0  # bytes in the kernel at the last check while paused
+        self._rest: list[Frame] = []  # frames that are not processed yet
+        self._rest_bytes = 0  # upper bound of their size
+        self._pending_bytes = 0  # of the frame that is not complete
+        self._reported_bytes = 0  # as last reported to ``PartialFrames``
+        self._ending = False  # the last frames are being sent
         self._ended = False  # the peer sends no more, but may still read
-        self.peer_ended = False  # the same, found out while it is not read
+        self.peer_ended = False  # the same, found while it was not read
         self.closed = False
         self.session = session
         self.heart_beat: HeartBeat | None = None
@@ -107,11 +123,11 @@ class Transport:
         self._reader.start(self._readable)
         driver.transports[session] = self
 
-    # --- reading ----------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     @property
     def origin(self) -> str:
-        """With whose connections it shares the time of the loop: the user's, or before the login the address's."""
+        """The origin with whose connections it shares time: the user, or before the login the address."""
         return self.session.user or self.session.origin
 
     def _readable(self) -> None:
@@ -122,7 +138,7 @@ class Transport:
             self._enqueue()
 
     def run_slice(self) -> None:
-        """Go on after standing in line."""
+        """Read on after waiting in the queue of the scheduler."""
         self._queued = False
         if not (self.closed or self._paused):
             self._driver.scheduler.begin(self.origin)
@@ -130,7 +146,7 @@ class Transport:
             self._read_on()
 
     def _enqueue(self) -> None:
-        """Read no more until ``run_slice``."""
+        """Stop reading until ``run_slice``."""
         if not (self._queued or self.closed):
             self._queued = True
             self._reader.stop()
@@ -138,8 +154,7 @@ class Transport:
             self._driver.wake()
 
     def _read_slice(self) -> None:
-        """Act on the frames that were left, and read on, until the visit that has begun is over or nothing more is
-        there."""
+        """Process the frames that were left, and read until the slice is over or nothing more has arrived."""
         scheduler = self._driver.scheduler
         try:
             if self._rest:
@@ -170,13 +185,13 @@ class Transport:
             self._busy_until = scheduler.busy_until
 
     def _read_on(self) -> None:
-        """Watch the socket again, unless something stands against it."""
+        """Watch the socket again, unless there is a reason not to read."""
         if not (self.closed or self._paused or self._queued or self._ended or self._reader.active):
             self._reader.start(self._readable)
 
     def _received(self, data: bytes) -> None:
         session, connection, driver = self.session, self._connection, self._driver
-        if session.closing:  # nothing more is acted on
+        if session.closing:  # further frames are ignored
             self._handled()
             return
         if self.heart_beat is not None:
@@ -215,13 +230,13 @@ class Transport:
             self.pause()
 
     def _act_on_rest(self) -> bool:
-        """Act on frames that were left. False if they wait, as before, for something that has not happened."""
+        """Process frames that were left. Return False if they still wait for an event that has not happened."""
         session, driver = self.session, self._driver
         if session.closing or not driver.has_room:
             self._handled()
             return False
         before = len(self._rest)
-        rest, self._rest = self._rest, []  # whatever happens, no frame is acted on twice
+        rest, self._rest = self._rest, []  # no frame is processed twice, even after an exception
         self._rest = driver.broker.handle(session, rest, clock.now())
         if not self._rest:
             self._rest_bytes = 0
@@ -229,12 +244,12 @@ class Transport:
         if moved:
             self._report(finished=True)
             self._enqueue_rest()
-        if moved or not self._paused:  # else nothing has changed, and another turn would find that again
+        if moved or not self._paused:  # else nothing has changed
             self._handled()
         return moved
 
     def _enqueue_rest(self) -> None:
-        """Frames were acted on: those that are left, if they wait for nothing but time, go on in their turn."""
+        """Enqueue the connection if the frames that are left wait only for their turn."""
         session = self.session
         if self._rest and session.hold is None and not (session.undecided or session.closing):
             self._paused = False
@@ -242,31 +257,31 @@ class Transport:
             self._enqueue()
 
     def _buffered_bytes(self) -> int:
-        """Bytes of frames that are not done with."""
+        """Return the number of bytes of frames that are not processed."""
         return self._pending_bytes + self._rest_bytes
 
     def _report(self, finished: bool) -> None:
-        """Have what is held counted in ``limits.memory``; it may be refused there."""
+        """Report the buffered bytes for ``limits.memory``, which may close the connection."""
         self._reported_bytes = self._buffered_bytes()
         self._driver.partial_frames.report(self, self._reported_bytes, finished)
 
     def note_peer_ended(self) -> None:
-        """Note that the peer has ended its side, which was found out while it was not read."""
+        """Note that the peer has ended its side while it was not read."""
         self.peer_ended = True
 
     def could_read(self) -> bool:
-        """Whether nothing but memory stands against reading it.
+        """Return True if only a lack of memory can prevent reading.
 
-        It is not read while it feeds a disk that is behind, does not read what it is sent, has frames that are not done
-        with or is not known yet; nor while the broker is being stopped. Acks, and what stays in memory, wait for no
-        disk.
+        A connection is not read while it sends to a disk that is behind, does not read its own messages, has
+        unprocessed frames or no decision on its login, or while the broker stops. Acknowledgements, and messages that
+        stay in memory, do not wait for the disk.
         """
         driver, session = self._driver, self.session
         has_room = driver.has_room or not self._feeds_disk
         return has_room and not (session.choked or self._rest or session.undecided or driver.stopping)
 
     def is_stalled(self) -> bool:
-        """Whether it holds a part of a frame, could be read, and nothing more of that has come."""
+        """Return True if the connection holds part of a frame, could be read, and nothing more has arrived."""
         if self.closed or not self._pending_bytes or not self.could_read():
             return False
         try:
@@ -278,14 +293,14 @@ class Transport:
         return self.could_read() and not (self._reported_bytes and self._driver.partial_frames.waits(self))
 
     def pause(self) -> None:
-        """Read no more until ``resume`` finds that nothing stands against it."""
+        """Stop reading until ``resume`` finds no reason left."""
         if not self._paused and not self.closed:
             self._paused = True
             self._reader.stop()
             self._driver.paused[self] = None
 
     def _reject_bytes(self, error: ProtocolError) -> None:
-        """The bytes are no frame: answer in the peer's language if it is another one, and close."""
+        """Answer bytes that are not a frame, in the protocol of the peer if it speaks another one, and close."""
         if error.code == "not-stomp":
             self._driver.broker.stats.count(not_stomp=1)
             self._log("connections that do not speak STOMP", error.message)
@@ -313,10 +328,10 @@ class Transport:
             self._driver.heartbeats.add(self)
 
     def resume(self) -> bool:
-        """Each turn while paused: act on the frames that were left, and read on when nothing stands against it.
+        """Process the frames that were left, and read on if no reason to pause is left. Called each turn.
 
         Returns:
-            True if frames were acted on.
+            True if frames were processed.
         """
         acted = False
         if self._rest and self._driver.has_room and not self.session.closing:
@@ -325,7 +340,7 @@ class Transport:
             self._driver.scheduler.end()
             if not acted:
                 return False
-            if self._rest and self._paused:  # who waits longer for the same comes first the next time
+            if self._rest and self._paused:  # to the end, so that others come first next time
                 del self._driver.paused[self]
                 self._driver.paused[self] = None
         if self._paused and (self.session.closing or self._may_read()):
@@ -335,11 +350,11 @@ class Transport:
         return acted
 
     def _connect_timed_out(self) -> None:
-        late = kernel.unread_bytes(self.sock) and not self._paused  # it is we who are
+        late = kernel.unread_bytes(self.sock) and not self._paused  # the broker is late, not the client
         self._set_timer(LATE_SECONDS if late else 0.0, self._too_late)
 
     def _too_late(self) -> None:
-        if not self.session.connected:  # else the login was decided later than CONNECT came
+        if not self.session.connected:  # the login may have been decided meanwhile
             self.refuse(too_late(self.session))
 
     def refuse(self, error: ProtocolError) -> None:
@@ -348,10 +363,10 @@ class Transport:
             self._driver.broker.refuse(self.session, error)
             self._start_closing()
 
-    # --- writing ----------------------------------------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what the session has; what the socket does not take now is sent when it can."""
+        """Send the outbox of the session. What the socket does not accept now is sent when it does."""
         session = self.session
         pieces = session.take_outbox()
         if not pieces or self.closed:
@@ -400,7 +415,7 @@ class Transport:
             self._finish()
 
     def _flushed(self, size: int) -> None:
-        """These bytes have left, maybe outside of a turn."""
+        """Count bytes that the socket has accepted, possibly outside of a turn."""
         driver = self._driver
         driver.broker.flushed(self.session, size)
         if self.heart_beat is not None:
@@ -409,22 +424,22 @@ class Transport:
             driver.wake()
 
     def check_heartbeat(self, now_ns: clock.MonoNs) -> None:
-        """Look at the heart-beats: send one, or give a silent peer up."""
+        """Send a heart-beat if one is due, or close the connection if the peer is silent for too long."""
         heart_beat = self.heart_beat
         assert heart_beat is not None
         if self.session.closing:
-            return  # that has timers of its own
+            return  # closing has timers of its own
         if (self._paused or self._queued) and self._may_send_heartbeat():
             heart_beat.received(now_ns)
         if heart_beat.is_dead(now_ns) and not self._paused and kernel.unread_bytes(self.sock):
-            heart_beat.received(now_ns)  # it is we who were late
+            heart_beat.received(now_ns)  # the broker is late, not the peer
         if heart_beat.is_dead(now_ns):
             self._close_silent(heart_beat)
         elif heart_beat.should_send(now_ns) and not self._backlog and self.session.connected:
             self.session.send(b"\n")
 
     def _close_silent(self, heart_beat: HeartBeat) -> None:
-        """Tell a peer that was silent for too long, if it takes what it is sent, and close."""
+        """Close the connection of a silent peer, with an ERROR if it reads what it is sent."""
         self._driver.broker.stats.count(silent=1)
         if self._backlog:
             self._log("silent connections", "silent for too long; closed")
@@ -440,20 +455,27 @@ class Transport:
         )
 
     def _may_send_heartbeat(self) -> bool:
-        """Whether a peer that we do not read may beat: not if it has ended, and if it is deaf only if more has come."""
+        """Return True if a peer that is not read may be sending heart-beats.
+
+        It is not if it has ended its side. If it does not read its own messages, new bytes in the kernel show that it
+        is.
+        """
         if self.peer_ended or not self.session.choked:
             return not self.peer_ended
         before, self._unread = self._unread, kernel.unread_bytes(self.sock)
         return self._unread != before
 
-    # --- closing ----------------------------------------------------------------------------------------------------
+    # --- closing ------------------------------------------------------------------------------------------------------
 
     def _peer_ended(self) -> None:
-        """The peer sends no more. What it holds goes back at once; receipts that it is owed still go out, since
-        ``printf ... | nc -N`` ends its side before it reads."""
+        """Handle the end of the peer's side.
+
+        Its unacknowledged messages return at once. Receipts that it is owed are still sent, because ``printf ... | nc
+        -N`` ends its side before it reads.
+        """
         session = self.session
         owed = session.closing or not session.receipts.empty or bool(session.outbox or self._backlog)
-        if not owed or self._shut or session.auto_acks:  # what is not written yet of those must not count as delivered
+        if not owed or self._shut or session.auto_acks:  # unwritten messages must not count as delivered
             self.close()
             return
         self._ended = True
@@ -464,7 +486,7 @@ class Transport:
             self._start_closing()
 
     def _start_closing(self) -> None:
-        """The session has ended: let its last frames go out, then shut our side down. The time for that is bounded."""
+        """Wait until the last frames of the session are sent, for a bounded time, then shut down the sending side."""
         if self._ending:
             return
         self._ending = True
@@ -476,7 +498,7 @@ class Transport:
         self._driver.watch_closing(self)
 
     def _finish(self) -> None:
-        """Everything was handed to the socket; go on to drop what the peer still sends until it closes."""
+        """Shut down the sending side if all is sent. The peer's bytes are dropped until it closes."""
         session = self.session
         if self._shut or self._backlog or session.outbox or not session.receipts.empty:
             return
@@ -493,7 +515,7 @@ class Transport:
 
     @property
     def unsent(self) -> bool:
-        """While closing: something is not at the peer's end yet, and could be lost if the socket were closed now."""
+        """True while closing, if bytes have not arrived at the peer and could be lost when the socket is closed."""
         if self.closed or not self._shut:
             return not self.closed
         try:
@@ -502,17 +524,17 @@ class Transport:
             return False
 
     def try_finish(self) -> None:
-        """Called by the driver after each turn while the session is closing."""
+        """Shut down the sending side if all is sent. Called by the driver after each turn while the session closes."""
         if not self.closed and not self.session.outbox:
             self._finish()
 
     def fail(self, error: Exception) -> None:
-        """Nobody foresaw this: it costs this connection, and no other."""
+        """Close the connection after an unexpected exception, which is logged as a bug. Other connections continue."""
         self._driver.broker.internal_errors.found(error)
         self.close()
 
     def close(self) -> None:
-        """Release the socket and everything the session held."""
+        """Release the socket and everything that the session holds."""
         if self.closed:
             return
         self.closed = True

@@ -1,10 +1,8 @@
-"""Memory that a flood of clients has left free goes back to the system.
+"""Return memory to the system after many clients have released it.
 
-Freed blocks lie between blocks that stay, so the allocator keeps them: after 200 halves of frames, of 3 MB each, the
-process stayed at 322 MiB although it held next to nothing. A look at ``limits.memory``'s account is cheap; only when
-much less is held than before is the allocator made to return what is free.
-
-Knows: the account. Must not know: who held what.
+Freed blocks lie between blocks in use, so the allocator keeps them: after 200 half-received frames of 3 MB each the
+process stayed at 322 MiB although it held almost nothing. Comparing the account of ``limits.memory`` is cheap; the
+allocator is trimmed only if much less is in use than before.
 """
 
 from __future__ import annotations
@@ -18,16 +16,16 @@ from radiator.clock import MonoNs
 if TYPE_CHECKING:
     from radiator.memory import MemoryAccount
 
-FREED_BYTES: Final = 8 * limits.MIB  # less is not worth the work
-PAUSE_NS: Final = 3 * clock.NS_PER_SECOND  # a flood that comes again at once finds its memory still there
+FREED_BYTES: Final = 8 * limits.MIB  # less is not worth a trim
+PAUSE_NS: Final = 3 * clock.NS_PER_SECOND  # memory that is needed again at once is not returned
 
 
 class Trimming:
-    """The looks at one account.
+    """Watch one memory account.
 
     Args:
-        account: what clients hold.
-        aside: runs a function on a thread beside the event loop.
+        account: The memory that clients hold.
+        aside: Runs a function on a thread beside the event loop.
     """
 
     __slots__ = ("_account", "_aside", "_fallen_ns", "_peak_bytes")
@@ -36,10 +34,10 @@ class Trimming:
         self._account = account
         self._aside = aside
         self._peak_bytes = 0  # since the last trim
-        self._fallen_ns: MonoNs | None = None  # when ``FREED_BYTES`` less than that were in use, and have been since
+        self._fallen_ns: MonoNs | None = None  # since when ``FREED_BYTES`` less than that are in use
 
     def check(self, now_ns: MonoNs) -> None:
-        """Called regularly: trim once ``FREED_BYTES`` have been free for ``PAUSE_NS``."""
+        """Trim the allocator if ``FREED_BYTES`` have been free for ``PAUSE_NS``. Called regularly."""
         used = self._account.bytes
         self._peak_bytes = max(self._peak_bytes, used)
         if self._peak_bytes - used < FREED_BYTES:

@@ -1,13 +1,12 @@
-"""A transport whose bytes travel in a tunnel: TLS, WebSocket or both (``radiator/tunnels``).
+"""Connect a socket with a session through a tunnel: TLS, WebSocket or both (``radiator/tunnels``).
 
-The same callbacks as a plain one, which knows nothing of this. Between the socket and the STOMP connection stands the
-tunnel: what comes is unwrapped before it is parsed; what goes out is wrapped whole frames at a time and encrypted a
-bounded piece at a time, only when the socket has taken the piece before it. So what waits for a slow peer waits as
-STOMP's bytes, once.
+The tunnel is between the socket and the STOMP connection: received bytes are unwrapped before they are parsed. Sent
+bytes are wrapped as whole frames, and encrypted in pieces of bounded size, each when the socket has accepted the one
+before. So bytes that wait for a slow peer wait once, as STOMP.
 
-Invariants: ``_backlog`` and ``_credits`` go together: a piece, and how many of the session's bytes have left once it
-has (a message under ``ack:auto`` counts as written when all of its piece was). ``_wire`` is under way, and nothing
-comes between its bytes.
+Invariants: ``_backlog`` and ``_credits`` correspond: a piece, and how many bytes of the session are sent when the whole
+piece is (a message under ``ack:auto`` counts as written then). ``_wire`` is being sent, and no other bytes come between
+its bytes.
 """
 
 from __future__ import annotations
@@ -31,12 +30,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.server")
 
-NORMAL, GOING_AWAY, PROTOCOL_ERROR = 1000, 1001, 1002  # WebSocket's words for the end (RFC 6455, 7.4.1)
+NORMAL, GOING_AWAY, PROTOCOL_ERROR = 1000, 1001, 1002  # close codes of WebSocket (RFC 6455, 7.4.1)
 HTTP_TIMEOUT, HTTP_UNAVAILABLE = 408, 503
 
 
 class TunnelledTransport(Transport):
-    """One client's socket, and the tunnel in it."""
+    """The socket of one client, and the tunnel in it.
+
+    Args:
+        sock: The socket, non-blocking.
+        session: The session of the client.
+        connection: The STOMP state of the connection.
+        driver: The driver.
+        connect_timeout_seconds: The time limit for handshake, CONNECT and login.
+        tunnel: The tunnel.
+    """
 
     __slots__ = ("_credit", "_credits", "_close_sent", "_tunnel", "_turn_requested", "_wire")
 
@@ -52,12 +60,12 @@ class TunnelledTransport(Transport):
         super().__init__(sock, session, connection, driver, connect_timeout_seconds)
         self._tunnel = tunnel
         self._credits: list[int] = []  # for each piece of the backlog
-        self._wire: bytes | memoryview = b""  # handed to the socket next
-        self._credit = 0  # once it is out
+        self._wire: bytes | memoryview = b""  # the bytes to send next
+        self._credit = 0  # of ``_wire``
         self._close_sent = False
-        self._turn_requested = False  # for its turn to look further at what came
+        self._turn_requested = False  # waits for ``Handshakes`` to process more
 
-    # --- reading ----------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     def _readable(self) -> None:
         if self._tunnel.ready or self._driver.handshakes.admits(self):
@@ -66,7 +74,7 @@ class TunnelledTransport(Transport):
             self._reader.stop()
 
     def continue_handshake(self) -> None:
-        """Its turn has come."""
+        """Continue the handshake, or process more of the received bytes. Called by ``Handshakes``."""
         if self.closed:
             return
         if self._turn_requested:
@@ -108,7 +116,13 @@ class TunnelledTransport(Transport):
         return not self._tunnel.has_backlog and super()._may_read()
 
     def resume(self) -> bool:
-        """Each turn while paused. What came before the peer's farewell is still done."""
+        """Process the frames that were left, and read on if no reason to pause is left.
+
+        Frames that arrived before the peer's closing message are still processed.
+
+        Returns:
+            True if frames were processed.
+        """
         acted = super().resume()
         if self._tunnel.has_backlog and self._paused and not self._turn_requested and super()._may_read():
             self._turn_requested = True
@@ -117,7 +131,7 @@ class TunnelledTransport(Transport):
         return acted
 
     def _continue_reading(self) -> None:
-        """Portion after portion for as long as a visit may take: a packet can be ten thousand messages of one byte."""
+        """Process received bytes until the slice is over: one packet can contain ten thousand messages of one byte."""
         self._turn_requested = False
         scheduler = self._driver.scheduler
         scheduler.begin(self.origin, among=self._driver.handshakes.in_round)
@@ -133,7 +147,7 @@ class TunnelledTransport(Transport):
             scheduler.end()
 
     def run_slice(self) -> None:
-        """Go on after standing in line. What came before the peer's farewell may be done then."""
+        """Read on after waiting in the queue. Frames before the peer's closing message may be processed then."""
         super().run_slice()
         try:
             self._check_end()
@@ -145,7 +159,7 @@ class TunnelledTransport(Transport):
             self._peer_ended()
 
     def _refused(self, refusal: Refusal) -> None:
-        """The peer does not speak what is spoken here: tell it, in its language if it has one."""
+        """Reject a peer that does not speak the protocol of the tunnel, in its own protocol if that is known."""
         session = self.session
         if session.closing:
             self.close()
@@ -159,7 +173,7 @@ class TunnelledTransport(Transport):
         self._end_with(self._tunnel.outgoing() + (self._tunnel.answer(answer) if answer else b""))
 
     def refuse(self, error: ProtocolError) -> None:
-        """Answer ERROR and close; before the tunnel stands, in the tunnel's own words if it has any."""
+        """Answer ERROR and close; before the tunnel is established, answer in the tunnel's own protocol."""
         if self._tunnel.ready:
             super().refuse(error)
         elif not self.session.closing:
@@ -169,7 +183,7 @@ class TunnelledTransport(Transport):
             self._end_with(self._tunnel.decline(status, f"{error.message}. {error.detail}"))
 
     def _end_with(self, data: bytes) -> None:
-        """These are the last bytes: nothing that still waits can follow them."""
+        """Send these bytes as the last ones. Everything that waits is dropped, since it cannot follow them."""
         session = self.session
         session.begin_closing()
         self._driver.broker.release(session)
@@ -183,10 +197,10 @@ class TunnelledTransport(Transport):
         if self._writer is None:
             self._pump()
 
-    # --- writing ----------------------------------------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what the session has; what the socket does not take now is sent when it can."""
+        """Send the outbox of the session. What the socket does not accept now is sent when it does."""
         session, tunnel = self.session, self._tunnel
         pieces = session.take_outbox()
         if not pieces or self.closed:
@@ -205,7 +219,7 @@ class TunnelledTransport(Transport):
         self._pump()
 
     def _pump(self) -> None:
-        """Encrypt and send, a piece at a time, until all is out or the socket takes no more."""
+        """Encrypt and send piece by piece, until all is sent or the socket accepts no more."""
         try:
             while self._wire or self._next():
                 sent = self.sock.send(self._wire)
@@ -231,7 +245,7 @@ class TunnelledTransport(Transport):
             self._finish()
 
     def _next(self) -> bool:
-        """Make the next piece ready; False when there is none."""
+        """Prepare the next piece; return False if there is none."""
         tunnel, backlog = self._tunnel, self._backlog
         self._wire = tunnel.outgoing()
         if self._wire:
@@ -251,7 +265,7 @@ class TunnelledTransport(Transport):
             self._credit = self._credits.pop(0)
         return True
 
-    # --- closing ----------------------------------------------------------------------------------------------------
+    # --- closing ------------------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
         session = self.session
@@ -267,7 +281,7 @@ class TunnelledTransport(Transport):
         self._pump()
 
     def close(self) -> None:
-        """Release all; a peer that has said goodbye, and is owed nothing more, is answered."""
+        """Release everything. A closing message of the peer is answered if nothing else is owed to it."""
         if self._tunnel.ended and not (self.closed or self._wire or self._close_sent):
             self._close_sent = True
             try:

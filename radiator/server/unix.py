@@ -1,7 +1,8 @@
-"""Unix sockets to listen on: a file that only its owner may open, from its first moment; what a killed broker left
-behind makes way, and nothing else does.
+"""Listen on unix sockets that only the owner can open.
 
-Invariants: no other mode than 0600 is ever seen at the path; a file that is not ours is not removed.
+The file left by a killed broker is replaced, and no other file is.
+
+Invariants: the file never has another mode than 0600. A file of another process is not removed.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from radiator.errors import ConfigError
 log = logging.getLogger("radiator.server")
 
 MODE = 0o600
-PATH_BYTES_MAX = 107  # what the kernel has room for, with the NUL behind it
+PATH_BYTES_MAX = 107  # limit of the kernel, without the NUL at the end
 
 
 def bind(path: str, backlog: int) -> Any:
-    """A listening socket at ``path``. Raises ConfigError."""
+    """Return a listening socket at ``path``.
+
+    Raises:
+        ConfigError: The path cannot be listened on.
+    """
     check(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -47,14 +52,18 @@ def bind(path: str, backlog: int) -> Any:
 
 
 def check(path: str) -> None:
-    """Whether there can be a socket of that name. Raises ConfigError."""
+    """Check that ``path`` is short enough for a unix socket.
+
+    Raises:
+        ConfigError: It is too long.
+    """
     size = len(os.fsencode(path))
     if size > PATH_BYTES_MAX:
         raise ConfigError(f"listen: unix:{path}: expected a path of at most {PATH_BYTES_MAX} bytes, got {size}")
 
 
 def _chmod(sock: Any) -> bool:
-    """Linux gives the file the mode of the socket, so that no umask, which all threads share, has to be changed."""
+    """Set the mode before ``bind``: Linux gives the file the mode of the socket, without a change of the umask."""
     try:
         os.fchmod(sock.fileno(), MODE)
     except OSError:
@@ -67,7 +76,7 @@ def _remove_stale_socket(path: str) -> None:
     os.makedirs(directory, mode=0o700, exist_ok=True)
     mode = os.stat(directory).st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        log.warning("listen: unix:%s: everybody may put another socket there; chmod o-w %s", path, directory)
+        log.warning("listen: unix:%s: every user can put another socket there; chmod o-w %s", path, directory)
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise ConfigError(
@@ -87,13 +96,13 @@ def _remove_stale_socket(path: str) -> None:
 
 
 def identity(path: str) -> tuple[int, int]:
-    """Which file is there."""
+    """Return the identity of the file at ``path``: device and inode."""
     facts = os.lstat(path)
     return facts.st_dev, facts.st_ino
 
 
 def remove(path: str, identified: tuple[int, int]) -> None:
-    """Take our own file away; another's stays."""
+    """Remove the file at ``path`` if it has this identity."""
     with contextlib.suppress(OSError):
         if identity(path) == identified:
             os.unlink(path)

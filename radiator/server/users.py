@@ -1,11 +1,12 @@
-"""Users as the broker asks for them: hashes by name, rights by name; and plug-ins that know users of their own.
+"""Represent the users of the broker, and load plug-ins that authenticate users.
 
 A plug-in is an entry point of the group ``radiator.auth`` (or MODULE:NAME): a function, or a class that is called
-without arguments for one. It is called on a thread as ``plugin(login, passcode, address)`` and answers None (not let
-in) or a mapping: of rights (``read``, ``write``, ``browse``, ``admin``: lists of patterns), and ``user`` where the name
-is another than the login. A mapping without rights leaves them to the users file. What it raises is a refusal.
+without arguments to create one. A thread calls it as ``plugin(login, passcode, address)``. It returns None to refuse
+the login, or a mapping of rights (``read``, ``write``, ``browse``, ``admin``: lists of patterns) and ``user``, if the
+name differs from the login. Without rights in the mapping, those of the users file apply. An exception refuses the
+login.
 
-Knows: entry points. Must not know: sessions, the form of the users file (``users_file``).
+Must not import sessions. The form of the users file is in ``users_file``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ class UserTable:
 
 
 def load_plugin(name: str) -> Plugin:
-    """The plug-in of that name. Raises ConfigError."""
+    """Return the plug-in of that name.
+
+    Raises:
+        ConfigError: There is no such plug-in, or it cannot be loaded.
+    """
     try:
         if ":" in name:
             module, _, path = name.partition(":")
@@ -76,8 +81,13 @@ def load_plugin(name: str) -> Plugin:
 
 
 def granted(answer: Mapping[str, Any], login: str) -> tuple[str, Rights | None]:
-    """What a plug-in answered: the user's name, and the rights, None where the users file has them. Raises ValueError,
-    TypeError or ProtocolError where it is no answer."""
+    """Return the user name and the rights in the answer of a plug-in; the rights are None if the users file has them.
+
+    Raises:
+        ValueError: The answer has unknown keys.
+        TypeError: A value has the wrong type.
+        ProtocolError: A pattern is not valid.
+    """
     unknown = set(answer) - {"user", *RIGHTS}
     if unknown:
         raise ValueError(f"expected user, {', '.join(RIGHTS)}, got {sorted(map(str, unknown))}")

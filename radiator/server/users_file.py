@@ -1,9 +1,7 @@
-"""The users file, made into a ``UserTable``.
+"""Read the users file into a ``UserTable``.
 
-Only a broker with a users file loads this module: it brings PyYAML and argon2.
-
-Knows: files, what verifying a hash costs. Must not know: sessions. It does I/O, so once the broker serves it belongs on
-a thread.
+Only a broker with a users file imports this module, because it loads PyYAML and argon2. It does I/O, so a running
+broker calls it on a thread.
 """
 
 from __future__ import annotations
@@ -17,7 +15,11 @@ from radiator.server.users import UserTable, load_plugin
 
 
 def load(path: str) -> UserTable:
-    """Read the users file. Raises ConfigError."""
+    """Read the users file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not valid; the message names the lines.
+    """
     users = load_users(path)
     faults: list[str] = []
 
@@ -44,7 +46,11 @@ def load(path: str) -> UserTable:
 
 
 def check(auth: AuthConfig) -> list[str]:
-    """Whether a broker could start with this, and what would be better. Raises ConfigError."""
+    """Return warnings about the users of a configuration.
+
+    Raises:
+        ConfigError: A broker could not start with these users or this plug-in.
+    """
     table = UserTable() if auth.users_file is None else load(auth.users_file)
     costs = {cost for name in table.hashes if (cost := cost_of(table.hashes[name]))}
     warnings = []
@@ -57,7 +63,7 @@ def check(auth: AuthConfig) -> list[str]:
         )
     if helpless := sorted(name for name in table.hashes if table.rights[name].nothing):
         warnings.append(
-            f"{auth.users_file}: users without any right, who may log in and no more: {', '.join(helpless[:5])}"
+            f"{auth.users_file}: users without any right, who can log in and do nothing else: {', '.join(helpless[:5])}"
             f"{' and others' if len(helpless) > 5 else ''}"
         )
     if auth.plugin is not None:

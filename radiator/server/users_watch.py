@@ -1,10 +1,10 @@
-"""The users in force, and when the files that they stand in are read again.
+"""Hold the current users, and read their files again after a change.
 
-Every file that was read counts: the users file and those of ``password_file:``. A change counts once it has been the
-same for two looks, since a file may be written in several moments; SIGHUP is believed at once. With a fault in it, or
-nothing at all, the users stay as they were; the log says so once, and the files are tried again until they are good.
+The files are the users file and those of ``password_file:``. A change counts when two checks in a row find the same
+files, because a file may be written in several steps. SIGHUP reads at once. If a file is not valid or empty, the users
+stay as they are, the log reports it once, and each check tries again.
 
-Invariants: ``table`` is always one that could be read; one reading at a time, and none that was asked for is left out.
+Invariants: ``table`` always is a table that could be read. One reading runs at a time, and every request leads to one.
 """
 
 from __future__ import annotations
@@ -28,28 +28,38 @@ Stamp = tuple[tuple[int, ...], ...]
 
 
 class UsersWatch:
-    """``submit`` runs work on a thread of its own: logins may be waiting on others. Raises ConfigError."""
+    """The current users.
+
+    Args:
+        path: The users file, or None.
+        submit: Runs work on a thread of its own, because logins may occupy others.
+        now_ns: The monotonic time.
+        changed: Called when the users were read again.
+
+    Raises:
+        ConfigError: The users file cannot be read.
+    """
 
     def __init__(self, path: str | None, submit: Submit | None, now_ns: MonoNs, changed: Callable[[], None]) -> None:
         self._path = path
         self._submit = submit
         self._changed = changed
-        self._stamp, self.table = read(path, ())  # the stamp of what is in force
-        self._seen = self._stamp  # at the last look
-        self._fault = ""  # that was told
+        self._stamp, self.table = read(path, ())  # the stamp of the present users
+        self._seen = self._stamp  # at the last check
+        self._fault = ""  # the fault that was logged last
         self._looked_ns = now_ns
         self._looking = False
-        self._asked = False  # SIGHUP came meanwhile
+        self._asked = False  # read again after the present reading
 
     def tick(self, now_ns: MonoNs) -> None:
-        """Look now and then whether a file has changed."""
+        """Check whether a file has changed, once in LOOK_EVERY_NS."""
         if now_ns - self._looked_ns >= LOOK_EVERY_NS:
             self._looked_ns = now_ns
             if not self._looking:
                 self._start(self._stamp, self._seen)
 
     def reload(self) -> None:
-        """Read the files anew, changed or not."""
+        """Read the files again, changed or not."""
         if self._looking:
             self._asked = True
         else:
@@ -69,7 +79,7 @@ class UsersWatch:
             self._fault = str(table)
         elif table is not None:
             self.table, self._stamp, self._fault = table, self._seen, ""
-            log.info("users are read anew from %s: %d", self._path, len(table.rights))
+            log.info("users were read again from %s: %d", self._path, len(table.rights))
             self._changed()
         if self._asked:
             self._asked = False
@@ -77,8 +87,15 @@ class UsersWatch:
 
 
 def read(path: str | None, files: tuple[str, ...]) -> tuple[Stamp, users.UserTable]:
-    """The users, and a stamp of their files that is not younger than what was read. ``files`` are those of last time.
-    Raises ConfigError."""
+    """Return the users, and a stamp of their files that is not newer than the contents.
+
+    Args:
+        path: The users file, or None.
+        files: The files of the last reading.
+
+    Raises:
+        ConfigError: A file cannot be read, or is not valid.
+    """
     if path is None:
         return (), users.UserTable()
     from radiator.server import users_file
@@ -94,21 +111,24 @@ def read(path: str | None, files: tuple[str, ...]) -> tuple[Stamp, users.UserTab
 def look(
     path: str, files: tuple[str, ...], known: Stamp | None, seen: Stamp | None
 ) -> tuple[Stamp, users.UserTable | Exception | None]:
-    """On a thread: the users, or what is wrong with them; None if the files are as ``known``, or not as ``seen``."""
+    """Return a new stamp, and the users or the error if the files have changed. Runs on a thread.
+
+    The users are None if the stamp equals ``known``, or differs from ``seen``, the stamp of the last check.
+    """
     stamp = stamp_of(files)
     if known is not None and (stamp == known or stamp != seen):
         return stamp, None
     try:
         stamp, table = read(path, files)
         if table.blank:
-            raise ConfigError(f"{path}: the file is empty; to have no users, let it say users:")
+            raise ConfigError(f"{path}: the file is empty; to have no users, write users:")
     except Exception as error:
         return stamp, error
     return stamp, table
 
 
 def stamp_of(files: tuple[str, ...]) -> Stamp:
-    """What tells another file, other contents or other permissions."""
+    """Return a value that changes when a file is replaced, written, or gets other permissions."""
     found: list[tuple[int, ...]] = []
     for path in files:
         try:

@@ -1,10 +1,10 @@
-"""A native thread for work that may block: one for writes and syncs, one for cold reads.
+"""Run work that may block on a native thread.
 
-gevent's loop never waits for a disk. Work goes out through a queue and comes back through a deque and one async watcher
-of the loop, which a thread may trigger at any time; ``then`` runs on the loop. One hop there and back costs about 40
-microseconds, less than gevent's thread pool, whose generality is not needed here.
+The event loop never waits for a disk. Work is submitted through a queue; results return through a deque and an async
+watcher of the event loop, which any thread may trigger; ``then`` runs on the event loop. A hop there and back takes
+about 40 microseconds, less than with gevent's thread pool, which does more than is needed here.
 
-Ownership: whatever a piece of work touches belongs to this thread until its ``then`` has run.
+Ownership: the objects that a piece of work uses belong to the thread until its ``then`` has run.
 """
 
 from __future__ import annotations
@@ -28,20 +28,27 @@ Work = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 def abort_process() -> NoReturn:
-    """A bug of ours, on the way to the disk or back: nobody could tell any more what is stored and receipted, so the
-    only honest way is to stop, loudly. A restart recovers."""
+    """Log the present exception and end the process.
+
+    After a bug on the way to the disk or back it is unknown what is stored and which receipts are due. A restart
+    recovers.
+    """
     error = sys.exc_info()
-    logs.exit_after(lambda: log.critical("disk work failed in an unforeseen way; stopping", exc_info=error), 70)
+    logs.exit_after(lambda: log.critical("disk work failed unexpectedly; stopping", exc_info=error), 70)
 
 
 JOIN_SECONDS_MAX = 10.0
 
 
 class Worker:
-    """One thread; work is done in the order it was submitted."""
+    """One thread. Work is done in the order of submission.
+
+    Args:
+        name: The name of the thread.
+    """
 
     def __init__(self, name: str) -> None:
-        self._under_way = 0  # submitted, ``then`` not yet run
+        self._under_way = 0  # submitted, and ``then`` has not run
         self._todo: deque[Work] = deque()
         self._calls: SimpleQueue[bool] = SimpleQueue()  # True for each piece of work, False for the end
         self._done: deque[tuple[Callable[[Any], None], Any]] = deque()
@@ -52,33 +59,33 @@ class Worker:
         self._thread.start()
 
     def submit(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Run ``work()`` on the thread, then ``then(result)`` on the loop. ``work`` must not raise."""
+        """Run ``work()`` on the thread, then ``then(result)`` on the event loop. ``work`` must not raise."""
         self._under_way += 1
         self._todo.append((work, then))
         self._calls.put(True)
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way: what belongs to this thread may be touched by the loop."""
+        """True if no work is under way: the event loop may use the objects of this thread."""
         return not self._under_way
 
     def post(self, then: Callable[[Any], None], result: Any) -> None:
-        """On the thread, in the middle of its work: ``then(result)`` on the loop."""
+        """Run ``then(result)`` on the event loop. Called on the thread, during a piece of work."""
         self._done.append((then, result))
         self._async.send()
 
     def end(self) -> None:
-        """Let the thread end after what was submitted, without waiting for it. ``stop`` is to follow."""
+        """End the thread after the submitted work, without a wait. Call ``stop`` later."""
         if not self._ending:
             self._ending = True
             self._calls.put(False)
 
     def stop(self, seconds: float = JOIN_SECONDS_MAX) -> None:
-        """Let the thread end after what was submitted; waits for it, but not for a disk that hangs."""
+        """End the thread after the submitted work, and wait for it at most ``seconds``, because a disk may hang."""
         self.end()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            log.error("%s is still at work after %.0f s; left behind", self._thread.name, seconds)
+            log.error("%s is still at work after %.0f s; not waiting for it", self._thread.name, seconds)
         self._deliver()
         self._async.stop()
         self._async.close()

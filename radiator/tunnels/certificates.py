@@ -1,7 +1,9 @@
-"""TLS contexts out of files, with faults in words: which file, what was expected of it, what is wrong.
+"""Create TLS contexts from files, with errors that name the file, what was expected, and what is wrong.
 
-Reads files, so it is called at a start, in a client, and on a thread that may block. The dates of a certificate are
-read from it directly (X.509 in DER, RFC 5280): the standard library tells them of a peer's certificate only.
+These functions read files, so they run at the start, in a client, or on a thread that may block. The dates of a
+certificate are parsed from its DER encoding, because the standard library returns those of peer certificates only.
+
+Source: RFC 5280 (X.509).
 """
 
 from __future__ import annotations
@@ -13,18 +15,32 @@ from typing import NamedTuple
 from radiator.errors import ConfigError
 from radiator.tunnels.tls import words
 
-PEM_BYTES_MAX = 4 * 1024 * 1024  # chains and collections of CAs have less
+PEM_BYTES_MAX = 4 * 1024 * 1024  # more than certificate chains and collections of CAs have
 
 
 class Validity(NamedTuple):
-    """From when to when a certificate holds, in seconds since 1970."""
+    """The validity period of a certificate.
+
+    Attributes:
+        begins_s: The begin, in seconds since the epoch.
+        ends_s: The end, in seconds since the epoch.
+    """
 
     begins_s: float
     ends_s: float
 
 
 def server_context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext:
-    """The server's end: TLS 1.2 and newer, no renegotiation. ConfigError names the file and the key."""
+    """Return the TLS context of a server: TLS 1.2 and newer, without renegotiation.
+
+    Args:
+        cert: The path of the certificate.
+        key: The path of its key.
+        client_ca: The path of the authorities for client certificates, or None if clients need none.
+
+    Raises:
+        ConfigError: A file cannot be used.
+    """
     if "-----BEGIN CERTIFICATE-----" not in _read(cert, "tls.cert"):
         raise ConfigError(f"tls.cert: {cert}: expected a certificate in PEM (-----BEGIN CERTIFICATE-----)")
     if "PRIVATE KEY-----" not in _read(key, "tls.key"):
@@ -40,7 +56,16 @@ def server_context(cert: str, key: str, client_ca: str | None) -> ssl.SSLContext
 
 
 def client_context(ca: str | None, cert: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """The client's end: it trusts ``ca``, or without one what the system trusts; host names are checked."""
+    """Return the TLS context of a client, which checks the host name of the server.
+
+    Args:
+        ca: The path of the authorities to trust, or None for those of the system.
+        cert: The path of the client's certificate, or None.
+        key: The path of its key, or None if ``cert`` contains it.
+
+    Raises:
+        ConfigError: A file cannot be used.
+    """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca is not None:
@@ -55,7 +80,16 @@ def client_context(ca: str | None, cert: str | None = None, key: str | None = No
 
 
 def load_trusted(context: ssl.SSLContext, path: str, key: str) -> None:
-    """Trust what ``path`` holds; ``key`` says in errors who named it."""
+    """Trust the certificates in a file.
+
+    Args:
+        context: The context.
+        path: The path of the file.
+        key: The configuration key that names the file, for error messages.
+
+    Raises:
+        ConfigError: The file cannot be used.
+    """
     _read(path, key)
     try:
         context.load_verify_locations(cafile=path)
@@ -64,11 +98,21 @@ def load_trusted(context: ssl.SSLContext, path: str, key: str) -> None:
 
 
 def load_own(context: ssl.SSLContext, cert: str, key: str, called: str = "tls.key") -> None:
-    """Show what ``cert`` holds; ``called`` says in errors who named ``key``."""
+    """Use a certificate and its key.
+
+    Args:
+        context: The context.
+        cert: The path of the certificate.
+        key: The path of its key.
+        called: The configuration key that names ``key``, for error messages.
+
+    Raises:
+        ConfigError: A file cannot be used.
+    """
 
     def no_password() -> str:
         raise ConfigError(
-            f"{called}: {key}: the key is encrypted, and there is nobody to ask for its password: "
+            f"{called}: {key}: the key is encrypted, and a broker cannot ask for its password: "
             f"write it in plain, readable by its owner only (openssl pkey -in {key} -out plain.key)"
         )
 
@@ -95,22 +139,22 @@ def _read(path: str, key: str) -> str:
 
 
 def validity(cert: str) -> Validity | None:
-    """Of the first certificate in a PEM file; None if that cannot be read."""
+    """Return the validity of the first certificate in a PEM file, or None if it cannot be read."""
     try:
         text = _read(cert, "tls.cert")
         end = "-----END CERTIFICATE-----"
         first = text[text.index("-----BEGIN CERTIFICATE-----") : text.index(end) + len(end)]
         body = _content(_content(ssl.PEM_cert_to_DER_cert(first)))
-        if body[0] == 0xA0:  # the version, which certificates of version 1 leave out
+        if body[0] == 0xA0:  # the version, which version 1 omits
             body = _rest(body)
-        dates = _content(_rest(_rest(_rest(body))))  # behind serial number, algorithm and issuer
+        dates = _content(_rest(_rest(_rest(body))))  # after serial number, algorithm and issuer
         return Validity(_time(dates), _time(_rest(dates)))
     except (ConfigError, ValueError, IndexError):
         return None
 
 
 def _span(der: bytes) -> tuple[int, int]:
-    """Where the content of the first element begins and ends."""
+    """Return where the content of the first element begins and ends."""
     length, start = der[1], 2
     if length & 0x80:
         start += length & 0x7F

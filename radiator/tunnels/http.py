@@ -1,13 +1,14 @@
-"""As much HTTP as opens a WebSocket: one request, or one response, and answers in words to everything else.
+"""Parse and build the HTTP messages that open a WebSocket, and plain text answers to other requests.
 
-A head is read strictly: lines of ``name: value``, no folding, no name twice where that could mean two things.
+The parser is strict: it accepts lines ``name: value``, no folding, and no repeated header where repetition is
+ambiguous.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-HEAD_BYTES_MAX = 16 * 1024  # cookies of a browser come with it
+HEAD_BYTES_MAX = 16 * 1024  # browsers send cookies too
 SINGLE = frozenset({"host", "origin", "sec-websocket-key", "sec-websocket-version", "sec-websocket-accept"})
 REASONS = {
     400: "Bad Request",
@@ -22,18 +23,27 @@ REASONS = {
 
 
 class Head(NamedTuple):
-    """The first line's three words, and the headers by lower-case name; repeated ones are joined by commas."""
+    """The head of a request or a response.
+
+    Attributes:
+        first: The three parts of the first line.
+        headers: The headers by lower-case name; repeated ones are joined by commas.
+    """
 
     first: tuple[str, str, str]
     headers: dict[str, str]
 
     def tokens(self, name: str) -> list[str]:
-        """The words of a comma list."""
+        """Return the elements of a header that is a comma-separated list."""
         return [word.strip() for word in self.headers.get(name, "").split(",") if word.strip()]
 
 
 def parse_head(data: bytes) -> Head:
-    """What stands before the blank line; ValueError says what is wrong."""
+    """Return the head in the bytes before the blank line.
+
+    Raises:
+        ValueError: The bytes are not a valid head; the message says what is wrong.
+    """
     first, *lines = data.decode("latin-1").split("\r\n")
     words = first.split(" ", 2)
     if len(words) != 3:
@@ -54,7 +64,14 @@ def parse_head(data: bytes) -> Head:
 
 
 def response(status: int, text: str, more: tuple[str, ...] = (), *, body: bool = True) -> bytes:
-    """A whole answer of plain text, after which the connection ends."""
+    """Return a complete response of plain text, after which the connection is closed.
+
+    Args:
+        status: The status code, a key of ``REASONS``.
+        text: The text.
+        more: More header lines.
+        body: False for the answer to HEAD.
+    """
     content = (text + "\n").encode()
     lines = (
         f"HTTP/1.1 {status} {REASONS[status]}",

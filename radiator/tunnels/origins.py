@@ -1,11 +1,13 @@
-"""Which web pages may connect. A browser lets any page open a WebSocket to any address and says in ``Origin`` whose it
-is, so a page of a stranger could speak, with the visitor's means, to a broker that only the visitor's machine reaches.
+"""Decide which web pages may connect.
 
-Let in by default (``OWN``): who sends no Origin (no browser); pages of the loopback; pages of the very host that is
-connected to, if that is an IP address or came by TLS. A host *name* without TLS proves nothing: its owner may have it
-point here. Origins that the configuration lists replace this: then exactly those pages are let in.
+A browser lets any page open a WebSocket to any address and sends the page's origin in ``Origin``. So a page of an
+attacker could reach a broker that only the user's machine can reach.
 
-An origin is ``scheme://host[:port]`` and nothing else: no user, no path, no query.
+These may connect by default (``OWN``): clients without Origin, which are not browsers; pages of loopback hosts; pages
+of the host of the listener, if that is an IP address or the connection uses TLS. A host name without TLS proves
+nothing, because its owner can make it resolve to this machine. Configured origins replace these rules.
+
+An origin is ``scheme://host[:port]``, without user, path and query.
 """
 
 from __future__ import annotations
@@ -29,8 +31,13 @@ _ORIGIN = re.compile(rf"(?P<scheme>https?)://{_AUTHORITY}")
 
 
 class Origin(NamedTuple):
-    """A web page's origin, or the same of a Host header with the scheme ``""``. ``host`` is in lower case and has no
-    brackets; ``port`` None: the scheme's own."""
+    """The origin of a web page, or a Host header with an empty scheme.
+
+    Attributes:
+        scheme: ``http``, ``https``, or empty.
+        host: The host in lower case, without brackets.
+        port: The port; None is the default port of the scheme.
+    """
 
     scheme: str
     host: str
@@ -38,7 +45,7 @@ class Origin(NamedTuple):
 
     @property
     def address(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-        """The host, if it is an IP address."""
+        """The host as an IP address, or None if it is a name."""
         try:
             return ipaddress.ip_address(self.host)
         except ValueError:
@@ -46,7 +53,7 @@ class Origin(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        """Whether the host is this machine for every browser."""
+        """True if the host is this machine for every browser."""
         address = self.address
         return (
             self.host == "localhost"
@@ -60,12 +67,12 @@ class Origin(NamedTuple):
 
 
 def origin_of(text: str) -> Origin | None:
-    """Read an ``Origin`` header; None if it is no ``http(s)://host[:port]``."""
+    """Return the origin in an ``Origin`` header, or None if it is not ``http(s)://host[:port]``."""
     return _read(_ORIGIN.fullmatch(text.lower()))
 
 
 def host_of(text: str) -> Origin | None:
-    """Read a ``Host`` header; None if it is no ``host[:port]``."""
+    """Return the host in a ``Host`` header, or None if it is not ``host[:port]``."""
     return _read(_HOST.fullmatch(text.lower()))
 
 
@@ -81,12 +88,12 @@ def _read(found: re.Match[str] | None) -> Origin | None:
 
 
 def let_in(head: Head, origins: Origins, secure: bool) -> bool:
-    """Whether the page that sent this request may connect.
+    """Return True if the page that sent this request may connect.
 
     Args:
-        head: the request.
-        origins: as ``origins:`` of the listener says: ``OWN``, ``ANY``, or the only ones that may.
-        secure: the request came by TLS.
+        head: The request.
+        origins: The key ``origins:`` of the listener: ``OWN``, ``ANY``, or a list of origins.
+        secure: True if the request came over TLS.
     """
     text = head.headers.get("origin")
     if text is None or origins == ANY:

@@ -1,7 +1,7 @@
-"""TLS over bytes, either end: OpenSSL between two memories, no socket.
+"""Run TLS without a socket, for either end: OpenSSL with two memory buffers.
 
-The handshake is done as bytes come; it takes what OpenSSL allows of it (records of 16 KiB, certificates of 100 KiB).
-A peer whose first byte is no handshake is refused in its own language if that can be told, since it cannot read ours.
+The handshake proceeds as bytes arrive. OpenSSL bounds it (records of 16 KiB, certificates of 100 KiB). A peer whose
+first byte does not begin a handshake is refused in its own protocol if that is known, since it cannot read TLS.
 """
 
 from __future__ import annotations
@@ -28,17 +28,22 @@ PLAIN = {
     "": Refusal("", "this is a port with TLS", "Expected a TLS handshake, got something else."),
 }
 
-ANSWERS_BYTES_MAX = 256 * 1024  # of TLS itself (a chain of certificates, new keys) that the peer does not take
+ANSWERS_BYTES_MAX = 256 * 1024  # TLS's own bytes that the peer does not read
 
 
 class Tls:
-    """One end of an encrypted connection. ``server_name`` is whom a client expects, None makes it the server's end."""
+    """One end of an encrypted connection.
+
+    Args:
+        context: The TLS context.
+        server_name: The host name that a client expects; None for the end of the server.
+    """
 
     def __init__(self, context: ssl.SSLContext, server_name: str | None = None) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         server_side = server_name is None
         self._tls = context.wrap_bio(self._in, self._out, server_side=server_side, server_hostname=server_name)
-        self._first: bytes | None = b"" if server_side else None  # until it is known to be TLS
+        self._first: bytes | None = b"" if server_side else None  # the first bytes, until TLS is detected
         self._context: ssl.SSLContext | None = context
         self.ready = False
         self._server_side = server_side
@@ -51,9 +56,11 @@ class Tls:
 
     @property
     def buffered_bytes(self) -> int:
+        """The number of received bytes that are not processed."""
         return self._in.pending + len(self._first or b"")
 
     def receive(self, data: bytes) -> bytes:
+        """Return the STOMP bytes in received bytes. Afterwards check ``refusal`` and ``ended``."""
         if self.refusal is not None or self.ended:
             return b""
         if self._first is not None:
@@ -72,32 +79,39 @@ class Tls:
         return inner
 
     def outgoing(self) -> bytes:
+        """Return bytes of the tunnel itself to send at once."""
         return self._out.read() if self._out.pending else b""
 
     def control(self) -> bytes:
+        """Return bytes of the tunnel itself to send in line with the messages."""
         return b""
 
     def wrap(self, data: bytes) -> bytes:
+        """Return whole STOMP frames in the form that the tunnel carries."""
         return data
 
     def seal(self, data: bytes | memoryview) -> bytes:
+        """Return a piece of wrapped bytes in the form for the socket."""
         done = 0
         view = memoryview(data)
-        while done < len(view):  # a record at a time
+        while done < len(view):  # one record per write
             done += self._tls.write(view[done : done + TLS_RECORD_BYTES])
         return self._out.read()
 
     def answer(self, data: bytes) -> bytes:
+        """Return an answer to a refused peer in the protocol that it spoke."""
         return data
 
     def decline(self, status: int, text: str) -> bytes:
+        """Return a refusal of a peer whose handshake is not complete; empty if none can be sent."""
         return self.outgoing()
 
     def close(self, code: int, reason: str) -> bytes:
+        """Return the last bytes of the tunnel."""
         if not self.ready:
             return self.outgoing()
         try:
-            self._tls.unwrap()  # writes our close_notify; the peer's need not be waited for
+            self._tls.unwrap()  # writes close_notify, without a wait for that of the peer
         except ssl.SSLError:
             pass
         return self._out.read()
@@ -142,14 +156,14 @@ class Tls:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _failed(self, error: ssl.SSLError | ValueError) -> None:
-        told = words(error)
+        text = words(error)
         if not self._server_side and not self.ready and getattr(error, "reason", None) in NO_TLS:
-            told += "; is it a port without TLS?"
-        self.refusal = Refusal("", "the TLS handshake failed" if not self.ready else "TLS failed", told)
+            text += "; is it a port without TLS?"
+        self.refusal = Refusal("", "the TLS handshake failed" if not self.ready else "TLS failed", text)
 
 
 def words(error: ssl.SSLError | ValueError) -> str:
-    """What OpenSSL has to say, without its file names."""
+    """Return the message of an OpenSSL error without file names of its source code."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
     reason = getattr(error, "reason", None)
@@ -159,7 +173,9 @@ def words(error: ssl.SSLError | ValueError) -> str:
     return HINTS.get(reason, text)
 
 
-NO_TLS = frozenset({"SSLV3_ALERT_HANDSHAKE_FAILURE", "WRONG_VERSION_NUMBER"})  # ours says the first, others the second
+NO_TLS = frozenset(
+    {"SSLV3_ALERT_HANDSHAKE_FAILURE", "WRONG_VERSION_NUMBER"}
+)  # reported by radiator and by other servers
 HINTS: Mapping[str, str] = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate, and tls.client_ca asks for one",
     "UNSUPPORTED_PROTOCOL": "the peer speaks no version of TLS from 1.2 on",
@@ -172,7 +188,7 @@ HINTS: Mapping[str, str] = {
 
 
 def name_of(certificate: Mapping[str, Any] | None) -> str:
-    """Of a verified certificate: its common name, else its first alternative name."""
+    """Return the common name of a verified certificate, or else its first alternative name; empty without one."""
     if not certificate:
         return ""
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]

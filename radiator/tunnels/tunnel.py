@@ -1,18 +1,18 @@
-"""What a tunnel is to the socket on one side and to STOMP on the other.
+"""Define the interface of a tunnel, which carries STOMP bytes over a socket: TLS, WebSocket, or both.
 
-What comes in: ``receive`` takes what the socket brought and returns STOMP's bytes. Afterwards the owner looks at
-``refusal`` (the peer does not speak this: answer with ``answer``, and close), ``ended`` (it will send no more), and at
-what the tunnel itself has to say: ``outgoing`` for the socket at once, ``control`` in line with the messages.
+Receiving: ``receive`` takes the bytes of the socket and returns STOMP bytes. Afterwards the owner checks ``refusal``
+(the peer does not speak the protocol: send ``answer`` and close) and ``ended`` (the peer sends no more), and sends the
+tunnel's own bytes: ``outgoing`` at once, ``control`` in line with the messages.
 
-A server's end looks at a bounded number of frames and records at a time, since empty ones cost as much as full ones:
-while it is ``behind``, ``receive(b"")`` goes on, and nothing else may be given to it.
+A server processes a bounded number of frames and records per call, because empty ones cost as much as full ones. While
+``has_backlog`` is True, ``receive(b"")`` continues, and no other bytes may be passed.
 
-What goes out has two steps, so that a large message does not become as large a piece of encrypted bytes that waits:
-``wrap`` makes whole frames into what is carried (and must then be sent as a whole before the next), ``seal`` makes a
-piece of that, as large as its owner likes, into bytes for the socket. ``close`` gives the last bytes.
+Sending has two steps, so that a large message is not encrypted as a whole while it waits. ``wrap`` converts whole
+frames; its result must be sent completely before the next one. ``seal`` converts a piece of any size of that to bytes
+for the socket. ``close`` returns the last bytes.
 
-Invariants: nothing is raised for what a peer sends; nothing is held but one unfinished record, head or control frame,
-and what it was given while it is ``behind``.
+Invariants: bytes of a peer raise no exception. A tunnel stores only one unfinished record, head or control frame, and
+the bytes of its backlog.
 """
 
 from __future__ import annotations
@@ -21,9 +21,17 @@ from typing import NamedTuple, Protocol
 
 
 class Refusal(NamedTuple):
-    """Why a peer cannot be served here: the language that it spoke, one line about it, and what to do."""
+    """Why a peer cannot be served.
 
-    protocol: str  # "stomp", "http" (answer with ``reply``), "tls", or "": nothing that could be answered
+    Attributes:
+        protocol: The protocol of the peer: ``stomp``, ``http`` (answer with ``reply``), ``tls``, ``websocket``, or
+            empty if no answer is possible.
+        message: One line that says what is wrong.
+        detail: What to change.
+        reply: The complete answer, if ``protocol`` needs one.
+    """
+
+    protocol: str
     message: str
     detail: str
     reply: bytes = b""
@@ -34,48 +42,55 @@ class Tunnel(Protocol):
 
     @property
     def ready(self) -> bool:
-        """STOMP's bytes may travel."""
+        """True when STOMP bytes can be sent and received."""
 
     @property
     def ended(self) -> bool:
-        """The peer has said that it will send no more; it may still be sent something."""
+        """True when the peer has announced that it sends no more. It may still receive."""
 
     @property
     def has_backlog(self) -> bool:
-        """It has not looked at all that came."""
+        """True while received bytes are not processed. Call ``receive(b"")`` then, and nothing else."""
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of what came is held: an unfinished record or head, or what it has not looked at."""
+        """The number of received bytes that are not processed."""
 
     @property
-    def refusal(self) -> Refusal | None: ...
+    def refusal(self) -> Refusal | None:
+        """Why the peer cannot be served, or None."""
 
     @property
     def certificate_name(self) -> str:
-        """Who the peer's certificate says that it is; empty without one."""
+        """The name in the verified certificate of the peer; empty without one."""
 
-    def receive(self, data: bytes) -> bytes: ...
+    def receive(self, data: bytes) -> bytes:
+        """Return the STOMP bytes in received bytes. Afterwards check ``refusal`` and ``ended``."""
 
-    def outgoing(self) -> bytes: ...
+    def outgoing(self) -> bytes:
+        """Return bytes of the tunnel itself to send at once."""
 
-    def control(self) -> bytes: ...
+    def control(self) -> bytes:
+        """Return bytes of the tunnel itself to send in line with the messages."""
 
-    def wrap(self, data: bytes) -> bytes: ...
+    def wrap(self, data: bytes) -> bytes:
+        """Return whole STOMP frames in the form that the tunnel carries."""
 
-    def seal(self, data: bytes | memoryview) -> bytes: ...
+    def seal(self, data: bytes | memoryview) -> bytes:
+        """Return a piece of wrapped bytes in the form for the socket."""
 
     def answer(self, data: bytes) -> bytes:
-        """For a refused peer: these bytes in the language in which it spoke."""
+        """Return an answer to a refused peer in the protocol that it spoke."""
 
     def decline(self, status: int, text: str) -> bytes:
-        """For a peer that has not got through yet: why it will not; empty where that cannot be said."""
+        """Return a refusal of a peer whose handshake is not complete; empty if none can be sent."""
 
-    def close(self, code: int, reason: str) -> bytes: ...
+    def close(self, code: int, reason: str) -> bytes:
+        """Return the last bytes of the tunnel."""
 
 
 def detect_protocol(first: bytes) -> str | None:
-    """Which language the first bytes of a peer are in: tls, http, stomp, or "" for none of these; None: too early."""
+    """Return the protocol of a peer by its first bytes: tls, http, stomp, or ""; None if more are needed."""
     if first[:1] == b"\x16":
         return "tls"
     first = first.lstrip(b"\r\n")

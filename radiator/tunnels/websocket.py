@@ -1,10 +1,12 @@
-"""WebSocket over bytes (RFC 6455), either end: the request that opens it, then messages; wsproto knows the frames.
+"""Run WebSocket without a socket, for either end: the opening handshake, then messages. wsproto parses the frames.
 
-STOMP's bytes are taken out of messages as they come, text or binary, in any cut, so the length that a frame announces
-costs nothing and needs no limit: the STOMP parser behind has one. What goes out is one message for each STOMP frame,
-since older clients expect just that: as text, if the peer's own messages are text and the frame is UTF-8, else binary.
+STOMP bytes are taken from messages as they arrive, whether these are text or binary and however they are split. So the
+announced length of a frame costs nothing and needs no limit; the STOMP parser has one. Each STOMP frame is sent as one
+message, because older clients expect this: as text if the peer sends text and the frame is UTF-8, else as binary.
 
-No extension is offered: no compressed bytes that could grow. Of unanswered pings only the last is answered.
+No extension is offered, so compressed data cannot grow. Only the last of several unanswered pings is answered.
+
+Source: RFC 6455.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from radiator.tunnels.http import HEAD_BYTES_MAX, Head, parse_head, response
 from radiator.tunnels.origins import Origins, let_in
 from radiator.tunnels.tunnel import SNIFF_BYTES, TLS_ALERT, Refusal, detect_protocol
 
-SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp", "stomp")  # the first of them that the client offers
+SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp", "stomp")  # in order of preference
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 REASON_BYTES_MAX = 123
 END = b"\r\n\r\n"
@@ -38,18 +40,22 @@ VISITOR = (
 
 
 class WebSocket(ABC):
-    """What both ends have in common, once the connection is upgraded."""
+    """The part that both ends share, after the connection is upgraded.
+
+    Args:
+        end: The end, as wsproto calls it.
+    """
 
     def __init__(self, end: ConnectionType) -> None:
         self._end = end
         self._frames = Connection(end)
         self._is_server = end is ConnectionType.SERVER
-        self._speaks_text = False  # the peer's last message was one
-        self._said = b""  # the peer's end of the opening, until it goes out
-        self._ping: bytes | bytearray | None = None  # to be answered
-        self._code = 0  # of an end that is our wish
-        self._head = b""  # of the peer, until it is whole
-        self._unseen_bytes = 0  # given while it was behind, at most
+        self._speaks_text = False  # the peer's last message was text
+        self._said = b""  # bytes of the opening handshake to send
+        self._ping: bytes | bytearray | None = None  # unanswered
+        self._code = 0  # the close code that this end sends
+        self._head = b""  # the incomplete head of the peer
+        self._unseen_bytes = 0  # upper bound of the backlog
         self.ready = False
         self.ended = False
         self.has_backlog = False
@@ -58,16 +64,19 @@ class WebSocket(ABC):
 
     @abstractmethod
     def receive(self, data: bytes) -> bytes:
-        """STOMP's bytes out of what has come: each end opens in its own way."""
+        """Return the STOMP bytes in received bytes. Afterwards check ``refusal`` and ``ended``."""
 
     @property
     def buffered_bytes(self) -> int:
+        """The number of received bytes that are not processed."""
         return len(self._head) + self._unseen_bytes
 
     def outgoing(self) -> bytes:
+        """Return bytes of the tunnel itself to send at once."""
         return b""
 
     def control(self) -> bytes:
+        """Return bytes of the tunnel itself to send in line with the messages."""
         said, self._said = self._said, b""
         if self._ping is not None and self._frames.state is ConnectionState.OPEN:
             said += self._frames.send(Pong(payload=bytes(self._ping)))
@@ -75,6 +84,7 @@ class WebSocket(ABC):
         return said
 
     def wrap(self, data: bytes) -> bytes:
+        """Return whole STOMP frames in the form that the tunnel carries."""
         send = self._frames.send
         return b"".join([send(self._message(frame)) for frame in frames_of(data)])
 
@@ -87,22 +97,26 @@ class WebSocket(ABC):
         return BytesMessage(data=frame)
 
     def seal(self, data: bytes | memoryview) -> bytes:
+        """Return a piece of wrapped bytes in the form for the socket."""
         return bytes(data)
 
     def answer(self, data: bytes) -> bytes:
+        """Return an answer to a refused peer in the protocol that it spoke."""
         return data
 
     def decline(self, status: int, text: str) -> bytes:
+        """Return a refusal of a peer whose handshake is not complete; empty if none can be sent."""
         return response(status, text)
 
     def close(self, code: int, reason: str) -> bytes:
+        """Return the last bytes of the tunnel."""
         if not self.ready or self._frames.state is not ConnectionState.OPEN:
             return b""
         short = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")
         return self._frames.send(CloseConnection(code=code, reason=short or None))
 
     def _messages(self, data: bytes) -> bytes:
-        """Nothing is taken behind the peer's Close; what it is owed goes out before ours."""
+        """Return the STOMP bytes in received frames. Frames after the peer's Close are ignored."""
         frames = self._frames
         pieces: list[bytes | bytearray] = []
         self.has_backlog = False
@@ -118,28 +132,34 @@ class WebSocket(ABC):
                 elif isinstance(event, Ping):
                     self._ping = event.payload
                 elif isinstance(event, CloseConnection):
-                    if frames.state is ConnectionState.OPEN:  # not the peer's word, but wsproto's about its bytes
+                    if frames.state is ConnectionState.OPEN:  # wsproto reports an error in the peer's bytes
                         self._fault(int(event.code), event.reason or "")
                         break
                     if frames.state is ConnectionState.REMOTE_CLOSING:
-                        self._frames = Connection(self._end)  # wsproto's has nothing more to say, and we may have
+                        self._frames = Connection(self._end)  # this end may still send, and wsproto would not
                     self.ended = True
                     break
                 if steps >= TUNNEL_STEPS and self._is_server:
                     self.has_backlog = True
                     break
         except LocalProtocolError:
-            pass  # it goes on after its Close frame
+            pass  # the peer sends after its Close frame
         self._unseen_bytes = max(self._unseen_bytes, len(data)) if self.has_backlog else 0
         return b"".join(pieces)
 
     def _fault(self, code: int, words: str) -> None:
-        farewell = self.control() + self.close(code, words)
-        self.refusal = Refusal("websocket", "the WebSocket's frames are broken", words, farewell)
+        last = self.control() + self.close(code, words)
+        self.refusal = Refusal("websocket", "the WebSocket's frames are broken", words, last)
 
 
 class ServerSocket(WebSocket):
-    """The broker's end. ``path`` is the only one that is served, empty: any; ``secure``: it travels in TLS."""
+    """The end of the broker.
+
+    Args:
+        path: The only path that is served; empty serves any.
+        origins: The web pages that may connect.
+        secure: True if the connection uses TLS.
+    """
 
     def __init__(self, path: str, origins: Origins, *, secure: bool) -> None:
         super().__init__(ConnectionType.SERVER)
@@ -148,6 +168,7 @@ class ServerSocket(WebSocket):
         self._secure = secure
 
     def receive(self, data: bytes) -> bytes:
+        """Return the STOMP bytes in received bytes. Afterwards check ``refusal`` and ``ended``."""
         if self.refusal is not None or self.ended:
             return b""
         if self.ready:
@@ -165,7 +186,7 @@ class ServerSocket(WebSocket):
         return self._messages(head[end + len(END) :]) if self.ready else b""
 
     def _look(self, head: bytes) -> None:
-        """Refuse at once what will never be a request."""
+        """Refuse bytes that cannot become a valid request, before the request is complete."""
         language = detect_protocol(head)
         if language == "stomp":
             self.refusal = Refusal(
@@ -215,7 +236,7 @@ class ServerSocket(WebSocket):
         elif not let_in(head, self._origins, self._secure):
             self._refuse(
                 403,
-                f"Pages of {head.headers['origin'][:200]} may not connect. If they shall, the operator names them in "
+                f"Pages of {head.headers['origin'][:200]} may not connect. The operator can allow them with "
                 "origins: of this entry of listen: in the YAML file.",
             )
         else:
@@ -237,7 +258,13 @@ class ServerSocket(WebSocket):
 
 
 class ClientSocket(WebSocket):
-    """A client's end: ``host`` (with its port) and ``path`` are those of the address."""
+    """The end of a client.
+
+    Args:
+        host: The host of the address, with its port.
+        path: The path of the address.
+        subprotocols: The subprotocols to offer.
+    """
 
     def __init__(self, host: str, path: str, subprotocols: tuple[str, ...] = SUBPROTOCOLS[:3]) -> None:
         super().__init__(ConnectionType.CLIENT)
@@ -249,6 +276,7 @@ class ClientSocket(WebSocket):
         ).encode()
 
     def receive(self, data: bytes) -> bytes:
+        """Return the STOMP bytes in received bytes. Afterwards check ``refusal`` and ``ended``."""
         if self.refusal is not None or self.ended:
             return b""
         if self.ready:
@@ -262,6 +290,7 @@ class ClientSocket(WebSocket):
         return self._messages(rest) if self.refusal is None else b""
 
     def wrap(self, data: bytes) -> bytes:
+        """Return whole STOMP frames in the form that the tunnel carries."""
         return self._frames.send(BytesMessage(data=data))
 
     def _judge(self, data: bytes, rest: bytes) -> None:
@@ -280,7 +309,7 @@ class ClientSocket(WebSocket):
 
 
 def accept_of(key: str) -> str:
-    """The proof that a request of a WebSocket was understood."""
+    """Return the value of ``Sec-WebSocket-Accept`` for a key."""
     return base64.b64encode(hashlib.sha1(key.encode("latin-1") + GUID, usedforsecurity=False).digest()).decode()
 
 
@@ -292,7 +321,7 @@ def _is_key(key: str) -> bool:
 
 
 def frames_of(data: bytes) -> Iterator[bytes]:
-    """Whole STOMP frames and heart-beats one by one, by NUL and ``content-length``; what is none of it stays whole."""
+    """Yield STOMP frames and heart-beats one by one; other bytes stay in one piece."""
     start, end = 0, len(data)
     while start < end:
         if data[start] == 0x0A:

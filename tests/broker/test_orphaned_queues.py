@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.broker.orphaned import NAME, change, drained, figures, rule, take_all
 
 from tests.broker.harness import World, bodies
+from tests.broker.orphaned import NAME, change, drained, figures, rule, take_all
 
 CHANGES = [
     ("", ", partitions: 3"),

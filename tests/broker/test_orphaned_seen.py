@@ -6,9 +6,9 @@ import logging
 from random import Random
 
 import pytest
-from tests.broker.orphaned import NAME, change, drained, figures, rows, rule, take_all
 
 from tests.broker.harness import Client, World
+from tests.broker.orphaned import NAME, change, drained, figures, rows, rule, take_all
 
 # --- what cannot be drained, and how it is seen --------------------------------------------------------------------
 

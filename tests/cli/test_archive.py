@@ -224,9 +224,9 @@ def test_what_a_signal_left_is_told(paths: tuple[str, str], capfd: pytest.Captur
     first = archive_run.Watch(stopping=lambda: True)
     outcome = archive_run.run(data, open_files(to), archive_run.Options(unit_bytes=1), first)
     assert outcome.left_bytes == sum(unit.bytes for unit in whole.units[1:]) > 0
-    assert archive_command._told(outcome, to, False) == 0
+    assert archive_command._report_outcome(outcome, to, False) == 0
     assert "ended by a signal: " in capfd.readouterr().err
-    archive_command._told(outcome, to, True)
+    archive_command._report_outcome(outcome, to, True)
     assert said(capfd)["left_bytes"] == outcome.left_bytes
     assert archive_run.run(data, open_files(to)).left_bytes == 0
     check_all(Path(data), Path(to))

@@ -28,7 +28,7 @@ def check(path: Path, text: str, *options: str) -> subprocess.CompletedProcess[s
     ("listen", "told"),
     [
         ("unix:/tmp/" + "x" * 120, "expected a path of at most 107 bytes"),
-        ("stomp://no.such.host.invalid:61613", "the host is not known here"),
+        ("stomp://no.such.host.invalid:61613", "the host is unknown"),
     ],
 )
 def test_a_place_where_nobody_can_listen_is_refused(tmp_path: Path, listen: str, told: str) -> None:

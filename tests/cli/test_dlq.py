@@ -65,7 +65,7 @@ def test_an_id_is_shown_as_a_name_and_taken_as_it_is_shown(broker: BrokerProcess
     shown = said(capfd, "dlq", "show", "/queue/dead.x", "-n", "1").out.split()[0]
     assert shown == "/queue/dead.x@0"
     done = said(capfd, "dlq", "drop", "/queue/dead.x", "--id", shown).out
-    assert done == "1 letter of /queue/dead.x dropped\n"
+    assert done == "1 message of /queue/dead.x dropped\n"
     assert "%2F" not in said(capfd, "dlq", "drop", "/queue/dead.x", "--id", "/queue/dead.x@99", code=5).err
 
 
@@ -120,7 +120,7 @@ def test_a_message_that_a_client_sent_there_is_refused_by_name_and_the_others_go
     assert not [name for name in forged.headers if name.startswith("dlq-")]
     (queue,) = json.loads(said(capfd, "dlq", "ls", "--json").out)["queues"]
     assert queue["origins"] == {"/queue/work.x": letters, "unknown": 1}
-    assert "no dead letter" in said(capfd, "dlq", "show", "/queue/dead.x").out
+    assert "not a dead letter" in said(capfd, "dlq", "show", "/queue/dead.x").out
     done = said(capfd, "dlq", "replay", "/queue/dead.x", "--all", "--json", code=1)
     result = json.loads(done.out)
     assert (result["replayed"], result["refused"]) == (letters, 1) and unquote(forged.id) in done.err
@@ -147,7 +147,7 @@ def test_a_forged_message_in_a_store_of_an_earlier_version_is_refused_too(
     monkeypatch.setenv("RADIATOR_URL", broker.address)
     (forged,) = lying(broker.address, "/queue/dead.x")
     assert forged.headers["dlq-destination"] == "/queue/payments", "it was stored so"
-    assert "no dead letter" in said(capfd, "dlq", "show", "/queue/dead.x").out
+    assert "not a dead letter" in said(capfd, "dlq", "show", "/queue/dead.x").out
     assert unquote(forged.id) in said(capfd, "dlq", "replay", "/queue/dead.x", "--all", code=1).err
     assert lying(broker.address, "/queue/payments") == []
 
@@ -190,7 +190,7 @@ def test_a_letter_of_a_subscription_is_shown_as_its_own(topics: BrokerProcess, c
 
 def test_it_is_not_sent_to_everybody_unasked(topics: BrokerProcess, capfd: Any) -> None:
     told = said(capfd, "dlq", "replay", "/queue/dead", "--all", code=2).err
-    assert "2 of these letters are of subscriptions (sub:A 1, sub:B 1)" in told and "--to-topic" in told
+    assert "2 of these messages are of subscriptions (sub:A 1, sub:B 1)" in told and "--to-topic" in told
     letters = lying(topics.address, "/queue/dead")
     assert len(letters) == 3
     (of_a_queue,) = [each.id for each in letters if "dlq-subscription" not in each.headers]

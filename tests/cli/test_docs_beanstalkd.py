@@ -42,7 +42,7 @@ def test_every_command_and_the_yaml_do_what_the_page_says(
             "dlq replay /queue/dead.email --all", "ls --url HOST:PORT", "ls --url HOST:PORT /queue/email"
         ]  # fmt: skip
         assert said["dlq replay /queue/dead.email --all"] == (
-            "1 letter of /queue/dead.email sent back: 1 to /queue/email\n"
+            "1 message of /queue/dead.email sent back: 1 to /queue/email\n"
         )
         assert "/queue/dead.email" in said["ls --url HOST:PORT"]
         assert "/queue/dead.email" not in said["ls --url HOST:PORT /queue/email"]

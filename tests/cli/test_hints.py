@@ -19,6 +19,8 @@ from tests.running import BrokerProcess
             "queue/a",
             "queue/a is another destination than /queue/a; it is a topic, as the names of queues begin with /queue/",
         ),
+        ("127.0.0.1:61613", "127.0.0.1:61613 is the name of a destination here; --url names the broker"),
+        ("stomp://broker", "stomp://broker is the name of a destination here; --url names the broker"),
         ("/queue/", "/queue/ has no name behind the prefix /queue/; did you mean /queue/NAME?"),
         ("/queues", "/queues has no name behind the prefix /queue/; did you mean /queue/NAME?"),
     ],

@@ -132,7 +132,7 @@ def test_a_command_that_is_none_is_answered_with_the_closest(
     args: list[str], meant: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(args) == 2
-    assert f"Did you mean {meant}?" in capfd.readouterr().err
+    assert f"Did you mean {meant!r}?" in capfd.readouterr().err
 
 
 def test_the_list_of_commands_fits_80_columns_and_has_sections(capfd: pytest.CaptureFixture[str]) -> None:

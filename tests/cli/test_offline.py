@@ -110,7 +110,7 @@ def test_ls_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
     assert run(["ls", "--data", str(tmp_path)]) == 5
     assert "no radiator store here" in capfd.readouterr().err
     (tmp_path / "partitions").mkdir()
-    assert "holds no partitions yet" in printed(capfd, "ls", "--data", str(tmp_path))
+    assert "contains no partitions yet" in printed(capfd, "ls", "--data", str(tmp_path))
 
 
 def test_dump_shows_each_record_as_it_would_be_delivered(

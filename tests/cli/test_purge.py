@@ -76,7 +76,7 @@ def test_what_others_hold_is_left_to_them_and_told(address: str, capfd: pytest.C
         assert run(["purge", "/queue/held", "-y"]) == 0
         out, err = capfd.readouterr()
         assert out == "3 messages of /queue/held settled\n"
-        assert "2 messages of /queue/held are in the hands of other consumers" in err
+        assert "2 messages of /queue/held are unacknowledged at other consumers" in err
         for message in held:
             assert message is not None
             message.ack(receipt=True)
@@ -100,7 +100,7 @@ def test_what_waits_for_its_moment_is_settled_too(address: str, capfd: pytest.Ca
         assert run(["purge", "/queue/later", "-y"]) == 0
         out, err = capfd.readouterr()
         assert out == "3 messages of /queue/later settled\n"
-        assert "1 message of /queue/later is in the hands of other consumers" in err and "moment" not in err
+        assert "1 message of /queue/later is unacknowledged at other consumers" in err and "moment" not in err
         assert bodies(address, "/queue/later") == ["held"]
         connection.send("/queue/later", "new", {"delay": "1h"})
         held.ack(receipt=True)
@@ -124,7 +124,7 @@ def test_without_the_admin_right_what_waits_for_its_moment_is_left_and_told(
     assert run(["purge", "/queue/later", "-y"]) == 0
     out, err = capfd.readouterr()
     assert out == "1 message of /queue/later settled\n"
-    assert "1 message of /queue/later is not due yet" in err and "hands" not in err
+    assert "1 message of /queue/later is scheduled for later" in err and "unacknowledged" not in err
     assert broker.stop() == 0
 
 
@@ -183,7 +183,7 @@ def test_of_a_topic_it_says_what_to_do(address: str, capfd: pytest.CaptureFixtur
 def test_without_a_terminal_it_does_nothing_unasked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "partitions").mkdir()
     assert run(["purge", "/topic/t", "--data", str(tmp_path)]) == 2
-    assert "say --yes" in capfd.readouterr().err
+    assert "confirm with --yes" in capfd.readouterr().err
     assert not (tmp_path / "LOCK").exists()
 
 

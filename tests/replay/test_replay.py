@@ -147,7 +147,7 @@ def test_a_file_of_progress_goes_on_where_it_stopped(
     assert replay(capsys, *args)["messages"] == 350
     assert replay(capsys, *args)["messages"] == 0
     assert run(["replay", *args]) == 0
-    assert capsys.readouterr().out == "sent nothing: all that is chosen was sent before\n"
+    assert capsys.readouterr().out == "sent nothing: all selected records were sent before\n"
     assert len(held(shared_broker, "/topic/resumed")) == 600
 
 
@@ -189,7 +189,7 @@ def test_a_rehearsal_says_what_would_be_sent_and_needs_no_broker(
     assert run(args) == 0
     assert "would send 250 messages" in capsys.readouterr().out
     assert run([*args, "--from", "2100-01-01T00:00:00Z"]) == 0
-    assert capsys.readouterr().out == "would send nothing: no record is chosen\n"
+    assert capsys.readouterr().out == "would send nothing: no record is selected\n"
 
 
 def test_what_is_wrong_is_told_with_an_exit_code(store: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

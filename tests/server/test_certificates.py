@@ -101,7 +101,7 @@ def test_a_change_that_cannot_be_used_is_told_once_and_changes_nothing(
     for _ in range(5):
         kept.look()
     assert kept.context is before
-    assert caplog.text.count("the old one stays in force") == 1
+    assert caplog.text.count("the old one stays in use") == 1
     authority.issue("localhost")
     kept.look()
     kept.look()
@@ -112,7 +112,7 @@ def test_a_key_that_everybody_may_read_is_a_warning(authority: Authority, caplog
     cert, key = authority.issue("localhost")
     Path(key).chmod(0o644)
     Certificate(Tls(cert=cert, key=key))
-    assert "everybody on this machine may read it" in caplog.text
+    assert "every user of this machine can read it" in caplog.text
 
 
 # --- who a peer is ----------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_lines_without_room_are_dropped_and_the_output_says_how_many(
     assert output.lines_dropped == 2_000
     *lines, note = lines_until(pipe[0], b"fast enough")
     assert [int(line) for line in lines] == list(range(1_000))
-    assert note == b"radiator: 2000 lines were dropped here: nobody read this output fast enough"
+    assert note == b"radiator: 2000 lines were dropped here: this output was not read fast enough"
     assert output.flush(30)
     output.put(b"next\n")  # from now on there is room
     assert lines_until(pipe[0], b"next") == [b"next"]

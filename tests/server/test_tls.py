@@ -243,7 +243,7 @@ def test_a_hang_up_loads_the_new_certificate_and_drops_nobody(secure: Secure) ->
         wait_for(lambda: serial_of(secure) != old)
         before.barrier()
     text = secure.broker.text()
-    assert "loaded anew; it holds for connections from now on" in text
+    assert "loaded again; new connections use it" in text
     assert "everything else of the configuration is read at a start only" in text
 
 
@@ -258,7 +258,7 @@ def test_a_broken_new_certificate_keeps_the_old_one_in_force(secure: Secure) -> 
     cert, _ = secure.authority.issue("127.0.0.1", to="another")
     Path(cert).rename(Path(cert).with_name("server.pem"))  # whose key is another
     os.kill(secure.broker.pid, signal.SIGHUP)
-    wait_for(lambda: "the old one stays in force" in secure.broker.text())
+    wait_for(lambda: "the old one stays in use" in secure.broker.text())
     assert secure.broker.tells("expected the key of the certificate")
     assert serial_of(secure) == old
 
