@@ -1,8 +1,11 @@
-"""``python -m tests [ARGUMENTS OF PYTEST]``: all tests but those marked slow, in two steps and with one result.
+"""``python -m tests [TIER] [ARGUMENTS OF PYTEST]``: the tests of a tier, in two steps and with one result.
 
-First those that can share a machine, side by side, each worker a file at a time; then, one after the other, those
-marked ``alone``. The last line counts both steps, and the exit code is 0 only where both passed. ``python -m tests
-slow`` does the same with those marked slow.
+Each test belongs to one tier. A test without a mark runs in ``make test``. A test marked ``thorough`` runs in ``make
+thorough``, and a test marked ``slow`` in ``make slow``; ``make test-all`` runs the first two tiers.
+
+The first step runs the tests that can share a machine, side by side, each worker a file at a time. The second step
+runs the tests marked ``alone``, one after the other. The last line counts both steps, and the exit code is 0 only
+where both passed.
 
 With ``--again`` as the first of the arguments up to AGAIN_MAX tests that failed are run once more, by themselves, and
 must pass then. They are brokers, clients and kills on a machine that others load as well; both results are told.
@@ -24,6 +27,9 @@ AGAIN_MAX = 3  # more at once are no accident
 NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 
 
+TIERS = {"": "not thorough and not slow", "thorough": "thorough and not slow", "slow": "slow"}
+
+
 class Tally:
     """A plug-in that counts what came of the tests of one step."""
 
@@ -38,11 +44,11 @@ class Tally:
 
 
 def main(arguments: list[str]) -> int:
-    which = "slow" if arguments[:1] == ["slow"] else "not slow"
-    more = arguments[which == "slow" :]
+    tier = arguments[0] if arguments and arguments[0] in TIERS else ""
+    more = arguments[1:] if tier else arguments
     again = more[:1] == ["--again"]
     more = more[again:]
-    if which == "slow":  # it is minutes before one of these hangs
+    if tier == "slow":  # it is minutes before one of these hangs
         more = ["-o", "faulthandler_timeout=3600", *more]
     steps = {
         "side by side": ["-n", str(WORKERS), "--dist", "loadfile", "-m", "not alone"],
@@ -52,7 +58,7 @@ def main(arguments: list[str]) -> int:
     for name, options in steps.items():
         tally = Tally()
         *others, mark = options
-        codes.append(pytest.main(["-q", *others, f"{which} and {mark}", *more], plugins=[tally]))
+        codes.append(pytest.main(["-q", *others, f"{TIERS[tier]} and {mark}", *more], plugins=[tally]))
         total.counts += tally.counts
         told.append(f"{name}: {tally}")
         if codes[-1] in NOT_RUN:

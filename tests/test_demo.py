@@ -90,6 +90,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 # --- the whole --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @needs_proc
 def test_two_days_of_the_demo_hold_all_claims_and_leave_a_report(tmp_path: Path, runs: list[Run]) -> None:

@@ -37,6 +37,7 @@ def copied(begun: tuple[Path, Path], to: Path) -> tuple[Path, Path]:
     return to / "data", to / "archive"
 
 
+@pytest.mark.thorough
 def test_killed_at_every_step_and_run_again_the_table_is_exact(begun: tuple[Path, Path], tmp_path: Path) -> None:
     data, archive = copied(begun, tmp_path / "whole")
     out, steps = run_until(None, data, archive)
@@ -81,6 +82,7 @@ def command(data: Path, archive: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "radiator", "archive", "--data", str(data), "--to", str(archive), "--compact", *more]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tries", [4, pytest.param(60, marks=pytest.mark.slow)])
 def test_killed_by_sigkill_at_any_moment_the_table_is_exact(
     begun: tuple[Path, Path], tmp_path: Path, tries: int

@@ -5,6 +5,8 @@ Nobody loses a message that was receipted to its producer; none comes again afte
 
 from __future__ import annotations
 
+import pytest
+
 import random
 from pathlib import Path
 
@@ -18,6 +20,7 @@ ROUNDS = 6
 EACH = 40
 
 
+@pytest.mark.thorough
 def test_a_queue_survives_kills_and_changes_of_its_rule(tmp_path: Path) -> None:
     seed = new_seed()
     chance = random.Random(seed)

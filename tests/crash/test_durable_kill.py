@@ -6,6 +6,8 @@ again says so.
 
 from __future__ import annotations
 
+import pytest
+
 import random
 import threading
 from pathlib import Path
@@ -71,6 +73,7 @@ class Follower:
         self._delivered.add(message.body)
 
 
+@pytest.mark.thorough
 def test_nobody_loses_a_message_and_only_what_was_not_acknowledged_comes_again(tmp_path: Path) -> None:
     seed = new_seed()
     chance = random.Random(seed)

@@ -78,6 +78,7 @@ class Following:
         return next(each for each in self.events() if each["event"] == event and each.get("records", 0) >= records)
 
 
+@pytest.mark.thorough
 def test_a_mirror_is_the_same_store_though_the_broker_and_it_are_killed_under_load(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

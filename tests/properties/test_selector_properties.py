@@ -176,6 +176,7 @@ def test_a_selector_means_what_the_document_says(root: Any, messages: list[dict[
         assert selector.test(row) is naive(root, message), (selector, message)
 
 
+@pytest.mark.thorough
 @settings(max_examples=600)
 @given(conditions)
 def test_what_is_written_is_read_as_the_same_tree(root: Any) -> None:

@@ -21,6 +21,7 @@ BATCHES, BATCH = 160, 32  # of bodies of 32 KiB: 160 MiB
 SMALL_TAIL = "limits: {tail: 1MiB}\ndefaults: {fsync: never}"
 
 
+@pytest.mark.thorough
 def test_a_subscriber_that_does_not_read_costs_no_memory_and_nobody_else_waits(start_broker: StartBroker) -> None:
     broker = start_broker(SMALL_TAIL)
     body = b"x" * 32_768

@@ -15,12 +15,13 @@ from bench.sockets import HALVES, Broker, Dribblers
 from bench.sockets import broker as started
 from tests.running import BrokerProcess
 from tests.server.wire import WAIT_SECONDS, Wire, rss_kib
+from tests.tiers import sampled
 
 StartBroker = Callable[..., BrokerProcess]
 SCHEMES = ["stomp", "stomp+tls", "ws", "wss"]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", sampled(SCHEMES, 1))
 def test_dribbling_sockets_hold_up_no_legitimate_client(scheme: str) -> None:
     with started("limits: {connect_timeout: 3s}\n") as broker:
         dribblers = Dribblers(broker.ports[scheme], 400, HALVES[scheme], 20_000)
@@ -99,6 +100,7 @@ def test_an_idle_connection_costs_little_memory(scheme: str, kib_max: int) -> No
     assert idle(scheme, 400) < kib_max
 
 
+@pytest.mark.thorough
 @pytest.mark.alone
 def test_ten_thousand_idle_connections_are_held_by_one_process() -> None:
     hard = int(Path("/proc/self/limits").read_text().split("Max open files")[1].split()[1])

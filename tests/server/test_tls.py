@@ -247,6 +247,7 @@ def test_a_hang_up_loads_the_new_certificate_and_drops_nobody(secure: Secure) ->
     assert "everything else of the configuration is read at a start only" in text
 
 
+@pytest.mark.thorough
 def test_a_new_certificate_is_noticed_without_a_signal(secure: Secure) -> None:
     old = serial_of(secure)
     secure.authority.issue("127.0.0.1")

@@ -286,6 +286,7 @@ def test_a_page_that_says_nothing_after_the_opening_is_told_so(web: Web) -> None
         assert page.closed()[0] == ["ERROR"]
 
 
+@pytest.mark.thorough
 def test_a_page_that_does_not_read_costs_no_memory(web: Web) -> None:
     body = b"x" * 32_768
     with (
@@ -303,6 +304,7 @@ def test_a_page_that_does_not_read_costs_no_memory(web: Web) -> None:
         assert [int(stuck.hear("MESSAGE").headers["offset"]) for _ in range(1_920)] == list(range(1_920))
 
 
+@pytest.mark.thorough
 def test_a_flood_of_pings_that_reads_no_pong_costs_no_memory(web: Web) -> None:
     with Page(web.url) as page, Wire(web.broker).open() as good:
         page.open()

@@ -34,6 +34,7 @@ def run(seeds: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.alone
 def test_every_promise_is_kept() -> None:
     run(SEEDS)

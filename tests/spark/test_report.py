@@ -83,6 +83,7 @@ def test_progress_is_told_step_by_step(made: tuple[Report, Any]) -> None:
     assert {total for _, _, total in steps} == {of}
 
 
+@pytest.mark.thorough
 def test_an_empty_store_makes_a_page_that_says_so(spark: Any, writer: Writer, tmp_path: Path) -> None:
     report = make_report(writer.root, tmp_path / "out", spark=spark)
     assert "nothing has been committed yet" in (tmp_path / "out" / "report.html").read_text("utf-8")
@@ -126,6 +127,7 @@ def test_one_sheet_has_a_page_of_its_own_and_reads_the_part_that_was_asked_for(
     assert "destination /topic/a, from 2023-11-14 22:13:20" in (tmp_path / "traffic.html").read_text("utf-8")
 
 
+@pytest.mark.thorough
 def test_archive_and_log_are_read_as_one_and_the_log_may_be_gone(spark: Any, store: str, tmp_path: Path) -> None:
     archive(tmp_path / "archive", store, {"a": 200, "b": 60})
     both = make_report(

@@ -54,6 +54,7 @@ def test_available_now_ends_and_a_restart_goes_on_where_the_checkpoint_is(
     assert run(spark, root, checkpoint) == [{"new": [0, 1, 2]}]
 
 
+@pytest.mark.thorough
 def test_a_batch_that_failed_is_the_same_batch_again(spark: Any, writer: Writer, tmp_path: Path) -> None:
     seen: list[Rows] = []
 

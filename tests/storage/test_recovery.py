@@ -18,13 +18,14 @@ from tests.clocks import both
 from tests.storage.driving import ALWAYS, NEVER, NOW, answer, appends, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.storage.model import Model
+from tests.tiers import sampled
 
 DIRECTORY = layout.partition_path("/data", "q")
 SEGMENT = layout.segment_path(DIRECTORY, 0)
 HEAD = layout.head_path(DIRECTORY)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", sampled(range(60), 10))
 def test_what_was_receipted_is_kept_over_kills_and_power_cuts(seed: int) -> None:
     random = Random(seed)
     fs = FaultyFileSystem(random)
@@ -199,7 +200,7 @@ def test_batches_behind_damage_are_kept_and_the_gap_is_reported() -> None:
         store.close()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40), 8))
 def test_a_flipped_bit_never_changes_a_body_and_never_refuses_a_start(seed: int) -> None:
     random = Random(seed)
     fs, whole, _ = small_store()
