@@ -6,6 +6,7 @@ Besides, the fixtures that give a test a real broker (``tests/running.py``).
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from hypothesis import HealthCheck, settings
 
 from tests import speeds
 from tests.running import BrokerProcess
+
+# The tests start hundreds of Python processes. Without stored bytecode, each of them compiles radiator for 0.3 s.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)

@@ -64,6 +64,7 @@ def test_killed_again_and_again_it_comes_to_an_end(begun: tuple[Path, Path], tmp
     check_all(data, archive)
 
 
+@pytest.mark.thorough
 def test_a_first_run_that_is_killed_leaves_an_archive_that_is_empty_or_right(tmp_path: Path) -> None:
     fill(tmp_path / "new/data", count=900, destinations=1, days=1).close()
     shutil.copytree(tmp_path / "new", tmp_path / "whole")

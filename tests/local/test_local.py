@@ -253,6 +253,7 @@ def test_threads_that_fetch_from_one_channel_share_what_comes(home: str) -> None
         assert sorted(map(int, got)) == list(range(20))
 
 
+@pytest.mark.thorough
 def test_a_broker_that_is_told_to_end_is_followed_by_another_without_an_error(home: str) -> None:
     with connect(home, idle=5) as channels:
         for number in range(5):

@@ -304,6 +304,7 @@ def test_a_source_that_is_not_the_same_log_any_more_is_refused(
     assert [row[-1] for row in rows(copy)["/topic/a"].values()] == [b"one", b"two"]
 
 
+@pytest.mark.thorough
 def test_a_log_in_memory_that_begins_again_is_refused_and_can_be_left_out(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

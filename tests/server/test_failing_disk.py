@@ -9,11 +9,12 @@ import pytest
 
 from tests.server.test_admin import Served
 from tests.server.wire import Wire
+from tests.tiers import sampled
 
 BAD, GOOD = "/queue/bad", "/queue/good"
 
 
-@pytest.fixture(params=[1, 2], ids=["the loop syncs", "the disk thread syncs"])
+@pytest.fixture(params=sampled([1, 2], 1), ids=["the loop syncs", "the disk thread syncs"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
     broker = Served(tmp_path)
     broker.program = ["tests.server.failing_broker"]

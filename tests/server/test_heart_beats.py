@@ -107,6 +107,7 @@ def test_who_was_silent_is_told_so_and_closed(broker: BrokerProcess) -> None:
     assert b"800 ms" in frame.body and b"heart_beat.grace" in frame.body
 
 
+@pytest.mark.thorough
 def test_a_peer_is_given_up_after_its_own_interval_and_not_after_that_of_another(start_broker: StartBroker) -> None:
     broker = start_broker("heart_beat: {expect: 100ms, grace: 1.5}")
     order: list[str] = []
@@ -175,6 +176,7 @@ def test_a_client_that_only_reads_a_long_answer_is_kept_if_it_beats(broker: Brok
         deadline.close()
 
 
+@pytest.mark.thorough
 def test_a_broker_that_was_stopped_for_a_while_blames_nobody_who_went_on_beating(broker: BrokerProcess) -> None:
     with Beating() as beating:
         wires = [beating.add(Wire(broker).open(heart_beat="100,0")) for _ in range(20)]
@@ -187,6 +189,7 @@ def test_a_broker_that_was_stopped_for_a_while_blames_nobody_who_went_on_beating
         wire.close()
 
 
+@pytest.mark.thorough
 def test_a_producer_that_is_not_read_because_the_disk_is_slow_is_kept(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, "heart_beat: {send: 100ms, expect: 100ms, grace: 8}")
     broker.program = ["tests.server.failing_broker"]

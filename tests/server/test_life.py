@@ -120,6 +120,7 @@ def test_a_client_that_keeps_its_promise_stays(start_broker: StartBroker) -> Non
         beating.barrier()
 
 
+@pytest.mark.thorough
 def test_a_connect_that_came_in_time_is_taken_by_a_broker_that_was_late(start_broker: StartBroker) -> None:
     broker = start_broker("limits: {connect_timeout: 2s}")
     with Wire(broker) as late, Wire(broker) as known:
@@ -349,6 +350,7 @@ def test_a_hang_up_changes_nothing(start_broker: StartBroker) -> None:
     assert broker.tells("SIGHUP")
 
 
+@pytest.mark.thorough
 def test_acks_without_a_receipt_survive_a_clean_stop(start_broker: StartBroker) -> None:
     """They are gathered for a moment before they are written: a stop must not lose them."""
     broker = start_broker()

@@ -96,6 +96,7 @@ def test_a_login_that_takes_too_long_times_out_and_harms_nobody(tmp_path: Path) 
         assert broker.stop() == 0, broker.text()
 
 
+@pytest.mark.thorough
 def test_hanging_calls_of_a_plug_in_lock_out_no_user_of_the_file(tmp_path: Path) -> None:
     broker = Guarded(tmp_path, ", plugin: 'tests.server.slow_plugin:ask', plugin_timeout: 300ms")
     broker.start()

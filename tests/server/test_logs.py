@@ -143,6 +143,7 @@ def knock(broker: BrokerProcess) -> None:
         assert sock.recv(1)
 
 
+@pytest.mark.thorough
 def test_a_broker_whose_output_nobody_reads_serves_and_ends(unread: Unread) -> None:
     with Wire(unread) as wire:
         wire.open()

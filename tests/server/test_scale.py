@@ -63,6 +63,7 @@ def test_line_feeds_before_connect_have_an_end(start_broker: StartBroker) -> Non
         wire.barrier()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+tls"])
 def test_a_storm_of_connections_is_served_to_the_last(scheme: str) -> None:
     with started() as broker:

@@ -270,6 +270,7 @@ def test_tls_on_a_plain_websocket_port_is_answered_with_an_alert(web: Web) -> No
     assert web.broker.tells("this is a WebSocket port without TLS")
 
 
+@pytest.mark.thorough
 def test_a_request_that_dribbles_is_ended_by_the_connect_timeout_in_words(web: Web) -> None:
     slow = [web.raw() for _ in range(30)]
     for sock in slow:
@@ -281,6 +282,7 @@ def test_a_request_that_dribbles_is_ended_by_the_connect_timeout_in_words(web: W
         sock.close()
 
 
+@pytest.mark.thorough
 def test_a_page_that_says_nothing_after_the_opening_is_told_so(web: Web) -> None:
     with Page(web.url) as page:
         assert page.closed()[0] == ["ERROR"]

@@ -44,6 +44,7 @@ KINDS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [0, 1, 12])
 def test_every_kind_draws_many_rows_one_and_none(kind: str, count: int) -> None:

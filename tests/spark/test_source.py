@@ -157,6 +157,7 @@ def test_tasks_follow_the_size_of_the_log(spark: Any, tmp_path: Path) -> None:
     assert df.agg(F.count_distinct("offset")).collect()[0][0] == 2000
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_being_written_is_read_up_to_its_head(spark: Any, writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 10))
     enough = threading.Event()

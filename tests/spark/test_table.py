@@ -196,6 +196,7 @@ def test_what_is_no_schema_and_several_directories_are_told_in_words(spark: Any,
     assert reason(ConfigError("plain")) == "plain"
 
 
+@pytest.mark.thorough
 def test_names_and_places_may_have_any_characters(spark: Any, tmp_path: Path) -> None:
     names = ["_x", ".x", "a%2Fb", "a b", "ü/{x}[y]*?", "date=1", "~many", "a@1-2", "x" * 220]
     writer = Writer(tmp_path / "da[t]a {x}%20")
