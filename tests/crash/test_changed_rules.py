@@ -5,10 +5,10 @@ Nobody loses a message that was receipted to its producer; none comes again afte
 
 from __future__ import annotations
 
-import pytest
-
 import random
 from pathlib import Path
+
+import pytest
 
 from radiator.client import connect
 from tests.crash.killing import new_seed

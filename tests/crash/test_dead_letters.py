@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from collections import Counter
 from collections.abc import Callable
 from random import Random
+
+import pytest
 
 from radiator.client import connect
 from radiator.errors import ClientError

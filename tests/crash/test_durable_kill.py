@@ -6,11 +6,11 @@ again says so.
 
 from __future__ import annotations
 
-import pytest
-
 import random
 import threading
 from pathlib import Path
+
+import pytest
 
 from radiator.client import ClientError, Message, connect
 from tests.crash.killing import new_seed

@@ -29,6 +29,9 @@ FOUND_BY = {  # seeds whose histories find the bugs that few histories find, or 
     "the time to answer runs on in a transaction": 18,
     "a dead letter is delivered where it was": 2,
     "the pause of the rule means nothing": 9,
+    "a name that was deleted keeps its place": 26,
+    "what one child settles is settled for all": 8,
+    "a late ack is taken for one of what is held": 6,
 }
 EVENTFUL = ["delivered", "returned", "settled", "rests", "late", "lost on the way", "timed out", "taken over"]
 EVENTFUL += ["max-deliveries", "rejected", "expired", "unacked", "deleted"]

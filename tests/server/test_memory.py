@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 import json
 import socket
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from radiator.limits import KIB, MIB
 from tests.certificates import Authority

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from radiator.storage.reader import count_records, list_partitions
 from tests.running import BrokerProcess
 from tests.server.wire import Wire

@@ -37,8 +37,9 @@ def told(notes: list[RecoveryNote]) -> list[str]:
 def test_the_last_64_kib_cut_at_every_byte_leave_the_whole_batches_before_the_cut(
     built: Built, step: int, filled: bool
 ) -> None:
-    """65,536 starts (every 29th of them in ``make test``). Behind the cut is nothing, or (a page that was never written) zeros to the end of its page: then
-    a cut is looked for at every byte that is no zero. The head is the one of before: nothing of the tail was committed.
+    """65,536 starts, of which ``make test`` makes every 29th. Behind the cut is nothing, or (a page that was never
+    written) zeros to the end of its page: then a cut is looked for at every byte that is no zero. The head is the one
+    of before: nothing of the tail was committed.
 
     Starts that leave the same bytes in all files are the same start from there on, so how the log goes on is looked at
     once for each number of whole batches.
