@@ -3,9 +3,9 @@
 Each test belongs to one tier. A test without a mark runs in ``make test``. A test marked ``thorough`` runs in ``make
 thorough``, and a test marked ``slow`` in ``make slow``; ``make test-all`` runs the first two tiers.
 
-The first step runs the tests that can share a machine, side by side, each worker a file at a time. The second step
-runs the tests marked ``alone``, one after the other. The last line counts both steps, and the exit code is 0 only
-where both passed.
+The first step runs the tests that can share a machine, side by side: each worker a file at a time, and one worker all
+files of tests/spark. The second step runs the tests marked ``alone``, one after the other. The last line counts both
+steps, and the exit code is 0 only where both passed.
 
 With ``--again`` as the first of the arguments up to AGAIN_MAX tests that failed are run once more, by themselves, and
 must pass then. They are brokers, clients and kills on a machine that others load as well; both results are told.
@@ -17,12 +17,15 @@ import os
 import sys
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 WORKERS = min(4, max(2, os.cpu_count() or 2))  # half of a test is waiting; each starts brokers, and clients of them
 KINDS = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 NONE_SELECTED = pytest.ExitCode.NO_TESTS_COLLECTED
+SPARK = "tests/spark/"
 AGAIN_MAX = 3  # more at once are no accident
 NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 
@@ -30,11 +33,22 @@ NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.E
 TIERS = {"": "not thorough and not slow", "thorough": "thorough and not slow", "slow": "slow"}
 
 
+class Scheduling(LoadFileScheduling):
+    """Gives a worker a file at a time, and all files of tests/spark to one worker: so they share a SparkSession."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return SPARK if file.startswith(SPARK) else file
+
+
 class Tally:
-    """A plug-in that counts what came of the tests of one step."""
+    """A plug-in that counts what came of the tests of one step, and says which worker gets which tests."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Scheduling:
+        return Scheduling(config, log)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         self.counts = Counter({kind: len(terminalreporter.stats.get(kind, ())) for kind in KINDS})
@@ -51,7 +65,7 @@ def main(arguments: list[str]) -> int:
     if tier == "slow":  # it is minutes before one of these hangs
         more = ["-o", "faulthandler_timeout=3600", *more]
     steps = {
-        "side by side": ["-n", str(WORKERS), "--dist", "loadfile", "-m", "not alone"],
+        "side by side": ["-n", str(WORKERS), "-m", "not alone"],
         "alone": ["-m", "alone"],
     }
     begun, total, codes, told = time.monotonic(), Tally(), [], []

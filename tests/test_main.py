@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.__main__ import main
+from tests.tiers import sampled
+
 ROOT = Path(__file__).parent.parent
 BESIDE = "def test_beside_others(): assert {}\n"
 ALONE = "import pytest\n\n@pytest.mark.alone\ndef test_by_itself(): assert {}\n"
@@ -39,6 +42,32 @@ def test_both_steps_count(beside: bool, alone: bool, code: int, told: str, tmp_p
     assert found == code
     assert last.startswith("FAILED in " if code else "passed in ")
     assert last.endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tier"),
+    [([], "not thorough and not slow"), (["thorough"], "thorough and not slow"), (["slow"], "slow")],
+)
+def test_each_command_runs_the_tests_of_its_tier(
+    arguments: list[str], tier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(options: list[str], plugins: object) -> pytest.ExitCode:
+        asked.append(options)
+        return pytest.ExitCode.OK
+
+    monkeypatch.setattr(pytest, "main", run)
+    assert main([*arguments, "tests/stomp"]) == 0
+    marks = [options[options.index("-m") + 1] for options in asked]
+    assert marks == [f"{tier} and not alone", f"{tier} and alone"]
+    assert [options[-1] for options in asked] == ["tests/stomp"] * 2
+
+
+def test_of_many_parameters_a_few_that_are_evenly_spread_run_in_make_test() -> None:
+    quick = [each for each in sampled(range(100), 4) if isinstance(each, int)]
+    assert quick == [0, 25, 50, 75]
+    assert sampled([("a", 1), ("b", 2)], 1) == [("a", 1), pytest.param("b", 2, marks=pytest.mark.thorough)]
 
 
 def test_a_step_without_tests_is_no_failure_and_no_tests_at_all_are(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_a_sync_that_cannot_even_begin_is_final_for_the_file() -> None:
 
 
 @pytest.mark.parametrize("interval_ns", [0, 50_000_000, None])
-@pytest.mark.parametrize("end", ["kill", "power", "close"])
+@pytest.mark.parametrize("end", sampled(["power", "kill", "close"], 1))
 @pytest.mark.parametrize("verb", ["pwritev", "truncate", "open", "sync_dir"])
 @pytest.mark.parametrize("under", ["/partitions/", "/journal"])
 def test_no_promise_is_broken_wherever_a_group_of_several_batches_is_stopped(
@@ -228,6 +228,7 @@ def test_no_promise_is_broken_wherever_a_group_of_several_batches_is_stopped(
                     )
             if step % 4 == 3:
                 now = recovered(store, now)
+        unhurt = fs.harmless
         fs.heal()
         assert all(log.failed is None for log in logs)
         for log in logs:
@@ -242,6 +243,8 @@ def test_no_promise_is_broken_wherever_a_group_of_several_batches_is_stopped(
             store.close()
         store, _ = opened(fs)
         model.check(store)
+        if unhurt:
+            break  # no later call can be reached either
 
 
 def test_a_clean_stop_syncs_what_is_whole_in_a_log_that_has_failed() -> None:
