@@ -62,6 +62,23 @@ def broker(start_broker: Callable[..., BrokerProcess]) -> Iterator[BrokerProcess
 
 
 @pytest.fixture(scope="module")
+def broker_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], BrokerProcess]]:
+    """``broker_with(config)`` gives one broker for each configuration to all tests of a file."""
+    brokers: dict[str, BrokerProcess] = {}
+
+    def started(config: str) -> BrokerProcess:
+        if config not in brokers:
+            process = BrokerProcess(tmp_path_factory.mktemp("broker"), config)
+            process.start()
+            brokers[config] = process
+        return brokers[config]
+
+    yield started
+    for process in brokers.values():
+        assert process.stop() == 0, process.text()
+
+
+@pytest.fixture(scope="module")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One broker for all tests of a file; they must use destinations of their own."""
     process = BrokerProcess(tmp_path_factory.mktemp("broker"))
