@@ -1,11 +1,11 @@
 """``python -m tests [TIER] [ARGUMENTS OF PYTEST]``: the tests of a tier, in two steps and with one result.
 
-Each test belongs to one tier. A test without a mark runs in ``make test``. A test marked ``thorough`` runs in ``make
-thorough``, and a test marked ``slow`` in ``make slow``; ``make test-all`` runs the first two tiers.
+Each test belongs to one tier. A test without a mark runs in ``make test``. A test marked ``thorough`` or ``alone`` runs
+in ``make thorough``, and a test marked ``slow`` in ``make slow``; ``make test-all`` runs the first two tiers.
 
 The first step runs the tests that can share a machine, side by side: each worker a file at a time, and one worker all
-files of tests/spark. The second step runs the tests marked ``alone``, one after the other. The last line counts both
-steps, and the exit code is 0 only where both passed.
+files of tests/spark. The second step runs the tests marked ``alone``, one after the other; ``make test`` has none. The
+last line counts both steps, and the exit code is 0 only where both passed.
 
 With ``--again`` as the first of the arguments up to AGAIN_MAX tests that failed are run once more, by themselves, and
 must pass then. They are brokers, clients and kills on a machine that others load as well; both results are told.
@@ -30,7 +30,11 @@ AGAIN_MAX = 3  # more at once are no accident
 NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 
 
-TIERS = {"": "not thorough and not slow", "thorough": "thorough and not slow", "slow": "slow"}
+TIERS = {  # the tests of its steps
+    "": {"side by side": "not thorough and not slow and not alone"},
+    "thorough": {"side by side": "thorough and not slow and not alone", "alone": "alone and not slow"},
+    "slow": {"side by side": "slow and not alone", "alone": "slow and alone"},
+}
 
 
 class Scheduling(LoadFileScheduling):
@@ -64,15 +68,11 @@ def main(arguments: list[str]) -> int:
     more = more[again:]
     if tier == "slow":  # it is minutes before one of these hangs
         more = ["-o", "faulthandler_timeout=3600", *more]
-    steps = {
-        "side by side": ["-n", str(WORKERS), "-m", "not alone"],
-        "alone": ["-m", "alone"],
-    }
     begun, total, codes, told = time.monotonic(), Tally(), [], []
-    for name, options in steps.items():
+    for name, tests in TIERS[tier].items():
         tally = Tally()
-        *others, mark = options
-        codes.append(pytest.main(["-q", *others, f"{TIERS[tier]} and {mark}", *more], plugins=[tally]))
+        workers = ["-n", str(WORKERS)] if name != "alone" else []
+        codes.append(pytest.main(["-q", *workers, "-m", tests, *more], plugins=[tally]))
         total.counts += tally.counts
         told.append(f"{name}: {tally}")
         if codes[-1] in NOT_RUN:

@@ -132,7 +132,8 @@ def test_a_whole_year_of_the_demo_holds_all_claims(tmp_path: Path, runs: list[Ru
 
 @needs_proc
 @pytest.mark.parametrize(
-    ("pace", "moment"), [("60", "broker at"), pytest.param("1", "Act three", marks=pytest.mark.spark)]
+    ("pace", "moment"),
+    [("60", "broker at"), pytest.param("1", "Act three", marks=[pytest.mark.spark, pytest.mark.thorough])],
 )
 def test_ctrl_c_leaves_no_process(tmp_path: Path, runs: list[Run], pace: str, moment: str) -> None:
     run = Run(tmp_path / "out", "--days", "1", "--pace", pace)

@@ -80,6 +80,7 @@ def test_what_an_expression_begins_with_finds_it(expression: str, pattern: str) 
     assert enclosing(re.compile(expression)).text == pattern
 
 
+@pytest.mark.thorough
 @settings(max_examples=500)
 @given(st.lists(lists, max_size=8), st.lists(st.integers(0, 7)), st.lists(names, min_size=1, max_size=6))
 def test_a_name_finds_the_patterns_that_match_it(sets: list, removed: list[int], wanted: list[str]) -> None:

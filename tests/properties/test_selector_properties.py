@@ -168,6 +168,7 @@ def naive(node: Any, message: dict[str, str]) -> bool | None:
     return back[2 - rank[result]] if negated else result
 
 
+@pytest.mark.thorough
 @settings(max_examples=600)
 @given(conditions, st.lists(headers, min_size=1, max_size=4))
 def test_a_selector_means_what_the_document_says(root: Any, messages: list[dict[str, str]]) -> None:

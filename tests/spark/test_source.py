@@ -19,6 +19,7 @@ from radiator.spark.schema import SCHEMA, select
 from radiator.storage import layout
 from radiator.storage.format import HEADER_BYTES
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
+from tests.tiers import sampled
 
 pytestmark = pytest.mark.spark
 
@@ -125,7 +126,7 @@ def everything(spark: Any, store: str) -> Iterator[Any]:
     df.unpersist()
 
 
-@pytest.mark.parametrize("condition", FILTERS)
+@pytest.mark.parametrize("condition", sampled(FILTERS, 4))
 def test_pushed_filters_give_what_spark_itself_would(spark: Any, store: str, everything: Any, condition: str) -> None:
     pushed = read(spark, store, columns=COLUMNS, pushdown=True).where(condition).select("partition", "offset")
     assert sorted(pushed.collect()) == sorted(everything.where(condition).select("partition", "offset").collect())

@@ -94,6 +94,7 @@ def test_a_journal_cut_at_every_byte_keeps_the_entries_before_the_cut() -> None:
     assert steps[0][1] == before
 
 
+@pytest.mark.thorough
 def test_a_bit_flipped_in_the_journal_costs_the_acks_of_its_entry() -> None:
     fs, before, steps = built()
     path, everything = journal_of(fs), steps[-1][1]
