@@ -147,6 +147,7 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path, runs: list[Run], pace: str, mo
     assert run.gone(), run.left()
 
 
+@pytest.mark.thorough
 @needs_proc
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
 def test_a_demo_that_is_killed_leaves_no_process(tmp_path: Path, runs: list[Run]) -> None:

@@ -75,6 +75,7 @@ def born_again(root: Path, count: int, **how: int) -> None:
     write(root, count, **how)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("history", "text"),
     [

@@ -19,7 +19,6 @@ from radiator.client import Disconnected, ServerError
 from radiator.local import HomeError
 from radiator.local import home as homes
 from radiator.local.channels import FETCHED_MAX, destination
-from tests.tiers import sampled
 
 WAIT_SECONDS = 30.0
 
@@ -228,6 +227,7 @@ def test_the_home_is_the_users_and_can_be_named(monkeypatch: pytest.MonkeyPatch,
     assert homes.default_home() == "/somewhere"
 
 
+@pytest.mark.thorough
 def test_files_of_a_home_are_the_users_alone(home: str) -> None:
     with connect(home):
         assert os.stat(home).st_mode & 0o777 == 0o700
@@ -265,6 +265,7 @@ def test_a_broker_that_is_told_to_end_is_followed_by_another_without_an_error(ho
     os.kill(broker_pid(home), signal.SIGTERM)
 
 
+@pytest.mark.thorough
 def test_a_starter_that_is_killed_leaves_a_broker_for_the_next(home: str) -> None:
     for _ in range(3):
         starter = script("import radiator.local\nradiator.local.connect(idle=0.3)\n", home)
@@ -327,8 +328,9 @@ def test_an_identity_of_the_callers_own_stays_as_it_is(home: str) -> None:
         assert [first.text, second.text] == ["a", "c"] and "dedup-id" not in second.headers
 
 
-@pytest.mark.parametrize("way", sampled(["subscribe", "fetch"], 1))
-@pytest.mark.parametrize("name", sampled(["/queue/jobs", "news"], 1))
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["subscribe", "fetch"])
+@pytest.mark.parametrize("name", ["/queue/jobs", "news"])
 def test_who_waits_goes_on_with_the_next_broker(home: str, way: str, name: str) -> None:
     taken = []
     with connect(home) as waiting, connect(home) as sending:

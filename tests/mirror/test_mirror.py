@@ -139,6 +139,7 @@ def test_a_mirror_is_the_same_store_though_the_broker_and_it_are_killed_under_lo
 STRANGE = {"tag-a": "b:c\\d", "tag-ü": "é\r\nx", "event-time": "2013-01-01T05:15:00Z", "content-type": "", "empty": ""}
 
 
+@pytest.mark.thorough
 def test_what_the_source_has_given_back_is_missing_without_complaint(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_client_that_does_not_read_its_receipts_is_not_read_any_more(start_bro
         assert broker.running
 
 
+@pytest.mark.thorough
 def test_answers_that_need_no_disk_do_not_pile_up_either(start_broker: StartBroker) -> None:
     broker = start_broker()
     with Wire(broker, receive_bytes=4_096) as wire, Wire(broker) as other:
@@ -98,6 +99,7 @@ def test_answers_that_need_no_disk_do_not_pile_up_either(start_broker: StartBrok
         assert broker.running
 
 
+@pytest.mark.thorough
 def test_messages_to_a_slow_queue_consumer_wait_in_the_log(start_broker: StartBroker) -> None:
     broker = start_broker(SMALL_TAIL)
     with Wire(broker, receive_bytes=4_096) as slow, Wire(broker) as sender:

@@ -74,6 +74,7 @@ def test_what_waits_for_its_segment_is_delivered_and_survives_a_kill(served: Ser
     assert bodies(served, BAD, 2) == [b"kept", b"in the journal"]
 
 
+@pytest.mark.thorough
 def test_a_journal_that_fails_refuses_everything_and_is_survived_without_a_restart(served: Served) -> None:
     assert send(served, BAD, b"kept") == "0" and send(served, GOOD, b"kept") == "0"
     fail = served.data / "fail"

@@ -127,6 +127,7 @@ def test_a_peer_is_given_up_after_its_own_interval_and_not_after_that_of_another
         wire.close()
 
 
+@pytest.mark.thorough
 def test_the_bytes_of_a_large_body_that_comes_slowly_are_beats(broker: BrokerProcess) -> None:
     body = bytes(range(256)) * (4 * MIB // 256)
     head = b"SEND\ndestination:%b\nreceipt:r\ncontent-length:%d\n\n" % (T.encode(), len(body))
@@ -144,6 +145,7 @@ def test_the_bytes_of_a_large_body_that_comes_slowly_are_beats(broker: BrokerPro
         deadline.close()
 
 
+@pytest.mark.thorough
 def test_a_client_that_beats_but_does_not_read_is_kept_and_loses_nothing(broker: BrokerProcess) -> None:
     with Wire(broker, receive_bytes=4_096) as slow, Wire(broker) as sender:
         slow.open(heart_beat="100,100")
@@ -158,6 +160,7 @@ def test_a_client_that_beats_but_does_not_read_is_kept_and_loses_nothing(broker:
             assert [int(slow.hear("MESSAGE").body[:8]) for _ in range(300)] == list(range(300))
 
 
+@pytest.mark.thorough
 def test_a_client_that_only_reads_a_long_answer_is_kept_if_it_beats(broker: BrokerProcess) -> None:
     """And what it is sent counts for it: no beat is put between the frames."""
     with Wire(broker, receive_bytes=4_096) as slow, Wire(broker) as sender:

@@ -305,6 +305,7 @@ class Watch(Loaded):
             self.busy.set()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("config", [None, "defaults: {fsync: 20ms}"], ids=["always", "interval"])
 def test_a_stop_under_load_keeps_every_promise(start_broker: StartBroker, config: str | None) -> None:
     broker = start_broker(config)

@@ -172,6 +172,7 @@ def test_a_login_that_comes_in_pieces_goes_through_while_strangers_use_their_sha
         assert user.hear("CONNECTED")
 
 
+@pytest.mark.thorough
 def test_a_frame_that_does_not_go_on_is_given_up_after_its_time(start_broker: StartBroker) -> None:
     watched = Watched(start_broker, "frame_timeout: 1s")
     with Wire(watched.broker) as stalled, Wire(watched.broker) as slow, Wire(watched.broker) as idle:

@@ -15,13 +15,13 @@ from bench.sockets import HALVES, Broker, Dribblers
 from bench.sockets import broker as started
 from tests.running import BrokerProcess
 from tests.server.wire import WAIT_SECONDS, Wire, rss_kib
-from tests.tiers import sampled
 
 StartBroker = Callable[..., BrokerProcess]
 SCHEMES = ["stomp", "stomp+tls", "ws", "wss"]
 
 
-@pytest.mark.parametrize("scheme", sampled(SCHEMES, 1))
+@pytest.mark.thorough
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_dribbling_sockets_hold_up_no_legitimate_client(scheme: str) -> None:
     with started("limits: {connect_timeout: 3s}\n") as broker:
         dribblers = Dribblers(broker.ports[scheme], 400, HALVES[scheme], 20_000)
@@ -96,6 +96,7 @@ def idle(scheme: str, count: int) -> float:
     return each
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("scheme", "kib_max"), [("stomp", 20), ("ws", 30), ("stomp+tls", 80)])
 def test_an_idle_connection_costs_little_memory(scheme: str, kib_max: int) -> None:
     assert idle(scheme, 400) < kib_max

@@ -18,6 +18,7 @@ StartBroker = Callable[..., BrokerProcess]
 Q = "/queue/a"
 
 
+@pytest.mark.thorough
 def test_a_producer_that_waits_is_not_taken_for_dead(start_broker: StartBroker) -> None:
     """It says nothing for ten times what was agreed, and hears in the end that the queue is full."""
     broker = start_broker(

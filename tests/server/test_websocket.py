@@ -116,6 +116,7 @@ def web(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Itera
     assert "Traceback" not in found.broker.text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("secure", [False, True], ids=["ws", "wss"])
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 def test_messages_of_every_size_pass_through_a_websocket(web: Web, secure: bool, binary: bool) -> None:

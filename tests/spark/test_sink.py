@@ -171,6 +171,7 @@ def test_overwrite_is_refused_before_a_row_is_sent(spark: Any, shared_broker: Br
     assert bodies(shared_broker, "/topic/over") == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sql", "told"),
     [

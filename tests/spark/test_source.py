@@ -221,6 +221,7 @@ def test_an_empty_store_has_the_schema_and_no_rows(spark: Any, writer: Writer) -
     assert df.collect() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "told"),
     [
