@@ -25,15 +25,15 @@ $(STAMP): setup.py pyproject.toml radiator/_speed.pyx
 clients: ## install the STOMP clients of other languages that tests/interop tries (Debian packages as root, and npm)
 	@tests/interop/install.sh
 
-test: $(STAMP) ## run the tests: under five minutes on two cores
+test: $(STAMP) ## run the tests that every change needs: under five minutes on two cores
 	$(BIN)/python -m tests $(ARGS)
 
-thorough: $(STAMP) ## run the tests marked thorough: more cases, seeds and kills of the same
+thorough: $(STAMP) ## run the tests marked thorough or alone: more cases, seeds and kills
 	$(BIN)/python -m tests thorough $(ARGS)
 
 test-all: test thorough ## run both of these
 
-slow: $(STAMP) ## run the tests marked slow: about an hour
+slow: $(STAMP) ## run the tests marked slow
 	$(BIN)/python -m tests slow $(ARGS)
 
 check: lint types test ## ruff, mypy --strict, and `make test`
