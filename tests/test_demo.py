@@ -159,6 +159,7 @@ def test_a_demo_that_is_killed_leaves_no_process(tmp_path: Path, runs: list[Run]
     assert run.gone(), run.left()
 
 
+@pytest.mark.thorough
 def test_a_demo_that_breaks_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

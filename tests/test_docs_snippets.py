@@ -166,7 +166,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 PAGES = ["README.md", "docs/network.md", "docs/operations.md", "docs/quickstart.md"]
-MARKS = {"docs/quickstart.md": [pytest.mark.spark, pytest.mark.thorough]}
+MARKS = {"docs/operations.md": [pytest.mark.thorough], "docs/quickstart.md": [pytest.mark.spark, pytest.mark.thorough]}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in PAGES])

@@ -77,6 +77,7 @@ def test_of_many_parameters_a_few_that_are_evenly_spread_run_in_make_test() -> N
     assert sampled([("a", 1), ("b", 2)], 1) == [("a", 1), pytest.param("b", 2, marks=pytest.mark.thorough)]
 
 
+@pytest.mark.thorough
 def test_a_step_without_tests_is_no_failure_and_no_tests_at_all_are(tmp_path: Path) -> None:
     assert result(tmp_path)[0] == pytest.ExitCode.NO_TESTS_COLLECTED
     assert result(tmp_path, beside=BESIDE.format(True))[0] == 0

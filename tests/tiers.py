@@ -23,4 +23,4 @@ def sampled(values: Iterable[Any], count: int) -> list[Any]:
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
+    return value if type(value) is tuple else (value,)

@@ -334,6 +334,7 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]
     fsspec.filesystem("memory").store.clear()
 
 
+@pytest.mark.thorough
 def test_an_archive_may_lie_anywhere(elsewhere: Files, tmp_path: Path) -> None:
     writer = fill(tmp_path / "data")
     run(str(tmp_path / "data"), elsewhere, EAGER)
@@ -365,7 +366,11 @@ def test_verify_names_every_file_that_is_not_what_its_commit_says(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "seed", [*sampled(range(8), 1), *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 300))]
+    "seed",
+    [
+        *(pytest.param(n, marks=pytest.mark.thorough) for n in range(8)),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 300)),
+    ],
 )
 def test_whatever_happens_to_the_store_the_archive_has_everything_once(tmp_path: Path, seed: int) -> None:
     """Writes, runs, merges, rewriting and retention in any order; what retention takes early is told as lost."""

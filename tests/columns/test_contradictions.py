@@ -118,6 +118,7 @@ def test_what_is_remembered_of_dictionaries_has_a_bound(tmp_path: Path, monkeypa
     assert len(decoder._names._flat) < 120
 
 
+@pytest.mark.thorough
 def test_dictionaries_of_many_names_are_bounded_by_their_names() -> None:
     table = names.NameTable()
     encoded = [len(name).to_bytes(4, "little") + name for name in (b"/topic/%05d" % number for number in range(2_000))]

@@ -235,6 +235,7 @@ def test_files_of_a_home_are_the_users_alone(home: str) -> None:
             assert os.stat(os.path.join(home, name)).st_mode & 0o777 == 0o600
 
 
+@pytest.mark.thorough
 def test_threads_that_fetch_from_one_channel_share_what_comes(home: str) -> None:
     with connect(home) as channels:
         for number in range(20):

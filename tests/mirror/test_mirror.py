@@ -384,6 +384,7 @@ def test_nothing_is_called_caught_up_before_that_is_known(
     assert "0 records added, connected" in err and "caught up" not in err
 
 
+@pytest.mark.thorough
 def test_new_destinations_are_followed_as_they_come(broker: BrokerProcess, tmp_path: Path) -> None:
     with Following(broker, tmp_path / "copy") as following:
         following.wait_for("progress")

@@ -16,6 +16,7 @@ from tests.properties.flow.broken import broken
 from tests.properties.flow.broken_rules import BROKEN
 from tests.properties.flow.history import OPERATIONS, WEIGHTS, History
 from tests.properties.flow.parts import Violation
+from tests.tiers import sampled
 
 SEEDS = os.environ.get("RADIATOR_FLOW_SEEDS", "0:40")
 SLOW_SEEDS = (1_000, 5_000)
@@ -53,7 +54,7 @@ def test_the_same_over_many_more_seeds() -> None:
     assert many(History, "histories", *SLOW_SEEDS) == 0
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", sampled(BROKEN, 15))
 def test_a_broken_broker_is_noticed(name: str) -> None:
     for seed in [FOUND_BY.get(name, 0), *range(HISTORIES_MAX)]:
         try:

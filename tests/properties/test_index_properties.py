@@ -100,6 +100,7 @@ def test_a_name_finds_the_patterns_that_match_it(sets: list, removed: list[int],
     assert not index._exact
 
 
+@pytest.mark.thorough
 @settings(max_examples=500)
 @given(st.lists(names, unique=True, max_size=12), st.lists(st.integers(0, 11)), st.lists(wild, min_size=1, max_size=4))
 def test_a_pattern_finds_the_names_that_it_matches(

@@ -57,6 +57,7 @@ def second(data: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("there", ["removed", "replaced"])
 def test_a_second_broker_is_refused_whatever_became_of_the_file_lock(served: Served, there: str) -> None:
     with Wire(served) as wire:

@@ -239,6 +239,7 @@ def test_a_dead_peer_gives_back_what_it_held_at_once(broker: BrokerProcess) -> N
         dead.close()
 
 
+@pytest.mark.thorough
 def test_nobody_is_sent_a_beat_who_did_not_ask(broker: BrokerProcess) -> None:
     """There are parsers that take a line end between frames for the next command."""
     asked = ("100,0", "0,0", "")

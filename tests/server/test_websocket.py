@@ -332,6 +332,7 @@ def test_a_stop_says_goodbye_with_a_code(start_broker: StartBroker, authority: A
     assert web.broker.process is not None and web.broker.process.wait(20) == 0
 
 
+@pytest.mark.thorough
 def test_one_connection_too_many_is_told_so_in_http(start_broker: StartBroker, authority: Authority) -> None:
     web = Web(start_broker, authority, "limits: {connections: 3}")
     pages: list[Page] = []

@@ -101,6 +101,7 @@ def test_a_destination_is_chosen_as_the_log_itself_chooses_it(
     )
 
 
+@pytest.mark.thorough
 def test_times_are_chosen_across_the_seam_to_the_nanosecond(spark: Any, store: tuple[str, str]) -> None:
     low, high = START_NS + DAY_NS // 60 * 30, START_NS + DAY_NS // 60 * 80
     df = table(spark, *store, partition="abc", start=low, end=high)

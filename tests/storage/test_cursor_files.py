@@ -80,6 +80,7 @@ def reopened(fs: FaultyFileSystem) -> tuple[Store, list[str]]:
     return store, [str(note) for note in notes]
 
 
+@pytest.mark.thorough
 def test_a_journal_cut_at_every_byte_keeps_the_entries_before_the_cut() -> None:
     fs, before, steps = built()
     path = journal_of(fs)
@@ -123,6 +124,7 @@ def test_one_snapshot_that_is_lost_costs_nothing(which: str, how: str) -> None:
     assert not notes and acked(store) == steps[-1][1]
 
 
+@pytest.mark.thorough
 def test_a_snapshot_cut_at_every_byte_costs_nothing() -> None:
     fs, _, steps = built()
     for cut in range(len(fs.nodes[SNAPSHOT].cache)):

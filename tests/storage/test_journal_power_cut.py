@@ -2,7 +2,7 @@
 
 Twenty destinations, messages under three rules, transactions with acknowledgements, ids that are remembered, files of
 the journal so small that checkpoints are made all the time. What was receipted under ``always`` is there, a transaction
-is there as a whole or not at all, and nothing is twice. One call in 61 is tried in ``make test``, one in 7 in ``make
+is there as a whole or not at all, and nothing is twice. One call in 131 is tried in ``make test``, one in 7 in ``make
 test-all``.
 """
 
@@ -22,7 +22,7 @@ CONFIG = "destinations: [{match: '/topic/never.*', fsync: never}, {match: '/topi
 NAMES = [f"/topic/{kind}.{number}" for kind in ("always", "interval", "never") for number in range(6)]
 WORK, DONE = "/queue/work", "/queue/done"
 ROUNDS = 6
-APART = pytest.mark.parametrize("apart", sampled([61, 7], 1))
+APART = pytest.mark.parametrize("apart", sampled([131, 7], 1))
 
 
 class Promises:
