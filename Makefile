@@ -7,11 +7,11 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv clients test check lint types format demo bench measure fuzz docs slow wheels clean
+.PHONY: help venv clients test test-all thorough check lint types format demo bench measure fuzz docs slow wheels clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  ARGS="..." is handed on to test, slow, demo, bench, measure and fuzz; PYTHON=python3.12 chooses the interpreter'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo '  ARGS="..." is handed on to test, test-all, thorough, slow, demo, bench, measure and fuzz; PYTHON=python3.12 chooses the interpreter'
 
 venv: $(STAMP) ## make .venv and install what is missing (again when setup.py or the extension changes)
 
@@ -25,13 +25,18 @@ $(STAMP): setup.py pyproject.toml radiator/_speed.pyx
 clients: ## install the STOMP clients of other languages that tests/interop tries (Debian packages as root, and npm)
 	@tests/interop/install.sh
 
-test: $(STAMP) ## run the tests, all but those marked slow
+test: $(STAMP) ## run the tests that every change needs: under five minutes on two cores
 	$(BIN)/python -m tests $(ARGS)
+
+thorough: $(STAMP) ## run the tests marked thorough or alone: more cases, seeds and kills
+	$(BIN)/python -m tests thorough $(ARGS)
+
+test-all: test thorough ## run both of these
 
 slow: $(STAMP) ## run the tests marked slow
 	$(BIN)/python -m tests slow $(ARGS)
 
-check: lint types test ## everything a change must pass: ruff, mypy --strict, tests
+check: lint types test ## ruff, mypy --strict, and `make test`
 
 lint: $(STAMP) ## ruff: the rules, and the format
 	$(BIN)/ruff check .

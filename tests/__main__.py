@@ -1,8 +1,11 @@
-"""``python -m tests [ARGUMENTS OF PYTEST]``: all tests but those marked slow, in two steps and with one result.
+"""``python -m tests [TIER] [ARGUMENTS OF PYTEST]``: the tests of a tier, in two steps and with one result.
 
-First those that can share a machine, side by side, each worker a file at a time; then, one after the other, those
-marked ``alone``. The last line counts both steps, and the exit code is 0 only where both passed. ``python -m tests
-slow`` does the same with those marked slow.
+Each test belongs to one tier. A test without a mark runs in ``make test``. A test marked ``thorough`` or ``alone`` runs
+in ``make thorough``, and a test marked ``slow`` in ``make slow``; ``make test-all`` runs the first two tiers.
+
+The first step runs the tests that can share a machine, side by side: each worker a file at a time, and one worker all
+files of tests/spark. The second step runs the tests marked ``alone``, one after the other; ``make test`` has none. The
+last line counts both steps, and the exit code is 0 only where both passed.
 
 With ``--again`` as the first of the arguments up to AGAIN_MAX tests that failed are run once more, by themselves, and
 must pass then. They are brokers, clients and kills on a machine that others load as well; both results are told.
@@ -14,21 +17,42 @@ import os
 import sys
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 WORKERS = min(4, max(2, os.cpu_count() or 2))  # half of a test is waiting; each starts brokers, and clients of them
 KINDS = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 NONE_SELECTED = pytest.ExitCode.NO_TESTS_COLLECTED
+SPARK = "tests/spark/"
 AGAIN_MAX = 3  # more at once are no accident
 NOT_RUN = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 
 
+TIERS = {  # the tests of its steps
+    "": {"side by side": "not thorough and not slow and not alone"},
+    "thorough": {"side by side": "thorough and not slow and not alone", "alone": "alone and not slow"},
+    "slow": {"side by side": "slow and not alone", "alone": "slow and alone"},
+}
+
+
+class Scheduling(LoadFileScheduling):
+    """Gives a worker a file at a time, and all files of tests/spark to one worker: so they share a SparkSession."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return SPARK if file.startswith(SPARK) else file
+
+
 class Tally:
-    """A plug-in that counts what came of the tests of one step."""
+    """A plug-in that counts what came of the tests of one step, and says which worker gets which tests."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Scheduling:
+        return Scheduling(config, log)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         self.counts = Counter({kind: len(terminalreporter.stats.get(kind, ())) for kind in KINDS})
@@ -38,21 +62,17 @@ class Tally:
 
 
 def main(arguments: list[str]) -> int:
-    which = "slow" if arguments[:1] == ["slow"] else "not slow"
-    more = arguments[which == "slow" :]
+    tier = arguments[0] if arguments and arguments[0] in TIERS else ""
+    more = arguments[1:] if tier else arguments
     again = more[:1] == ["--again"]
     more = more[again:]
-    if which == "slow":  # it is minutes before one of these hangs
+    if tier == "slow":  # it is minutes before one of these hangs
         more = ["-o", "faulthandler_timeout=3600", *more]
-    steps = {
-        "side by side": ["-n", str(WORKERS), "--dist", "loadfile", "-m", "not alone"],
-        "alone": ["-m", "alone"],
-    }
     begun, total, codes, told = time.monotonic(), Tally(), [], []
-    for name, options in steps.items():
+    for name, tests in TIERS[tier].items():
         tally = Tally()
-        *others, mark = options
-        codes.append(pytest.main(["-q", *others, f"{which} and {mark}", *more], plugins=[tally]))
+        workers = ["-n", str(WORKERS)] if name != "alone" else []
+        codes.append(pytest.main(["-q", *workers, "-m", tests, *more], plugins=[tally]))
         total.counts += tally.counts
         told.append(f"{name}: {tally}")
         if codes[-1] in NOT_RUN:

@@ -6,6 +6,7 @@ Besides, the fixtures that give a test a real broker (``tests/running.py``).
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from hypothesis import HealthCheck, settings
 
 from tests import speeds
 from tests.running import BrokerProcess
+
+# The tests start hundreds of Python processes. Without stored bytecode, each of them compiles radiator for 0.3 s.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
@@ -53,6 +58,23 @@ def broker(start_broker: Callable[..., BrokerProcess]) -> Iterator[BrokerProcess
     process = start_broker()
     yield process
     if process.running:
+        assert process.stop() == 0, process.text()
+
+
+@pytest.fixture(scope="module")
+def broker_with(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], BrokerProcess]]:
+    """``broker_with(config)`` gives one broker for each configuration to all tests of a file."""
+    brokers: dict[str, BrokerProcess] = {}
+
+    def started(config: str) -> BrokerProcess:
+        if config not in brokers:
+            process = BrokerProcess(tmp_path_factory.mktemp("broker"), config)
+            process.start()
+            brokers[config] = process
+        return brokers[config]
+
+    yield started
+    for process in brokers.values():
         assert process.stop() == 0, process.text()
 
 

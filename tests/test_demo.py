@@ -90,6 +90,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 # --- the whole --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @needs_proc
 def test_two_days_of_the_demo_hold_all_claims_and_leave_a_report(tmp_path: Path, runs: list[Run]) -> None:
@@ -131,7 +132,8 @@ def test_a_whole_year_of_the_demo_holds_all_claims(tmp_path: Path, runs: list[Ru
 
 @needs_proc
 @pytest.mark.parametrize(
-    ("pace", "moment"), [("60", "broker at"), pytest.param("1", "Act three", marks=pytest.mark.spark)]
+    ("pace", "moment"),
+    [("60", "broker at"), pytest.param("1", "Act three", marks=[pytest.mark.spark, pytest.mark.thorough])],
 )
 def test_ctrl_c_leaves_no_process(tmp_path: Path, runs: list[Run], pace: str, moment: str) -> None:
     run = Run(tmp_path / "out", "--days", "1", "--pace", pace)
@@ -145,6 +147,7 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path, runs: list[Run], pace: str, mo
     assert run.gone(), run.left()
 
 
+@pytest.mark.thorough
 @needs_proc
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
 def test_a_demo_that_is_killed_leaves_no_process(tmp_path: Path, runs: list[Run]) -> None:
@@ -156,6 +159,7 @@ def test_a_demo_that_is_killed_leaves_no_process(tmp_path: Path, runs: list[Run]
     assert run.gone(), run.left()
 
 
+@pytest.mark.thorough
 def test_a_demo_that_breaks_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -166,12 +166,10 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 PAGES = ["README.md", "docs/network.md", "docs/operations.md", "docs/quickstart.md"]
-SPARK_PAGES = {"docs/quickstart.md"}
+MARKS = {"docs/operations.md": [pytest.mark.thorough], "docs/quickstart.md": [pytest.mark.spark, pytest.mark.thorough]}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.spark if name in SPARK_PAGES else ()) for name in PAGES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in PAGES])
 def test_a_page_runs_from_top_to_bottom(name: str, session: Session) -> None:
     for block in blocks((ROOT / name).read_text("utf-8")):
         try:

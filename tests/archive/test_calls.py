@@ -100,6 +100,7 @@ def test_a_store_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch)
         end.set()
 
 
+@pytest.mark.thorough
 def test_a_host_that_refuses_is_one_line_and_exit_code_1(data: str, capfd: pytest.CaptureFixture[str]) -> None:
     place = "s3://a:b@bucket/archive?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1"
     assert run_command(["archive", "--data", data, "--to", place, "--dry-run"]) == 1

@@ -91,6 +91,7 @@ def test_a_damaged_file_is_not_merged_and_the_others_are(files: LocalFiles, tmp_
     assert not run(str(tmp_path / "data"), open_files(tmp_path / "archive"), Options(merge=True)).problems
 
 
+@pytest.mark.thorough
 def test_a_flipped_bit_in_a_commit_is_an_error_that_names_it(files: LocalFiles) -> None:
     path = files.address(commit_path(0))
     whole = Path(path).read_bytes()

@@ -37,6 +37,7 @@ def copied(begun: tuple[Path, Path], to: Path) -> tuple[Path, Path]:
     return to / "data", to / "archive"
 
 
+@pytest.mark.thorough
 def test_killed_at_every_step_and_run_again_the_table_is_exact(begun: tuple[Path, Path], tmp_path: Path) -> None:
     data, archive = copied(begun, tmp_path / "whole")
     out, steps = run_until(None, data, archive)
@@ -63,6 +64,7 @@ def test_killed_again_and_again_it_comes_to_an_end(begun: tuple[Path, Path], tmp
     check_all(data, archive)
 
 
+@pytest.mark.thorough
 def test_a_first_run_that_is_killed_leaves_an_archive_that_is_empty_or_right(tmp_path: Path) -> None:
     fill(tmp_path / "new/data", count=900, destinations=1, days=1).close()
     shutil.copytree(tmp_path / "new", tmp_path / "whole")
@@ -81,6 +83,7 @@ def command(data: Path, archive: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "radiator", "archive", "--data", str(data), "--to", str(archive), "--compact", *more]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tries", [4, pytest.param(60, marks=pytest.mark.slow)])
 def test_killed_by_sigkill_at_any_moment_the_table_is_exact(
     begun: tuple[Path, Path], tmp_path: Path, tries: int

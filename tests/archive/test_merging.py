@@ -79,6 +79,7 @@ def test_they_are_one_file_in_order_and_nothing_is_left_of_the_work(
     assert len(set(keys)) == made.file.records == 5 * 3 * NAMES
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is asked of Linux")
 def test_many_that_had_been_compressed_well_are_merged_in_bounded_memory(tmp_path: Path) -> None:
     run = shared_files(tmp_path, 48, 20, 2500)

@@ -52,6 +52,7 @@ class Meeting(Counter):
         self.steps += 1
 
 
+@pytest.mark.thorough
 def test_wherever_another_archiver_comes_in_between_the_table_is_exact(begun: Path, tmp_path: Path) -> None:
     """One is stopped before each of its steps, the other does all of its work meanwhile."""
     step, met = 0, 0
@@ -98,6 +99,7 @@ def stepping(found: Callable[..., Any], counter: Counter) -> Callable[..., Any]:
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("memory", "arrow")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["moving", *SLOW])
 def test_an_archive_elsewhere_is_exact_too_wherever_a_run_is_killed(begun: Path, tmp_path: Path, kind: str) -> None:
     def files(place: Path) -> Any:

@@ -102,6 +102,7 @@ def test_a_run_that_is_asked_to_stop_ends_behind_the_merge_at_hand(tmp_path: Pat
     check_exact(tmp_path / "archive", tmp_path / "data")
 
 
+@pytest.mark.thorough
 def test_units_behind_damage_are_not_written_by_other_processes_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

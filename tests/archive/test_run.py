@@ -32,6 +32,7 @@ from tests.archive.killing import EAGER, check_all
 from tests.archive.stores import SEGMENT_BYTES, archive_rows, check_exact, fill, log_rows, more, sealed_ends
 from tests.spark.stores import Writer, numbered
 from tests.storage.rewriting import rewritten
+from tests.tiers import sampled
 
 
 def archive_of(root: Path) -> State:
@@ -87,7 +88,7 @@ def test_a_partition_without_anything_sealed_waits(tmp_path: Path) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize(("own", "budget"), [(0, 50_000), (5, 50_000), (64, 10_000_000)])
+@pytest.mark.parametrize(("own", "budget"), sampled([(5, 50_000), (0, 50_000), (64, 10_000_000)], 1))
 def test_many_destinations_share_files_however_little_memory_there_is(tmp_path: Path, own: int, budget: int) -> None:
     fill(tmp_path / "data", count=3000, destinations=997, days=2).close()
     settings = Settings("", own_files_max=own, budget_bytes=budget, bucket_bytes=20_000, group_rows=500)
@@ -298,6 +299,7 @@ def test_another_run_on_this_store_is_told_who_is_at_work(tmp_path: Path) -> Non
     assert go(tmp_path).records
 
 
+@pytest.mark.thorough
 def test_several_processes_write_the_same(tmp_path: Path) -> None:
     writer = fill(tmp_path / "data", count=4000)
     more(writer, "other", count=3000)
@@ -332,6 +334,7 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]
     fsspec.filesystem("memory").store.clear()
 
 
+@pytest.mark.thorough
 def test_an_archive_may_lie_anywhere(elsewhere: Files, tmp_path: Path) -> None:
     writer = fill(tmp_path / "data")
     run(str(tmp_path / "data"), elsewhere, EAGER)
@@ -362,7 +365,13 @@ def test_verify_names_every_file_that_is_not_what_its_commit_says(tmp_path: Path
     assert any("two files" in fault for fault in verify(files, replace(state, files={**state.files, "x": twice})))
 
 
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 300))])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *(pytest.param(n, marks=pytest.mark.thorough) for n in range(8)),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 300)),
+    ],
+)
 def test_whatever_happens_to_the_store_the_archive_has_everything_once(tmp_path: Path, seed: int) -> None:
     """Writes, runs, merges, rewriting and retention in any order; what retention takes early is told as lost."""
     dice = random.Random(seed)

@@ -171,6 +171,7 @@ def test_merges_that_are_complete_when_the_disk_is_full_are_committed(
 # --- what meets all ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_killed_ends_the_run_and_what_is_complete_is_committed(tmp_path: Path) -> None:
     fill(tmp_path / "data", count=9000).close()
 

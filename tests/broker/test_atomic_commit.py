@@ -84,6 +84,7 @@ def test_all_of_it_is_visible_and_receipted() -> None:
     assert outcome(world)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", ["kill", "power_cut"])
 def test_a_crash_at_any_step_leaves_all_or_nothing(end: str) -> None:
     outcomes, redone = [], 0

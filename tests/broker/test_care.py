@@ -15,6 +15,7 @@ from radiator.storage import layout
 from radiator.storage.files import FileSystem
 from radiator.storage.segment import Window, whole_batches
 from tests.broker.harness import Client, World
+from tests.tiers import sampled
 
 Q, T = "/queue/a", "/topic/a"
 SMALL = "defaults: {segment: {size: 64KiB}}\n"
@@ -239,7 +240,7 @@ def consumer(world: World, queue: str) -> Client:
     return client
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", sampled(range(12), 3))
 def test_against_a_model_whatever_is_sent_settled_rewritten_and_restarted(seed: int, tmp_path: Path) -> None:
     """A queue and a compacted topic against dictionaries, over acks, nacks, care, kills and restarts."""
     random = Random(seed)

@@ -121,6 +121,7 @@ def test_a_segment_rolls_at_its_time_of_day_once_although_the_clock_has_stepped(
     assert midnight <= begun < midnight + HOUR
 
 
+@pytest.mark.thorough
 def test_any_walk_of_the_clock_keeps_order_and_search() -> None:
     for seed in range(40):
         random = Random(seed)

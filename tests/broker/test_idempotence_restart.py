@@ -14,6 +14,7 @@ from radiator.upkeep.restore import restore
 from tests.broker.harness import Client, World
 from tests.broker.test_idempotence import QUEUE, send, stored
 from tests.storage.faults import FaultyFileSystem
+from tests.tiers import sampled
 
 PATH = layout.dedup_path(layout.partition_path("/data", QUEUE))
 ENDS = ["restart", "kill", "power_cut"]
@@ -201,7 +202,7 @@ def test_a_window_of_none_takes_the_file_away() -> None:
 
 
 @pytest.mark.parametrize("policy", ["50ms", "never"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", sampled(range(25), 4))
 def test_what_a_power_cut_took_is_stored_when_it_comes_again(policy: str, seed: int) -> None:
     """Under a weaker promise the log may end earlier than its ids say: those offsets are given to other messages."""
     world = World(f"defaults: {{fsync: {policy}}}", fs=FaultyFileSystem(Random(seed)))
@@ -231,7 +232,7 @@ def _body(world: World, offset: int) -> str:
     return first.body.decode()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40), 6))
 def test_under_always_every_message_is_there_once_whatever_happens(seed: int) -> None:
     """A producer that goes on until it has a receipt for each message, over failures, kills and power cuts."""
     random = Random(seed)

@@ -14,6 +14,7 @@ from radiator.storage.file_partition import FilePartition, SyncJob
 from tests.broker.harness import Client, World
 from tests.broker.test_idempotence import QUEUE, receipt, send, stored
 from tests.storage.faults import FaultyFileSystem
+from tests.tiers import sampled
 
 SEEDS = range(12)
 WEAK = ["never", "30s"]
@@ -61,7 +62,7 @@ def repeat(world: World, body: str = "x", **headers: Any) -> int:
 
 
 @pytest.mark.parametrize("policy", WEAK)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_a_repeat_with_durability_fsync_outlives_a_power_cut(policy: str, seed: int) -> None:
     world = world_of(policy, seed)
     first_copy(world)
@@ -71,7 +72,7 @@ def test_a_repeat_with_durability_fsync_outlives_a_power_cut(policy: str, seed: 
     assert repeat(world) == 0, "and its id does"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_a_repeat_under_a_rule_that_has_become_always_outlives_a_power_cut(seed: int) -> None:
     world = world_of("never", seed)
     first_copy(world)
@@ -82,7 +83,7 @@ def test_a_repeat_under_a_rule_that_has_become_always_outlives_a_power_cut(seed:
 
 
 @pytest.mark.parametrize("when", ["open", "taken", "written"])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_a_durable_repeat_of_a_message_under_way_waits_for_its_sync(when: str, seed: int) -> None:
     world = world_of("never", seed)
     client, other = world.connect(), world.connect()
@@ -106,7 +107,7 @@ def test_a_durable_repeat_of_a_message_under_way_waits_for_its_sync(when: str, s
     assert stored(world) == ["x"]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_a_durable_repeat_of_a_message_in_a_sealed_segment_outlives_a_power_cut(seed: int) -> None:
     world = world_of("never", seed, segment="{size: 64KiB}", retention="{acked: keep}")
     first_copy(world)
@@ -120,7 +121,7 @@ def test_a_durable_repeat_of_a_message_in_a_sealed_segment_outlives_a_power_cut(
     assert stored(world)[0] == "x"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_that_holds_after_a_kill_and_for_every_priority(seed: int) -> None:
     fs = FaultyFileSystem(Random(seed))
     world = World(f"destinations: [{{match: {QUEUE}, fsync: never, priority: true}}]", fs=fs)
@@ -166,7 +167,7 @@ def test_a_repeat_under_another_rule_of_a_message_in_a_sealed_or_merged_segment_
     assert set(map(str, repeats)) <= {body.strip() for body in stored(world, "/topic/a")}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_a_repeat_of_a_message_in_a_log_of_several_destinations_outlives_a_power_cut(seed: int) -> None:
     config = "destinations: [{match: '/topic/shared.*', partition: shared, fsync: never}]"
     world = World(config, fs=FaultyFileSystem(Random(seed)))
@@ -263,7 +264,7 @@ def test_a_receipt_behind_a_durable_repeat_that_asked_for_none_waits_for_it() ->
     assert stored(world) == ["x"]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_a_repeat_outlives_a_power_cut_though_the_journal_could_not_be_synced(seed: int) -> None:
     """Its segment is synced instead."""
     world = world_of("never", seed)
@@ -289,7 +290,7 @@ def test_a_repeat_whose_sync_fails_gets_an_error() -> None:
     assert stored(world) == ["x"]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_a_sync_that_failed_before_a_kill_is_made_up_for(seed: int) -> None:
     """The system holds what it could not write as if it had been: a sync alone would say yes, and write nothing."""
     world = world_of("never", seed)
@@ -367,7 +368,7 @@ def kept(world: World, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("when", ["open", "taken", "written"])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_a_commit_with_a_repeat_of_an_unsynced_message_is_there_as_a_whole(when: str, seed: int) -> None:
     world = World(PAIR, fs=FaultyFileSystem(Random(seed)))
     weak_copy(world, when)
@@ -420,7 +421,7 @@ def steps_of(world: World, client: Client) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("policy", ["never", "50ms"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", sampled(range(25), 4))
 def test_an_input_is_not_settled_by_a_commit_whose_output_is_lost(policy: str, seed: int) -> None:
     world = World(config_of(policy), fs=FaultyFileSystem(Random(seed)))
     client = world.connect()
@@ -445,7 +446,7 @@ def test_an_input_is_not_settled_by_a_commit_whose_output_is_lost(policy: str, s
 
 
 @pytest.mark.parametrize("now", ["never", "always"])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", sampled(SEEDS, 4))
 def test_a_commit_with_a_repeat_from_an_earlier_run_is_there_as_a_whole(now: str, seed: int) -> None:
     world = World(PAIR, fs=FaultyFileSystem(Random(seed)))
     weak_copy(world, "written")

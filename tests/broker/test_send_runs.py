@@ -112,6 +112,7 @@ def outcome(burst: list[tuple[str, dict[str, str], list[tuple[bool, int]], str]]
     return producer.raw, consumer.raw, pending_bytes, held_bytes, stored, figures
 
 
+@pytest.mark.thorough
 @given(bursts, st.sampled_from([3, 7, 65_536]), st.sampled_from([60, 300, 1 << 24]), st.sampled_from([1, 4, 256]))
 def test_a_run_has_the_effect_of_its_messages_one_by_one(
     burst: list[tuple[str, dict[str, str], list[tuple[bool, int]], str]], records_max: int, bytes_max: int, run_max: int

@@ -10,6 +10,7 @@ from radiator import limits
 from radiator.storage import names
 from tests.broker.harness import World
 from tests.storage.faults import FaultyFileSystem
+from tests.tiers import sampled
 
 CONFIG = """
 destinations:
@@ -157,7 +158,7 @@ LOST += [(path, how) for path in SHARED_FILES if path.endswith("/names") for how
 
 
 @pytest.mark.parametrize("readable", [True, False])
-@pytest.mark.parametrize(("path", "how"), LOST)
+@pytest.mark.parametrize(("path", "how"), sampled(LOST, 12))
 def test_what_others_have_in_a_shared_log_stays_whatever_file_is_lost(
     path: str, how: str, readable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

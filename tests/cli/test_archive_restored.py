@@ -31,6 +31,7 @@ def bodies(root: Path) -> set[bytes]:
     return {row["body"] for row in archive_rows(root).values()}
 
 
+@pytest.mark.thorough
 def test_a_broker_that_goes_on_from_a_backup_keeps_what_the_archive_does_not_have(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,7 @@ def segments(data: Path, partition: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((data / "partitions" / partition).glob("*.rlog"))}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("config", [KEPT, REWRITTEN], ids=["kept", "rewritten"])
 def test_backups_made_under_load_are_exact_prefixes_and_restore_to_a_store_that_works(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str], config: str

@@ -80,6 +80,7 @@ def checked(capfd: pytest.CaptureFixture[str], copy: Path, again: Path, movers: 
     capfd.readouterr()
 
 
+@pytest.mark.thorough
 def test_transactions_are_whole_in_each_backup(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,7 @@ def test_drop_takes_away(broker: BrokerProcess, capfd: Any) -> None:
     assert lying(broker.address, "/queue/dead.x") == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("args", "code"),
     [

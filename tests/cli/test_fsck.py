@@ -85,6 +85,7 @@ def test_what_is_not_there_is_5(data: Path, tmp_path: Path, capfd: pytest.Captur
     assert run(["fsck", "--data", str(data), "--repair", "/queue/jobs"]) == 2
 
 
+@pytest.mark.thorough
 def test_beside_a_broker_under_load_nothing_is_found_and_repair_is_refused(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

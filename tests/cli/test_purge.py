@@ -83,6 +83,7 @@ def test_what_others_hold_is_left_to_them_and_told(address: str, capfd: pytest.C
     assert bodies(address, "/queue/held") == []
 
 
+@pytest.mark.thorough
 def test_what_waits_for_its_moment_is_settled_too(address: str, capfd: pytest.CaptureFixture[str]) -> None:
     with connect(address) as connection:
         connection.send("/queue/later", "1", {"delay": "1h"})

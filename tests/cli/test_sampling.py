@@ -32,6 +32,7 @@ def stored(address: str, topic: str) -> list[Any]:
         return [(json.loads(each.body), dict(each.headers)) for each in found]
 
 
+@pytest.mark.thorough
 def test_a_sample_has_every_cursor_that_matches_with_one_time(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     topic = "/topic/ops.sampled"
     with connect(address) as connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from radiator.cli.main import run
 from radiator.cli.tables import Column, layout
 from tests.cli.terminal import on_terminal
@@ -10,6 +12,7 @@ from tests.running import BrokerProcess
 NAMES = ("/queue/orders.incoming.europe", "/queue/jobs", "/topic/weather.observations.EWR")
 
 
+@pytest.mark.thorough
 def test_ls_shows_whole_names_at_80_and_100_columns(shared_broker: BrokerProcess) -> None:
     for name in NAMES:
         assert run(["send", name, "x", "--url", shared_broker.address]) == 0

@@ -153,6 +153,7 @@ def test_a_receipt_that_does_not_come_is_told(fake: FakeBroker) -> None:
     sender.abandon()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.stop])
 def test_a_broker_that_restarts_in_the_middle_holds_each_message_once(
     start_broker: Callable[..., BrokerProcess], end: Callable[[BrokerProcess], object]

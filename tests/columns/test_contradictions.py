@@ -38,15 +38,16 @@ import sys
 from pathlib import Path
 from radiator.columns.scan import SegmentRange
 from tests.columns.segments import read_rows
-path, losses = Path(sys.argv[1]), []
-found = read_rows(SegmentRange("p", str(path), 0, path.stat().st_size, 0, 6), losses=losses)
-print([row["offset"] for row in found], [(loss.first, loss.following) for loss in losses])
+for name in sys.argv[1:]:
+    path, losses = Path(name), []
+    print(path.stem, end=" ", flush=True)
+    found = read_rows(SegmentRange("p", str(path), 0, path.stat().st_size, 0, 6), losses=losses)
+    print([row["offset"] for row in found], [(loss.first, loss.following) for loss in losses], flush=True)
 """
 
 
-@pytest.mark.parametrize(("place", "value"), CONTRADICTIONS)
-def test_a_batch_that_contradicts_itself_is_damage_though_its_crc_holds(tmp_path: Path, place: int, value: int) -> None:
-    path = tmp_path / "00000000000000000000.rlog"
+def write_contradiction(path: Path, place: int, value: int) -> None:
+    """Write three batches; the header of the second one has the value at that place, and a crc that holds."""
     write_segment(path, [numbered("/topic/a", 2), numbered("/topic/a", 2, 2), numbered("/topic/b", 2, 4)])
     data = bytearray(path.read_bytes())
     at = int.from_bytes(data[8:12], "little")
@@ -54,10 +55,25 @@ def test_a_batch_that_contradicts_itself_is_damage_though_its_crc_holds(tmp_path
     struct.pack_into("<H" if place == 44 else "<I", data, at + place, value)
     struct.pack_into("<I", data, at + 12, crc32(data[at + 16 : at + total]))
     path.write_bytes(data)
-    done = subprocess.run(  # it may end by a signal
-        [sys.executable, "-c", READ, str(path)], cwd=Path(__file__).parents[2], capture_output=True, text=True
+
+
+@pytest.fixture(scope="module")
+def read_apart(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """One process reads all the contradictions; it may end by a signal."""
+    paths = [tmp_path_factory.mktemp("c") / f"{place}-{value}.rlog" for place, value in CONTRADICTIONS]
+    for path, contradiction in zip(paths, CONTRADICTIONS, strict=True):
+        write_contradiction(path, *contradiction)
+    return subprocess.run(
+        [sys.executable, "-c", READ, *map(str, paths)], cwd=Path(__file__).parents[2], capture_output=True, text=True
     )
-    assert done.stdout == "[0, 1, 4, 5] [(2, 4)]\n", done.stderr[-500:]
+
+
+@pytest.mark.parametrize(("place", "value"), CONTRADICTIONS)
+def test_a_batch_that_contradicts_itself_is_damage_though_its_crc_holds(
+    read_apart: subprocess.CompletedProcess[str], place: int, value: int
+) -> None:
+    expected = f"{place}-{value} [0, 1, 4, 5] [(2, 4)]"
+    assert expected in read_apart.stdout.splitlines(), (read_apart.stdout, read_apart.stderr[-500:])
 
 
 def test_a_good_batch_larger_than_the_look_behind_damage_is_read(tmp_path: Path) -> None:
@@ -102,6 +118,7 @@ def test_what_is_remembered_of_dictionaries_has_a_bound(tmp_path: Path, monkeypa
     assert len(decoder._names._flat) < 120
 
 
+@pytest.mark.thorough
 def test_dictionaries_of_many_names_are_bounded_by_their_names() -> None:
     table = names.NameTable()
     encoded = [len(name).to_bytes(4, "little") + name for name in (b"/topic/%05d" % number for number in range(2_000))]

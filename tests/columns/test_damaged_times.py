@@ -66,6 +66,7 @@ def test_a_window_of_time_has_all_good_records(damaged: list[tuple[str, int]]) -
             assert offsets_of(ReadOptions(root, selection, fail_on_data_loss=False)) == good
 
 
+@pytest.mark.thorough
 def test_moments_of_a_partition_are_the_offsets_of_good_records(damaged: list[tuple[str, int]]) -> None:
     for root, base in damaged:
         for low, high in WINDOWS:

@@ -101,6 +101,7 @@ def much_alike(draw: st.DrawFn) -> list[bytes]:
     return [bytes(block) for block in blocks]
 
 
+@pytest.mark.thorough
 @given(much_alike(), st.sampled_from([b"", b"x:y\n:"]))
 def test_blocks_that_are_alike_say_the_same_as_one_by_one(blocks: list[bytes], before: bytes) -> None:
     maps = maps_of(blocks, before)

@@ -40,6 +40,7 @@ print(rows, size, peak() - before)
 """
 
 
+@pytest.mark.thorough
 def test_a_store_larger_than_the_memory_is_read_in_it(tmp_path: Path) -> None:
     """All columns of tiny commits, of the largest batches, and of those in a twentieth of their size, in one task."""
     records, _ = write_log(tmp_path, "tiny", tiny(40_000))

@@ -59,6 +59,7 @@ GIVEN: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("body_bytes", [10, 1_000])
 def test_merged_segments_have_the_rows_that_they_had(body_bytes: int, tmp_path: Path) -> None:
     root = store(tmp_path, body_bytes)

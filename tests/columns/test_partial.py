@@ -69,6 +69,7 @@ def test_bodies_are_not_read(tmp_path: Path, reach: Reach, names: list[str], mos
     assert 0 < part.bytes_read < most * all_of_it.bytes_read
 
 
+@pytest.mark.thorough
 @FIXTURES
 @given(
     BATCHES, st.sampled_from([0, 3]), st.booleans(), st.sampled_from([64, 400, 4096]), st.sampled_from([600, 1 << 22])

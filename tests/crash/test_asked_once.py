@@ -13,6 +13,7 @@ MESSAGES = 400
 QUEUES = [f"/queue/new.{number}" for number in range(20)]  # each begins a file, apart from the group commits
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["DISCONNECT", "the last message", "COMMIT"])
 def test_who_asked_once_finds_everything_after_a_kill(start_broker: Callable[..., BrokerProcess], how: str) -> None:
     broker = start_broker()

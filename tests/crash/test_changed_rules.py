@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from radiator.client import connect
 from tests.crash.killing import new_seed
 from tests.running import BrokerProcess
@@ -18,6 +20,7 @@ ROUNDS = 6
 EACH = 40
 
 
+@pytest.mark.thorough
 def test_a_queue_survives_kills_and_changes_of_its_rule(tmp_path: Path) -> None:
     seed = new_seed()
     chance = random.Random(seed)

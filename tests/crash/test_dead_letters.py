@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
+import pytest
+
 from radiator.client import connect
 from radiator.errors import ClientError
 from tests.running import BrokerProcess
@@ -32,6 +34,7 @@ def refuse_some(broker: BrokerProcess, count: int) -> None:
                 message.reject()
 
 
+@pytest.mark.thorough
 def test_a_broker_killed_while_it_buries_loses_and_doubles_nothing(
     start_broker: Callable[..., BrokerProcess],
 ) -> None:

@@ -97,6 +97,7 @@ def until_accepted(broker: BrokerProcess) -> float:
     return time.monotonic() - begun
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("reserve", "size", "window"), [("none", 700, 20), ("2MiB", 300, 1)])
 def test_a_disk_fills_up_under_load_and_is_freed(small_disk: Small, reserve: str, size: int, window: int) -> None:
     """The reserve is looked at four times a second, so the load that meets it must not use it up in between."""

@@ -10,6 +10,8 @@ import random
 import threading
 from pathlib import Path
 
+import pytest
+
 from radiator.client import ClientError, Message, connect
 from tests.crash.killing import new_seed
 from tests.running import BrokerProcess
@@ -71,6 +73,7 @@ class Follower:
         self._delivered.add(message.body)
 
 
+@pytest.mark.thorough
 def test_nobody_loses_a_message_and_only_what_was_not_acknowledged_comes_again(tmp_path: Path) -> None:
     seed = new_seed()
     chance = random.Random(seed)

@@ -65,6 +65,7 @@ class Producer:
             self.conflicts.append((number, first, receipt))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["always", "50ms"])
 def test_each_message_is_stored_once_though_the_broker_is_killed(tmp_path: Path, policy: str) -> None:
     seed = random.SystemRandom().randrange(1 << 30)

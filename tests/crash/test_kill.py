@@ -18,12 +18,13 @@ import shutil
 import pytest
 
 from tests.crash.killing import Kept, Killing, new_seed
+from tests.tiers import sampled
 
 POLICIES = ("always", "50ms", "never")
 SLOW_LIVES, SLOW_ROUNDS = 5, 12  # for each policy: 5 * (12 + 4 kills of a start) = 80 kills
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", sampled(POLICIES, 1))
 def test_what_clients_were_told_survives_kills_under_load(policy: str) -> None:
     """8 kills each, 24 together."""
     with Killing(policy, new_seed()) as killing:
@@ -32,6 +33,7 @@ def test_what_clients_were_told_survives_kills_under_load(policy: str) -> None:
         assert killing.kills >= 8
 
 
+@pytest.mark.thorough
 def test_starts_that_are_killed_one_after_the_other_do_no_harm() -> None:
     """Recovery is interrupted wherever it has come to, and what it has done until then is recovered from."""
     with Killing("always", new_seed()) as killing:
@@ -88,7 +90,7 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", sampled(LIES, 1))
 def test_a_broker_that_lies_is_caught(lie: str) -> None:
     """The judge is worth something."""
     with pytest.raises(Kept) as caught, Killing("never", new_seed(), ["tests.crash.lying_broker", lie]) as killing:

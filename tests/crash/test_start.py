@@ -91,6 +91,7 @@ def test_a_torn_tail_is_cut_off_and_told(start_broker: StartBroker) -> None:
     assert broker.tells("recovery")
 
 
+@pytest.mark.thorough
 def test_half_of_the_last_batch_is_a_torn_tail(start_broker: StartBroker) -> None:
     broker = start_broker("defaults: {fsync: never}")
     bodies = fill(broker)
@@ -146,6 +147,7 @@ def test_damage_in_the_middle_costs_what_it_hit_and_is_told_as_a_gap(start_broke
     assert "offsets 7 to 7 are lost" in broker.text() or "gone from the log" in broker.text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ["head", "names", "*.idx", "../../cursors/delivered"])
 def test_what_can_be_rebuilt_may_be_gone_or_nonsense(start_broker: StartBroker, what: str) -> None:
     broker = start_broker("destinations: [{match: '/topic/*', partition: shared}]\ndefaults: {segment: {size: 64KiB}}")
@@ -179,6 +181,7 @@ def test_damaged_cursors_cost_redeliveries_and_no_message(start_broker: StartBro
     assert broker.tells("recovery")
 
 
+@pytest.mark.thorough
 def test_a_log_of_a_newer_version_is_refused_and_left_as_it_is(start_broker: StartBroker) -> None:
     broker = start_broker()
     fill(broker, 3)

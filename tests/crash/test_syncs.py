@@ -124,6 +124,7 @@ def test_a_receipt_leaves_after_the_write_and_the_sync(traced: Callable[[str], T
     assert re.fullmatch(r"((write ){1,3}sync receipt ?)+", text), text  # the head of the file, the entry, room ahead
 
 
+@pytest.mark.thorough
 def test_an_interval_is_a_sync_now_and_then(traced: Callable[[str], Traced]) -> None:
     it = traced("defaults: {fsync: 200ms}")
     begun = time.monotonic()
@@ -134,6 +135,7 @@ def test_an_interval_is_a_sync_now_and_then(traced: Callable[[str], Traced]) -> 
     assert 1 <= it.syncs() <= most
 
 
+@pytest.mark.thorough
 def test_never_is_no_sync_but_for_a_message_that_asks_for_it(traced: Callable[[str], Traced]) -> None:
     it = traced("defaults: {fsync: never}")
     send(it.broker, TOPIC, 200, 10)
@@ -145,6 +147,7 @@ def test_never_is_no_sync_but_for_a_message_that_asks_for_it(traced: Callable[[s
     assert it.syncs() == 11, "what was asked for is in a segment when the journal goes"
 
 
+@pytest.mark.thorough
 def test_connections_and_messages_share_syncs(traced: Callable[[str], Traced]) -> None:
     """8 connections, 3 logs, 4000 messages: one sync for all that came while the last group was synced."""
     it = traced("defaults: {fsync: always}")

@@ -29,9 +29,19 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     assert place.broker.stop() == 0, place.broker.text()
 
 
-@pytest.mark.parametrize(
-    ("case", "name"), [pytest.param(case, name, id=f"{case}-{name}") for case in cases() for name in todo(case)]
-)
+QUICK = {  # in ``make test``: each transport, and clients in five languages
+    "raw-ws-1.2", "raw-wss-1.1", "stomp.py-tcp-1.2", "stompest-tls-1.0", "stompjs-ws-1.2", "rx-stomp-wss-1.1",
+    "net-stomp-tls-1.1", "stomp-gem-tcp-1.2", "php-stomp-tcp-1.0",
+}  # fmt: skip
+EACH = [
+    pytest.param(case, name, id=f"{case}-{name}", marks=() if str(case) in QUICK else pytest.mark.thorough)
+    for case in cases()
+    for name in todo(case)
+]
+assert {str(case) for case in cases()} >= QUICK
+
+
+@pytest.mark.parametrize(("case", "name"), EACH)
 def test_a_client_can(case: Case, name: str, request: pytest.FixtureRequest) -> None:
     must_be_here(case.client, case.transport)
     wrong = request.getfixturevalue("runs").outcome(case, name)

@@ -9,9 +9,10 @@ import pytest
 from tests.interop.clients import CLIENTS, Client
 from tests.interop.runs import Case, Place, must_be_here
 from tests.interop.scenarios import BEAT_MS
+from tests.tiers import sampled
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: str(client.name))
+@pytest.mark.parametrize("client", sampled(CLIENTS, 2), ids=lambda client: str(client.name))
 def test_a_client_comes_back_to_a_broker_that_was_killed(client: Client, tmp_path: Path) -> None:
     must_be_here(client, client.transports[0])
     case = Case(client, client.transports[0], "1.2")

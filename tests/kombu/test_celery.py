@@ -54,6 +54,7 @@ def until(condition: Callable[[], bool], words: Callable[[], str]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.thorough
 def test_a_hundred_tasks_run_with_worker_and_broker_restarted_in_the_middle(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.start()

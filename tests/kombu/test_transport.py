@@ -239,6 +239,7 @@ def test_names_that_mean_something_to_patterns_are_names(url: str) -> None:
         assert taking.bodies(1) == ["x"]
 
 
+@pytest.mark.thorough
 def test_a_connection_that_has_ended_is_an_error_that_kombu_recovers_from() -> None:
     with Broker() as broker:
         url = broker.url.replace("stomp://", "radiator://") + "//"

@@ -15,6 +15,7 @@ SNIPPETS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 WAIT_SECONDS = 40.0  # the broker that a snippet starts ends by itself, ten seconds after the last one has left
 
 
+@pytest.mark.thorough
 def test_the_snippets_of_the_guide_to_local_use_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(homes.ENVIRONMENT, str(tmp_path / "h"))
     assert len(SNIPPETS) >= 5

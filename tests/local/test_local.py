@@ -107,6 +107,7 @@ def test_many_that_begin_at_once_share_one_broker(home: str) -> None:
         channels.close()
 
 
+@pytest.mark.thorough
 def test_whoever_comes_while_the_broker_is_ending_gets_the_next_one(home: str) -> None:
     """A broker that ends after almost no time, and several who come and go: every one of them is served."""
     faults: list[BaseException] = []
@@ -189,6 +190,7 @@ def test_what_was_closed_stays_closed(home: str) -> None:
         channels.publish("a", "x")
 
 
+@pytest.mark.thorough
 def test_a_configuration_in_the_home_is_used(home: str) -> None:
     os.mkdir(home, 0o700)
     (Path(home) / homes.CONFIG).write_text("destinations:\n  - {match: /queue/no, create: deny}\n")
@@ -225,6 +227,7 @@ def test_the_home_is_the_users_and_can_be_named(monkeypatch: pytest.MonkeyPatch,
     assert homes.default_home() == "/somewhere"
 
 
+@pytest.mark.thorough
 def test_files_of_a_home_are_the_users_alone(home: str) -> None:
     with connect(home):
         assert os.stat(home).st_mode & 0o777 == 0o700
@@ -232,6 +235,7 @@ def test_files_of_a_home_are_the_users_alone(home: str) -> None:
             assert os.stat(os.path.join(home, name)).st_mode & 0o777 == 0o600
 
 
+@pytest.mark.thorough
 def test_threads_that_fetch_from_one_channel_share_what_comes(home: str) -> None:
     with connect(home) as channels:
         for number in range(20):
@@ -250,6 +254,7 @@ def test_threads_that_fetch_from_one_channel_share_what_comes(home: str) -> None
         assert sorted(map(int, got)) == list(range(20))
 
 
+@pytest.mark.thorough
 def test_a_broker_that_is_told_to_end_is_followed_by_another_without_an_error(home: str) -> None:
     with connect(home, idle=5) as channels:
         for number in range(5):
@@ -261,6 +266,7 @@ def test_a_broker_that_is_told_to_end_is_followed_by_another_without_an_error(ho
     os.kill(broker_pid(home), signal.SIGTERM)
 
 
+@pytest.mark.thorough
 def test_a_starter_that_is_killed_leaves_a_broker_for_the_next(home: str) -> None:
     for _ in range(3):
         starter = script("import radiator.local\nradiator.local.connect(idle=0.3)\n", home)
@@ -284,6 +290,7 @@ def kill(home: str) -> None:
     until(lambda: not homes.listens(home), "the broker was not killed")
 
 
+@pytest.mark.thorough
 def test_a_message_is_published_once_though_the_broker_is_killed_before_and_while_it_is_sent(home: str) -> None:
     with connect(home) as channels:
         channels.publish("/queue/jobs", "1")
@@ -322,6 +329,7 @@ def test_an_identity_of_the_callers_own_stays_as_it_is(home: str) -> None:
         assert [first.text, second.text] == ["a", "c"] and "dedup-id" not in second.headers
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["subscribe", "fetch"])
 @pytest.mark.parametrize("name", ["/queue/jobs", "news"])
 def test_who_waits_goes_on_with_the_next_broker(home: str, way: str, name: str) -> None:

@@ -78,6 +78,7 @@ class Following:
         return next(each for each in self.events() if each["event"] == event and each.get("records", 0) >= records)
 
 
+@pytest.mark.thorough
 def test_a_mirror_is_the_same_store_though_the_broker_and_it_are_killed_under_load(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_mirror_is_the_same_store_though_the_broker_and_it_are_killed_under_lo
 STRANGE = {"tag-a": "b:c\\d", "tag-ü": "é\r\nx", "event-time": "2013-01-01T05:15:00Z", "content-type": "", "empty": ""}
 
 
+@pytest.mark.thorough
 def test_what_the_source_has_given_back_is_missing_without_complaint(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,6 +305,7 @@ def test_a_source_that_is_not_the_same_log_any_more_is_refused(
     assert [row[-1] for row in rows(copy)["/topic/a"].values()] == [b"one", b"two"]
 
 
+@pytest.mark.thorough
 def test_a_log_in_memory_that_begins_again_is_refused_and_can_be_left_out(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -381,6 +384,7 @@ def test_nothing_is_called_caught_up_before_that_is_known(
     assert "0 records added, connected" in err and "caught up" not in err
 
 
+@pytest.mark.thorough
 def test_new_destinations_are_followed_as_they_come(broker: BrokerProcess, tmp_path: Path) -> None:
     with Following(broker, tmp_path / "copy") as following:
         following.wait_for("progress")

@@ -16,9 +16,24 @@ from tests.properties.flow.broken import broken
 from tests.properties.flow.broken_rules import BROKEN
 from tests.properties.flow.history import OPERATIONS, WEIGHTS, History
 from tests.properties.flow.parts import Violation
+from tests.tiers import sampled
 
 SEEDS = os.environ.get("RADIATOR_FLOW_SEEDS", "0:40")
 SLOW_SEEDS = (1_000, 5_000)
+HISTORIES_MAX = 60
+FOUND_BY = {  # seeds whose histories find the bugs that few histories find, or find them slowly; tried first
+    "a settled message comes again": 2,
+    "a topic reader takes messages of queues": 19,
+    "a lane does not wait for the one above": 26,
+    "once more than the rule allows": 6,
+    "a commit happens without what it acknowledges": 8,
+    "the time to answer runs on in a transaction": 18,
+    "a dead letter is delivered where it was": 2,
+    "the pause of the rule means nothing": 9,
+    "a name that was deleted keeps its place": 26,
+    "what one child settles is settled for all": 8,
+    "a late ack is taken for one of what is held": 6,
+}
 EVENTFUL = ["delivered", "returned", "settled", "rests", "late", "lost on the way", "timed out", "taken over"]
 EVENTFUL += ["max-deliveries", "rejected", "expired", "unacked", "deleted"]
 
@@ -39,15 +54,15 @@ def test_the_same_over_many_more_seeds() -> None:
     assert many(History, "histories", *SLOW_SEEDS) == 0
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", sampled(BROKEN, 15))
 def test_a_broken_broker_is_noticed(name: str) -> None:
-    for seed in range(60):
+    for seed in [FOUND_BY.get(name, 0), *range(HISTORIES_MAX)]:
         try:
             with broken(name):
                 History(seed).run()
         except Violation:
             return
-    raise AssertionError(f"{name}: not noticed in 60 histories")
+    raise AssertionError(f"{name}: not noticed in {HISTORIES_MAX} histories")
 
 
 def test_a_history_is_the_same_every_time() -> None:

@@ -40,6 +40,7 @@ expressions = st.lists(pieces, min_size=1, max_size=8).map(_expression).filter(l
 hard_names = st.one_of(names, st.text("ab*#>./, A{é", min_size=1, max_size=6))
 
 
+@pytest.mark.thorough
 @settings(max_examples=1_000)
 @given(st.lists(st.one_of(lists, expressions), max_size=8), st.lists(hard_names, min_size=1, max_size=6))
 def test_the_first_rule_is_that_of_a_walk_over_all(matchers: list[Matcher], wanted: list[str]) -> None:
@@ -49,6 +50,7 @@ def test_the_first_rule_is_that_of_a_walk_over_all(matchers: list[Matcher], want
         assert index.first(name) == next((each for each in walked if each[1] is not None), None)
 
 
+@pytest.mark.thorough
 @settings(max_examples=1_000)
 @given(expressions, st.data())
 def test_an_expression_is_enclosed_by_its_pattern(expression: re.Pattern[str], data: st.DataObject) -> None:
@@ -78,6 +80,7 @@ def test_what_an_expression_begins_with_finds_it(expression: str, pattern: str) 
     assert enclosing(re.compile(expression)).text == pattern
 
 
+@pytest.mark.thorough
 @settings(max_examples=500)
 @given(st.lists(lists, max_size=8), st.lists(st.integers(0, 7)), st.lists(names, min_size=1, max_size=6))
 def test_a_name_finds_the_patterns_that_match_it(sets: list, removed: list[int], wanted: list[str]) -> None:
@@ -97,6 +100,7 @@ def test_a_name_finds_the_patterns_that_match_it(sets: list, removed: list[int],
     assert not index._exact
 
 
+@pytest.mark.thorough
 @settings(max_examples=500)
 @given(st.lists(names, unique=True, max_size=12), st.lists(st.integers(0, 11)), st.lists(wild, min_size=1, max_size=4))
 def test_a_pattern_finds_the_names_that_it_matches(

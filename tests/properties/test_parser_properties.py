@@ -135,6 +135,7 @@ def test_every_cut_of_a_stream_gives_the_frames_that_the_reference_reads(
     assert parser.idle
 
 
+@pytest.mark.thorough
 @given(streams())
 def test_a_stream_byte_by_byte_gives_the_frames_of_the_whole(stream: tuple[bytes, str]) -> None:
     data, version = stream
@@ -161,6 +162,7 @@ def test_a_damaged_stream_is_judged_alike_for_every_cut(
     assert parse(cut(data, places), version) == parse([data], version)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.one_of(garbage, streams().map(lambda stream: stream[0])), max_size=6), versions)
 def test_a_warm_cache_changes_nothing(chunks: list[bytes], version: str) -> None:
     caches = new_caches()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ def test_what_is_delivered_is_what_is_asked_for_and_permitted(
     assert heard == Counter(wanted)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(GRANTS, NAMES, st.booleans()), max_size=8))
 def test_what_is_stored_is_what_its_sender_may_send_though_all_share_their_headers(
     sends: list[tuple[list[str], str, bool]],

@@ -10,6 +10,7 @@ import math
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -167,6 +168,7 @@ def naive(node: Any, message: dict[str, str]) -> bool | None:
     return back[2 - rank[result]] if negated else result
 
 
+@pytest.mark.thorough
 @settings(max_examples=600)
 @given(conditions, st.lists(headers, min_size=1, max_size=4))
 def test_a_selector_means_what_the_document_says(root: Any, messages: list[dict[str, str]]) -> None:
@@ -176,6 +178,7 @@ def test_a_selector_means_what_the_document_says(root: Any, messages: list[dict[
         assert selector.test(row) is naive(root, message), (selector, message)
 
 
+@pytest.mark.thorough
 @settings(max_examples=600)
 @given(conditions)
 def test_what_is_written_is_read_as_the_same_tree(root: Any) -> None:

@@ -11,9 +11,12 @@ import pytest
 from radiator.errors import ERROR_CODES
 from tests.running import BrokerProcess
 from tests.scenarios.script import Conversation, MemoryStage, Play, TcpStage, conversations
+from tests.tiers import sampled
 
 ALL = list(conversations())
 OVER_TCP = [each for each in ALL if not each.memory_only]
+SHARING = [each for each in OVER_TCP if not each.config and not each.restarts]
+ALONE = [each for each in OVER_TCP if each.config or each.restarts]  # each has a broker of its own
 
 # Codes of the table that no conversation can reach, and why.
 NOT_SPOKEN = {
@@ -32,9 +35,9 @@ def test_in_memory(conversation: Conversation) -> None:
     Play(conversation, MemoryStage(conversation.config)).run()
 
 
-@pytest.mark.parametrize("conversation", OVER_TCP, ids=str)
+@pytest.mark.parametrize("conversation", [*SHARING, *sampled(ALONE, 4)], ids=str)
 def test_over_tcp(conversation: Conversation, request: pytest.FixtureRequest) -> None:
-    if conversation.config or conversation.restarts:
+    if conversation in ALONE:
         start: Callable[..., BrokerProcess] = request.getfixturevalue("start_broker")
         broker = start(conversation.config or None)
         Play(conversation, TcpStage(broker)).run()
@@ -50,9 +53,7 @@ def test_titles_are_unique() -> None:
 
 def test_conversations_that_share_a_broker_share_no_destination() -> None:
     owners: dict[str, str] = {}
-    for conversation in ALL:
-        if conversation.config or conversation.restarts or conversation.memory_only:
-            continue
+    for conversation in SHARING:
         text = "\n".join(line for _, line in conversation.lines)
         for name in set(re.findall(r"(?:/topic/|/queue/)[^\s,\"]+", text)):
             assert owners.setdefault(name, str(conversation)) == str(conversation), name

@@ -21,6 +21,7 @@ BATCHES, BATCH = 160, 32  # of bodies of 32 KiB: 160 MiB
 SMALL_TAIL = "limits: {tail: 1MiB}\ndefaults: {fsync: never}"
 
 
+@pytest.mark.thorough
 def test_a_subscriber_that_does_not_read_costs_no_memory_and_nobody_else_waits(start_broker: StartBroker) -> None:
     broker = start_broker(SMALL_TAIL)
     body = b"x" * 32_768
@@ -69,6 +70,7 @@ def test_a_client_that_does_not_read_its_receipts_is_not_read_any_more(start_bro
         assert broker.running
 
 
+@pytest.mark.thorough
 def test_answers_that_need_no_disk_do_not_pile_up_either(start_broker: StartBroker) -> None:
     broker = start_broker()
     with Wire(broker, receive_bytes=4_096) as wire, Wire(broker) as other:
@@ -97,6 +99,7 @@ def test_answers_that_need_no_disk_do_not_pile_up_either(start_broker: StartBrok
         assert broker.running
 
 
+@pytest.mark.thorough
 def test_messages_to_a_slow_queue_consumer_wait_in_the_log(start_broker: StartBroker) -> None:
     broker = start_broker(SMALL_TAIL)
     with Wire(broker, receive_bytes=4_096) as slow, Wire(broker) as sender:

@@ -50,6 +50,7 @@ def check(frames: list[Frame]) -> None:
         assert int(error.headers["content-length"]) == len(error.body) > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", [0, 1, 6], ids=["whole", "byte by byte", "in pieces"])
 def test_every_conversation_is_held_to_its_end(start_broker: Callable[..., BrokerProcess], how: int) -> None:
     broker = start_broker("defaults: {fsync: never}")

@@ -57,6 +57,7 @@ def second(data: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("there", ["removed", "replaced"])
 def test_a_second_broker_is_refused_whatever_became_of_the_file_lock(served: Served, there: str) -> None:
     with Wire(served) as wire:
@@ -71,6 +72,7 @@ def test_a_second_broker_is_refused_whatever_became_of_the_file_lock(served: Ser
         assert served.ask("/ready")[0] == 200
 
 
+@pytest.mark.thorough
 def test_a_moved_directory_is_the_one_that_is_written_until_the_broker_refuses(served: Served) -> None:
     away = served.data.with_name("data.away")
     with Wire(served) as wire:

@@ -106,6 +106,7 @@ def test_a_process_that_is_killed_is_noticed(start_broker: StartBroker, tmp_path
         takes_over(other)
 
 
+@pytest.mark.thorough
 def test_who_has_ended_its_side_may_still_read(start_broker: StartBroker) -> None:
     """It keeps what it holds, and everything that it sent is done once there is room."""
     broker = start_broker(CONFIG)
@@ -130,6 +131,7 @@ def test_but_not_if_it_has_agreed_to_beat(start_broker: StartBroker) -> None:
         assert producer.hear("ERROR").headers["error-code"] == "timeout"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("over", ["tcp", "unix"])
 def test_what_was_sent_and_forgotten_arrives(start_broker: StartBroker, tmp_path: Path, over: str) -> None:
     """A producer that holds nothing may leave while its messages are still let through one by one."""

@@ -18,7 +18,7 @@ from radiator.stomp.frames import Frame
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
-StartBroker = Callable[..., BrokerProcess]
+BrokerWith = Callable[[str], BrokerProcess]
 
 
 class Way(NamedTuple):
@@ -180,11 +180,11 @@ def heard(broker: BrokerProcess, way: Way) -> tuple[list[Frame], bytes]:
 
 @pytest.mark.parametrize(("code", "way"), ways())
 def test_an_error_says_everything_that_it_should(
-    start_broker: StartBroker, shared_broker: BrokerProcess, tmp_path: Path, code: str, way: Way
+    broker_with: BrokerWith, shared_broker: BrokerProcess, tmp_path: Path, code: str, way: Way
 ) -> None:
     schema = tmp_path / "text.json"
     schema.write_text(json.dumps({"type": "string"}))
-    broker = start_broker(way.config.replace("SCHEMA", str(schema))) if way.config else shared_broker
+    broker = broker_with(way.config.replace("SCHEMA", str(schema))) if way.config else shared_broker
     taken = the_only_place(broker) if b"limits.connections" in way.body else None
     (frame,), raw = heard(broker, way)
     if taken is not None:

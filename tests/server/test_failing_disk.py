@@ -9,11 +9,12 @@ import pytest
 
 from tests.server.test_admin import Served
 from tests.server.wire import Wire
+from tests.tiers import sampled
 
 BAD, GOOD = "/queue/bad", "/queue/good"
 
 
-@pytest.fixture(params=[1, 2], ids=["the loop syncs", "the disk thread syncs"])
+@pytest.fixture(params=sampled([1, 2], 1), ids=["the loop syncs", "the disk thread syncs"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
     broker = Served(tmp_path)
     broker.program = ["tests.server.failing_broker"]
@@ -73,6 +74,7 @@ def test_what_waits_for_its_segment_is_delivered_and_survives_a_kill(served: Ser
     assert bodies(served, BAD, 2) == [b"kept", b"in the journal"]
 
 
+@pytest.mark.thorough
 def test_a_journal_that_fails_refuses_everything_and_is_survived_without_a_restart(served: Served) -> None:
     assert send(served, BAD, b"kept") == "0" and send(served, GOOD, b"kept") == "0"
     fail = served.data / "fail"

@@ -107,6 +107,7 @@ def test_who_was_silent_is_told_so_and_closed(broker: BrokerProcess) -> None:
     assert b"800 ms" in frame.body and b"heart_beat.grace" in frame.body
 
 
+@pytest.mark.thorough
 def test_a_peer_is_given_up_after_its_own_interval_and_not_after_that_of_another(start_broker: StartBroker) -> None:
     broker = start_broker("heart_beat: {expect: 100ms, grace: 1.5}")
     order: list[str] = []
@@ -126,6 +127,7 @@ def test_a_peer_is_given_up_after_its_own_interval_and_not_after_that_of_another
         wire.close()
 
 
+@pytest.mark.thorough
 def test_the_bytes_of_a_large_body_that_comes_slowly_are_beats(broker: BrokerProcess) -> None:
     body = bytes(range(256)) * (4 * MIB // 256)
     head = b"SEND\ndestination:%b\nreceipt:r\ncontent-length:%d\n\n" % (T.encode(), len(body))
@@ -143,6 +145,7 @@ def test_the_bytes_of_a_large_body_that_comes_slowly_are_beats(broker: BrokerPro
         deadline.close()
 
 
+@pytest.mark.thorough
 def test_a_client_that_beats_but_does_not_read_is_kept_and_loses_nothing(broker: BrokerProcess) -> None:
     with Wire(broker, receive_bytes=4_096) as slow, Wire(broker) as sender:
         slow.open(heart_beat="100,100")
@@ -157,6 +160,7 @@ def test_a_client_that_beats_but_does_not_read_is_kept_and_loses_nothing(broker:
             assert [int(slow.hear("MESSAGE").body[:8]) for _ in range(300)] == list(range(300))
 
 
+@pytest.mark.thorough
 def test_a_client_that_only_reads_a_long_answer_is_kept_if_it_beats(broker: BrokerProcess) -> None:
     """And what it is sent counts for it: no beat is put between the frames."""
     with Wire(broker, receive_bytes=4_096) as slow, Wire(broker) as sender:
@@ -175,6 +179,7 @@ def test_a_client_that_only_reads_a_long_answer_is_kept_if_it_beats(broker: Brok
         deadline.close()
 
 
+@pytest.mark.thorough
 def test_a_broker_that_was_stopped_for_a_while_blames_nobody_who_went_on_beating(broker: BrokerProcess) -> None:
     with Beating() as beating:
         wires = [beating.add(Wire(broker).open(heart_beat="100,0")) for _ in range(20)]
@@ -187,6 +192,7 @@ def test_a_broker_that_was_stopped_for_a_while_blames_nobody_who_went_on_beating
         wire.close()
 
 
+@pytest.mark.thorough
 def test_a_producer_that_is_not_read_because_the_disk_is_slow_is_kept(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, "heart_beat: {send: 100ms, expect: 100ms, grace: 8}")
     broker.program = ["tests.server.failing_broker"]
@@ -233,6 +239,7 @@ def test_a_dead_peer_gives_back_what_it_held_at_once(broker: BrokerProcess) -> N
         dead.close()
 
 
+@pytest.mark.thorough
 def test_nobody_is_sent_a_beat_who_did_not_ask(broker: BrokerProcess) -> None:
     """There are parsers that take a line end between frames for the next command."""
     asked = ("100,0", "0,0", "")

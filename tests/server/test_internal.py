@@ -33,6 +33,7 @@ def test_a_bug_is_answered_internal(served: Served) -> None:
     assert served.tells("Traceback")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("receipt", ["once", "twice"])
 def test_frames_before_one_that_fails_later_are_acted_on_once(served: Served, receipt: str) -> None:
     with Wire(served) as wire, Wire(served) as other:

@@ -23,6 +23,7 @@ from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
 StartBroker = Callable[..., BrokerProcess]
+BrokerWith = Callable[[str], BrokerProcess]
 T, Q = "/topic/a", "/queue/a"
 BEATS = "heart_beat: {send: 100ms, expect: 100ms, grace: 3.0}"
 
@@ -60,8 +61,8 @@ def test_the_log_says_what_was_knocking(start_broker: StartBroker) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"CONN", b"\n\n\n", b"CONNECT\naccept-version:1.2\n"])
-def test_a_connection_that_does_not_open_is_closed_with_words(start_broker: StartBroker, said: bytes) -> None:
-    broker = start_broker("limits: {connect_timeout: 200ms}")
+def test_a_connection_that_does_not_open_is_closed_with_words(broker_with: BrokerWith, said: bytes) -> None:
+    broker = broker_with("limits: {connect_timeout: 200ms}")
     with Wire(broker) as wire:
         wire.send(said)
         (error,) = wire.rest()
@@ -69,16 +70,16 @@ def test_a_connection_that_does_not_open_is_closed_with_words(start_broker: Star
     assert b"connect_timeout" in error.body
 
 
-def test_a_connection_that_has_opened_may_be_silent(start_broker: StartBroker) -> None:
-    broker = start_broker("limits: {connect_timeout: 100ms}")
+def test_a_connection_that_has_opened_may_be_silent(broker_with: BrokerWith) -> None:
+    broker = broker_with("limits: {connect_timeout: 100ms}")
     with Wire(broker) as quiet, Wire(broker) as clock:
         quiet.open()
         assert clock.rest()[0].headers["error-code"] == "timeout"  # so much time has passed
         quiet.barrier()
 
 
-def test_the_broker_breaks_its_silence_for_who_asked_for_it(start_broker: StartBroker) -> None:
-    broker = start_broker(BEATS)
+def test_the_broker_breaks_its_silence_for_who_asked_for_it(broker_with: BrokerWith) -> None:
+    broker = broker_with(BEATS)
     with Wire(broker) as wire:
         wire.open(heart_beat="0,100")
         while wire.beats < 3:
@@ -86,8 +87,8 @@ def test_the_broker_breaks_its_silence_for_who_asked_for_it(start_broker: StartB
         wire.barrier()
 
 
-def test_a_client_that_promised_beats_and_falls_silent_gives_back_what_it_held(start_broker: StartBroker) -> None:
-    broker = start_broker(BEATS)
+def test_a_client_that_promised_beats_and_falls_silent_gives_back_what_it_held(broker_with: BrokerWith) -> None:
+    broker = broker_with(BEATS)
     with Wire(broker) as silent, Wire(broker) as other:
         silent.open(heart_beat="100,0")
         other.open()
@@ -101,8 +102,8 @@ def test_a_client_that_promised_beats_and_falls_silent_gives_back_what_it_held(s
         assert silent.eof
 
 
-def test_a_client_that_keeps_its_promise_stays(start_broker: StartBroker) -> None:
-    broker = start_broker(BEATS)
+def test_a_client_that_keeps_its_promise_stays(broker_with: BrokerWith) -> None:
+    broker = broker_with(BEATS)
     with Wire(broker) as beating, Wire(broker) as silent:
         beating.open(heart_beat="100,100")
         silent.open(heart_beat="100,0")
@@ -120,6 +121,7 @@ def test_a_client_that_keeps_its_promise_stays(start_broker: StartBroker) -> Non
         beating.barrier()
 
 
+@pytest.mark.thorough
 def test_a_connect_that_came_in_time_is_taken_by_a_broker_that_was_late(start_broker: StartBroker) -> None:
     broker = start_broker("limits: {connect_timeout: 2s}")
     with Wire(broker) as late, Wire(broker) as known:
@@ -131,8 +133,8 @@ def test_a_connect_that_came_in_time_is_taken_by_a_broker_that_was_late(start_br
         late.hear("CONNECTED")
 
 
-def test_version_1_0_knows_no_beats(start_broker: StartBroker) -> None:
-    broker = start_broker(BEATS)
+def test_version_1_0_knows_no_beats(broker_with: BrokerWith) -> None:
+    broker = broker_with(BEATS)
     with Wire(broker, "1.0") as old, Wire(broker) as silent:
         old.open(heart_beat="100,100")
         silent.open(heart_beat="100,0").rest()  # so much time has passed
@@ -303,6 +305,7 @@ class Watch(Loaded):
             self.busy.set()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("config", [None, "defaults: {fsync: 20ms}"], ids=["always", "interval"])
 def test_a_stop_under_load_keeps_every_promise(start_broker: StartBroker, config: str | None) -> None:
     broker = start_broker(config)
@@ -349,6 +352,7 @@ def test_a_hang_up_changes_nothing(start_broker: StartBroker) -> None:
     assert broker.tells("SIGHUP")
 
 
+@pytest.mark.thorough
 def test_acks_without_a_receipt_survive_a_clean_stop(start_broker: StartBroker) -> None:
     """They are gathered for a moment before they are written: a stop must not lose them."""
     broker = start_broker()

@@ -78,6 +78,7 @@ def test_many_clients_that_connect_at_once_are_all_let_in(guarded: Guarded) -> N
         wire.close()
 
 
+@pytest.mark.thorough
 def test_a_login_that_takes_too_long_times_out_and_harms_nobody(tmp_path: Path) -> None:
     broker = Guarded(tmp_path, ", plugin: 'tests.server.slow_plugin:ask'", "limits: {connect_timeout: 1s}\n")
     broker.start()
@@ -96,6 +97,7 @@ def test_a_login_that_takes_too_long_times_out_and_harms_nobody(tmp_path: Path) 
         assert broker.stop() == 0, broker.text()
 
 
+@pytest.mark.thorough
 def test_hanging_calls_of_a_plug_in_lock_out_no_user_of_the_file(tmp_path: Path) -> None:
     broker = Guarded(tmp_path, ", plugin: 'tests.server.slow_plugin:ask', plugin_timeout: 300ms")
     broker.start()
@@ -121,6 +123,7 @@ def test_hanging_calls_of_a_plug_in_lock_out_no_user_of_the_file(tmp_path: Path)
     assert broker.tells("stopped:")
 
 
+@pytest.mark.thorough
 def test_what_comes_behind_a_login_is_not_read_before_it_is_known(tmp_path: Path) -> None:
     path = tmp_path / "radiator.sock"
     broker = Guarded(tmp_path, ", plugin: 'tests.server.slow_plugin:ask'")

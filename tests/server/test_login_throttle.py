@@ -40,6 +40,7 @@ def test_guessing_is_slowed_down_more_each_time_and_at_last_refused_unseen(users
     assert max(seconds for seconds, _ in logins.threads.timers) <= 8
 
 
+@pytest.mark.thorough
 def test_nobody_can_lock_a_user_out_who_was_never_here_before(users: Path) -> None:
     logins = Logins(users)
     for number in range(200):

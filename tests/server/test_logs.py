@@ -143,6 +143,7 @@ def knock(broker: BrokerProcess) -> None:
         assert sock.recv(1)
 
 
+@pytest.mark.thorough
 def test_a_broker_whose_output_nobody_reads_serves_and_ends(unread: Unread) -> None:
     with Wire(unread) as wire:
         wire.open()
@@ -191,6 +192,7 @@ def test_a_traceback_is_a_field_of_a_json_line() -> None:
     assert found["exception"].endswith("KeyError: 'unforeseen'")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("log", ["from radiator.server import logs; logs.install('info')", "logging.basicConfig()"])
 def test_a_bug_on_the_way_to_the_disk_ends_the_process_whatever_its_log_does(log: str, is_read: bool) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from radiator.limits import KIB, MIB
 from tests.certificates import Authority
 from tests.running import BrokerProcess, free_port
@@ -60,6 +62,7 @@ def codes(wires: list[Wire]) -> list[str]:
     return [frame.headers.get("error-code", frame.command) for wire in wires for frame in wire.rest()[-1:]]
 
 
+@pytest.mark.thorough
 def test_a_flood_of_half_frames_is_bounded_and_ends_and_nobody_else_notices(start_broker: StartBroker) -> None:
     watched = Watched(start_broker, "memory: 4MiB, message: 1MiB")
     quiet = Wire(watched.broker).open()
@@ -103,6 +106,7 @@ def test_frames_that_go_on_come_whole_one_after_the_other(start_broker: StartBro
     assert watched.figures()["memory_refusals"] == 0
 
 
+@pytest.mark.thorough
 def test_frames_that_grow_and_never_end_cannot_keep_all_memory(start_broker: StartBroker) -> None:
     """Every connection that holds a part of a frame goes on sending, a byte at a time: none of them would ever end."""
     watched = Watched(start_broker, "memory: 2MiB, message: 1MiB")
@@ -168,6 +172,7 @@ def test_a_login_that_comes_in_pieces_goes_through_while_strangers_use_their_sha
         assert user.hear("CONNECTED")
 
 
+@pytest.mark.thorough
 def test_a_frame_that_does_not_go_on_is_given_up_after_its_time(start_broker: StartBroker) -> None:
     watched = Watched(start_broker, "frame_timeout: 1s")
     with Wire(watched.broker) as stalled, Wire(watched.broker) as slow, Wire(watched.broker) as idle:

@@ -20,6 +20,7 @@ StartBroker = Callable[..., BrokerProcess]
 SCHEMES = ["stomp", "stomp+tls", "ws", "wss"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_dribbling_sockets_hold_up_no_legitimate_client(scheme: str) -> None:
     with started("limits: {connect_timeout: 3s}\n") as broker:
@@ -62,6 +63,7 @@ def test_line_feeds_before_connect_have_an_end(start_broker: StartBroker) -> Non
         wire.barrier()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["stomp", "stomp+tls"])
 def test_a_storm_of_connections_is_served_to_the_last(scheme: str) -> None:
     with started() as broker:
@@ -94,11 +96,13 @@ def idle(scheme: str, count: int) -> float:
     return each
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("scheme", "kib_max"), [("stomp", 20), ("ws", 30), ("stomp+tls", 80)])
 def test_an_idle_connection_costs_little_memory(scheme: str, kib_max: int) -> None:
     assert idle(scheme, 400) < kib_max
 
 
+@pytest.mark.thorough
 @pytest.mark.alone
 def test_ten_thousand_idle_connections_are_held_by_one_process() -> None:
     hard = int(Path("/proc/self/limits").read_text().split("Max open files")[1].split()[1])

@@ -68,6 +68,7 @@ def flood(wires: list[Wire]) -> Iterator[None]:
             wire.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("crowd", [1, 200])
 def test_clients_that_flood_count_as_one_and_leave_others_their_turn(start_broker: StartBroker, crowd: int) -> None:
     """What is counted is the work that is done for others while one question is answered, so no clock has a say."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from radiator.storage.reader import count_records, list_partitions
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
@@ -12,6 +14,7 @@ from tests.server.wire import Wire
 BIRTHS = 2_000  # each a directory of its own: at least 40 s of this disk
 
 
+@pytest.mark.thorough
 def test_what_nobody_was_told_is_stored_does_not_keep_a_broker_from_ending(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.program = ["tests.server.hurried_broker"]

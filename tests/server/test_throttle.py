@@ -18,6 +18,7 @@ StartBroker = Callable[..., BrokerProcess]
 Q = "/queue/a"
 
 
+@pytest.mark.thorough
 def test_a_producer_that_waits_is_not_taken_for_dead(start_broker: StartBroker) -> None:
     """It says nothing for ten times what was agreed, and hears in the end that the queue is full."""
     broker = start_broker(
@@ -83,6 +84,7 @@ def test_who_is_too_fast_gets_through_all_the_same(start_broker: StartBroker) ->
         )
 
 
+@pytest.mark.thorough
 def test_messages_in_memory_do_not_grow_without_bound_and_none_is_lost(start_broker: StartBroker) -> None:
     broker = start_broker(f"limits: {{memory: 16MiB}}\ndestinations: [{{match: {Q}, store: memory}}]")
     with Wire(broker) as producer, Wire(broker) as consumer:
@@ -123,6 +125,7 @@ SEND = b"SEND\ndestination:/queue/a\n\nx\0"
 COMMIT = b"BEGIN\ntransaction:t\n\n\0SEND\ndestination:/queue/a\ntransaction:t\n\nx\0COMMIT\ntransaction:t\n\n\0"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rule", "says"), [(FULL, 9 * SEND), (FULL, SEND + COMMIT), (SLOW, 9 * SEND)])
 def test_clients_that_wait_cost_no_turns(monkeypatch: pytest.MonkeyPatch, rule: dict[str, object], says: bytes) -> None:
     turns: list[Driver] = []

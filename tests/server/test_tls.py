@@ -174,6 +174,7 @@ def test_a_browser_that_comes_through_tls_is_told_too(secure: Secure) -> None:
         assert wire.socket.recv(4_096).startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.thorough
 def test_a_handshake_that_stalls_is_ended_by_the_connect_timeout(secure: Secure) -> None:
     stalled = [secure.raw() for _ in range(50)]
     for number, sock in enumerate(stalled):
@@ -204,6 +205,7 @@ def test_a_connection_too_many_hears_so_in_tls_beside_a_crowd_that_says_nothing(
             sock.close()
 
 
+@pytest.mark.thorough
 def test_after_the_handshake_connect_must_still_come_in_time(secure: Secure) -> None:
     with secure.connect() as wire:
         frames = wire.rest()
@@ -247,6 +249,7 @@ def test_a_hang_up_loads_the_new_certificate_and_drops_nobody(secure: Secure) ->
     assert "everything else of the configuration is read at a start only" in text
 
 
+@pytest.mark.thorough
 def test_a_new_certificate_is_noticed_without_a_signal(secure: Secure) -> None:
     old = serial_of(secure)
     secure.authority.issue("127.0.0.1")

@@ -53,6 +53,7 @@ def web_socket(broker: BrokerProcess) -> socket.socket:
 LISTEN = ["--listen", "stomp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0"]
 
 
+@pytest.mark.thorough
 def test_a_close_behind_frames_that_wait_silences_nobody_else(start_broker: StartBroker) -> None:
     broker = start_broker("destinations: [{match: /queue/slow, rate_limit: {messages: 1}}]", LISTEN)
     with web_socket(broker) as leaver, Wire(broker).open() as other, Wire(broker).open() as sender:

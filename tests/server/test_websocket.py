@@ -116,6 +116,7 @@ def web(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Itera
     assert "Traceback" not in found.broker.text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("secure", [False, True], ids=["ws", "wss"])
 @pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
 def test_messages_of_every_size_pass_through_a_websocket(web: Web, secure: bool, binary: bool) -> None:
@@ -270,6 +271,7 @@ def test_tls_on_a_plain_websocket_port_is_answered_with_an_alert(web: Web) -> No
     assert web.broker.tells("this is a WebSocket port without TLS")
 
 
+@pytest.mark.thorough
 def test_a_request_that_dribbles_is_ended_by_the_connect_timeout_in_words(web: Web) -> None:
     slow = [web.raw() for _ in range(30)]
     for sock in slow:
@@ -281,11 +283,13 @@ def test_a_request_that_dribbles_is_ended_by_the_connect_timeout_in_words(web: W
         sock.close()
 
 
+@pytest.mark.thorough
 def test_a_page_that_says_nothing_after_the_opening_is_told_so(web: Web) -> None:
     with Page(web.url) as page:
         assert page.closed()[0] == ["ERROR"]
 
 
+@pytest.mark.thorough
 def test_a_page_that_does_not_read_costs_no_memory(web: Web) -> None:
     body = b"x" * 32_768
     with (
@@ -303,6 +307,7 @@ def test_a_page_that_does_not_read_costs_no_memory(web: Web) -> None:
         assert [int(stuck.hear("MESSAGE").headers["offset"]) for _ in range(1_920)] == list(range(1_920))
 
 
+@pytest.mark.thorough
 def test_a_flood_of_pings_that_reads_no_pong_costs_no_memory(web: Web) -> None:
     with Page(web.url) as page, Wire(web.broker).open() as good:
         page.open()
@@ -327,6 +332,7 @@ def test_a_stop_says_goodbye_with_a_code(start_broker: StartBroker, authority: A
     assert web.broker.process is not None and web.broker.process.wait(20) == 0
 
 
+@pytest.mark.thorough
 def test_one_connection_too_many_is_told_so_in_http(start_broker: StartBroker, authority: Authority) -> None:
     web = Web(start_broker, authority, "limits: {connections: 3}")
     pages: list[Page] = []

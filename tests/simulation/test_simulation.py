@@ -23,7 +23,21 @@ from tests.simulation.simulation import EVENTS, Simulation
 ROOT = Path(__file__).parent.parent.parent
 SEEDS = os.environ.get("RADIATOR_SEEDS", "0:700")
 SLOW_SEEDS = "10000:20000"
-HISTORIES_MAX = 300  # most bugs are found in the first few; a clock that is believed at once in one of 25
+HISTORIES_MAX = 300  # most bugs are found in the first few
+FOUND_BY = {  # seeds whose histories find the bugs that few histories find; tried first
+    "what a sync of everything says is not heard": 110,
+    "a torn entry is taken for whole": 121,
+    "what is written counts as synced": 22,
+    "a deleted name keeps its place": 17,
+    "a step of the clock is believed at once": 168,
+    "what has expired is delivered": 12,
+    "what is to wait does not": 6,
+    "a name is not taken over": 4,
+    "the lowest priority goes first": 3,
+    "a repeat is receipted when it is written": 3,
+    "a partition is given to the next before the last is done": 3,
+    "what expires does so too early": 3,
+}
 
 
 def run(seeds: str) -> None:
@@ -34,6 +48,7 @@ def run(seeds: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.alone
 def test_every_promise_is_kept() -> None:
     run(SEEDS)
@@ -48,7 +63,7 @@ def test_every_promise_is_kept_over_many_more_seeds() -> None:
 @pytest.mark.parametrize("broken", [*SHELL, *BUGS])
 def test_the_checkers_notice_a_broken_broker(broken: str) -> None:
     cast = BUGS[broken][0].cast if broken in BUGS else "plain"
-    for seed in range(HISTORIES_MAX):
+    for seed in [FOUND_BY.get(broken, 0), *range(HISTORIES_MAX)]:
         try:
             Simulation(seed, broken, cast=cast).run()
         except (Violation, DamagedBatch):  # or a start falls over what it should have passed over
@@ -65,11 +80,19 @@ def test_a_history_is_the_same_every_time(cast: str) -> None:
     assert list(runs[0].trace) == list(runs[1].trace)
 
 
+QUICK_SEEDS = 10
 PLAIN = {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "cared": 15, "buried": 10}
 CHOOSY = PLAIN | {"settled": 30, "cared": 5, "for crew": 50, "moved": 5}
 REPEATING = {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "cared": 15, "durable": 500}
 
 
+@pytest.mark.parametrize("cast", CASTS)
+def test_a_few_histories_keep_every_promise(cast: str) -> None:
+    for seed in range(QUICK_SEEDS):
+        Simulation(seed, cast=cast).run()
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(("cast", "least"), [("plain", PLAIN), ("choosy", CHOOSY), ("repeating", REPEATING)])
 def test_the_histories_are_eventful(cast: str, least: dict[str, int]) -> None:
     """Without events the tests above would prove nothing."""

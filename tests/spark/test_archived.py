@@ -22,7 +22,7 @@ from radiator.spark.archived import archived
 from tests.spark.archives import archive, compact, lose
 from tests.spark.stores import MS, START_NS, Writer, numbered
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 SCHEMA = arrow_schema(["offset", "body"])
 

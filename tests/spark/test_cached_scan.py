@@ -16,7 +16,7 @@ from radiator.spark.session import read
 from tests.spark.stores import MS, START_NS, Writer, numbered
 from tests.spark.test_source import damage
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 
 class Reader:

@@ -44,6 +44,7 @@ KINDS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [0, 1, 12])
 def test_every_kind_draws_many_rows_one_and_none(kind: str, count: int) -> None:
@@ -116,6 +117,7 @@ def test_bars_of_several_kinds_are_told_apart_by_a_legend() -> None:
     assert [bar.get_facecolor() for bar in figure.axes[0].patches[:4]] == [colour for _, colour in shown]
 
 
+@pytest.mark.thorough
 def test_a_name_with_dollars_is_a_name_and_no_formula() -> None:
     for name in (r"$\nosuch{$", "$x^2$"):
         rows = [{**row, "name": f"{name}{i}", "kind": name} for i, row in enumerate(ROWS)]

@@ -23,7 +23,7 @@ from tests.running import START_SECONDS_MAX, STOP_SECONDS_MAX, BrokerProcess, fr
 from tests.spark import archives
 from tests.spark.stores import Writer, numbered
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 ROOT = str(Path(__file__).parents[2])
 JOB = Path(__file__).with_name("cluster_job.py")

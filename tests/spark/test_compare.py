@@ -14,7 +14,7 @@ from radiator.spark.sections.compare import times, windows
 from radiator.spark.sections.options import Options, parse
 from tests.spark.stores import MS, START_NS, Message, Writer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 S = 1000 * MS
 MIDDLE = START_NS + 100 * S

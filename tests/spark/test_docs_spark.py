@@ -23,7 +23,7 @@ from radiator.spark.sink_rows import ACCEPTED, CARRIED_BY_THE_BROKER
 from tests.running import BrokerProcess
 from tests.spark.stores import START_NS, Message, Writer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 ROOT = Path(__file__).parents[2]
 README, TEXT = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/spark.md"))

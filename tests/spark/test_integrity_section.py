@@ -15,7 +15,7 @@ from tests.spark.stores import MS, START_NS, Writer, numbered
 from tests.spark.test_source import damage
 from tests.storage.rewriting import rewritten
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 COUNT, SECOND_NS = 300, 1000 * MS
 MIDDLE = START_NS + 30 * SECOND_NS  # the first 30 messages came before
 

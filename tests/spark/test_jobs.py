@@ -196,6 +196,7 @@ def test_fields_that_are_called_like_columns_need_a_prefix(spark: Any, store: st
     assert json_columns(df, "size INT", prefix="json_").columns == ["offset", "size", "json_size"]
 
 
+@pytest.mark.thorough
 def test_every_job_answers_an_empty_store(spark: Any, writer: Writer) -> None:
     def answer(name: str, job: Job) -> DataFrame:
         df = read(spark, writer.root, columns=job.columns)

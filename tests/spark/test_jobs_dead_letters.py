@@ -21,7 +21,7 @@ from radiator.spark.jobs import (
 from tests.running import BrokerProcess
 from tests.spark.stores import MS, START_NS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 SCHEMA = (
     "destination STRING, partition STRING, offset BIGINT, headers MAP<STRING, STRING>, event_ns BIGINT, "

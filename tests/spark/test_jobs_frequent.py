@@ -25,7 +25,7 @@ from radiator.spark.jobs import (
     top_tags,
 )
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 START = datetime(2023, 11, 14, 22, tzinfo=UTC)
 SCHEMA = (

@@ -16,7 +16,7 @@ from tests.spark.stores import Writer, numbered
 from tests.spark.test_source import damage
 from tests.storage.rewriting import rewritten
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 COUNT = 300
 

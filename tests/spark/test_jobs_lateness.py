@@ -16,7 +16,7 @@ from radiator.spark.jobs import JOBS, disorder, lateness
 from radiator.spark.report import make_report
 from tests.spark.stores import MS, START_NS, Message, Writer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 HOUR_NS = 3_600_000 * MS
 BASE_NS = 1_700_000_000_000_000_000 // HOUR_NS * HOUR_NS  # 2023-11-14T22:00:00Z

@@ -12,7 +12,7 @@ from radiator.spark.charts import LIGHT, bars, lines, pairs, ranges, stacked
 from radiator.spark.labels import EMPTY, cut, in_full, shortened
 from radiator.spark.page import Page, Section
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 LONG = "/topic/eu-central-1.production.billing.invoices.of-customer-{}.by-the-nightly-run"
 NAMES = [LONG.format(number) for number in range(6)]
 

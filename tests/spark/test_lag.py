@@ -18,7 +18,7 @@ from radiator.spark.sections.options import SAMPLES
 from radiator.spark.session import read
 from tests.spark.stores import MS, START_NS, Message, Writer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 S = 1000 * MS
 LOG = "/topic/orders"

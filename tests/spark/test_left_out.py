@@ -18,7 +18,7 @@ from radiator.spark.sink_ids import SHAPE, Ids
 from radiator.spark.sink_rows import DIGEST_BYTES
 from tests.spark.stores import MS, START_NS, Message, Writer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 YEAR_NS = 365 * 86_400_000 * MS
 CURSORS, WINDOWS = "/topic/ops.cursors", "/topic/ops.traffic"
 LEFT_OUT = [

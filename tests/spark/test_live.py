@@ -20,7 +20,7 @@ from radiator.spark.live import publish_windows
 from radiator.spark.spelling import over
 from tests.running import BrokerProcess
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 MINUTE_NS = 60_000_000_000
 NOON_NS = 1_356_998_400_000_000_000  # 2013-01-01T00:00:00Z, for events

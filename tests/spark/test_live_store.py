@@ -9,7 +9,7 @@ import pytest
 
 from tests.spark.live_store import run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 
 @pytest.mark.parametrize("records", [50_000, pytest.param(5_600_000, marks=pytest.mark.slow)])

@@ -15,7 +15,7 @@ import pytest
 
 from radiator.columns.planning import snapshot
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "examples" / "notebooks"

@@ -22,7 +22,7 @@ from radiator.storage.reader import batches, list_partitions
 from tests.running import BrokerProcess
 from tests.spark.stores import Writer, numbered
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 QUEUE = "/queue/jobs"
 CONFIG = """

@@ -83,12 +83,14 @@ def test_progress_is_told_step_by_step(made: tuple[Report, Any]) -> None:
     assert {total for _, _, total in steps} == {of}
 
 
+@pytest.mark.thorough
 def test_an_empty_store_makes_a_page_that_says_so(spark: Any, writer: Writer, tmp_path: Path) -> None:
     report = make_report(writer.root, tmp_path / "out", spark=spark)
     assert "nothing has been committed yet" in (tmp_path / "out" / "report.html").read_text("utf-8")
     assert report.summary()["messages"] == 0
 
 
+@pytest.mark.thorough
 def test_all_jobs_of_one_report_see_the_same_end(spark: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     writer.write("p", numbered("/topic/a", 50))
 
@@ -100,6 +102,7 @@ def test_all_jobs_of_one_report_see_the_same_end(spark: Any, writer: Writer, mon
     assert sum(row["messages"] for row in summary["traffic"]) == 50
 
 
+@pytest.mark.thorough
 def test_history_that_was_published_later_is_not_drawn_as_latency(spark: Any, tmp_path: Path) -> None:
     writer = Writer(tmp_path / "data")
     year = 365 * 86_400_000 * MS
@@ -113,6 +116,7 @@ def test_history_that_was_published_later_is_not_drawn_as_latency(spark: Any, tm
     assert len(latency.tables[0].rows) == 6
 
 
+@pytest.mark.thorough
 def test_one_section_has_a_page_of_its_own_and_reads_the_part_that_was_asked_for(
     spark: Any, store: str, tmp_path: Path
 ) -> None:
@@ -128,6 +132,7 @@ def test_one_section_has_a_page_of_its_own_and_reads_the_part_that_was_asked_for
     assert "destination /topic/a, from 2023-11-14 22:13:20" in (tmp_path / "traffic.html").read_text("utf-8")
 
 
+@pytest.mark.thorough
 def test_archive_and_log_are_read_as_one_and_the_log_may_be_gone(spark: Any, store: str, tmp_path: Path) -> None:
     archive(tmp_path / "archive", store, {"a": 200, "b": 60})
     both = make_report(
@@ -145,6 +150,7 @@ def test_archive_and_log_are_read_as_one_and_the_log_may_be_gone(spark: Any, sto
         make_report(None, spark=spark)
 
 
+@pytest.mark.thorough
 def test_a_header_can_stand_in_the_place_of_destinations(spark: Any, store: str) -> None:
     report = make_report(store, spark=spark, sections=["traffic", "latency"], by="tag-carrier")
     assert [(row["destination"], row["messages"]) for row in report.answers["totals"]] == [("UA", 300), ("<DL>", 60)]
@@ -217,6 +223,7 @@ def test_what_clients_write_does_not_play_with_the_terminal(capsys: pytest.Captu
     assert shown.count("a\\x1b[2Jb\\x9bc\\n\\rd") == 8
 
 
+@pytest.mark.thorough
 def test_damage_ends_the_command_with_6_and_can_be_skipped(run: Any, writer: Writer, tmp_path: Path) -> None:
     writer.write("p", numbered("/topic/a", 50), per_batch=10)
     writer.close()

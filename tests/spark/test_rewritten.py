@@ -31,7 +31,7 @@ from tests.columns.segments import encode, read_rows, whole, write_segment
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.storage.rewriting import Keep, everything, rewritten
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 COUNT = 1500
 NOISE = random.Random(1).randbytes(COUNT * 500)

@@ -12,7 +12,7 @@ from radiator.spark.report import make_report
 from radiator.spark.sections import SECTIONS, traffic, work
 from tests.spark.stores import MS, START_NS, Message, Writer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 NAMES = (
     "/topic/<script>alert(1)</script>",

@@ -15,7 +15,7 @@ from radiator.spark.sections.top import section as top_section
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.spark.test_source import damage
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 SECTIONS = ["lateness", "top", "sessions", "dead-letters", "integrity"]
 MINUTE_NS = 60_000 * MS

@@ -146,6 +146,7 @@ def test_dedup_by_names_the_row_wherever_it_stands(spark: Any, shared_broker: Br
     assert sorted(bodies(shared_broker, "/topic/orders")) == sorted(f"order {n}" for n in range(300))
 
 
+@pytest.mark.thorough
 def test_twenty_thousand_rows_arrive(spark: Any, shared_broker: BrokerProcess) -> None:
     df = spark.range(0, 20_000, 1, 4).selectExpr("cast(id AS string) AS body")
     write(df, shared_broker, destination="/topic/many")
@@ -170,6 +171,7 @@ def test_overwrite_is_refused_before_a_row_is_sent(spark: Any, shared_broker: Br
     assert bodies(shared_broker, "/topic/over") == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sql", "told"),
     [
@@ -192,6 +194,7 @@ def test_a_frame_that_does_not_say_where_to_is_refused(spark: Any, shared_broker
     assert "the destination is missing" in refusal(lambda: write(spark.sql("SELECT 'x' AS body"), shared_broker))
 
 
+@pytest.mark.thorough
 def test_a_wrong_password_is_told_and_not_shown(spark: Any, start_broker: Any, tmp_path: Path) -> None:
     users = tmp_path / "users.yaml"
     users.write_text(
@@ -229,6 +232,7 @@ def test_a_broker_that_is_not_there_is_told_at_once(spark: Any, start_broker: An
     assert f"cannot connect to {broker.address}" in told and told.endswith("(option url)")
 
 
+@pytest.mark.thorough
 def test_a_queue_that_is_full_and_blocks_is_told_with_the_option_that_waits(spark: Any, start_broker: Any) -> None:
     broker = start_broker("destinations:\n  - match: /queue/small\n    max_messages: 10\n    on_full: block\n")
     df = spark.range(0, 50, 1, 1).selectExpr("cast(id AS string) AS body")

@@ -14,7 +14,7 @@ from radiator.client import connect
 from radiator.spark.report import reason
 from tests.running import BrokerProcess
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from radiator.spark.schema import SCHEMA, select
 from radiator.storage import layout
 from radiator.storage.format import HEADER_BYTES
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
+from tests.tiers import sampled
 
 pytestmark = pytest.mark.spark
 
@@ -125,7 +126,7 @@ def everything(spark: Any, store: str) -> Iterator[Any]:
     df.unpersist()
 
 
-@pytest.mark.parametrize("condition", FILTERS)
+@pytest.mark.parametrize("condition", sampled(FILTERS, 4))
 def test_pushed_filters_give_what_spark_itself_would(spark: Any, store: str, everything: Any, condition: str) -> None:
     pushed = read(spark, store, columns=COLUMNS, pushdown=True).where(condition).select("partition", "offset")
     assert sorted(pushed.collect()) == sorted(everything.where(condition).select("partition", "offset").collect())
@@ -157,6 +158,7 @@ def test_tasks_follow_the_size_of_the_log(spark: Any, tmp_path: Path) -> None:
     assert df.agg(F.count_distinct("offset")).collect()[0][0] == 2000
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_being_written_is_read_up_to_its_head(spark: Any, writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 10))
     enough = threading.Event()
@@ -219,6 +221,7 @@ def test_an_empty_store_has_the_schema_and_no_rows(spark: Any, writer: Writer) -
     assert df.collect() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "told"),
     [

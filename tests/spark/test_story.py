@@ -18,7 +18,7 @@ from tests.spark import story
 from tests.spark.stores import Writer, numbered
 from tests.spark.test_source import damage
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 FIRST = datetime(2023, 11, 14, tzinfo=UTC)
 
 

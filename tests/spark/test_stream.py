@@ -37,6 +37,7 @@ def run(spark: Any, root: str, checkpoint: Path, now: bool = True, sink: Any = N
     return batches
 
 
+@pytest.mark.thorough
 def test_available_now_ends_and_a_restart_goes_on_where_the_checkpoint_is(
     spark: Any, writer: Writer, tmp_path: Path
 ) -> None:
@@ -54,6 +55,7 @@ def test_available_now_ends_and_a_restart_goes_on_where_the_checkpoint_is(
     assert run(spark, root, checkpoint) == [{"new": [0, 1, 2]}]
 
 
+@pytest.mark.thorough
 def test_a_batch_that_failed_is_the_same_batch_again(spark: Any, writer: Writer, tmp_path: Path) -> None:
     seen: list[Rows] = []
 
@@ -108,6 +110,7 @@ def test_what_a_stream_cannot_do_is_told(spark: Any, writer: Writer, tmp_path: P
     assert "option endingOffsets is for batch queries (spark.read)" in (reason(error.value) or "")
 
 
+@pytest.mark.thorough
 def test_a_log_that_is_behind_the_checkpoint_ends_the_query_with_words(
     spark: Any, writer: Writer, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.crash.killing import new_seed
 from tests.spark.query_killing import QueryKilling
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 
 def kill(directory: Path, queries: int, brokers: int) -> dict[str, int]:

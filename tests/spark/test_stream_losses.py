@@ -22,7 +22,7 @@ from tests.spark.archives import archive
 from tests.spark.stores import START_NS, Message, Writer, numbered
 from tests.spark.streams import Query, joined
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 URI = "s3://AKIA123:s3cr3t@bucket/data?region=eu&token=s3cr3t"
 

@@ -20,6 +20,7 @@ from radiator.spark.report import reason
 from radiator.spark.schema import SCHEMA
 from tests.spark.archives import archive, compact, lose
 from tests.spark.stores import START_NS, Writer, numbered
+from tests.tiers import sampled
 
 pytestmark = pytest.mark.spark
 
@@ -85,7 +86,7 @@ def test_it_is_a_snapshot_of_when_it_was_made(spark: Any, tmp_path: Path, writer
 
 
 @pytest.mark.parametrize(
-    "destination", ["/topic/b", "/topic/*", "/topic/a,/queue/>", "#.q", "/topic/nothing", "/topic.a"]
+    "destination", sampled(["/topic/b", "/topic/*", "/topic/a,/queue/>", "#.q", "/topic/nothing", "/topic.a"], 2)
 )
 @pytest.mark.parametrize("many", [False, True], ids=["listed", "unlisted"])
 def test_a_destination_is_chosen_as_the_log_itself_chooses_it(
@@ -100,6 +101,7 @@ def test_a_destination_is_chosen_as_the_log_itself_chooses_it(
     )
 
 
+@pytest.mark.thorough
 def test_times_are_chosen_across_the_seam_to_the_nanosecond(spark: Any, store: tuple[str, str]) -> None:
     low, high = START_NS + DAY_NS // 60 * 30, START_NS + DAY_NS // 60 * 80
     df = table(spark, *store, partition="abc", start=low, end=high)
@@ -196,6 +198,7 @@ def test_what_is_no_schema_and_several_directories_are_told_in_words(spark: Any,
     assert reason(ConfigError("plain")) == "plain"
 
 
+@pytest.mark.thorough
 def test_names_and_places_may_have_any_characters(spark: Any, tmp_path: Path) -> None:
     names = ["_x", ".x", "a%2Fb", "a b", "ü/{x}[y]*?", "date=1", "~many", "a@1-2", "x" * 220]
     writer = Writer(tmp_path / "da[t]a {x}%20")

@@ -16,7 +16,7 @@ from radiator.spark.tables import hadoop_uri
 from tests.archive.test_damage import body_place, flip
 from tests.spark.stores import START_NS, Message, Writer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 
 def test_a_flipped_byte_in_a_page_is_an_error_of_spark_too(spark, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -21,7 +21,7 @@ from radiator.columns.log import partitions
 from radiator.spark import table
 from tests.running import BrokerProcess
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 StartBroker = Callable[..., BrokerProcess]
 
 CONFIG = """

@@ -21,7 +21,7 @@ from tests.spark.archives import archive
 from tests.spark.stores import START_NS, Message, Writer
 from tests.spark.test_schemas import keep
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 FLIGHT = {
     "type": "object",

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from radiator.spark import collect
 from radiator.spark.typed import CORRUPT, names_of, with_fields
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 
 def typed(spark: Any, ddl: str, *bodies: str | bytes) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from radiator.spark.report import reason
 from tests.columns.s3 import S3, running
 from tests.spark.stores import Writer, numbered
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from radiator.spark.report import make_report
 from radiator.spark.waiting import WAITING_NS, waiting
 from tests.running import BrokerProcess
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 CONFIG = "destinations: [{match: /queue/poison, redeliver: {max: 1}, dead_letter: /queue/dead}]"
 
 

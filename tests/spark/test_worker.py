@@ -26,6 +26,7 @@ except BaseException:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("begin", ["settle()", "RadiatorSource(dict(path='.'))", "pickle.loads(made)"])
 @pytest.mark.parametrize(
     ("error", "last_line"), [("BrokenPipeError(32, 'Broken pipe')", ""), ("ValueError('bad')", "ValueError: bad\n")]

@@ -36,6 +36,7 @@ def test_a_conversation_cut_anywhere_gives_the_same_frames(index: int) -> None:
     assert served(cut(data, 1)) == whole
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 17])
 @pytest.mark.parametrize("index", INDEXES)
 def test_a_conversation_cut_anywhere_gets_the_same_answers(index: int, step: int) -> None:

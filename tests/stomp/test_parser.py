@@ -384,6 +384,7 @@ def test_feeding_nothing_is_harmless() -> None:
     assert made.feed(b"\n\0")[0].command == "SEND"
 
 
+@pytest.mark.thorough
 def test_an_unfinished_frame_takes_no_more_memory_than_its_bytes_however_small_its_pieces_are() -> None:
     parser, piece = Parser(), b"xy"
     parser.feed(b"SEND\ndestination:/q\ncontent-length:1000000\n\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ OF_ANY_FRAME = {"receipt", "content-length"}
 MEAN_NOTHING = {"host", "persistent", "content-type", "tag-<key>", "partition_by"}
 
 
+@cache
 def read_by_name() -> set[str]:
     """The names that the broker looks up in the headers of a frame, as its syntax trees have them."""
     found: set[str] = set()
@@ -64,6 +66,7 @@ def understood() -> set[str]:
     return read_by_name() | tables | {*subscribing.EXCLUSIVE_HEADERS, *naming.NAME_HEADERS, naming.GROUP}
 
 
+@cache
 def spoken_of() -> set[str]:
     """Every word that stands as a string of its own in the broker's code, a table of headers included."""
     trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "radiator/broker").rglob("*.py")]

@@ -83,6 +83,7 @@ class FaultyFileSystem:
         self._dead = self._next  # descriptors up to it were of processes that are gone
         self._faults: dict[str, tuple[int, int, str, int]] = {}  # by verb: calls until then, error, where, how often
         self._crash_at: int | None = None
+        self._reached = False  # one of the faults
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -104,6 +105,11 @@ class FaultyFileSystem:
     def fill(self, room: int = 0) -> None:
         """The disk is full, but for so many bytes; ``capacity = None`` empties it."""
         self.capacity = self._used() + room
+
+    @property
+    def harmless(self) -> bool:
+        """Whether none of the calls that were to fail has been reached."""
+        return not self._reached
 
     def heal(self) -> None:
         """What was going to fail no longer does."""
@@ -165,6 +171,7 @@ class FaultyFileSystem:
         if nth > 1:
             self._faults[verb] = (nth - 1, error, under, times)
             return
+        self._reached = True
         if times > 1:
             self._faults[verb] = (1, error, under, times - 1)
         else:

@@ -80,6 +80,7 @@ def reopened(fs: FaultyFileSystem) -> tuple[Store, list[str]]:
     return store, [str(note) for note in notes]
 
 
+@pytest.mark.thorough
 def test_a_journal_cut_at_every_byte_keeps_the_entries_before_the_cut() -> None:
     fs, before, steps = built()
     path = journal_of(fs)
@@ -94,6 +95,7 @@ def test_a_journal_cut_at_every_byte_keeps_the_entries_before_the_cut() -> None:
     assert steps[0][1] == before
 
 
+@pytest.mark.thorough
 def test_a_bit_flipped_in_the_journal_costs_the_acks_of_its_entry() -> None:
     fs, before, steps = built()
     path, everything = journal_of(fs), steps[-1][1]
@@ -122,6 +124,7 @@ def test_one_snapshot_that_is_lost_costs_nothing(which: str, how: str) -> None:
     assert not notes and acked(store) == steps[-1][1]
 
 
+@pytest.mark.thorough
 def test_a_snapshot_cut_at_every_byte_costs_nothing() -> None:
     fs, _, steps = built()
     for cut in range(len(fs.nodes[SNAPSHOT].cache)):

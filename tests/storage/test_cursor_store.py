@@ -22,6 +22,7 @@ from radiator.storage.store import Store
 from tests.clocks import both, deadline
 from tests.storage.driving import ALWAYS, NOW, checkpoint, commit, error_of, opened, put
 from tests.storage.faults import FaultyFileSystem
+from tests.tiers import sampled
 
 SNAPSHOT = "/data/cursors/snapshot"
 SECOND = 1_000_000_000
@@ -262,7 +263,7 @@ def state_of(cursor: Cursor) -> tuple[int, list[tuple[int, int]], dict[int, int]
     return cursor.floor, cursor.intervals, dict(cursor.counts)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", sampled(range(20), 4))
 def test_a_snapshot_that_is_encoded_in_slices_has_the_state_of_its_moment(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,7 +402,7 @@ def settled_by(cursor: Cursor) -> set[int]:
     return {offset for offset in range(300) if cursor.is_acked(offset)}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40), 8))
 def test_what_was_receipted_is_acked_for_ever(seed: int) -> None:
     random = Random(seed)
     fs = FaultyFileSystem(random)

@@ -14,6 +14,7 @@ from radiator.storage.store import Store
 from tests.storage.damaging import DIRECTORY, HEAD, NAME, SEGMENT, Built, whole_of
 from tests.storage.driving import ALWAYS, NOW, answer, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
+from tests.tiers import sampled
 
 
 class Placed(NamedTuple):
@@ -59,9 +60,9 @@ def put_back(built: Built, fs: FaultyFileSystem, *paths: str) -> None:
         fs.nodes[path].cache[:] = built.files[path]
 
 
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [*sampled([37, 3], 1), pytest.param(1, marks=pytest.mark.slow)])
 def test_a_bit_flipped_anywhere_costs_its_batch_and_nothing_else(small: Built, step: int) -> None:
-    """Every bit of the log in the slow test, of every third byte one in the other."""
+    """Every bit of the log in the slow test; in the others one bit of every third, or of every 37th byte."""
     batches = placed(small)
     assert len({each.path for each in batches}) >= 4
     fs = small.fs(quick=True)
@@ -98,7 +99,9 @@ def test_a_bit_flipped_in_the_active_segment_is_reported_with_its_offsets(small:
             put_back(small, fs, path, HEAD)
 
 
-@pytest.mark.parametrize("seed", [*range(60), *[pytest.param(n, marks=pytest.mark.slow) for n in range(60, 1_500)]])
+@pytest.mark.parametrize(
+    "seed", [*sampled(range(60), 10), *[pytest.param(n, marks=pytest.mark.slow) for n in range(60, 1_500)]]
+)
 def test_no_damage_of_any_kind_makes_a_wrong_body_or_refuses_a_start(seed: int) -> None:
     """Bytes overwritten, zeroed pages, and one page that is doubled or has changed places with another. What lies
     between two such pages close by may be less than what they hold: then nobody can say which is in its place, and as

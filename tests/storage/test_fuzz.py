@@ -49,6 +49,7 @@ def test_any_bytes(name: str, data: bytes) -> None:
     TARGETS[name](data)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounds", [300, pytest.param(30_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_was_whole_and_has_changed(name: str, rounds: int) -> None:

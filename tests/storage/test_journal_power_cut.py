@@ -2,7 +2,8 @@
 
 Twenty destinations, messages under three rules, transactions with acknowledgements, ids that are remembered, files of
 the journal so small that checkpoints are made all the time. What was receipted under ``always`` is there, a transaction
-is there as a whole or not at all, and nothing is twice. Every CALLS_APART-th call is tried.
+is there as a whole or not at all, and nothing is twice. One call in 131 is tried in ``make test``, one in 7 in ``make
+test-all``.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import pytest
 from tests.broker.harness import Client, World
 from tests.storage.driving import read_all
 from tests.storage.faults import Crash, FaultyFileSystem
+from tests.tiers import sampled
 
 CONFIG = "destinations: [{match: '/topic/never.*', fsync: never}, {match: '/topic/interval.*', fsync: 50ms}]"
 NAMES = [f"/topic/{kind}.{number}" for kind in ("always", "interval", "never") for number in range(6)]
 WORK, DONE = "/queue/work", "/queue/done"
 ROUNDS = 6
-CALLS_APART = 7
+APART = pytest.mark.parametrize("apart", sampled([131, 7], 1))
 
 
 class Promises:
@@ -95,9 +97,10 @@ def calls(verb: str | None = None) -> int:
     return (world.fs.calls.total() if verb is None else world.fs.calls[verb]) - before
 
 
+@APART
 @pytest.mark.parametrize("end", ["kill", "power_cut"])
-def test_the_process_or_the_power_may_end_at_any_call(end: str) -> None:
-    for nth in range(1, calls(), CALLS_APART):
+def test_the_process_or_the_power_may_end_at_any_call(end: str, apart: int) -> None:
+    for nth in range(1, calls(), apart):
         world, promises = begun(nth), Promises()
         world.fs.crash_at(nth)
         try:
@@ -111,11 +114,12 @@ def test_the_process_or_the_power_may_end_at_any_call(end: str) -> None:
         check(world, promises)
 
 
+@APART
 @pytest.mark.parametrize(
     ("verb", "error"), [("fdatasync", errno.EIO), ("pwritev", errno.ENOSPC), ("pwritev", errno.EIO)]
 )
-def test_any_sync_or_write_may_fail(verb: str, error: int) -> None:
-    for nth in range(1, calls(verb), CALLS_APART if verb == "pwritev" else 1):
+def test_any_sync_or_write_may_fail(verb: str, error: int, apart: int) -> None:
+    for nth in range(1, calls(verb), apart if verb == "pwritev" else apart // 7):
         world, promises = begun(nth), Promises()
         world.fs.fail(verb, nth, error)
         life(world, promises)

@@ -48,6 +48,7 @@ while True:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["compress", "merge"])
 def test_a_kill_while_segments_are_rewritten_leaves_each_of_them_whole(how: str, tmp_path: Path) -> None:
     root, random = str(tmp_path / "data"), Random(5)

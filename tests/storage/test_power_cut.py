@@ -101,6 +101,7 @@ def calls_of_two_lives() -> int:
     return -1 - fs.left
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12)]])
 def test_the_power_may_fail_at_every_call(seed: int) -> None:
     calls = calls_of_two_lives()

@@ -18,13 +18,14 @@ from tests.clocks import both
 from tests.storage.driving import ALWAYS, NEVER, NOW, answer, appends, commit, error_of, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.storage.model import Model
+from tests.tiers import sampled
 
 DIRECTORY = layout.partition_path("/data", "q")
 SEGMENT = layout.segment_path(DIRECTORY, 0)
 HEAD = layout.head_path(DIRECTORY)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", sampled(range(60), 10))
 def test_what_was_receipted_is_kept_over_kills_and_power_cuts(seed: int) -> None:
     random = Random(seed)
     fs = FaultyFileSystem(random)
@@ -97,7 +98,7 @@ def small_store(batches: int = 6) -> tuple[FaultyFileSystem, bytes, list[int]]:
     return fs, bytes(fs.nodes[SEGMENT].cache), ends
 
 
-@pytest.mark.parametrize("how", ["cut", "flipped"])
+@pytest.mark.parametrize("how", sampled(["cut", "flipped"], 1))
 def test_an_offset_that_was_committed_is_never_given_again(how: str) -> None:
     """Whatever became of its bytes: somebody may have read it, and goes on behind it."""
     fs, whole, ends = small_store()
@@ -151,6 +152,7 @@ def test_what_lies_about_beside_the_partitions_is_left_alone(tmp_path: Path) -> 
     assert (tmp_path / "partitions" / "README").read_text() == "mine"
 
 
+@pytest.mark.thorough
 def test_a_torn_tail_is_cut_at_every_byte() -> None:
     fs, whole, ends = small_store()
     store, _ = opened(fs)
@@ -199,7 +201,7 @@ def test_batches_behind_damage_are_kept_and_the_gap_is_reported() -> None:
         store.close()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", sampled(range(40), 8))
 def test_a_flipped_bit_never_changes_a_body_and_never_refuses_a_start(seed: int) -> None:
     random = Random(seed)
     fs, whole, _ = small_store()

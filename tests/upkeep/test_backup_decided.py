@@ -204,6 +204,7 @@ class Interrupted(FaultyFileSystem):
         return super().listdir(path)
 
 
+@pytest.mark.thorough
 def test_transactions_and_checkpoints_at_any_moment_leave_it_whole() -> None:
     nth, over = 0, False
     while not over:
