@@ -7,6 +7,7 @@ of the broker, and checks again. What it prints last is what is left.
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from radiator.cli.common import (
     OK,
     CommandFailed,
     check_readable,
+    counted,
     json_option,
     progress,
     put_json,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 SHOWN_OF_A_KIND = 8  # for people; --json has all
 MB = 1_000_000
+PLURALS = {"damage": "damage", "warning": "warnings", "note": "notes"}
 
 
 @click.command(short_help="Check or repair a data directory.")
@@ -127,7 +130,7 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
         if as_json:
             put_json({"repaired": done})
         else:
-            stdout_console().print(f"repaired  {visible(done)}", markup=False, soft_wrap=True)
+            stdout_console().print(f"repaired  {visible(_named(data, done))}", markup=False, soft_wrap=True)
 
     with Repair(data, now(), on_bytes=look.advance, identify=identify, latest_ns=latest_ns) as mending:
         run, findings = mending.check()
@@ -168,9 +171,15 @@ def _report(run: Fsck, findings: list[Finding], seconds: float, as_json: bool) -
         _print(run.root, findings)
         beside = ", beside a running broker" if run.live else ""
         stdout_console().print(
-            f"{counts.partitions:,} partitions, {counts.segments:,} segments, {counts.batches:,} batches, "
-            f"{counts.records:,} records, {counts.bytes:,} bytes, {rate:,.0f} MB/s{beside}: "
-            + (", ".join(f"{number:,} {severity}" for severity, number in numbers.items() if number) or "all is well"),
+            f"{counted(counts.partitions, 'partition')}, {counted(counts.segments, 'segment')}, "
+            f"{counted(counts.batches, 'batch', 'batches')}, {counted(counts.records, 'record')}, "
+            f"{counted(counts.bytes, 'byte')}, {rate:,.0f} MB/s{beside}: "
+            + (
+                ", ".join(
+                    counted(number, severity, PLURALS[severity]) for severity, number in numbers.items() if number
+                )
+                or "all is well"
+            ),
             markup=False,
             soft_wrap=True,
         )
@@ -211,7 +220,7 @@ def _print(root: str, findings: list[Finding]) -> None:
                 finding.kind,
                 _range(finding.start, end),
                 offsets,
-                Text(visible(str(finding).removeprefix(f"{root}/"))),
+                Text(visible(_named(root, str(finding)))),
             )
     console = stdout_console()
     console.print(table)
@@ -219,6 +228,21 @@ def _print(root: str, findings: list[Finding]) -> None:
         if number > SHOWN_OF_A_KIND:
             console.print(f"and {number - SHOWN_OF_A_KIND:,} more {kind}; --json has all")
     console.print()
+
+
+def _named(root: str, text: str) -> str:
+    """Return what is said of a path with the name of its partition instead, and other paths relative to the store."""
+    from radiator.storage.layout import PARTITIONS, decode_name
+
+    found = re.match(rf"{re.escape(root)}/{PARTITIONS}/([^/:]+)(?:/([^/:]+))?: ", text)
+    if found is None:
+        return text.removeprefix(f"{root}/")
+    try:
+        name = decode_name(found[1])
+    except ValueError:  # no partition's directory
+        return text.removeprefix(f"{root}/")
+    place = f"{name}, {found[2]}" if found[2] else name
+    return f"{place}: {text[found.end() :]}"
 
 
 def _range(first: int | None, last: int | None) -> str:

@@ -141,7 +141,7 @@ def test_dump_knows_the_letters_of_tail(filled: BrokerProcess, capfd: pytest.Cap
     assert printed(capfd, "dump", segment).splitlines()[9].endswith("/queue/jobs@9 job 9")
     batches = printed(capfd, "dump", segment, "--batches").splitlines()
     assert len(batches) == 10
-    assert batches[0].startswith("0: offsets 0 to 0, 1 records, ")
+    assert batches[0].startswith("0: offsets 0 to 0, 1 record, ")
     as_json = [json.loads(line) for line in printed(capfd, "dump", segment, "--batches", "--json").splitlines()]
     assert [each["base_offset"] for each in as_json] == list(range(10))
 
