@@ -273,7 +273,7 @@ class Broker(Services):
         """A read has ended."""
         self.reading.done(read)
 
-    def care_done(self, job: Any, now: Now) -> None:
+    def maintenance_done(self, job: Any, now: Now) -> None:
         """Background work has ended."""
         note = self.store.maintenance.done(job, self.timing.see(now))
         if note:

@@ -176,12 +176,12 @@ def settle(
     missing = wanted.difference(lying)
     if missing:
         raise CommandFailed(NOT_FOUND, f"{queue} has no message {min(missing)}; `radiator dlq show {queue}` lists them")
-    owners = Counter(owner for name, owner in lying.items() if owner is not None and name in wanted)
-    if back and owners and to is None and not to_topic:
+    subscriptions = Counter(owner for name, owner in lying.items() if owner is not None and name in wanted)
+    if back and subscriptions and to is None and not to_topic:
         raise CommandFailed(
             USAGE,
-            f"{queue}: {sum(owners.values()):,} of these messages are of subscriptions "
-            f"({', '.join(f'{name} {count:,}' for name, count in owners.most_common(OWNERS_SHOWN))}); their "
+            f"{queue}: {sum(subscriptions.values()):,} of these messages are of subscriptions "
+            f"({', '.join(f'{name} {count:,}' for name, count in subscriptions.most_common(OWNERS_SHOWN))}); their "
             "topic would deliver them again to all its readers. Nothing was sent. Name a queue for them with --to, use "
             "--to-topic to send them to all readers, or select the others with --id",
         )

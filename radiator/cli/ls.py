@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from radiator.storage.reader import StoredCursor, StoredPartition
 
 SHOWN_DESTINATIONS = 3
-LANE = re.compile(r".*-p[0-9]", re.DOTALL)
+PRIORITY_LOG = re.compile(r".*-p[0-9]", re.DOTALL)
 Item = TypeVar("Item")
 Group = TypeVar("Group", bound=Hashable)
 Backlog = tuple["StoredCursor", int | None]
@@ -217,7 +217,7 @@ def _lanes(listed: list[Listed]) -> dict[str, str]:
     found = {}
     for each in listed:
         name = each.partition.name
-        if LANE.fullmatch(name) and each.destinations != [name]:
+        if PRIORITY_LOG.fullmatch(name) and each.destinations != [name]:
             found[name] = f"{name[:-1]}*"
     return found
 

@@ -40,7 +40,7 @@ TIME = "@TIME"
 LIVE = "live"
 
 
-class Sheets(click.Command):
+class ReportCommand(click.Command):
     """A command whose help lists the sections. ``report live`` is a separate command, which runs until a signal."""
 
     def make_context(
@@ -66,8 +66,8 @@ def _about(name: str) -> str:
     return entry.question + (f" Takes {takes}." if takes else "")
 
 
-@click.command("report", cls=Sheets, short_help="Make a report about a data directory with Spark.")
-@click.argument("sheets", metavar="[SHEET]...", nargs=-1, type=click.Choice([*SECTIONS, ALL]))
+@click.command("report", cls=ReportCommand, short_help="Make a report about a data directory with Spark.")
+@click.argument("sections", metavar="[SHEET]...", nargs=-1, type=click.Choice([*SECTIONS, ALL]))
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The broker's data directory.")
 @click.option("--archive", metavar="URI", help="An archive of `radiator archive`, read together with the log.")
 @click.option(
@@ -90,7 +90,7 @@ def _about(name: str) -> str:
 @click.option("--skip-damaged", is_flag=True, help="Report and leave out unreadable records instead of failing.")
 @json_option
 def report(
-    sheets: tuple[str, ...], data: str | None, archive: str | None, folder: str, skip_damaged: bool, as_json: bool,
+    sections: tuple[str, ...], data: str | None, archive: str | None, folder: str, skip_damaged: bool, as_json: bool,
     **options: Any,
 ) -> int:  # fmt: skip
     """Make a report on a data directory with Spark, of one SHEET, of some, or of all.
@@ -98,7 +98,7 @@ def report(
     The broker may be running; the report covers what is committed when it begins. Needs the extra radiator[spark].
     Exit codes: 2 without pyspark or Java, 5 if there is no store, 6 if damage was found.
     """
-    names = chosen(sheets)
+    names = chosen(sections)
     if archive is not None and _nowhere(data):
         data = None
     _check(names, options)

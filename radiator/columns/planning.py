@@ -337,7 +337,7 @@ class _Line:
         self.count = _count(sum(sizes), options)
         self.ragged = 0 if options.tasks_min > 1 else self.total // self.count // RAGGED
 
-    def border(self, number: int) -> int:
+    def split_at(self, number: int) -> int:
         """Return the position at which task ``number``, counted from 1, should end."""
         return self.total * number // self.count
 
@@ -369,13 +369,13 @@ def _tasks(fs: FileSystem, cuts: Iterable[_Cut], line: _Line) -> Iterator[tuple[
     number = 1  # of the current task
     for cut, begin, cost, each in zip(cuts, line.begins, line.costs, line.record_costs, strict=False):
         inside = cut.inside or []
-        if task and begin + (min(line.ragged, cost // 2) if inside else cost // 2) >= line.border(number):
+        if task and begin + (min(line.ragged, cost // 2) if inside else cost // 2) >= line.split_at(number):
             yield tuple(task)
             task, number = [], max(number, line.passed(begin)) + 1
         rest, shift = cut.range, begin + FILE_COST_BYTES - cut.range.start - cut.range.first_offset * each
         for entry in inside:
             at = shift + entry.position + entry.base_offset * each
-            if at < max(line.border(number), begin + line.ragged):
+            if at < max(line.split_at(number), begin + line.ragged):
                 continue
             if begin + cost - at < line.ragged:
                 break

@@ -61,10 +61,10 @@ class Archived:
         self.ends = self._state.ends
         self.lost: list[tuple[str, int, int, str]] = []  # partition, first and last offset, why
         self.settled: list[tuple[str, int, int, str]] = []  # of that what the queues of its log were through with
-        for hole in self._around.gaps(self._selection):
-            low = max(hole.first, self._selection.offsets_of(hole.partition)[0])
-            (self.settled if hole.settled else self.lost).append(
-                (hole.partition, low, self._stop(hole.following) - 1, hole.why)
+        for gap in self._around.gaps(self._selection):
+            low = max(gap.first, self._selection.offsets_of(gap.partition)[0])
+            (self.settled if gap.settled else self.lost).append(
+                (gap.partition, low, self._stop(gap.following) - 1, gap.why)
             )
         self.streams = [
             Stream(min(map(self._earliest_ns, found)), self._reading(name))

@@ -316,14 +316,14 @@ def _check_reachable(rule: Rule, earlier: list[_Compiled]) -> None:
 def _shared_partitions(rules: tuple[Rule, ...]) -> list[str]:
     """Return faults of rules that write to one partition with different settings; only fixed names are checked."""
     faults: list[str] = []
-    owners: dict[str, tuple[int, Rule]] = {}
+    named_by: dict[str, tuple[int, Rule]] = {}
     for index, rule in enumerate(rules):
         if "{" in rule.partition:
             continue
         for name in (
             _priority_partitions(rule.partition) if rule.priority else _numbered(rule.partition, rule.partitions)
         ):
-            owner_index, owner = owners.setdefault(name, (index, rule))
+            owner_index, owner = named_by.setdefault(name, (index, rule))
             differing = [
                 key.path for key in OF_LOG if getattr(rule.settings, key.field) != getattr(owner.settings, key.field)
             ]

@@ -220,9 +220,9 @@ class Driver:
                 self._read_done(read)
             else:
                 self._reads.submit(partial(run_read, read), self._read_done)
-        if not self._maintaining and (care := broker.store.maintenance.take()) is not None:
+        if not self._maintaining and (rewrite := broker.store.maintenance.take()) is not None:
             self._maintaining = True
-            self._maintenance.submit(partial(run_maintenance, care, self._throttle), self._maintenance_done)
+            self._maintenance.submit(partial(run_maintenance, rewrite, self._throttle), self._maintenance_done)
         if (checkpoint := broker.store.checkpoints.take()) is not None:
             self._checkpoints.submit(partial(run_checkpoint, checkpoint), self._checkpointed)
         brought = self._flush() or brought
@@ -346,7 +346,7 @@ class Driver:
 
     def _maintenance_done(self, job: Any) -> None:
         self._maintaining = False
-        self.broker.care_done(job, clock.now())
+        self.broker.maintenance_done(job, clock.now())
         self.wake()
 
     def _checkpointed(self, checkpoint: Checkpoint) -> None:

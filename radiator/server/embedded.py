@@ -140,14 +140,14 @@ class Broker:
         self.stop()
 
     def _run(self) -> None:
-        hub = gevent.get_hub()
+        gevent_loop = gevent.get_hub()
         try:
-            self._serve(hub)
+            self._serve(gevent_loop)
         finally:
             if threading.current_thread() is self._thread and not _patched():
-                hub.destroy(destroy_loop=True)
+                gevent_loop.destroy(destroy_loop=True)
 
-    def _serve(self, hub: Any) -> None:
+    def _serve(self, gevent_loop: Any) -> None:
         try:
             app = App(self._settings)
             self.urls = app.start()
@@ -156,7 +156,7 @@ class Broker:
             self._turned.set()
             return
         asked = Event()
-        self._stopping = hub.loop.async_()
+        self._stopping = gevent_loop.loop.async_()
         self._stopping.start(asked.set)
         self._turned.set()
         asked.wait()

@@ -25,7 +25,7 @@ MILLISECONDS_DIGITS, NANOSECONDS_DIGITS = 13, 19  # of the years 2001 to 2286, a
 NS_PER_MS = 1_000_000
 WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _FRACTION = r"(?:(?<=[^+-]\d\d:\d\d:\d\d)|(?<=T\d{6}))[.,](\d{1,9})\d*"  # of seconds; ISO 8601 has others too
-_GUESSES = {10: "seconds", 11: "seconds", 12: "milliseconds", 16: "microseconds"}
+_UNITS_BY_LENGTH = {10: "seconds", 11: "seconds", 12: "milliseconds", 16: "microseconds"}
 
 
 def parse_time(text: str, option: str) -> int:
@@ -84,10 +84,10 @@ def _bare(text: str, option: str) -> int:
         return int(text) * NS_PER_MS
     if len(text) == NANOSECONDS_DIGITS and text.isdigit():
         return int(text)
-    guess = f" ({_GUESSES[len(text)]}?)" if len(text) in _GUESSES else ""
+    unit = f" ({_UNITS_BY_LENGTH[len(text)]}?)" if len(text) in _UNITS_BY_LENGTH else ""
     raise ConfigError(
         f"option {option}: expected RFC 3339 such as 2013-01-31T12:00:00Z, or a number of {MILLISECONDS_DIGITS} digits "
-        f"(milliseconds since 1970) or of {NANOSECONDS_DIGITS} (nanoseconds), got {len(text)} characters{guess}: {text}"
+        f"(milliseconds since 1970) or of {NANOSECONDS_DIGITS} (nanoseconds), got {len(text)} characters{unit}: {text}"
     )
 
 

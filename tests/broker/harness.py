@@ -360,7 +360,7 @@ class World:
         jobs = 0
         while (job := self.store.maintenance.take()) is not None:
             job.run(lambda: True)
-            self.broker.care_done(job, self.time)
+            self.broker.maintenance_done(job, self.time)
             self.settle()
             jobs += 1
         return jobs

@@ -225,7 +225,7 @@ class Simulation:
         except Died:
             self.random.choice([self._kill, self._power])()
         else:
-            self.world.broker.care_done(job, self.world.time)
+            self.world.broker.maintenance_done(job, self.world.time)
 
     # --- what goes wrong ----------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class Destination:
     )
 
     def __init__(
-        self, name: str, policy: Policy, feeds: list[Feed], open_lane: Callable[[Destination, str], Feed]
+        self, name: str, policy: Policy, feeds: list[Feed], open_priority: Callable[[Destination, str], Feed]
     ) -> None:
         self.name = name
         self.policy = policy
@@ -53,7 +53,7 @@ class Destination:
         self.parents: list[Destination] = []  # whose messages it gets as well
         self.subscribers = 0
         self.sent = False  # somebody has wanted to send to it, in this run
-        self._open_priority = open_lane
+        self._open_priority = open_priority
         self._turn = 0
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 

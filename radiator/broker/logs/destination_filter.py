@@ -190,10 +190,10 @@ class TopicFilter:
 class FilterIndex:
     """Which sources of one log claim a name, so that a batch is told only to those that it concerns."""
 
-    __slots__ = ("_asked", "_owners")
+    __slots__ = ("_asked", "_sources_of")
 
     def __init__(self, sources: Iterable[Any]) -> None:
-        self._owners: dict[str, dict[Any, None]] = {}
+        self._sources_of: dict[str, dict[Any, None]] = {}
         self._asked: dict[Any, None] = {}  # which know what they claim only when they are asked
         for source in sources:
             self.add(source)
@@ -204,11 +204,11 @@ class FilterIndex:
         if not owned:
             self._asked[source] = None
         for name in owned:
-            self._owners.setdefault(name, {})[source] = None
+            self._sources_of.setdefault(name, {})[source] = None
 
     def of(self, names: Iterable[str]) -> list[Any]:
         """Those that claim one of these names."""
         found: dict[Any, None] = {}
         for name in names:
-            found.update(self._owners.get(name, {}))
+            found.update(self._sources_of.get(name, {}))
         return [*found, *(source for source in self._asked if any(map(source.queue.filter.has, names)))]
