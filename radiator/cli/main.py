@@ -33,7 +33,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "passwd": ("radiator.cli.passwd:passwd", "Set or delete the passcode of a user in a users file."),
         "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
     },
-    "Look after queues and clients": {
+    "Manage queues and clients": {
         "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
         "clients": ("radiator.cli.clients:clients", "List the clients of a running broker."),
         "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors."),
@@ -41,7 +41,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
         "clock": ("radiator.cli.clock:clock", "Show whether a broker trusts its clock, or confirm a step."),
     },
-    "Look after a data directory": {
+    "Maintain a data directory": {
         "fsck": ("radiator.cli.fsck:fsck", "Check or repair a data directory."),
         "dump": ("radiator.cli.dump:dump", "Print the contents of any store file."),
         "backup": ("radiator.cli.backup:backup", "Copy a data directory, also while the broker runs."),

@@ -120,10 +120,10 @@ def look(
         return stamp, None
     try:
         stamp, table = read(path, files)
-        if table.blank:
-            raise ConfigError(f"{path}: the file is empty; to have no users, write users:")
     except Exception as error:
         return stamp, error
+    if table.blank:
+        return stamp, ConfigError(f"{path}: the file is empty; to have no users, write users:")
     return stamp, table
 
 
