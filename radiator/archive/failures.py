@@ -94,8 +94,8 @@ def _number(text: str) -> int | None:
 
 def _place(error: Exception) -> str:
     """Return where an error was raised, maybe in another process."""
-    frames_told = _PLACE.findall(str(error.__cause__)) if error.__cause__ is not None else []
+    places = _PLACE.findall(str(error.__cause__)) if error.__cause__ is not None else []
     frames = traceback.extract_tb(error.__traceback__)
-    if not frames_told and frames:
-        frames_told = [(frames[-1].filename, str(frames[-1].lineno))]
-    return f"{frames_told[-1][0].rpartition('/')[2]}:{frames_told[-1][1]}" if frames_told else "nobody knows where"
+    if not places and frames:
+        places = [(frames[-1].filename, str(frames[-1].lineno))]
+    return f"{places[-1][0].rpartition('/')[2]}:{places[-1][1]}" if places else "unknown place"

@@ -9,7 +9,7 @@ What is around a gap, and what the broker stores, shows what it may contain:
     settled        a log of queues alone, all of which are behind the gap: reported, and no loss
     before         the missing beginning of a log that the archive does not have yet: reported too, as it may have been
                    removed before there was an archive
-    elsewhere      but not if retention was told that it is archived: then this archive lacks what another one has had
+    elsewhere      but not if it was marked as archived for retention: then this archive lacks what another one has had
 
 If that is unknown, the gap may contain a wanted record.
 
@@ -73,7 +73,7 @@ class GapFinder:
         state: Of the archive.
         place: The store; None: there is only the archive.
         logs: Its partitions, listed before the commits were read.
-        marks: How far retention was told that each is archived, read before the commits were read.
+        marks: How far each is marked as archived for retention, read before the commits were read.
     """
 
     def __init__(

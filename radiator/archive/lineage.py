@@ -113,7 +113,7 @@ class LineageCheck:
             except OSError as error:
                 raise storage_error(partition.directory, "read", error) from error
         raise StorageError(
-            f"{partition.directory}: segments go faster than they can be looked at, {TRIES_MAX} times over"
+            f"{partition.directory}: segments are removed faster than they can be read, {TRIES_MAX} times over"
         )
 
     def _checked(self, partition: StoredPartition) -> bool:

@@ -73,4 +73,4 @@ def _holder(fd: int) -> str:
             fields = line.split()
             if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == wanted:
                 return f"process {fields[4]}"
-    return "a process that cannot be told"
+    return "an unknown process"

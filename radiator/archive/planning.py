@@ -53,7 +53,7 @@ def source_of(root: str) -> str:
     key = decode_key(read_file(FileSystem(), layout.salt_path(root)))
     if key is None:
         raise StorageError(
-            f"{layout.salt_path(root)} is missing or damaged, so it cannot be told which archive belongs to this data "
+            f"{layout.salt_path(root)} is missing or damaged, so it is unknown which archive belongs to this data "
             "directory: start the broker on it once, which makes one, or restore it from a backup"
         )
     return blake2b(key, digest_size=16).hexdigest()

@@ -172,7 +172,7 @@ class Publisher:
                     continue
                 named = [*intent["add"], *intent["remove"]]
                 if not all(map(is_data_path, named)):
-                    raise ValueError("it names what is no data file")
+                    raise ValueError("it names a file that is not a data file")
                 gone = [path for path in named if path not in self.state.files]
             except FileNotFoundError:
                 continue

@@ -152,7 +152,7 @@ class _Remote(Files):
         directory = f"{top}/{prefix}{name}"
         os.makedirs(directory, mode=0o700, exist_ok=True)
         if os.lstat(directory).st_uid != os.getuid():
-            raise StorageError(f"{directory} belongs to somebody else; remove it, or set TMPDIR to another directory")
+            raise StorageError(f"{directory} belongs to another user; remove it, or set TMPDIR to another directory")
         return directory
 
     def spools(self) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Marks of a data directory that are ahead of an archive: something else has told retention.
+"""Marks of a data directory that are ahead of an archive: something else has set them.
 
 That may be intended: there is a second archive, or ``radiator export --mark-archived`` is used. Or the disk of the
 archive is not mounted, and a new one is begun in its place; or its last commits are lost. The archive itself does not

@@ -176,7 +176,7 @@ def check_partition(files: Files, part: PartitionState, on_missing: Callable[[in
                 unread.add(each.path)
         for a, b in part.lost:
             if there := window.count(a, b):
-                yield f"partition {part.name!r}: {there} offsets of {a} to {b - 1} are told as lost, and are there"
+                yield f"partition {part.name!r}: {there} offsets of {a} to {b - 1} are recorded as lost, but exist"
         if outside := window.count(low, part.start) + window.count(part.end, high):
             yield (f"partition {part.name!r}: {outside} records lie outside its offsets {part.start} to {part.end - 1}")
         known = [*part.lost, *(_range(each) for each in several if each.path in unread)]

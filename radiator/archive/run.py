@@ -169,7 +169,9 @@ class _Run:
                     "archived them, or the disk was full; the next run goes on"
                 )
             if self._copy and self._options.mark:
-                self._watch.tell(f"{self._data}: is {self._copy}: it was read, and retention is told nothing in it")
+                self._watch.tell(
+                    f"{self._data}: is {self._copy}: it was read, but nothing was marked as archived in it"
+                )
         if self._options.merge is not False:
             self._merge()
 

@@ -40,7 +40,7 @@ BATCH = 100  # messages of one transaction
 QUIET_SECONDS = 1.0
 LETTER = "dlq-"
 OWNER = "dlq-subscription"
-OWNERS_SHOWN = 5
+NAMES_SHOWN = 5
 REFUSED_SHOWN = 5
 # These concern the first SEND: the message would expire, be delayed again, or be dropped as a duplicate.
 LEFT_OUT = frozenset({"expires", "deliver-at", "dedup-id", "sequence", "transmit-time"})
@@ -181,7 +181,7 @@ def settle(
         raise CommandFailed(
             USAGE,
             f"{queue}: {sum(subscriptions.values()):,} of these messages are of subscriptions "
-            f"({', '.join(f'{name} {count:,}' for name, count in subscriptions.most_common(OWNERS_SHOWN))}); their "
+            f"({', '.join(f'{name} {count:,}' for name, count in subscriptions.most_common(NAMES_SHOWN))}); their "
             "topic would deliver them again to all its readers. Nothing was sent. Name a queue for them with --to, use "
             "--to-topic to send them to all readers, or select the others with --id",
         )

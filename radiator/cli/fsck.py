@@ -57,7 +57,7 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, latest: str | Non
     if not os.path.isdir(data):
         raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
     if repair and partitions:
-        raise click.UsageError("--repair brings the whole store in order: it takes no PARTITION")
+        raise click.UsageError("--repair repairs the whole store; it takes no PARTITION")
     from radiator.upkeep.fsck import Fsck, NoSuchStore
 
     latest_ns = _moment(latest)

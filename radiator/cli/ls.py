@@ -205,7 +205,7 @@ def _print_cursors(cursors: list[Backlog], lanes: dict[str, str]) -> None:
         Column("ack floor", number=True, drop=2), Column("backlog", number=True),
     )  # fmt: skip
     rows = []
-    for (name, partition), group in _group_commit(cursors, lambda each: (each[0].name, _lane(each[0], lanes))):
+    for (name, partition), group in _group_commit(cursors, lambda each: (each[0].name, _priority_log(each[0], lanes))):
         known = [backlog for _, backlog in group if backlog is not None]
         floor = f"{group[0][0].floor:,}" if len(group) == 1 else ""
         rows.append([name, partition, floor, f"{sum(known):,}" if known else "?"])
@@ -222,7 +222,7 @@ def _lanes(listed: list[Listed]) -> dict[str, str]:
     return found
 
 
-def _lane(cursor: StoredCursor, lanes: dict[str, str]) -> str:
+def _priority_log(cursor: StoredCursor, lanes: dict[str, str]) -> str:
     """Return what the partition of a cursor is shown as. A priority without records has a cursor and no files."""
     shown = f"{cursor.partition[:-1]}*"
     return shown if shown in lanes.values() else lanes.get(cursor.partition, cursor.partition)

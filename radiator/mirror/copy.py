@@ -27,7 +27,7 @@ from radiator.storage.store import RecoveryNote, Settings, Store, SyncPolicy
 
 PENDING_BYTES_MAX = 4 * limits.MIB  # gathered before it is written
 PENDING_RECORDS_MAX = 16_384
-TAIL_BYTES_MAX = limits.MIB  # nobody reads from a mirror's memory
+TAIL_BYTES_MAX = limits.MIB  # a mirror has no readers
 SETTINGS = Settings(sync=SyncPolicy(1_000_000_000))  # the syncs are asked for here, by ``sync``
 
 
@@ -191,5 +191,5 @@ def _times(values: list[int | None]) -> list[int] | None:
 def _sparse(batch: RecordBatch, salt: int) -> list[bytes]:
     deltas = [offset - batch.base_offset for offset in batch.offsets]
     if deltas[-1] >= 1 << 32:
-        raise StorageError(f"offsets {batch.base_offset} to {batch.offsets[-1]}: a hole larger than a batch can say")
+        raise StorageError(f"offsets {batch.base_offset} to {batch.offsets[-1]}: a gap larger than a batch can encode")
     return batch.encode(salt, deltas)

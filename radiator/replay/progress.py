@@ -86,4 +86,4 @@ class Progress:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{self._path} is no file of a replay ({error}): give another one") from None
+            raise ConfigError(f"{self._path} is not a progress file of a replay ({error}): give another one") from None

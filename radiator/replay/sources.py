@@ -102,7 +102,9 @@ class Sources:
             archived = ends.get(each.name, 0)
             start = max(self._choice.start_of(each.name), archived)
             gone = self._stop(each.log_start_offset)
-            if each.name in self._choice.starts and each.name not in ends and start < gone:  # else the archive told it
+            if (
+                each.name in self._choice.starts and each.name not in ends and start < gone
+            ):  # else the archive has reported it
                 self._on_loss(each.name, start, gone - 1, "removed since this replay was interrupted")
             if start < each.next_offset:
                 self._streams.append(Stream(_earliest_ns(each, start), self._reading(each, start, refill_bytes)))

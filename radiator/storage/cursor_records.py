@@ -132,7 +132,7 @@ class Record(NamedTuple):
 def decode_records(records: bytes) -> Iterator[Record]:
     """Yield the records of a block or entry whose crc is right.
 
-    A record of a newer version ends the iteration: the records behind it cannot be told apart.
+    A record of a newer version ends the iteration: the records behind it cannot be separated.
 
     Raises:
         struct.error: The bytes are no records.

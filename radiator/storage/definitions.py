@@ -43,7 +43,7 @@ def decode(data: bytes, start: bytes = HEAD) -> dict[str, Entry]:
     if not newline or not head.startswith(start):
         raise ValueError(f"expected a first line {start.decode()}<crc>, got {head[:60]!r}")
     if head[len(start) :] != b"%08x" % crc32(body):
-        raise ValueError("the crc of its first line is not that of the rest")
+        raise ValueError("the crc in its first line does not match the rest")
     entries = json.loads(body)
     if not isinstance(entries, dict) or not all(isinstance(each, dict) for each in entries.values()):
         raise ValueError("expected an object of objects")

@@ -2,7 +2,7 @@
 
 A reader sees records up to ``head``, which is exactly what the broker has committed; behind it the broker may write. If
 the head is missing or damaged, the last segment is walked by its crcs instead. If the segment of the head is gone, the
-offsets up to head were stored all the same: they are missing, and readers are told. The broker may rewrite a sealed
+offsets up to head were stored all the same: they are missing, and readers get a report. The broker may rewrite a sealed
 segment between a listing and a read: offsets stay valid, positions do not, so records are read by their offsets.
 
 This module knows files. It does not know partitions, jobs or threads. ``ls`` and ``dump`` use it; ``radiator.spark``

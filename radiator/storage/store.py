@@ -53,7 +53,7 @@ from radiator.storage.tail import Budget, ColdCache, Tail
 
 __all__ = ["RecoveryNote", "Settings", "Store", "SyncPolicy"]
 
-FAILURES_TOLD_MAX = 10  # one disk fails them all at once
+FAILURES_SHOWN_MAX = 10  # one disk fails them all at once
 NEW_FILES_MAX = limits.NEW_FILES_MAX
 
 
@@ -162,8 +162,8 @@ class Store:
         found = cursor_files.read(self.fs, directory, redo.cursors, [entry.cursors for entry in decided])
         since = found.since
         self._snapshots.begin_at(since)
-        told = definitions.load(data for number, data in redo.names if number >= since)
-        notes = [RecoveryNote(definitions.path, text, "subscriptions") for text in told]
+        faults = definitions.load(data for number, data in redo.names if number >= since)
+        notes = [RecoveryNote(definitions.path, text, "subscriptions") for text in faults]
         notes += [RecoveryNote(directory, text, "cursors") for text in cursors.load(found, ends)]
         if cursors.changed:  # saved at once: nothing of it hangs on pages that an earlier run failed to sync
             try:
@@ -201,8 +201,8 @@ class Store:
             raise StorageError(f"{self.root}: in use by another broker (process {holder}); {remedy}") from None
         except OSError as error:
             elsewhere = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
-            told = "there can be no directory of that name; choose another data_dir" if elsewhere else None
-            raise storage_error(self.root, "open the data directory", error, told) from error
+            other_remedy = "there can be no directory of that name; choose another data_dir" if elsewhere else None
+            raise storage_error(self.root, "open the data directory", error, other_remedy) from error
 
     def release(self) -> None:
         """Unlock the directory after ``acquire`` alone; ``close`` does it after ``open``."""
@@ -353,28 +353,30 @@ class Store:
                     jobs += partition.take(now, may_roll=False)
         for partition in creators:
             jobs += partition.take(now)
-        names = self.definitions.take(now.mono)
-        told = self.cursors.take(now.mono)
+        definition_jobs = self.definitions.take(now.mono)
+        cursor_jobs = self.cursors.take(now.mono)
         # First: the acks of transactions in this group are in no snapshot yet, so its entry is for the next checkpoint.
-        jobs = self.checkpoints.jobs(now) + self._group_commit(jobs, told, names)
+        jobs = self.checkpoints.jobs(now) + self._group_commit(jobs, cursor_jobs, definition_jobs)
         removals = self._agenda.removals
         if removals:  # behind the acks that let them go
             for job in removals:
                 if isinstance(job, RemoveJob | SettledJob) and job.partition.retain_from is not None:
-                    job.sync_first(partial(self._sync_acks, told, self.cursors.failed, self.journal.sync_error))
+                    job.sync_first(partial(self._sync_acks, cursor_jobs, self.cursors.failed, self.journal.sync_error))
             jobs += removals
             removals.clear()
         return jobs
 
-    def _sync_acks(self, told: list[CursorJob], failed: StorageError | None, sync_error: StorageError | None) -> None:
+    def _sync_acks(
+        self, cursor_jobs: list[CursorJob], failed: StorageError | None, sync_error: StorageError | None
+    ) -> None:
         """Sync, on the disk thread, all cursor changes of this turn and before. Raises StorageError.
 
         Args:
-            told: The changes of the turn.
+            cursor_jobs: The changes of the turn.
             failed: Why earlier changes could not be stored.
             sync_error: Of the journal, before the turn.
         """
-        for error in (failed, *(job.error for job in told)):
+        for error in (failed, *(job.error for job in cursor_jobs)):
             if error is not None:
                 raise StorageError(str(error))
         self.journal.sync()
@@ -396,7 +398,9 @@ class Store:
             if error is not None:
                 raise StorageError(str(error))
 
-    def _group_commit(self, jobs: list[Job], told: list[CursorJob], named: list[DefinitionsJob]) -> list[Job]:
+    def _group_commit(
+        self, jobs: list[Job], cursor_jobs: list[CursorJob], definition_jobs: list[DefinitionsJob]
+    ) -> list[Job]:
         """Return the jobs behind those that decide them. Jobs without a sync come first, in their own entry."""
         appends: list[AppendJob] = []
         early: list[Job] = []
@@ -410,8 +414,8 @@ class Store:
                 early.append(job)
         if early:
             jobs = [job for job in jobs if not job.before_entry]
-        jobs += [*told, *named]
-        cursors, names = (told[0] if told else None), (named[0] if named else None)
+        jobs += [*cursor_jobs, *definition_jobs]
+        cursors, names = (cursor_jobs[0] if cursor_jobs else None), (definition_jobs[0] if definition_jobs else None)
         if self._outcomes:
             waiters, outcomes = self.transaction_waiters, self._outcomes
             self._together, self.transaction_waiters, self._outcomes = {}, [], []
@@ -420,7 +424,7 @@ class Store:
         if size_bytes >= limits.JOURNAL_PASSED_BYTES_MIN:
             _bypass_journal(appends)
             appends = [job for job in appends if not job.bypasses_journal]
-        if not (appends or told or named):
+        if not (appends or cursor_jobs or definition_jobs):
             return early + jobs
         strict = names is not None or (
             cursors is not None and (cursors.needs_sync or (cursors.creates and bool(syncing)))
@@ -493,18 +497,18 @@ class Store:
     def failures(self) -> list[str]:
         """Return what cannot be stored now, and why, as texts."""
         failed = list(self._agenda.failed)
-        told = [f"partition {each.name}: {each.failed}" for each in failed[:FAILURES_TOLD_MAX]]
-        if len(failed) > len(told):
-            told.append(f"{len(failed) - len(told)} more partitions")
+        texts = [f"partition {each.name}: {each.failed}" for each in failed[:FAILURES_SHOWN_MAX]]
+        if len(failed) > len(texts):
+            texts.append(f"{len(failed) - len(texts)} more partitions")
         if self.cursors.failed is not None:
-            told.append(f"cursors: {self.cursors.failed}")
+            texts.append(f"cursors: {self.cursors.failed}")
         if self.definitions.failed is not None:
-            told.append(f"subscriptions: {self.definitions.failed}")
+            texts.append(f"subscriptions: {self.definitions.failed}")
         if self.journal.failed is not None:
-            told.append(f"journal: {self.journal.failed}")
+            texts.append(f"journal: {self.journal.failed}")
         if self.checkpoints.failed is not None:
-            told.append(f"checkpoint: {self.checkpoints.failed}")
-        return told
+            texts.append(f"checkpoint: {self.checkpoints.failed}")
+        return texts
 
     @property
     def memory_is_full(self) -> bool:

@@ -362,7 +362,7 @@ class _Backup:
                 data += layout.encode_listed(layout.Listed(end, crc32(raw[:end])))
             self._write(layout.head_path(partial), data.ljust(layout.HEAD_FILE_BYTES, b"\0"))
         if head is not None and (ids := read_file(fs, layout.dedup_path(stored.directory))):
-            # An empty one, if nothing holds: whoever starts over the copy then searches the log.
+            # Empty if no block is valid: a start over the copy then searches the log.
             self._write(layout.dedup_path(partial), dedup_file.shortened(ids, head.next_offset) or b"")
         if end:
             self._write(layout.names_path(partial), raw[:end])

@@ -115,6 +115,6 @@ def _cursors(
             yield Finding("cursor", path, text)
         gone = cursor_of(state, end).unsettled_below(min(first, end))
         if gone is not None:
-            text = f"{span(gone[0], gone[1] + 1)}, of which {state.name} had not settled {gone[2]}: removed by somebody"
+            text = f"{span(gone[0], gone[1] + 1)}, of which {state.name} had not settled {gone[2]}: they were removed"
             where = layout.partition_path(root, state.partition)
             yield Finding("missing", where, text, None, None, gone[0], gone[1])

@@ -36,7 +36,7 @@ def run(fs: FileSystem, directory: str, end: int, live: bool, latest_ns: int | N
         yield Finding("archived", path, "damaged; nothing is removed until it is written again, or deleted", 0, None)
         return
     if below > end and not live:
-        yield Finding("archived", path, f"speaks of offsets below {below}, but the log ends at {end}")
+        yield Finding("archived", path, f"covers offsets below {below}, but the log ends at {end}")
 
 
 def transactions(fs: FileSystem, root: str) -> Iterator[Finding]:
@@ -50,10 +50,10 @@ def transactions(fs: FileSystem, root: str) -> Iterator[Finding]:
         return
     entries = transaction_log.decode_entries(data)
     if entries:
-        text = f"{len(entries)} entries that are decided: the next start makes up for what is not in its place yet"
+        text = f"{len(entries)} decided entries: the next start writes what segments lack"
         yield Finding("decided", path, text, 0, len(data))
     elif data.strip(b"\0"):
-        text = "no entry holds: what was being written was never decided"
+        text = "no valid entry: the last write was never decided"
         yield Finding("tail", path, text, 0, len(data))
 
 
@@ -70,15 +70,15 @@ def journal(fs: FileSystem, root: str) -> Iterator[Finding]:
         yield Finding(
             "journal",
             path,
-            "no file of a journal, or its head is damaged; a start passes it over",
+            "not a journal file, or its header is damaged; a start skips it",
             0,
             FILE_HEADER_BYTES,
         )
     for path, first, last, start, end in files.gaps:
-        text = f"entries {first} to {last} do not hold or are not there; a start goes on behind them"
+        text = f"entries {first} to {last} are damaged or missing; a start continues behind them"
         yield Finding("journal", path, text, start, end)
     if count:
-        text = f"{count} entries that are decided: the next start makes up for what is not in its place yet"
+        text = f"{count} decided entries: the next start writes what segments lack"
         yield Finding("decided", files.directory, text)
 
 
@@ -90,7 +90,7 @@ def subscriptions(fs: FileSystem, root: str) -> Iterator[Finding]:
         try:
             definitions.decode(data)
         except ValueError as error:
-            text = f"cannot be read ({error}); a start puts it aside, and names are unknown until they are used again"
+            text = f"cannot be read ({error}); a start renames it, and names are unknown until they are used again"
             yield Finding("subscriptions", path, text, 0, len(data))
 
 
@@ -102,7 +102,7 @@ def last_rules(fs: FileSystem, root: str) -> Iterator[Finding]:
         try:
             definitions.decode(data, last_rules_file.HEAD)
         except ValueError as error:
-            text = f"cannot be read ({error}); a start goes on without it: children without a cursor get all there is"
+            text = f"cannot be read ({error}); a start ignores it: queues without a cursor get all messages"
             yield Finding("last_rules", path, text, 0, len(data))
 
 
@@ -130,16 +130,16 @@ def _ids(fs: FileSystem, path: str, end: int, live: bool, latest_ns: int | None)
     found = dedup_file.decode(data)
     rest = data[found.end :]
     if found.covered is None and not live:
-        yield Finding("ids", path, "no block holds; ids are looked for in the log", 0, len(data))
+        yield Finding("ids", path, "no valid block; ids are searched in the log", 0, len(data))
     elif dedup_file.MAGIC in rest[1:]:
-        text = f"nothing from byte {found.end} on holds; what it had is looked for in the log"
+        text = f"nothing from byte {found.end} on is valid; its ids are searched in the log"
         yield Finding("ids", path, text, found.end, len(data))
     elif rest and not live:
-        text = f"a torn block of {len(rest)} bytes; what it had is looked for in the log"
+        text = f"a torn block of {len(rest)} bytes; its ids are searched in the log"
         yield Finding("tail", path, text, found.end, len(data))
     _, _, offsets, times = dedup_file.columns_of(found.rows)
     if any(low >= high for low, high in pairwise(offsets)) or any(low > high for low, high in pairwise(times)):
-        yield Finding("ids", path, "offsets or receive times do not rise")
+        yield Finding("ids", path, "offsets or receive times do not increase")
     if latest_ns is not None and (late := sum(time > latest_ns for time in times)):
         yield Finding(
             "future", path, f"{late} message ids have a receive time in the future: they are remembered longer"

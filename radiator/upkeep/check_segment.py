@@ -75,7 +75,7 @@ class Walk:
             if position == self.committed.position:
                 self._at_head(position)
             if self.following is not None and self.expected >= self.following:
-                self._report("trailing", f"bytes {position} to {self.size - 1} are read by nobody", position, self.size)
+                self._report("trailing", f"bytes {position} to {self.size - 1} are never read", position, self.size)
                 self.ended, self.committed = position, PASSED
                 break
             try:
@@ -101,7 +101,7 @@ class Walk:
         found.position = min(position, self.size) if self.ended is None else self.ended
         found.next_offset = self.expected
         if self.foreign_salts:
-            self._report("salt", f"{self.foreign_salts} batches have not the salt of their partition", 0, self.size)
+            self._report("salt", f"{self.foreign_salts} batches do not have the salt of their partition", 0, self.size)
         if self.uncommitted:
             start, first, _ = self.uncommitted[0]
             stop = self.uncommitted[-1][1] + self.uncommitted[-1][2]

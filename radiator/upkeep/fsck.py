@@ -211,7 +211,7 @@ class Fsck:
             before = set(found.findings)
             if not before:
                 break
-            time.sleep(pause)  # whoever renames a segment writes its index a moment later
+            time.sleep(pause)  # the index of a renamed segment is written a moment later
             found = self._check_once(name, directory)
             found.findings = [each for each in found.findings if each in before]
         return found
@@ -237,12 +237,12 @@ class Fsck:
         if bases and head is not None and head.segment_base < bases[0] == head.next_offset:
             head = layout.Head(bases[0], 0, bases[0])  # rolled while idle, and retention took what was before
         if bases and head is not None and head.segment_base not in bases:
-            text = f"speaks of the segment {head.segment_base}, which is not there"
+            text = f"names the segment {head.segment_base}, which does not exist"
             found.findings.append(Finding("head", layout.head_path(directory), text))
             head = None
         found.next_offset = head.next_offset if head is not None else 0
         if not bases and head is not None and head.next_offset:
-            text = "all segments are gone; the offsets are not given again"
+            text = "all segments are missing; their offsets are not reused"
             found.findings.append(Finding("gap", directory, text, None, None, 0, head.next_offset - 1))
         if self.live and head is not None:
             bases = [base for base in bases if base <= head.segment_base]
@@ -287,7 +287,7 @@ class Fsck:
         if any(self._size(found.directory, base) for base in bases) or (raw is not None and any(raw)):
             text = "missing" if raw is None else "damaged"
             path = layout.head_path(found.directory)
-            found.findings.append(Finding("head", path, f"{text}; the batches themselves tell where the log ends"))
+            found.findings.append(Finding("head", path, f"{text}; the batches show where the log ends"))
 
     def _size(self, directory: str, base: int) -> int:
         facts = self.fs.stat(layout.segment_path(directory, base))
@@ -347,18 +347,18 @@ class Fsck:
         raw = read_file(self.fs, path)
         if raw is None or not raw:
             if sealed and segment.position and not self.live:
-                segment.findings.append(Finding("index", path, "missing; made anew by --repair"))
+                segment.findings.append(Finding("index", path, "missing; --repair rebuilds it"))
             return
         entries = index.decode(raw, segment.base_offset)
         behind = index.ENTRY_BYTES * (1 + len(entries))
         if behind < len(raw) and not (self.live and not sealed):
-            text = f"nothing from byte {behind if entries else 0} on holds"
+            text = f"nothing from byte {behind if entries else 0} on is valid"
             segment.findings.append(Finding("index", path, text, behind if entries else 0, len(raw)))
         below = [entry for entry in entries if entry.position < segment.position]
         wrong = [entry for entry in below if entry not in segment.entries and not self._is_right(walk, entry, segment)]
         if wrong or (len(below) < len(entries) and sealed):
             entry = (wrong or entries[len(below) :])[0]
-            text = f"says that the batch at offset {entry.base_offset} stands at byte {entry.position}; it does not"
+            text = f"says that the batch at offset {entry.base_offset} is at byte {entry.position}; it is not"
             segment.findings.append(Finding("index", path, text))
         elif sealed and len(entries) < len(segment.entries) and not segment.damaged_bytes:
             text = f"has {len(entries)} entries of {len(segment.entries)}"
@@ -376,10 +376,10 @@ class Fsck:
         listed, position = names.decode(raw or b"")
         missing = found.destinations - set(listed or [found.name])
         if raw is not None and position < len(raw):
-            text = f"nothing from byte {position} on holds"
+            text = f"nothing from byte {position} on is valid"
             found.findings.append(Finding("names", path, text, position, len(raw)))
         elif not self.live and self._unproven(found, raw or b""):
-            text = "whether the list is whole is not known, so nothing is reclaimed here"
+            text = "the list may be incomplete, so nothing is reclaimed here"
             found.findings.append(Finding("names", path, text))
         elif missing:
             shown = ", ".join(sorted(missing)[:3])
@@ -418,7 +418,7 @@ def known(fs: FileSystem, root: str, finding: Finding) -> Finding:
     finally:
         close_quietly(fs, kept)
         fs.close(damaged)
-    text = f"{finding.text}; put aside in {path}"
+    text = f"{finding.text}; copied to {path}"
     place = (finding.start, finding.end, finding.first_offset, finding.last_offset)
     return Finding("quarantined", finding.path, text, *place)
 
@@ -429,7 +429,7 @@ def _utc(ns: int) -> str:
 
 
 def _unreadable(path: str, error: OSError) -> Finding:
-    return Finding("unreadable", path, f"cannot be read: {error.strerror or error}; what it holds was not checked")
+    return Finding("unreadable", path, f"cannot be read: {error.strerror or error}; its content was not checked")
 
 
 def _bounds(base: int, size: int, following: int | None, head: layout.Head | None, live: bool) -> tuple[int, Committed]:

@@ -129,7 +129,7 @@ def decode(data: bytes, path: str) -> Manifest:
                 f"{path}: a backup of format {version}; this radiator reads up to {BACKUP_FORMAT}: use a newer one"
             )
         if claimed != sha256(_text({"format": version, **fields})).hexdigest():
-            raise DamagedBackup(f"{path}: its own checksum does not hold, so no file can be judged by it")
+            raise DamagedBackup(f"{path}: its own checksum is wrong, so no file can be verified with it")
         for each in fields["files"]:
             if ".." in each["path"].split("/") or each["path"].startswith("/"):
                 raise ValueError(f"the path {each['path']!r} leads out of the backup")

@@ -118,7 +118,7 @@ def _fan_out_cursors(store: Store, partition: FilePartition, prefix: str) -> set
 
 def _settle(store: Store, partition: FilePartition, destination: str, cursor_name: str) -> Purged:
     cursor = store.cursors.get(cursor_name, partition.name)
-    if cursor is None:  # nobody has ever asked for these messages
+    if cursor is None:  # these messages never had a consumer
         cursor = store.cursors.open(cursor_name, partition.name, partition.log_start_offset)
     end = partition.next_offset
     waiting = _waiting(store, partition, destination, cursor_name, cursor, end)

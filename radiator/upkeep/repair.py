@@ -8,7 +8,7 @@
     5  check again; gaps that only show now are marked as known
 
 Nothing that holds a message is ever removed or changed, except what a start cuts off: bytes behind the last whole
-batch, which were never committed. Where ``head`` is lost nobody knows that, so they are copied to the quarantine too.
+batch, which were never committed. Where ``head`` is lost that is unknown, so they are copied to the quarantine too.
 
 Knows what to do about each finding, but not how it was found (``fsck``). Offline only, one thread.
 """
@@ -32,20 +32,20 @@ from radiator.upkeep.fsck import Fsck, NoSuchStore, PartitionCheck, known, quara
 REMEDY = "stop it first: beside a running broker fsck only checks"
 EVERYTHING = 1 << 63  # bytes of logs that may be read to make lists of names whole
 
-# Kinds that opening the store mends, and in what words that is told.
+# Kinds that opening the store mends, and how that is reported.
 BY_OPENING = {
     "head": "head written anew",
-    "key": "a new key made",
+    "key": "new key written",
     "zeros": "zeros at the end cut off",
     "uncommitted": "whole batches behind head kept and committed",
     "snapshot": "a snapshot of the cursors written anew",
     "copy": "a snapshot of the cursors written anew",
-    "journal": "what could be read of it is in its place",
-    "decided": "what was decided is everywhere",
-    "tail": "what was torn is passed over",
-    "ids": "ids brought in order",
+    "journal": "readable entries written to their segments",
+    "decided": "decided entries written to their segments",
+    "tail": "torn end skipped",
+    "ids": "ids rebuilt",
     "cursor": "a snapshot of the cursors written anew",
-    "delivered": "the file of hints brought to its size",
+    "delivered": "size of the file corrected",
 }
 
 
@@ -129,7 +129,7 @@ class Repair:
             if partition.next_offset and opened is not None and not opened.segments:
                 begin = (empty_log, self.fs, partition.directory, partition.next_offset)
                 self._run(partition.directory, "begin a segment", *begin)
-                yield f"{partition.directory}: begun anew at offset {partition.next_offset}"
+                yield f"{partition.directory}: restarted at offset {partition.next_offset}"
         self._opened = False
         self._store.close()
         self._store = Store(self.root, self.fs)
@@ -150,8 +150,10 @@ class Repair:
     def recheck(self) -> tuple[Fsck, list[Finding], list[str]]:
         """Check again, and copy damage that only shows now. Return the check, its findings, and what was done."""
         fsck, findings = self.check()
-        told = [done for finding in findings if finding.kind in ("damaged", "gap") for done in self._put_aside(finding)]
-        return fsck, [known(self.fs, self.root, finding) for finding in findings], told
+        repairs = [
+            done for finding in findings if finding.kind in ("damaged", "gap") for done in self._put_aside(finding)
+        ]
+        return fsck, [known(self.fs, self.root, finding) for finding in findings], repairs
 
     def _put_aside(self, finding: Finding) -> Iterator[str]:
         path = quarantine_of(self.root, finding)

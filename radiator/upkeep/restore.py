@@ -72,7 +72,7 @@ def _fault(fs: FileSystem, backup: str, copier: Copier, file: CopiedFile) -> str
         if size != file.size_bytes:
             return f"{path}: {size} bytes, the manifest says {file.size_bytes}"
         _, digest = copier.digest(fd, size)
-        return "" if digest == file.sha256 else f"{path}: its checksum does not hold"
+        return "" if digest == file.sha256 else f"{path}: wrong checksum"
     except OSError as error:
         return f"{path}: cannot be read: {error.strerror}"
     finally:

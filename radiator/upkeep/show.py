@@ -66,7 +66,7 @@ def read_head(data: bytes) -> Iterator[Line]:
         whole = {} if listed is None else {"names_bytes": listed.size_bytes}
         yield Line(0, len(data), "head", head._asdict() | whole)
     elif any(data):
-        yield _damage(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "wrong magic or crc")
     else:
         yield Line(0, len(data), "head", {"committed": "nothing yet"})
 
@@ -76,7 +76,7 @@ def read_index(data: bytes) -> Iterator[Line]:
     size = index.ENTRY_BYTES
     base = int.from_bytes(data[8:16], "little")
     if data[:size] != index.encode_head(base):
-        yield _damage(0, len(data), "the header does not hold")
+        yield _damage(0, len(data), "the header is damaged")
         return
     yield Line(0, size, "index", {"segment_base": base})
     entries = index.decode(data, base)
@@ -84,7 +84,7 @@ def read_index(data: bytes) -> Iterator[Line]:
         yield Line(number * size, (number + 1) * size, "entry", entry._asdict())
     behind = (1 + len(entries)) * size
     if behind < len(data):
-        yield _damage(behind, len(data), "an entry that does not hold, and whatever follows it")
+        yield _damage(behind, len(data), "a damaged entry, and everything behind it")
 
 
 def read_names(data: bytes) -> Iterator[Line]:
@@ -96,14 +96,14 @@ def read_names(data: bytes) -> Iterator[Line]:
         yield Line(at, end, "name", {"destination": name})
         at = end
     if behind < len(data):
-        yield _damage(behind, len(data), "a name whose crc does not hold, and whatever follows it")
+        yield _damage(behind, len(data), "a name with a wrong crc, and everything behind it")
 
 
 def read_salt(data: bytes) -> Iterator[Line]:
     """Yield the key of the salts."""
     key = salt.decode_key(data)
     if key is None:
-        yield _damage(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "wrong magic or crc")
     else:
         yield Line(0, len(data), "key", {"key": key.hex()})
 
@@ -137,7 +137,7 @@ def read_snapshot(data: bytes) -> Iterator[Line]:
     start = cursor_records.SNAPSHOT.size
     records = cursor_records.read_block(data, start)
     if not data.startswith(cursor_records.SNAPSHOT_MAGIC) or records is None:
-        yield _damage(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "wrong magic or crc")
         return
     _, generation = cursor_records.SNAPSHOT.unpack_from(data)
     yield Line(0, start, "snapshot", {"generation": generation})
@@ -153,7 +153,7 @@ def read_old_journal(data: bytes) -> Iterator[Line]:
             at = _aligned(data, cursor_records.BLOCK_MAGIC, at + 1)
             continue
         if at > end:
-            yield _damage(end, at, "an entry whose crc does not hold")
+            yield _damage(end, at, "an entry with a wrong crc")
         yield from _block(records, at)
         at = end = at + cursor_records.BLOCK.size + ((len(records) + 7) & ~7)
     if data[end:].strip(b"\0"):
@@ -182,7 +182,7 @@ def _records(records: bytes, at: int, end: int) -> Iterator[Line]:
                 values["deliveries"] = [list(each) for each in record.values]
             yield Line(at, end, cursor_records.KINDS[record.kind], values)
     except error:
-        yield _damage(at, end, "records that are none, though the crc holds")
+        yield _damage(at, end, "records that cannot be decoded, though the crc is correct")
 
 
 def read_journal_file(data: bytes) -> Iterator[Line]:
@@ -193,7 +193,7 @@ def read_journal_file(data: bytes) -> Iterator[Line]:
     """
     header = journal_format.decode_file_header(data)
     if header is None:
-        yield _damage(0, min(len(data), journal_format.FILE_HEADER_BYTES), "no file of a journal")
+        yield _damage(0, min(len(data), journal_format.FILE_HEADER_BYTES), "not a journal file")
         return
     at, expected = journal_format.FILE_HEADER_BYTES, header.first_entry
     yield Line(0, at, "journal", {**header._asdict(), "salt": f"{header.salt:016x}"})
@@ -207,7 +207,7 @@ def read_journal_file(data: bytes) -> Iterator[Line]:
                 yield Line(at, len(data), "left over", {})
             return
         if entry.start > at:
-            yield _damage(at, entry.start, "an entry that does not hold")
+            yield _damage(at, entry.start, "a damaged entry")
         yield from _parts(entry, "number")
         at, expected = entry.end, entry.number + 1
 
@@ -220,7 +220,7 @@ def read_transactions(data: bytes) -> Iterator[Line]:
         if entry is None:
             following = _aligned(data, transaction_log.MAGIC, at + 1)
             if data[at:following].strip(b"\0"):
-                yield _damage(at, following, "an entry that does not hold")
+                yield _damage(at, following, "a damaged entry")
             at = following
             continue
         if expected in (None, entry.number):
@@ -244,7 +244,7 @@ def _names(entry: Entry) -> Iterator[Line]:
     try:
         changes = definitions.decode_changes(entry.names)
     except ValueError:
-        yield _damage(entry.start, entry.end, "names that are none, though the crc holds")
+        yield _damage(entry.start, entry.end, "names that cannot be decoded, though the crc is correct")
         return
     for key, about in changes.items():
         yield Line(entry.start, entry.end, "subscription", {"cursor": key, **(about or {"deleted": True})})
@@ -305,7 +305,7 @@ def read_ids(data: bytes) -> Iterator[Line]:
             yield Line(place, place + dedup_file.ENTRY_BYTES, "id", values)
         at = end
     if at < len(data):
-        yield _damage(at, len(data), "a block that does not hold, and whatever follows it")
+        yield _damage(at, len(data), "a damaged block, and everything behind it")
 
 
 def read_archived(data: bytes) -> Iterator[Line]:
@@ -314,7 +314,7 @@ def read_archived(data: bytes) -> Iterator[Line]:
     if data == archived.encode(below):
         yield Line(0, len(data), "archived", {"next_offset": below})
     else:
-        yield _damage(0, len(data), "magic or crc do not hold")
+        yield _damage(0, len(data), "wrong magic or crc")
 
 
 def read_bytes(data: bytes) -> Iterator[Line]:

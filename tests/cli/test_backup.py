@@ -129,7 +129,7 @@ def test_a_damaged_backup_is_named_and_ends_with_code_6(
     path.write_bytes(data)
     for more in (["--verify-only"], ["--to", str(tmp_path / "again")]):
         assert run(["restore", str(copy), *more]) == 6
-        assert f"{path}: its checksum does not hold" in capfd.readouterr().err
+        assert f"{path}: wrong checksum" in capfd.readouterr().err
     assert not (tmp_path / "again").exists()
 
 

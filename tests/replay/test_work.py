@@ -205,5 +205,5 @@ def test_progress_is_on_the_disk_before_the_first_message_and_before_a_pause(tmp
 def test_a_file_that_is_none_of_a_replay_is_told(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("milk, eggs")
-    with pytest.raises(ConfigError, match="is no file of a replay"):
+    with pytest.raises(ConfigError, match="is not a progress file of a replay"):
         Progress(str(path), {})

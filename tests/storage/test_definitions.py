@@ -131,7 +131,7 @@ def test_a_name_that_is_used_again_costs_no_checkpoint_another_file() -> None:
     node = fs.nodes[FILE]
     checkpoint(store)
     assert fs.nodes[FILE] is node
-    store.definitions.note("sub:a", A | {"used_ns": 1})
+    store.definitions.update("sub:a", A | {"used_ns": 1})
     checkpoint(store)
     assert in_file(fs) == {"sub:a": A | {"used_ns": 1}}
 

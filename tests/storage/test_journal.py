@@ -159,7 +159,7 @@ def test_any_flipped_bit_costs_its_entry_which_is_reported_and_no_other() -> Non
             notes = [note.text for note in files.notes()]
             hit = [place + 1 for place, (start, end) in enumerate(places) if start <= at < end]
             if at < journal_format.SYNC_FAILED_AT:
-                assert found == {} and notes == ["no file of a journal, or another one; passed over"]
+                assert found == {} and notes == ["not a file of this journal; skipped"]
             elif found == whole:
                 assert not notes and (at < FILE_HEADER_BYTES or not data[at]), "only padding has no crc"
             else:

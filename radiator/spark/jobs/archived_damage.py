@@ -59,9 +59,9 @@ def absent_from_both(spark: SparkSession, path: str | None, archive: str, **opti
         for each in logs
         if each.log_start_offset and each.name not in state.ends
     ]
-    for hole in GapFinder(state, place, logs).gaps(asked.selection):
-        why, records = REMOVED if hole.settled else LOST, hole.following - hole.first
-        rows.append((hole.partition, why, hole.first, hole.following - 1, records, None, None, hole.why))
+    for gap in GapFinder(state, place, logs).gaps(asked.selection):
+        why, records = REMOVED if gap.settled else LOST, gap.following - gap.first
+        rows.append((gap.partition, why, gap.first, gap.following - 1, records, None, None, gap.why))
     found = spark.createDataFrame(rows, ROW)
     begins = {each.name: max(each.log_start_offset, state.ends.get(each.name, 0)) for each in logs}
     ends = {each.name: each.next_offset for each in logs if begins[each.name] < each.next_offset}

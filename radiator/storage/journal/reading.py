@@ -195,9 +195,7 @@ class JournalFiles:
 
     def notes(self) -> list[RecoveryNote]:
         """Return the problems that ``entries`` has found."""
-        notes = [
-            RecoveryNote(path, "no file of a journal, or another one; passed over", "journal") for path in self.unread
-        ]
+        notes = [RecoveryNote(path, "not a file of this journal; skipped", "journal") for path in self.unread]
         for gap in self.gaps:
             text = f"entries {gap.first} to {gap.last} do not hold or are not there; those behind them are kept"
             notes.append(RecoveryNote(gap.path, text, "journal"))
