@@ -36,7 +36,6 @@ from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Reader, Subscription
     from radiator.broker.logs.feed import Read
-    from radiator.broker.queues.queue import QueueSource
     from radiator.broker.rule_hooks import RuleHooks
     from radiator.config import Config
     from radiator.routing.rules import Rules
@@ -186,10 +185,6 @@ class Broker(Services):
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription: what it holds goes back to its queues, in the original places, once ``left`` says so."""
         leaving.unsubscribe(self, subscription)
-
-    def return_to(self, source: QueueSource, offsets: list[int]) -> None:
-        """These were in flight and are not settled: they go back to their queue."""
-        self.returns.back(source, offsets)
 
     # --- the turn ---------------------------------------------------------------------------------------------------
 
