@@ -1,12 +1,12 @@
-"""The wire form of stored messages: built once per batch, shared by all subscribers.
+r"""The wire form of stored messages: built once per batch, shared by all subscribers.
 
 A MESSAGE frame is ``prefix + tail``. The prefix differs per subscription and the tail per message, so the bytes of a
 whole run for one subscriber are one ``prefix.join(tails)``::
 
-    MESSAGE                                  \\
+    MESSAGE                                  \
     subscription:0                            | prefix (ack:auto)
     message-id:                              /
-               %2Ftopic%2Fa@17               \\
+               %2Ftopic%2Fa@17               \
     destination:/topic/a                      |
     partition:/topic/a                        | tail, one per message, shared
     receive-time:1732082400000000000          |
