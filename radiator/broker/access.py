@@ -4,7 +4,7 @@ Every CONNECT goes to the authenticator, which decides at once or later. The ser
 users and passcode hashes on another thread. Without one, every client may do everything. Until the decision no later
 frame of the client is handled. From then on the ``rights`` of the session say what the client may do.
 
-The module knows sessions and rights. It does not know users or files, and stores no passcode.
+The module knows sessions and rights, but not users or files, and stores no passcode.
 Invariants: a session has no rights before the decision. A session is decided once.
 """
 

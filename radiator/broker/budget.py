@@ -10,7 +10,7 @@ next turn and the command continues where it stopped. Later frames of the same s
 A unit is about a microsecond on the reference machine of ``docs/performance.md``. Items that cost less are summed up
 first. A plain SEND or ACK is not counted: the time of a visit bounds their number.
 
-The module knows numbers. It does not know clocks, sessions, or the work that the units stand for.
+The module knows numbers, but not clocks, sessions, or the meaning of the units.
 Invariant: a turn spends at most ``most`` and one indivisible step.
 """
 

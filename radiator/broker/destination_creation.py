@@ -1,6 +1,6 @@
 """Destination creation while subscriptions with matching patterns exist.
 
-The module knows the subscriptions with patterns, and how a subscription joins a destination. It does not know messages.
+The module knows the subscriptions with patterns, and how a subscription joins a destination, but not messages.
 Invariant: a new destination has joined every matching subscription before its first message is delivered.
 """
 

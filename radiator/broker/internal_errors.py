@@ -4,7 +4,7 @@ An exception ends the connection whose frame was being handled, and no other. Ou
 step. Every exception is counted (``internal_errors``). The log has the traceback of the first, second, fourth, eighth
 ... exception of each place in the code, so an exception for every message does not fill the disk.
 
-The module knows exceptions. It does not know sessions or queues.
+The module knows exceptions, but not sessions or queues.
 Invariant: exceptions that end the process (``KeyboardInterrupt``, for example) pass through.
 """
 

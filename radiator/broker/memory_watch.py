@@ -1,6 +1,6 @@
 """Errors, counters and log lines for the case that ``limits.memory`` is used up.
 
-The module knows the memory account and its shares. It does not know clients, sockets or clocks.
+The module knows the memory account and its shares, but not clients, sockets or clocks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Totals of messages skipped by selector over all queues of one broker, and the queues that stopped because of them.
 
-A queue whose consumers have selectors skips messages that no consumer with credit wants (``queues.skipped``). The
+A queue whose consumers have selectors skips messages that match no consumer with credit (``queues.skipped``). The
 number of runs of skipped offsets is bounded for each queue and for all queues together.
 """
 

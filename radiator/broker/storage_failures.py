@@ -6,8 +6,8 @@
 
 A disk that refuses everything would otherwise cost a line for each message and each ACK, and fill up with them.
 
-The module knows the component that fails (``Job.component``, an object with ``failed``) and texts. It does not know
-files or retries.
+The module knows the component that fails (``Job.component``, an object with ``failed``) and texts, but not files or
+retries.
 Invariant: every error is logged or counted, and every count is logged.
 """
 

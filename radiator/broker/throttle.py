@@ -8,7 +8,7 @@ A frame waits if its queue is full and the rule says ``on_full: block``, if its 
 memory for messages is full (``limits.memory``). All later frames of the client wait too, including its ACKs. Other
 clients do not wait. ``clients.held_back`` has the sessions that wait.
 
-The module knows times. It does not know sockets, and reads no clock.
+The module knows times, but not sockets, and reads no clock.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A wildcard joins all destinations that it matches. Each of them costs memory, and work at join, leave and send. So they
 are counted for each session, for each durable subscription, and in total.
 
-The module knows numbers. It does not know subscriptions.
+The module knows numbers, but not subscriptions.
 Invariant: ``JoinedOfAll.count`` is the sum over all ``Joined`` objects.
 """
 

@@ -677,7 +677,7 @@ class Subscription:
     Attributes:
         asked: The patterns of the SUBSCRIBE.
         patterns: The same, limited to what the user may read.
-        prefetch: The window that the client asked for, if any. Without it topics have no window.
+        prefetch: The window that the client requested, if any. Without it topics have no window.
         alone: True for an exclusive consumer.
         selection: The selector; None: all messages.
         left: True if nothing refers to the subscription any more.
@@ -1254,7 +1254,7 @@ class Reader:
         return [each for each in self.feed.sources if each.queue.filter.owned and (own is None or each.queue is own)]
 
     def _likes(self, batch: RecordBatch) -> bool:
-        """Return True if the reader is known to want the whole batch. False means unknown."""
+        """Return True if the whole batch is known to match. False means unknown."""
         subscription = self.subscription
         return (
             batch.names == self._liked
@@ -1266,7 +1266,7 @@ class Reader:
         )
 
     def _pick(self, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
-        """Return the indexes that this reader wants; None for all of them."""
+        """Return the indexes of the matching records; None for all of them."""
         patterns = self.subscription.patterns
         matches = patterns.matches
         consumed = [queue.name for queue in self.subscription.queues]  # in the same log, with matching names

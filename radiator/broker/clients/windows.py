@@ -42,7 +42,7 @@ def count(text: str, header: str, most: int, least: int = 1) -> int:
 
 
 def asked_window(headers: Mapping[str, str], most: int) -> int | None:
-    """Return the window that a SUBSCRIBE asks for: 0 means no limit, None that the header is missing.
+    """Return the window that a SUBSCRIBE requests: 0 means no limit, None that the header is missing.
 
     Raises:
         ProtocolError: The header is malformed (bad-header).
@@ -51,7 +51,7 @@ def asked_window(headers: Mapping[str, str], most: int) -> int | None:
 
 
 def without_limit(destinations: list[Destination], group: bool | None, ack: str, most: int) -> int:
-    """Return the window of a client that asks for 0. The arguments are those of ``window_of``.
+    """Return the window of a client that requests 0. The arguments are those of ``window_of``.
 
     Raises:
         ProtocolError: A rule sets a limit (bad-header).
@@ -78,7 +78,7 @@ def window_of(
 
     Args:
         group: True for a member of a consumer group, False for a durable subscription, None for any other.
-        prefetch: What the client asks for; None: nothing.
+        prefetch: The window that the client requests, or None.
         ack: The ack mode.
         destinations: The destinations that the subscription matches.
         most: ``limits.in_flight``.

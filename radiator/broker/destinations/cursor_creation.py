@@ -3,7 +3,7 @@
 A destination with only some of its cursors would accept messages and deliver them to no consumer. So its cursors are
 opened before the destination is registered.
 
-The module knows the store of cursors. It does not know queues or logs.
+The module knows the store of cursors, but not queues or logs.
 Invariant: after an exception the new cursors are deleted, and the others are unchanged.
 """
 

@@ -18,7 +18,7 @@ one cursor for both. Then messages that the fan-out source had not settled are u
 had passed them.
 
 The rules of the last run are in a file (``storage.last_rules``).
-The module knows rules, cursors, and the destinations of logs. It does not know sources or consumers.
+The module knows rules, cursors, and the destinations of logs, but not sources or consumers.
 Invariant: a start position does not depend on what the present start of the broker has created.
 """
 

@@ -10,7 +10,7 @@ Logs that the rule of the source does not name any more are drained by each boun
 removed from the rule keeps its own log; its cursors over the logs of the source are deleted at the next start. A source
 that becomes a queue of its own starts at the position of the slowest of its bound queues.
 
-The module knows the registry. It does not know subscriptions.
+The module knows the registry, but not subscriptions.
 Invariants: neither a fan-out source nor a bound queue is ever removed. The subscriptions of a bound queue count as
 subscribers of the source.
 """

@@ -9,7 +9,7 @@ follows the rule of its destination.
     found at a start -> a source of the queue -> settled up to the end -> removed from the queue, holds nothing back
                     \-> unreadable: reported, and no record is removed
 
-The module knows cursors, their readers, and rules. It does not know consumers or records.
+The module knows cursors, their readers, and rules, but not consumers or records.
 Invariants: no cursor has two sources. No record is removed before it is settled. A log that cannot be drained is logged
 at every start, and reported in lists and metrics.
 """

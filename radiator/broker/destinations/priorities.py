@@ -4,7 +4,7 @@ The priority level of a message is its header ``priority``. The sources of such 
 level to the lowest, and a level is served only while all higher levels are empty. Everything else (order, requeue in
 the original place, restart) is as in any log.
 
-The module knows levels and their order. It does not know consumers or records.
+The module knows levels and their order, but not consumers or records.
 Invariant: the log of the default priority exists as long as the queue, so a reader of the queue is found there.
 """
 

@@ -1,7 +1,7 @@
 """Headers with a boolean value.
 
 The letter case does not matter: Python writes ``True`` and SQL writes ``TRUE``. Any other value is refused. A consumer
-that asks for ``browser:yes`` and becomes an ordinary consumer would take messages from the queue.
+that sends ``browser:yes`` and becomes an ordinary consumer would take messages from the queue.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Queues, bound queues of a ``fan_out`` and durable subscriptions all have consume
 the records that belong to them. A filter decides that once per batch, from the destinations that occur in the batch:
 ``whole`` is the fast path, and where ``whole`` is False ``firsts`` returns the first offset for each destination.
 
-The module knows names of destinations. It does not know cursors or consumers.
+The module knows names of destinations, but not cursors or consumers.
 Invariant: only the queues that own a destination need its records, so the records may be deleted once all these queues
 have settled them. Other filters leave deletion to the log's retention.
 """

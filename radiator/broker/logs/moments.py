@@ -3,7 +3,7 @@
 A batch is searched for these headers once and the result is stored with the batch (``RecordBatch.marks``). Single
 records are examined only in a batch that has the headers.
 
-The module knows the stored form of a header block. It does not know queues, nor what happens to an expired message.
+The module knows the stored form of a header block, but not queues or the fate of an expired message.
 The headers of a dead letter do not count: a dead letter does not expire by the header that it had before.
 Invariant: a malformed time header, as stores of earlier versions may have, is ignored.
 """

@@ -5,7 +5,7 @@ selector cost one evaluation. Only the headers that a selector names are searche
 their blocks, so equal blocks in a run are evaluated once. Different selectors over the same records share the values
 of headers (``Looked``). A selector that needs ``name = 'text'`` is evaluated only for records with that value.
 
-The module knows the stored form of a record. It does not know subscriptions or queues.
+The module knows the stored form of a record, but not subscriptions or queues.
 Invariants: a result depends on the record alone, not on its deliveries, so a cached result stays valid. The number of
 results cached with a batch is bounded.
 """

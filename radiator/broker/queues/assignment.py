@@ -5,12 +5,12 @@ next exclusive consumer does. It starts when the other consumers hold no message
 each partition of a destination with several partitions is assigned to one member, so that the order of a key is
 preserved. The numbers of partitions per member differ by one at most, and a change moves as few partitions as possible.
 
-Two consumers never work on one partition at the same time. A partition that moves delivers nothing until its former
+Two consumers never work on one partition at the same time. A partition that moves delivers nothing until its previous
 consumer holds no message of it, after ACK, NACK or its end. (Kafka's eager rebalancing stops all consumers. This stops
 one partition.) Under ``ack:auto`` a consumer holds messages that were not written to its socket; they return if it
 dies. Held messages are not counted. One that was found is a *proof* until it is settled or returned.
 
-The module knows members and sources. It does not know messages or windows.
+The module knows members and sources, but not messages or windows.
 Invariants: a source has at most one owner. An owner is a member. The owner changes only while no other consumer holds a
 message of the source.
 """

@@ -6,7 +6,7 @@ no message now, nor that a message gets one more delivery although it was delive
 The note is in the delivery count of the message, above the bits that count: the reason of the end, or ``UNWRITTEN``. An
 expired message, or one that was delivered as often as its rule allows, needs no note.
 
-The module knows cursors and reasons. It does not know dead-letter destinations.
+The module knows cursors and reasons, but not dead-letter destinations.
 Invariant: a message with a reason in its count is a dead letter, or, just after a start, becomes one.
 """
 

@@ -12,7 +12,7 @@ consumer costs a fast one next to nothing. A backlog of deliveries is caught up 
 Equal consumers have the same window, the same ack mode, and about the same time per message. Under ``ack:auto``
 messages are dealt out in turn anyway.
 
-The module knows numbers and times of deliveries. It does not know messages or logs.
+The module knows numbers and times of deliveries, but not messages or logs.
 Invariants: a consumer that waits is considered again, at the latest when ``due`` is called. Among consumers with
 credit, the least-served one is served first.
 """
@@ -35,7 +35,7 @@ CONSUMERS_MAX = 16  # with more consumers the cost exceeds the benefit
 PATIENCE_NS = 50 * NS_PER_MS  # a pause of a fast consumer's process on a busy machine
 SLOWER = 3  # a consumer that takes so many times as long is not equal
 SAMPLES = 3  # fewer samples are not used
-EXEMPT, EXEMPT_MAX = 1, 256  # deliveries during which nobody waits again for a consumer that was late
+EXEMPT, EXEMPT_MAX = 1, 256  # deliveries during which no consumer waits for one that was late
 DEBT_NS = 100 * NS_PER_MS  # the longest time of catching up alone
 DEBT_MIN, DEBT_MAX = 4, 128  # deliveries
 NOT_AWAITED = MonoNs(0)

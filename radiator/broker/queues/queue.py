@@ -2,11 +2,11 @@
 
 A queue stores offsets only; the messages are in the log. *Fresh* messages have the order of the log. Before them come
 messages that were *returned* (NACK, lost consumer, restart), the lowest offset first, so each takes its original place.
-A message that is not due is *deferred* and then returned. A message that no consumer with credit wants is *skipped*.
+A message that is not due is *deferred* and then returned. A message that matches no consumer with credit is *skipped*.
 
 A filter (``logs.destination_filter``) selects the records of a log that belong to the queue, so a queue that clients
-send to, a bound queue of a ``fan_out`` and a durable subscription are the same here. ``QueueSource`` knows which
-messages are ready; ``delivery.dispatch`` delivers them to consumers.
+send to, a bound queue of a ``fan_out`` and a durable subscription are the same here. ``QueueSource`` finds the
+ready messages; ``delivery.dispatch`` delivers them to consumers.
 
 Invariants of a source: every offset below ``next_offset`` is settled, in flight to exactly one subscription, in
 ``returned``, in ``deferred`` or in ``skipped`` (or in ``early``, about to be settled). A delivered offset is below
@@ -288,7 +288,7 @@ class QueueSource:
         return self.skipped
 
     def skip_over(self, offset: int) -> Skipped:
-        """Skip a message that no consumer with credit wants.
+        """Skip a message that matches no consumer with credit.
 
         Returns:
             All skipped messages, including this one.
@@ -1140,7 +1140,7 @@ class Queue:
         ordered: True if the sources are served by priority.
         selection: The selector of a durable subscription. Messages that it excludes are settled.
         shares: Fair dispatch, once there have been several consumers.
-        gap: The number of lost messages that no consumer has been told about.
+        gap: The number of lost messages that were not reported to a consumer.
         note: Header lines to send with the next message.
         reported: The gap and note that a message was sent with, by source and offset.
     """

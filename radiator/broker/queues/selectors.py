@@ -1,12 +1,12 @@
-"""The distinct selectors of one queue's consumers, indexed so that a message finds the consumers that want it.
+"""The distinct selectors of one queue's consumers, indexed so that a message finds the matching consumers.
 
 Consumers with the same selector form a *group*; those without a selector form one too. A selector that needs
 ``name = 'text'``, alone or as an operand of its AND, is found by that text: of a thousand consumers with a correlation
 id each, a message costs one look-up in a dict. All other selectors are evaluated for each message, so a queue accepts
 selectors up to a total number of characters.
 
-The module knows selectors, consumers, their last service, and which may have credit. It does not know which messages
-wait, nor how a message is sent.
+The module knows selectors, consumers, their last service, and which may have credit, but not which messages wait or how
+a message is sent.
 Invariants: every consumer of the queue is in one group. A group that is not ``able`` has no consumer with credit. A
 message costs at most ``limits.SELECTOR_QUEUE_CHARS_MAX`` characters.
 """
@@ -217,7 +217,7 @@ class Selectors:
 
 
 class Wanted:
-    """The groups that want the records from ``start`` to ``stop`` of a batch.
+    """The groups that match the records from ``start`` to ``stop`` of a batch.
 
     Args:
         selectors: The selectors of the queue.
@@ -252,7 +252,7 @@ class Wanted:
         ]
 
     def by(self, index: int) -> list[Group]:
-        """Return the groups that want the record with this index."""
+        """Return the groups that match the record with this index."""
         if self._few:
             found = [group for group, _ in self._asked if self._holds(group, index)]
         else:

@@ -1,19 +1,19 @@
-"""Messages of one source that were skipped by selector: no consumer with credit wanted them.
+"""Messages of one source that were skipped by selector: no consumer with credit matched them.
 
-A queue delivers its messages in order. With selectors, a message that no consumer with credit wants must not block the
-others: it is *skipped*. The offsets of skipped messages are stored as runs. Which consumer wants which of them is
-stored only for a few. Instead each group of consumers with the same selector has a *place*: the position among the
-skipped messages up to which its selector was evaluated, and the next few messages that it wants. Messages behind the
+A queue delivers its messages in order. With selectors, a message that matches no consumer with credit must not block
+the others: it is *skipped*. The offsets of skipped messages are stored as runs. Which consumer matches which of them
+is stored only for a few. Instead each group of consumers with the same selector has a *place*: the position among the
+skipped messages up to which its selector was evaluated, and the next few matching messages. Messages behind the
 position are read from the log again, in bounded steps (a *sweep*, shared by groups at the same position). So any number
 of messages may be skipped, no consumer starves, and a selector is evaluated about once for each message.
 
-    no place                  evaluated up to ``next_offset`` of the source, no message wanted
-    place, no position        evaluated up to ``next_offset``; the messages in ``found`` are wanted
+    no place                  evaluated up to ``next_offset`` of the source, no message matches
+    place, no position        evaluated up to ``next_offset``; the messages in ``found`` match
     place with a position     evaluated up to there; continues when ``found`` is empty and the group has credit
 
-The module knows offsets and the place of each group. It does not know selectors or credit.
+The module knows offsets and the place of each group, but not selectors or credit.
 Invariants: a message here is unsettled, not in flight and not in ``returned``. Of the skipped messages below a group's
-position, those that it wants are in its ``found``, which has none from the position on. Memory: 16 bytes and two
+position, the matching ones are in its ``found``, which has none from the position on. Memory: 16 bytes and two
 numbers for each run. A source has at most ``limits.SKIPPED_RUNS_MAX`` runs and all sources
 ``limits.SKIPPED_RUNS_ALL_MAX``; then the source stops (``SkippedTotals``). A group has found at most
 ``limits.SKIPPED_FOUND_MAX`` offsets, and those that consumers have returned.
@@ -140,7 +140,7 @@ class Place:
 
     def __init__(self, position: int | None) -> None:
         self._position = position
-        self._found: list[int] = []  # a heap: wanted offsets, and some that are not skipped any more
+        self._found: list[int] = []  # a heap: matching offsets, and some that are not skipped any more
         self._known: set[int] = set()
         self.sweep: Sweep | None = None
 
@@ -161,7 +161,7 @@ class Place:
         self._found = sorted(self._known)
 
     def add(self, offset: int) -> None:
-        """Add a skipped message that the group wants."""
+        """Add a skipped message that matches the group."""
         if offset not in self._known:
             self._known.add(offset)
             heappush(self._found, offset)
@@ -258,7 +258,7 @@ class Skipped:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     def place(self, group: Group) -> Place | None:
-        """Return the place of a group; None if it wants none of the skipped messages."""
+        """Return the place of a group; None if it matches none of the skipped messages."""
         return self._places.get(group)
 
     def joined(self, selectors: Selectors) -> None:
@@ -302,7 +302,7 @@ class Skipped:
         self.due.move_to_end(group, last=False)
 
     def may_take(self, group: Group, offset: int) -> bool:
-        """Return True if the group is known to want no skipped message below ``offset``."""
+        """Return True if the group is known to match no skipped message below ``offset``."""
         place = self._places.get(group)
         if place is None:
             return True
@@ -312,7 +312,7 @@ class Skipped:
         return (position is None or position > offset) and (lowest is None or lowest > offset)
 
     def wanted(self, group: Group, offset: int) -> None:
-        """Note that a skipped message is wanted by the group."""
+        """Note that a skipped message matches the group."""
         place = self._places.get(group)
         if place is None:
             place = self._places[group] = Place(None)

@@ -3,7 +3,7 @@
 Receive times never decrease within a log. A new message therefore gets the last receive time until the clock has caught
 up. Until then retention by age removes nothing from the log, and a replay by time finds no message after the present.
 
-The module knows partitions and their last receive time. It does not know how to repair a log.
+The module knows partitions and their last receive time, but not how to repair a log.
 """
 
 from __future__ import annotations

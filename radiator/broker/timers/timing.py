@@ -5,7 +5,7 @@ message expires. A subject sets a timer with ``at`` (monotonic clock), ``at_wall
 (wall clock as shown, trusted or not). ``due`` of the subject is called when the timer fires. Timers are in heaps, so
 no subject is scanned, and ``Broker.next_deadline_ns`` returns the earliest one.
 
-The module knows times. It does not know messages or stores, and reads no clock: callers pass the time.
+The module knows times, but not messages or stores. Callers pass the time: the module reads no clock.
 Invariant: ``due`` is never called before the time of a timer, by the clock of that timer. A subject with two timers
 decides itself which of them has fired.
 """
