@@ -245,7 +245,7 @@ def nobody_is_exclusive(right: Any) -> Any:
 
 @bug(Assignment, "active")
 def the_last_exclusive_consumer_has_its_turn(right: Any) -> Any:
-    return property(lambda self: next(reversed(self._alone), None))
+    return property(lambda self: next(reversed(self._exclusive), None))
 
 
 @bug(Selection, "verdicts")
@@ -257,7 +257,7 @@ def a_selector_takes_everything(right: Any) -> Any:
 def a_queue_takes_every_selector_for_true(right: Any) -> Any:
     def by(self: Any, index: int) -> list[Any]:
         keyed = [group for _, groups in self._keyed for each in groups.values() for group in each]
-        return [group for group, _ in self._asked] + keyed
+        return [group for group, _ in self._evaluated] + keyed
 
     return by
 

@@ -221,11 +221,11 @@ class FilterIndex:
         sources: The ``QueueSource`` objects of the log.
     """
 
-    __slots__ = ("_asked", "_owners")
+    __slots__ = ("_with_patterns", "_by_name")
 
     def __init__(self, sources: Iterable[Any]) -> None:
-        self._owners: dict[str, dict[Any, None]] = {}
-        self._asked: dict[Any, None] = {}  # sources with patterns: their filter has to be evaluated
+        self._by_name: dict[str, dict[Any, None]] = {}
+        self._with_patterns: dict[Any, None] = {}  # sources with patterns: their filter has to be evaluated
         for source in sources:
             self.add(source)
 
@@ -233,13 +233,13 @@ class FilterIndex:
         """Add a source."""
         owned = source.queue.filter.owned
         if not owned:
-            self._asked[source] = None
+            self._with_patterns[source] = None
         for name in owned:
-            self._owners.setdefault(name, {})[source] = None
+            self._by_name.setdefault(name, {})[source] = None
 
     def of(self, names: Iterable[str]) -> list[Any]:
         """Return the sources whose filter has at least one of these destinations."""
         found: dict[Any, None] = {}
         for name in names:
-            found.update(self._owners.get(name, {}))
-        return [*found, *(source for source in self._asked if any(map(source.queue.filter.has, names)))]
+            found.update(self._by_name.get(name, {}))
+        return [*found, *(source for source in self._with_patterns if any(map(source.queue.filter.has, names)))]

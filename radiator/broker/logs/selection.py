@@ -3,7 +3,7 @@
 The result is computed once per batch and selector and cached with the batch: a hundred subscribers with the same
 selector cost one evaluation. Only the headers that a selector names are searched in a stored block. Producers repeat
 their blocks, so equal blocks in a run are evaluated once. Different selectors over the same records share the values
-of headers (``Looked``). A selector that needs ``name = 'text'`` is evaluated only for records with that value.
+of headers (``ColumnCache``). A selector that needs ``name = 'text'`` is evaluated only for records with that value.
 
 The module knows the stored form of a record, but not subscriptions or queues.
 Invariants: a result depends on the record alone, not on its deliveries, so a cached result stays valid. The number of
@@ -32,8 +32,8 @@ Column = Callable[["PartitionWire", "RecordBatch", range, list[bytes]], Values]
 
 NO, YES, UNKNOWN = 0, 1, 2  # UNKNOWN: not evaluated yet
 VERDICTS: Final = "selectors"  # a key in RecordBatch.memo; the other keys are protocol versions
-ASK_CHARS: Final = 16  # the overhead of an evaluation, in characters of a selector
-LOOK_CHARS: Final = 16  # the cost of finding a value in a record, in characters of a selector
+EVALUATION_CHARS: Final = 16  # the overhead of an evaluation, in characters of a selector
+LOOKUP_CHARS: Final = 16  # the cost of finding a value in a record, in characters of a selector
 DEFAULT_PRIORITY: Final = "4"
 JMS: Final = {
     "JMSMessageID": "message-id",
@@ -94,7 +94,7 @@ class Selection:
     """
 
     __slots__ = ("_key", "_names", "_of_block", "_test", "given", "is_key", "key", "run", "text")
-    _looked: Looked | None = None  # values of the last run of records
+    _cache: ColumnCache | None = None  # values of the last run of records
     spent_chars = 0  # of all selectors: records x characters; delivery compares it with its budget
 
     def __init__(self, text: str) -> None:
@@ -144,23 +144,23 @@ class Selection:
         return self.verdicts(wire, batch, index, index + 1)[index] == YES
 
     def _evaluate(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytes:
-        looked = _look(wire, batch, start, stop)
-        columns = [looked.column(name, self._of_block) for name in self._names]
+        cache = _cached(wire, batch, start, stop)
+        columns = [cache.column(name, self._of_block) for name in self._names]
         rows: Iterable[Row] = zip(*columns, strict=True) if columns else repeat(())
-        size = len(looked.different) if self._of_block else stop - start
+        size = len(cache.different) if self._of_block else stop - start
         test = self._test
-        Selection.spent_chars += ASK_CHARS
+        Selection.spent_chars += EVALUATION_CHARS
         if self._key is None:
             Selection.spent_chars += size * len(self.text)
             verdicts = bytes([test(row) is True for row in islice(rows, size)])
         else:
-            having = looked.having(self._key[0], self._of_block).get(self._key[1], ())
+            having = cache.having(self._key[0], self._of_block).get(self._key[1], ())
             Selection.spent_chars += len(having) * len(self.text) + 1
             found = bytearray(size)
             for place in having:
                 found[place] = test([column[place] for column in columns]) is True
             verdicts = bytes(found)
-        return looked.spread(verdicts) if self._of_block else verdicts
+        return cache.spread(verdicts) if self._of_block else verdicts
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,29 +169,29 @@ class Selection:
 
     def holds(self, row: Row) -> bool:
         """Return True if a record with these values matches. The result is not cached: use it for single records."""
-        Selection.spent_chars += len(self.text) + ASK_CHARS
+        Selection.spent_chars += len(self.text) + EVALUATION_CHARS
         return self._test(row) is True
 
 
 def values(wire: PartitionWire, batch: RecordBatch, start: int, stop: int, name: str) -> Values:
     """Return the values that the records from ``start`` to ``stop`` have for a name of a selector."""
-    looked = Selection._looked
-    if looked is None or not looked.covers(batch, start, stop):
-        looked = Selection._looked = Looked(wire, batch, start, stop)
+    cache = Selection._cache
+    if cache is None or not cache.covers(batch, start, stop):
+        cache = Selection._cache = ColumnCache(wire, batch, start, stop)
     of_block = JMS.get(name, name) not in FACTS
-    Selection.spent_chars += (stop - start) * (1 if looked.knows(name, of_block) else LOOK_CHARS)
-    column = looked.column(name, of_block)
-    return looked.part(looked.of_records(column) if of_block else column, start, stop)
+    Selection.spent_chars += (stop - start) * (1 if cache.knows(name, of_block) else LOOKUP_CHARS)
+    column = cache.column(name, of_block)
+    return cache.part(cache.of_records(column) if of_block else column, start, stop)
 
 
-def _look(wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> Looked:
-    looked = Selection._looked
-    if looked is None or not looked.at(batch, start, stop):
-        looked = Selection._looked = Looked(wire, batch, start, stop)
-    return looked
+def _cached(wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> ColumnCache:
+    cache = Selection._cache
+    if cache is None or not cache.at(batch, start, stop):
+        cache = Selection._cache = ColumnCache(wire, batch, start, stop)
+    return cache
 
 
-class Looked:
+class ColumnCache:
     """Cache of the values that selectors found in the last run of records.
 
     Equal header blocks are examined once. A value that is not in the header block (offset, receive time) is found for

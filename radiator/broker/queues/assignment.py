@@ -42,7 +42,7 @@ class Proof:
         """The consumer that holds the message."""
         return self._consumer
 
-    def stands(self, wanted: Consumer) -> bool:
+    def is_valid(self, wanted: Consumer) -> bool:
         """Return True if the message is still held and keeps the source from the consumer ``wanted``."""
         consumer = self._consumer
         if self._run is not None:
@@ -58,79 +58,89 @@ class Assignment:
         wake: Called when a source has a new owner.
     """
 
-    __slots__ = ("_alone", "_free", "_owner", "_parting", "_proofs", "_shares", "_uneven", "_wake", "_wanted")
+    __slots__ = (
+        "_exclusive",
+        "_unassigned",
+        "_owner",
+        "_departing",
+        "_proofs",
+        "_assigned",
+        "_unbalanced",
+        "_wake",
+        "_member_of",
+    )
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._shares: dict[Consumer, dict[Any, None]] = {}  # by member, in order of joining: its assigned sources
-        self._alone: dict[Consumer, None] = {}  # exclusive consumers in order of joining
-        self._free: dict[Any, None] = {}  # sources to assign
-        self._wanted: dict[Any, Consumer] = {}  # by source: the member that it is assigned to
-        self._uneven = False  # lazily rebalanced, because thousands may join at once
+        self._assigned: dict[Consumer, dict[Any, None]] = {}  # by member, in order of joining: its assigned sources
+        self._exclusive: dict[Consumer, None] = {}  # exclusive consumers in order of joining
+        self._unassigned: dict[Any, None] = {}  # sources to assign
+        self._member_of: dict[Any, Consumer] = {}  # by source: the member that it is assigned to
+        self._unbalanced = False  # lazily rebalanced, because thousands may join at once
         self._owner: dict[Any, Consumer | None] = {}
         self._proofs: dict[Any, Proof] = {}  # why a source cannot move yet, as far as known
-        self._parting: Proof | None = None  # an unwritten run of an exclusive consumer that left
+        self._departing: Proof | None = None  # an unwritten run of an exclusive consumer that left
 
     def add(self, source: Any) -> None:
         """Assign a source to one member from now on."""
-        self._free[source] = None
-        self._uneven = True
+        self._unassigned[source] = None
+        self._unbalanced = True
 
     def remove(self, source: Any) -> None:
         """Remove a source that the queue does not read any more."""
-        self._free.pop(source, None)
-        if source in self._wanted:
-            del self._shares[self._wanted.pop(source)][source]
-            self._uneven = True
+        self._unassigned.pop(source, None)
+        if source in self._member_of:
+            del self._assigned[self._member_of.pop(source)][source]
+            self._unbalanced = True
         self._proofs.pop(source, None)
         self._owner.pop(source, None)
 
     def replaced(self, old: Any, new: Any) -> None:
         """Replace a source by another cursor over the same log, with the same member."""
-        if old in self._free:
-            del self._free[old]
-            self._free[new] = None
-        elif old in self._wanted:
-            member = self._wanted[new] = self._wanted.pop(old)
-            del self._shares[member][old]
-            self._shares[member][new] = None
+        if old in self._unassigned:
+            del self._unassigned[old]
+            self._unassigned[new] = None
+        elif old in self._member_of:
+            member = self._member_of[new] = self._member_of.pop(old)
+            del self._assigned[member][old]
+            self._assigned[member][new] = None
         self._proofs.pop(old, None)
         self._owner.pop(old, None)
 
     def joined(self, member: Consumer, alone: bool) -> None:
         """Add a consumer; ``alone`` makes it exclusive."""
-        self._shares[member] = {}
+        self._assigned[member] = {}
         if alone:
-            self._alone[member] = None
-        self._uneven = True
+            self._exclusive[member] = None
+        self._unbalanced = True
 
     def left(self, member: Consumer) -> None:
         """Remove a consumer. Its messages in flight return to the queue; unwritten ones may still be held."""
-        for source in self._shares.pop(member, ()):
-            del self._wanted[source]
-            self._free[source] = None
-        whole = self._alone.pop(member, self) is None
-        self._uneven = True
+        for source in self._assigned.pop(member, ()):
+            del self._member_of[source]
+            self._unassigned[source] = None
+        whole = self._exclusive.pop(member, self) is None
+        self._unbalanced = True
         for source, owner in self._owner.items():
             if owner is member:
                 self._owner[source] = None
                 if member.ack == "auto" and (proof := holding(member, source, whole)) is not None:
                     self._proofs[source] = proof
-                    self._parting = proof if whole else self._parting
+                    self._departing = proof if whole else self._departing
 
     @property
     def active(self) -> Consumer | None:
         """The exclusive consumer that takes all messages now, if any."""
-        return next(iter(self._alone), None)
+        return next(iter(self._exclusive), None)
 
     def takers(self, source: Any, consumers: Collection[Consumer]) -> Collection[Consumer]:
         """Return the consumers that may take from a source now."""
-        if self._uneven:
-            self._share()
-        wanted = self.active or self._wanted.get(source)
+        if self._unbalanced:
+            self._rebalance()
+        wanted = self.active or self._member_of.get(source)
         if wanted is None:
             self._owner.pop(source, None)
-            return () if source in self._free else consumers
+            return () if source in self._unassigned else consumers
         if self._owner.get(source) is not wanted:
             if self._held(source, wanted, consumers):
                 return ()
@@ -148,22 +158,22 @@ class Assignment:
 
     def _held(self, source: Any, wanted: Consumer, consumers: Iterable[Consumer]) -> bool:
         """Return True if another consumer than ``wanted`` holds a message of the source."""
-        if any(proof is not None and proof.stands(wanted) for proof in (self._proofs.get(source), self._parting)):
+        if any(proof is not None and proof.is_valid(wanted) for proof in (self._proofs.get(source), self._departing)):
             return True
         self._proofs.pop(source, None)
-        self._parting = None
-        whole = wanted in self._alone
+        self._departing = None
+        whole = wanted in self._exclusive
         for each in consumers:
             found = None if each is wanted else holding(each, source, whole)
-            if found is not None and found.stands(wanted):
+            if found is not None and found.is_valid(wanted):
                 self._proofs[source] = found
                 return True
         return False
 
-    def _share(self) -> None:
+    def _rebalance(self) -> None:
         """Rebalance the sources among the members with the fewest moves."""
-        self._uneven = False
-        shares, free, wanted = self._shares, self._free, self._wanted
+        self._unbalanced = False
+        shares, free, wanted = self._assigned, self._unassigned, self._member_of
         if not shares:
             return
         least, more = divmod(len(free) + len(wanted), len(shares))

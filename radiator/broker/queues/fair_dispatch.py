@@ -88,7 +88,7 @@ class ConsumerShare:
         self.exempt = 0
         self.penalty = EXEMPT
 
-    def asks(self, consumer: Consumer, now_ns: MonoNs) -> None:
+    def note_credit(self, consumer: Consumer, now_ns: MonoNs) -> None:
         """Note that the consumer has credit, and measure its time per message.
 
         Half a window is measured, because acknowledgements come in bursts. A long time may have been a pause, so a
@@ -106,7 +106,7 @@ class ConsumerShare:
             self.samples += 1
             self.done, self.since_ns = done, now_ns
 
-    def gets(self, consumer: Consumer, messages: int, now_ns: MonoNs) -> None:
+    def note_sent(self, consumer: Consumer, messages: int, now_ns: MonoNs) -> None:
         """Note that ``messages`` messages were sent to the consumer."""
         self.served += messages
         self.sent += messages
@@ -178,7 +178,7 @@ class FairDispatch:
         """
         now_ns = self._timing.now.mono
         for consumer, _ in credits:
-            self._shares[consumer].asks(consumer, now_ns)
+            self._shares[consumer].note_credit(consumer, now_ns)
         enough = len(self._consumers) * DEBT_MAX + sum(map(itemgetter(1), credits))
         left = self._left(enough)
         if left < enough:
@@ -252,7 +252,7 @@ class FairDispatch:
     def served(self, consumer: Consumer, messages: int) -> None:
         """Note that ``messages`` messages were sent to a consumer."""
         share = self._shares[consumer]
-        share.gets(consumer, messages, self._timing.now.mono)
+        share.note_sent(consumer, messages, self._timing.now.mono)
         self._top = max(self._top, share.served)
         if share.served < self._top - DEBT_MIN and share.served < self._top - share.debt_max:
             kind = _kind(consumer)

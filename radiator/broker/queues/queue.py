@@ -91,7 +91,7 @@ class QueueSource:
         forced_to: Retention removed everything below this offset, settled or not.
         deferred: Messages that are not due.
         ahead: Scheduled messages beyond ``next_offset``, once one is known.
-        left_to: The end of the log when the source was created.
+        earlier_to: The end of the log when the source was created.
         burying: The number of messages that wait for their dead-letter queue.
         skipped: Messages skipped by selector, if any.
         stuck: True if the next message cannot be deferred for want of memory.
@@ -123,7 +123,7 @@ class QueueSource:
         "known_to",
         "idle",
         "priority",
-        "left_to",
+        "earlier_to",
         "loading",
         "mine_at",
         "next_offset",
@@ -178,7 +178,7 @@ class QueueSource:
         self.loading = False
         self.deferred = Deferred(queue.timing, self._due)
         self.ahead: ScheduledAhead | None = None
-        self.left_to: int = end
+        self.earlier_to: int = end
         self.burying = 0
         self.skipped: Skipped | None = None
         self.stuck = False
@@ -243,7 +243,7 @@ class QueueSource:
         if self.orphaned:
             self.queue.ready_list.drop(self)
             self.orphaned = self.first = False
-            self.queue.ready_list.rouse(self)
+            self.queue.ready_list.wake(self)
 
     def count_dead_letters(self, number: int) -> None:
         """Count ``number`` more messages that wait for their dead-letter queue; fewer if negative."""
@@ -314,7 +314,7 @@ class QueueSource:
         """Mark everything below the next offset as delivered, before the bytes leave."""
         self.cursor.mark_delivered(self.next_offset)
 
-    def handed_out(self, offsets: list[int]) -> None:
+    def mark_sent(self, offsets: list[int]) -> None:
         """Mark fresh messages that are about to be sent as delivered, so that exactly these are redelivered as such."""
         cursor = self.cursor
         first = None if self.skipped is None else self.skipped.runs.first(cursor.delivered)
@@ -401,7 +401,7 @@ class QueueSource:
     def give_back(self, offsets: list[int]) -> None:
         """Return unacknowledged messages to their places in the queue."""
         gone = []
-        self.queue.ready_list.rouse(self)
+        self.queue.ready_list.wake(self)
         for offset in offsets:
             if offset < self.forced_to:
                 gone.append(offset)
@@ -447,10 +447,10 @@ class QueueSource:
         """Return True if a record may be delivered now. If not, it is settled as expired, or deferred."""
         verdict = judge(batch, index, self.settings.message_ttl_ns, self.queue.timing)
         if verdict != NOW:
-            self._put_off(batch.offsets[index], verdict, self.deliveries(batch.offsets[index]))
+            self._defer(batch.offsets[index], verdict, self.deliveries(batch.offsets[index]))
         return verdict == NOW
 
-    def _put_off(self, offset: int, verdict: WallNs, deliveries: int) -> None:
+    def _defer(self, offset: int, verdict: WallNs, deliveries: int) -> None:
         if verdict == EXPIRED:
             self.queue.timing.outcomes.expired(self, offset, deliveries)
             return
@@ -514,7 +514,7 @@ class QueueSource:
                 timing.await_room(self._unstick)
                 break
             else:
-                self._put_off(offsets[index], verdict, 0)
+                self._defer(offsets[index], verdict, 0)
             index += 1
         if others:
             self.skip(others)
@@ -793,8 +793,8 @@ class QueueSource:
     @property
     def unlooked(self) -> int:
         """The number of an earlier run's messages that were not examined."""
-        looked_to = 0 if self.ahead is None else self.ahead.looked_to
-        return max(0, self.left_to - max(looked_to, self.next_offset))
+        searched_to = 0 if self.ahead is None else self.ahead.searched_to
+        return max(0, self.earlier_to - max(searched_to, self.next_offset))
 
     def delayed(self, now_ns: WallNs) -> int:
         """Return the number of messages known to be scheduled. ``unlooked`` messages may be scheduled too."""
@@ -865,7 +865,7 @@ class Expiry:
         "_revived",
         "_scan",
         "_skipped_ns",
-        "_some",
+        "_may_expire",
         "_source",
         "_timing",
     )
@@ -874,7 +874,7 @@ class Expiry:
         self._source = source
         self._timing = timing
         self._revived = False
-        self._some = False  # expiring messages were stored since the source was last empty
+        self._may_expire = False  # expiring messages were stored since the source was last empty
         self._heads: dict[int, WallNs] = {}  # the expiry time of the messages that were at the head in the last call
         self._reading = False  # a head is being read from the disk
         self._skipped_ns = WallNs(NEVER_NS if source.skipped is None else 0)  # the earliest expiry of a skipped message
@@ -895,7 +895,7 @@ class Expiry:
             return
         first_ns = first_expiry(batch, ttl_ns)
         if first_ns < NEVER_NS:
-            self._some = True
+            self._may_expire = True
             self._timing.at_wall(first_ns, self)
 
     def loaded(self) -> None:
@@ -928,7 +928,7 @@ class Expiry:
             self._heads = heads | self._heads
             next_ns = min(next_ns, now_ns + READ_NS)
         elif not self._heads and next_ns > now_ns:
-            self._some = False
+            self._may_expire = False
         if next_ns < NEVER_NS:
             next_ns = max(next_ns, now_ns + 1)
             self._timing.at_wall(WallNs(next_ns), self)
@@ -1004,7 +1004,7 @@ class Expiry:
         while source.returned and not source.loading:
             offset = source.returned[0]
             if heads.get(offset, now_ns) > now_ns:
-                return self._looking_again(offset, heads[offset], now_ns)
+                return self._check_again(offset, heads[offset], now_ns)
             if looked == RUN:
                 return now_ns
             looked += 1
@@ -1015,7 +1015,7 @@ class Expiry:
             ours = source.queue.filter.takes(source.feed.partition.name, batch, index)
             end_ns = expiry(batch, index, source.settings.message_ttl_ns)
             if ours and end_ns > now_ns:
-                return self._looking_again(offset, end_ns, now_ns)
+                return self._check_again(offset, end_ns, now_ns)
             heappop(source.returned)
             if ours:
                 self._timing.outcomes.expired(source, offset, source.deliveries(offset))
@@ -1030,7 +1030,7 @@ class Expiry:
         left = RUN if selection is None else min(RUN, selection.run)
         while not source.loading and not source.stuck and source.next_offset < partition.high_watermark:
             if heads.get(source.next_offset, now_ns) > now_ns:
-                return self._looking_again(source.next_offset, heads[source.next_offset], now_ns)
+                return self._check_again(source.next_offset, heads[source.next_offset], now_ns)
             if left == 0:
                 return now_ns
             batch = source.batch_at(source.next_offset)
@@ -1044,18 +1044,18 @@ class Expiry:
             if index > start:
                 source.move(batch, start, index)
             if index < stop:
-                return self._looking_again(
+                return self._check_again(
                     batch.offsets[index], expiry(batch, index, source.settings.message_ttl_ns), now_ns
                 )
         return NEVER_NS
 
-    def _looking_again(self, offset: int, end_ns: WallNs, now_ns: WallNs) -> int:
+    def _check_again(self, offset: int, end_ns: WallNs, now_ns: WallNs) -> int:
         """Note the head and return the time of the next check.
 
         Messages behind the head may expire earlier and be at the head by then.
         """
         self._heads[offset] = end_ns
-        return min(end_ns, now_ns + LIVING_NS) if self._some or end_ns < NEVER_NS else NEVER_NS
+        return min(end_ns, now_ns + LIVING_NS) if self._may_expire or end_ns < NEVER_NS else NEVER_NS
 
 
 class ReadyList:
@@ -1082,7 +1082,7 @@ class ReadyList:
                 break
         return left
 
-    def rouse(self, source: QueueSource) -> None:
+    def wake(self, source: QueueSource) -> None:
         """Add a source that may have messages."""
         if source.first:
             self._first[source] = None
@@ -1200,7 +1200,7 @@ class Queue:
         """
         self.consumers[consumer] = None
         for source in self.sources:  # the filter may have been extended
-            self.ready_list.rouse(source)
+            self.ready_list.wake(source)
         if self.selectors is not None:
             new = self.selectors.join(consumer)
             for source in self.sources:
@@ -1215,15 +1215,15 @@ class Queue:
                 self.timing.forget(self.shares)
                 self.shares = None
         if alone:
-            self._own(wake)
+            self._make_assignment(wake)
         if self.assignment is not None:
             self.assignment.joined(consumer, alone)
 
     def assign(self, source: QueueSource, wake: Callable[[], None]) -> None:
         """Assign a source to one consumer at a time, to preserve the order of messages. ``wake`` is as in ``join``."""
-        self._own(wake).add(source)
+        self._make_assignment(wake).add(source)
 
-    def _own(self, wake: Callable[[], None]) -> Assignment:
+    def _make_assignment(self, wake: Callable[[], None]) -> Assignment:
         if self.assignment is None:
             self.assignment = Assignment(wake)
             for each in self.consumers:
@@ -1280,7 +1280,7 @@ class Queue:
     def add(self, source: QueueSource) -> None:
         """Add a source."""
         self.sources.append(source)
-        self.ready_list.rouse(source)
+        self.ready_list.wake(source)
 
     def drop(self, sources: Collection[QueueSource]) -> None:
         """Remove sources."""
@@ -1298,7 +1298,7 @@ class Queue:
         """Replace a source by another cursor."""
         self.sources[self.sources.index(old)] = new
         self.ready_list.drop(old)
-        self.ready_list.rouse(new)
+        self.ready_list.wake(new)
         if self.assignment is not None:
             self.assignment.replaced(old, new)
 
@@ -1389,7 +1389,7 @@ class Queue:
     def _wake(self) -> None:
         self.timing.wake(self)
 
-    def _given_up(self) -> Collection[QueueSource]:
+    def _drop_order(self) -> Collection[QueueSource]:
         """Return the sources in the order in which they drop messages: the lowest priority first."""
         if not self.ordered:
             return [each for each in self.sources if not each.from_parent]
@@ -1404,7 +1404,7 @@ class Queue:
         Returns:
             False if there is none.
         """
-        for source in self._given_up():
+        for source in self._drop_order():
             lowest = source.take_lowest()
             if lowest is not None:
                 source.settle([lowest])

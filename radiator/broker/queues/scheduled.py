@@ -36,7 +36,7 @@ class ScheduledCursor(Protocol):
     """The cursor of a queue over one partition, as far as this module uses it."""
 
     next_offset: int
-    left_to: int
+    earlier_to: int
     feed: Feed
 
     @property
@@ -82,17 +82,17 @@ class ScheduledAhead:
         timing: The present time and the totals.
 
     Attributes:
-        looked_to: The end of the offsets of an earlier run that were searched.
+        searched_to: The end of the offsets of an earlier run that were searched.
     """
 
-    __slots__ = ("_left", "_loading", "_reads", "_sent", "_source", "_timing", "looked_to")
+    __slots__ = ("_earlier", "_loading", "_reads", "_sent", "_source", "_timing", "searched_to")
 
     def __init__(self, source: ScheduledCursor, timing: Timing) -> None:
         self._source = source
         self._timing = timing
-        self._left: deque[Block] = deque()  # notes of an earlier run
+        self._earlier: deque[Block] = deque()  # notes of an earlier run
         self._sent: deque[Block] = deque()
-        self.looked_to = 0
+        self.searched_to = 0
         self._loading = False
         self._reads = 0
 
@@ -103,7 +103,7 @@ class ScheduledAhead:
     def count(self, now_ns: WallNs) -> int:
         """Return how many noted messages were not reached and are not due."""
         start, found = self._source.next_offset, 0
-        for blocks in (self._left, self._sent):
+        for blocks in (self._earlier, self._sent):
             self._forget_passed(blocks)
             found += sum(block.count(start, now_ns) for block in blocks)
         return found
@@ -118,7 +118,7 @@ class ScheduledAhead:
 
     def close(self) -> None:
         """Remove all notes: the source is gone."""
-        for blocks in (self._left, self._sent):
+        for blocks in (self._earlier, self._sent):
             self._timing.count(noted=-sum(len(block.offsets) for block in blocks))
             blocks.clear()
 
@@ -154,8 +154,8 @@ class ScheduledAhead:
         source = self._source
         partition = source.feed.partition
         while self._reads and not source.closed:
-            offset = max(self.looked_to, source.next_offset, partition.log_start_offset)
-            if offset >= source.left_to:
+            offset = max(self.searched_to, source.next_offset, partition.log_start_offset)
+            if offset >= source.earlier_to:
                 break
             self._reads -= 1
             batch = partition.read(offset)
@@ -176,19 +176,19 @@ class ScheduledAhead:
         if batch is not None and len(batch) and batch.next_offset > offset:
             self._see(offset, batch)
         elif skip_to is not None and skip_to > offset:
-            self.looked_to = skip_to
+            self.searched_to = skip_to
         else:
             return
         self._go_on()
 
     def _see(self, start: int, batch: RecordBatch) -> None:
         source = self._source
-        self.looked_to = max(batch.next_offset, start + 1)
+        self.searched_to = max(batch.next_offset, start + 1)
         if not marks(batch) & DELIVER_AT:
             return
         for index in range(batch.index_at(start), len(batch)):
-            if batch.offsets[index] >= source.left_to:
+            if batch.offsets[index] >= source.earlier_to:
                 break
             verdict = judge(batch, index, source.settings.message_ttl_ns, self._timing)
             if verdict not in (NOW, EXPIRED):
-                self._note(self._left, [batch.offsets[index]], [verdict])
+                self._note(self._earlier, [batch.offsets[index]], [verdict])

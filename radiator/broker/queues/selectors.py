@@ -17,7 +17,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker.logs.selection import ASK_CHARS, LOOK_CHARS, YES, text_of, values
+from radiator.broker.logs.selection import EVALUATION_CHARS, LOOKUP_CHARS, YES, text_of, values
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 FEW = 8  # for fewer records the results are not cached with the batch
 
 
-def _asked_chars(selection: Selection | None) -> int:
+def _evaluation_chars(selection: Selection | None) -> int:
     """Return the cost of evaluating a selector for a record, in characters."""
-    return 0 if selection is None else len(selection.text) + ASK_CHARS
+    return 0 if selection is None else len(selection.text) + EVALUATION_CHARS
 
 
 class Group:
@@ -106,14 +106,14 @@ class Selectors:
     @property
     def chars(self) -> int:
         """The highest number of characters that a message may cost."""
-        return self._chars + sum(LOOK_CHARS + each.most for each in self.keyed.values())
+        return self._chars + sum(LOOKUP_CHARS + each.most for each in self.keyed.values())
 
     def chars_of(self, groups: Collection[Group] | None) -> int:
         """Return the characters that each record costs at least, for these groups; None: for all groups."""
-        looked = LOOK_CHARS * max(1, len(self.keyed))
+        looked = LOOKUP_CHARS * max(1, len(self.keyed))
         if groups is None:
             return looked + self._chars
-        return looked + sum(_asked_chars(each.selection) for each in self.open if each in groups)
+        return looked + sum(_evaluation_chars(each.selection) for each in self.open if each in groups)
 
     def check(self, selection: Selection | None, queue: str) -> None:
         """Check that a consumer with this selector may join.
@@ -133,10 +133,10 @@ class Selectors:
                 f"header selector: the consumers of {queue[:200]!r} have {len(self._groups)} different ones already",
                 f"{limits.SELECTORS_PER_QUEUE_MAX} is the limit. Share a selector, or use several queues.",
             )
-        more = 0 if selection.is_key else _asked_chars(selection)
+        more = 0 if selection.is_key else _evaluation_chars(selection)
         if selection.key is not None:
             known = self.keyed.get(selection.key[0])
-            more += LOOK_CHARS if known is None else known.chars.get(selection.key[1], 0) - known.most
+            more += LOOKUP_CHARS if known is None else known.chars.get(selection.key[1], 0) - known.most
         if self.chars + more > limits.SELECTOR_QUEUE_CHARS_MAX:
             raise ProtocolError(
                 "too-many",
@@ -174,24 +174,24 @@ class Selectors:
         selection = group.selection
         if selection is None or selection.key is None:
             self.open[group] = None
-            self._chars += _asked_chars(selection)
+            self._chars += _evaluation_chars(selection)
             return
         name, text = selection.key
         keyed = self.keyed.setdefault(name, Keyed())
         keyed.groups.setdefault(text, []).append(group)
-        chars = keyed.chars[text] = keyed.chars.get(text, 0) + (0 if selection.is_key else _asked_chars(selection))
+        chars = keyed.chars[text] = keyed.chars.get(text, 0) + (0 if selection.is_key else _evaluation_chars(selection))
         keyed.most = max(keyed.most, chars)
 
     def _remove(self, group: Group) -> None:
         selection = group.selection
         if selection is None or selection.key is None:
             del self.open[group]
-            self._chars -= _asked_chars(selection)
+            self._chars -= _evaluation_chars(selection)
             return
         name, text = selection.key
         keyed = self.keyed[name]
         keyed.groups[text].remove(group)
-        keyed.chars[text] -= 0 if selection.is_key else _asked_chars(selection)
+        keyed.chars[text] -= 0 if selection.is_key else _evaluation_chars(selection)
         if not keyed.groups[text]:
             del keyed.groups[text], keyed.chars[text]
         if not keyed.groups:
@@ -228,7 +228,7 @@ class Wanted:
         among: Evaluate only these groups; None: all.
     """
 
-    __slots__ = ("_among", "_asked", "_columns", "_few", "_keyed", "_start", "_where")
+    __slots__ = ("_among", "_evaluated", "_columns", "_few", "_keyed", "_start", "_where")
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class Wanted:
         self._few = stop - start < FEW
         self._keyed = [(self._column(name), keyed.groups) for name, keyed in selectors.keyed.items()]
         groups = selectors.open if among is None else [each for each in selectors.open if each in among]
-        self._asked = [
+        self._evaluated = [
             (group, None if self._few or group.selection is None else group.selection.verdicts(*self._where))
             for group in groups
         ]
@@ -254,9 +254,9 @@ class Wanted:
     def by(self, index: int) -> list[Group]:
         """Return the groups that match the record with this index."""
         if self._few:
-            found = [group for group, _ in self._asked if self._holds(group, index)]
+            found = [group for group, _ in self._evaluated if self._holds(group, index)]
         else:
-            found = [group for group, verdicts in self._asked if verdicts is None or verdicts[index] == YES]
+            found = [group for group, verdicts in self._evaluated if verdicts is None or verdicts[index] == YES]
         for column, groups in self._keyed:
             value = column[index - self._start]
             if value is not None and value in groups:

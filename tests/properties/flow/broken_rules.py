@@ -170,7 +170,7 @@ def a_selector_takes_everything(right: Any) -> Around:
 def a_queue_takes_every_selector_for_true(right: Any) -> Around:
     def by(self: Any, index: int) -> list[Any]:
         keyed = [group for _, groups in self._keyed for each in groups.values() for group in each]
-        return [group for group, _ in self._asked] + keyed
+        return [group for group, _ in self._evaluated] + keyed
 
     return by
 
@@ -192,7 +192,7 @@ def a_new_owner_does_not_wait_for_the_last(right: Any) -> Around:
 
 @bug(Assignment, "active")
 def the_exclusive_consumer_that_came_last_is_served(right: Any) -> Around:
-    return property(lambda self: next(reversed(self._alone), None))  # type: ignore[return-value]
+    return property(lambda self: next(reversed(self._exclusive), None))  # type: ignore[return-value]
 
 
 @bug(DurableSubscriptions, "_take_over")
