@@ -33,7 +33,7 @@ LOGGED_CHARS_MAX: Final = 100  # longer logins are cut in the log
 Decision = Identity | ProtocolError
 END_UNITS: Final = 40  # cost of ending one session
 LEAVE_UNITS: Final = 20  # cost of ending one of its subscriptions
-LESS: Final = ProtocolError(
+RIGHTS_REDUCED: Final = ProtocolError(
     "denied",
     "the rights of this user have changed, and a subscription is not permitted any more",
     "The broker's users file was changed.",
@@ -165,7 +165,7 @@ class Access:
                 subscription.permit(now.rights)
                 self._names.permit(subscription)
             if not all(map(_permitted, session.subscriptions.values())):
-                self._refuse(session, LESS)
+                self._refuse(session, RIGHTS_REDUCED)
 
     def _refuse(self, session: Session, error: ProtocolError) -> None:
         user = printable(session.user) or "anonymous"

@@ -310,9 +310,9 @@ class Broker(Services):
         """Do the work that is due: timers, interval syncs, rolls, retention, read retries, timed stops of readers."""
         self.budget.begin()
         now = self.timing.see(now)
-        self.timing.meet()
+        self.timing.fire_due()
         self.store.tick(now)
-        self.throttle.meet(now.mono)
+        self.throttle.retry_due(now.mono)
         self.memory_watch.look(now.mono)
         self.reading.retry()
         self.storage_failures.tick(now.mono)

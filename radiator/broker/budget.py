@@ -122,11 +122,11 @@ class Background:
         internal_errors: Catches exceptions of a task, which ends then.
     """
 
-    __slots__ = ("_budget", "_bugs", "_running", "waiting")
+    __slots__ = ("_budget", "_internal_errors", "_running", "waiting")
 
     def __init__(self, budget: Budget, internal_errors: InternalErrors) -> None:
         self._budget = budget
-        self._bugs = internal_errors
+        self._internal_errors = internal_errors
         self._running = False
         self.waiting: deque[Steps] = deque()  # the unfinished tasks
 
@@ -153,7 +153,7 @@ class Background:
             while waiting and budget.left > 0 and rounds > 0:
                 steps, until = waiting.popleft(), budget.left - SHARE_UNITS
                 over, before = True, budget.left
-                with self._bugs:
+                with self._internal_errors:
                     while (at_once := next(steps, None)) is not None and at_once and budget.left > max(until, 0):
                         pass
                     over = at_once is None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from radiator.broker.logs.feed import Feed
     from radiator.routing.pattern import PatternSet
 
-BIRTH_UNITS = 60  # cost of creating a destination
+CREATION_UNITS = 60  # cost of creating a destination
 JOIN_UNITS = 4  # cost of joining a subscription, a durable subscription, or trying an expression
 
 
@@ -35,13 +35,13 @@ class DestinationCreation:
         names: The durable subscriptions.
     """
 
-    __slots__ = ("_core", "_gathering", "_names", "_watchers")
+    __slots__ = ("_core", "_collecting", "_names", "_watchers")
 
     def __init__(self, core: Core, names: DurableSubscriptions) -> None:
         self._core = core
         self._names = names
         self._watchers: PatternIndex[Subscription] = PatternIndex()
-        self._gathering: list[tuple[PatternSet, list[Destination]]] = []
+        self._collecting: list[tuple[PatternSet, list[Destination]]] = []
 
     @property
     def tried(self) -> Collection[Subscription]:
@@ -63,20 +63,20 @@ class DestinationCreation:
         For callers that iterate over all destinations in several turns.
         """
         entry: tuple[PatternSet, list[Destination]] = (patterns, [])
-        self._gathering.append(entry)
+        self._collecting.append(entry)
         try:
             yield entry[1]
         finally:
-            self._gathering = [each for each in self._gathering if each is not entry]
+            self._collecting = [each for each in self._collecting if each is not entry]
 
     def created(self, destination: Destination) -> None:
         """Add a new destination to the subscriptions that match it."""
         found = self._watchers.find(destination.name)
-        for patterns, late in self._gathering:
+        for patterns, late in self._collecting:
             if patterns.matches(destination.name):
                 late.append(destination)
         joined = len(found) + len(self.tried) + self._names.created(destination)
-        self._core.budget.spend(BIRTH_UNITS + JOIN_UNITS * joined)
+        self._core.budget.spend(CREATION_UNITS + JOIN_UNITS * joined)
         for subscription in found:
             asked, permitted = subscription.asked, subscription.patterns
             if permitted is asked or permitted.matches(destination.name):

@@ -58,35 +58,35 @@ class StorageFailures:
         """Log or count the error of a finished job."""
         component, text = job.component, str(job.error)
         key = text if component is None or component.failed is None else component
-        trouble = self._known.get(key)
-        if trouble is None:
+        failure = self._known.get(key)
+        if failure is None:
             if text not in self._known:  # the COMMIT with this error has just logged it
                 log.error("storage: %s", text)
-            trouble = self._known[key] = StorageFailure(text, now_ns)
-            trouble.refused = job.refused_count  # logged with the error itself
+            failure = self._known[key] = StorageFailure(text, now_ns)
+            failure.refused = job.refused_count  # logged with the error itself
             return
-        if text not in trouble.texts and len(trouble.texts) < TEXTS_MAX:
-            trouble.texts.append(text)
+        if text not in failure.texts and len(failure.texts) < TEXTS_MAX:
+            failure.texts.append(text)
             log.error("storage: %s", text)
-        trouble.add(job.refused_count if key is component else 1)
+        failure.add(job.refused_count if key is component else 1)
 
     def refused(self, text: str) -> None:
         """Count a message that was refused without an attempt to store it, because of the error ``text``."""
-        for trouble in self._known.values():
-            if text in trouble.texts:
-                trouble.add(1)
+        for failure in self._known.values():
+            if text in failure.texts:
+                failure.add(1)
                 return
 
     def tick(self, now_ns: MonoNs) -> None:
         """Log the counts that are due, and the failures that have ended."""
-        for key, trouble in list(self._known.items()):
-            due = now_ns - trouble.reported_ns >= REPORT_EVERY_NS
+        for key, failure in list(self._known.items()):
+            due = now_ns - failure.reported_ns >= REPORT_EVERY_NS
             if not isinstance(key, str) and key.failed is None:
                 del self._known[key]
-                log.warning("storage: %s: well again; %d were refused in the meantime", key.name, trouble.refused)
-            elif due and trouble.count:
+                log.warning("storage: %s: well again; %d were refused in the meantime", key.name, failure.refused)
+            elif due and failure.count:
                 what = "times more" if isinstance(key, str) else "more were refused"
-                log.error("storage: %s (still so: %d %s)", trouble.texts[-1], trouble.count, what)
-                trouble.reported_ns, trouble.count = now_ns, 0
+                log.error("storage: %s (still so: %d %s)", failure.texts[-1], failure.count, what)
+                failure.reported_ns, failure.count = now_ns, 0
             elif due and isinstance(key, str):
                 del self._known[key]

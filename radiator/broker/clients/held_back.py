@@ -81,7 +81,7 @@ class Throttle:
         """The monotonic time of the next attempt."""
         return self._timers.next_ns
 
-    def meet(self, now_ns: MonoNs) -> None:
+    def retry_due(self, now_ns: MonoNs) -> None:
         """Set new timers for sessions whose timer has fired too early; the others try again in this turn."""
         for session in self._timers.due(now_ns):
             if session.hold is not None and session.hold.due_ns > now_ns:

@@ -131,7 +131,7 @@ PLAIN_SUFFIX = b"\n\n" + SERVER_END
 RECEIPT_OVERHEAD_BYTES = 100  # two list entries, two objects, part of the group
 
 
-def _nobody(*reported: object) -> None:
+def _ignore(*reported: object) -> None:
     pass
 
 
@@ -295,7 +295,7 @@ class ReceiptLine:
 
     def close(self) -> None:
         """Discard all results: the connection is gone."""
-        self._out = self._fail = _nobody
+        self._out = self._fail = _ignore
         self._silent.clear()
         self._fresh.clear()
         self.quiet = None

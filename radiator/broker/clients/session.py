@@ -1035,8 +1035,8 @@ class Reader:
 
     __slots__ = (
         "_extra",
-        "_liked",
-        "_liked_by",
+        "_matched_names",
+        "_matched_patterns",
         "batch",
         "done",
         "feed",
@@ -1073,8 +1073,8 @@ class Reader:
         self.gap = 0
         self.removed = 0
         self._extra = b""
-        self._liked: list[str] | None = None  # the destinations of the last batch wanted as a whole
-        self._liked_by: object = None
+        self._matched_names: list[str] | None = None  # the destinations of the last batch wanted as a whole
+        self._matched_patterns: object = None
 
     def adjust(self, offset: int) -> None:
         """Start at ``offset`` because the requested position is gone, and report that with the first message."""
@@ -1202,7 +1202,7 @@ class Reader:
             and batch.next_offset <= end
             and len(batch.blocks) <= credit
             and fits(batch, room)
-            and self._likes(batch)
+            and self._matches_all(batch)
             and not (self.gap or self._extra)
         ):  # the usual case: a whole commit goes to readers that are up to date
             self.next_offset = batch.next_offset
@@ -1253,12 +1253,12 @@ class Reader:
         own = self.queue
         return [each for each in self.feed.sources if each.queue.filter.owned and (own is None or each.queue is own)]
 
-    def _likes(self, batch: RecordBatch) -> bool:
+    def _matches_all(self, batch: RecordBatch) -> bool:
         """Return True if the whole batch is known to match. False means unknown."""
         subscription = self.subscription
         return (
-            batch.names == self._liked
-            and subscription.patterns is self._liked_by
+            batch.names == self._matched_names
+            and subscription.patterns is self._matched_patterns
             and subscription.selection is None
             and self.queue is None
             and self.starts is self.stops is None
@@ -1275,7 +1275,7 @@ class Reader:
             wanted = [self.queue.filter.has(name) for name in batch.names]
         selection = self.subscription.selection
         if all(wanted) and self.starts is self.stops is None and not self.skip_settled and not self.since_ns:
-            self._liked, self._liked_by = batch.names, patterns
+            self._matched_names, self._matched_patterns = batch.names, patterns
             return None if selection is None else self._selected(selection, batch, start, stop)
         ids = batch.destination_ids
         picked = [index for index in range(start, stop) if wanted[ids[index]]]

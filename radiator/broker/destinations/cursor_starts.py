@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 Ranges = list[tuple[int, int]]
-NOBODY: Mapping[str, Policy] = {}
+NO_SOURCES: Mapping[str, Policy] = {}
 
 
 class Place(NamedTuple):
@@ -70,27 +70,27 @@ class CursorStarts:
         store: The logs and cursors.
     """
 
-    __slots__ = ("_before", "_entries", "_parents", "_rules", "_store", "_then", "_unopened")
+    __slots__ = ("_last_cursors", "_entries", "_parents", "_rules", "_store", "_last_rules", "_unopened")
 
     def __init__(self, rules: Rules, store: Store) -> None:
         self._rules = rules
         self._store = store
-        self._before: set[tuple[str, str]] = set()  # the cursors of the last run
+        self._last_cursors: set[tuple[str, str]] = set()  # the cursors of the last run
         self._unopened: set[tuple[str, str]] = set()  # those that no queue has opened yet
         self._parents: dict[str, dict[str, Policy]] = {}  # by bound queue: its sources with messages in some log
         self._entries: last_rules.Entries | None = None
-        self._then: Feeding | None = None  # the rules of the last run; None: unknown
+        self._last_rules: Feeding | None = None  # the rules of the last run; None: unknown
 
     # --- start of the broker ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Read what the last run has left. Called before any cursor is created."""
         store = self._store
-        self._before = set(store.cursors.names())
-        self._unopened = set(self._before)
+        self._last_cursors = set(store.cursors.names())
+        self._unopened = set(self._last_cursors)
         self._entries = last_rules.load(store.fs, store.root)
         try:
-            self._then = None if self._entries is None else Feeding(self._entries)
+            self._last_rules = None if self._entries is None else Feeding(self._entries)
         except ValueError as error:
             log.warning("%s: makes no sense: %s", store.root, error)
         feeds = any(rule.fan_out for rule in self._rules.config.rules)  # without a fan_out there are no sources
@@ -109,10 +109,10 @@ class CursorStarts:
         Raises:
             StorageError: The rules could not be stored.
         """
-        self._before.clear()
+        self._last_cursors.clear()
         self._unopened.clear()
         self._parents.clear()
-        self._then = None
+        self._last_rules = None
         entries = entries_of(self._rules.config)
         if entries != self._entries:
             store = self._store
@@ -127,7 +127,12 @@ class CursorStarts:
     # --- cursors ----------------------------------------------------------------------------------------------------
 
     def open(
-        self, opening: CursorCreation, name: str, policy: Policy, partition: Any, feeding: Mapping[str, Policy] = NOBODY
+        self,
+        opening: CursorCreation,
+        name: str,
+        policy: Policy,
+        partition: Any,
+        feeding: Mapping[str, Policy] = NO_SOURCES,
     ) -> Cursor:
         """Open the cursor of a queue over a log; create it at its start position.
 
@@ -141,7 +146,7 @@ class CursorStarts:
         Raises:
             StorageError: The cursor could not be created.
         """
-        parents = {**self._parents.get(name, NOBODY), **feeding}
+        parents = {**self._parents.get(name, NO_SOURCES), **feeding}
         cursors, key = self._store.cursors, (cursor_names.of_queue(name), partition.name)
         there = cursors.get(*key)
         places: list[Place] = []
@@ -149,7 +154,9 @@ class CursorStarts:
             own = partition.name in policy.partitions
             places = self._places(name, own, partition, parents)
         elif key in self._unopened:
-            places = [place for each in sorted(parents) if (place := self._handed_on(each, parents[each], partition))]
+            places = [
+                place for each in sorted(parents) if (place := self._beside_own_cursor(each, parents[each], partition))
+            ]
             if places:
                 places.append(Place(there.floor, there.intervals, there))
                 cursors.delete(*key)
@@ -161,49 +168,49 @@ class CursorStarts:
         for start, stop in above:
             cursor.ack_range(start, stop)
         for place in places:
-            _go_on(cursor, place.cursor)
+            _copy_deliveries(cursor, place.cursor)
         return cursor
 
     def _places(self, name: str, own: bool, partition: Any, parents: Mapping[str, Policy]) -> list[Place]:
         """Return the start position for each owner of messages in the log: the queue, and its fan-out sources."""
         places = []
         if own and _may_hold(partition, name):
-            places.append(self._left_by_children(name, partition))
+            places.append(self._slowest_of_bound_queues(name, partition))
         for parent in sorted(parents):
             if _may_hold(partition, parent):
-                place = self._own_of(parent, parents[parent], partition)
-                places.append(place or self._fed_from(parent, parents[parent], name, partition))
+                place = self._as_own_queue(parent, parents[parent], partition)
+                places.append(place or self._start_in_source(parent, parents[parent], name, partition))
         return places
 
-    def _left_by_children(self, name: str, partition: Any) -> Place:
-        children = self._then.of(name).children if self._then is not None else ()
+    def _slowest_of_bound_queues(self, name: str, partition: Any) -> Place:
+        children = self._last_rules.of(name).children if self._last_rules is not None else ()
         keys = [(cursor_names.of_queue(child), partition.name) for child in children]
-        cursors = [self._store.cursors.get(*key) for key in keys if key in self._before]
+        cursors = [self._store.cursors.get(*key) for key in keys if key in self._last_cursors]
         floors = [cursor.floor for cursor in cursors if cursor is not None]
         whole = bool(floors) and len(floors) == len(children)
         return Place(max(partition.log_start_offset, min(floors)) if whole else partition.log_start_offset, [])
 
-    def _own_of(self, parent: str, policy: Policy, partition: Any) -> Place | None:
+    def _as_own_queue(self, parent: str, policy: Policy, partition: Any) -> Place | None:
         """Return the position of a fan-out source that was a queue of its own until now."""
         key = (cursor_names.of_queue(parent), partition.name)
-        cursor = self._store.cursors.get(*key) if key in self._before else None
+        cursor = self._store.cursors.get(*key) if key in self._last_cursors else None
         if cursor is None or policy.kind != "queue" or partition.name not in policy.partitions:
             return None
         return Place(cursor.floor, cursor.intervals, cursor)
 
-    def _handed_on(self, parent: str, policy: Policy, partition: Any) -> Place | None:
+    def _beside_own_cursor(self, parent: str, policy: Policy, partition: Any) -> Place | None:
         """Return the same if the queue has a cursor here already.
 
         The cursor of the source may be deleted; then only the rules of the last run say that it was a queue.
         """
         if policy.kind != "queue" or partition.name not in policy.partitions or not _may_hold(partition, parent):
             return None
-        own = self._own_of(parent, policy, partition)
-        alone = self._then is not None and self._then.of(parent) == ("queue", ())
+        own = self._as_own_queue(parent, policy, partition)
+        alone = self._last_rules is not None and self._last_rules.of(parent) == ("queue", ())
         return own or (Place(partition.log_start_offset, []) if alone else None)
 
-    def _fed_from(self, parent: str, policy: Policy, child: str, partition: Any) -> Place:
-        then = self._then.of(parent) if self._then is not None else None
+    def _start_in_source(self, parent: str, policy: Policy, child: str, partition: Any) -> Place:
+        then = self._last_rules.of(parent) if self._last_rules is not None else None
         if then is not None and child not in then.children and (then.children or then.kind == policy.kind == "topic"):
             return Place(partition.high_watermark, [])
         return Place(partition.log_start_offset, [])
@@ -213,7 +220,7 @@ def _may_hold(partition: Any, name: str) -> bool:
     return name in partition.destinations or not partition.whole
 
 
-def _go_on(cursor: Cursor, before: Cursor | None) -> None:
+def _copy_deliveries(cursor: Cursor, before: Cursor | None) -> None:
     """Copy the delivery counts of ``before`` to a cursor that takes its place."""
     if before is None:
         return
@@ -234,12 +241,12 @@ def settled_in_all(places: list[Place], end: int) -> tuple[int, Ranges]:
         return end, []
     common = [(0, places[0].floor), *places[0].above]
     for place in places[1:]:
-        common = list(_both(common, [(0, place.floor), *place.above]))
+        common = list(_intersection(common, [(0, place.floor), *place.above]))
     floor = next((stop for start, stop in common if start == 0), 0)
     return floor, [each for each in common if each[0] > floor]
 
 
-def _both(one: Ranges, other: Ranges) -> Iterator[tuple[int, int]]:
+def _intersection(one: Ranges, other: Ranges) -> Iterator[tuple[int, int]]:
     """Yield the ranges that are in both of two ordered lists."""
     left, right = 0, 0
     while left < len(one) and right < len(other):

@@ -32,7 +32,7 @@ class Destination:
         name: The name.
         policy: The policy that the rules give the name.
         feeds: The feeds of its partitions.
-        open_lane: Called with the destination and the name of a partition, to create the feed of a priority level.
+        open_priority: Called with the destination and the name of a partition, to create the feed of a priority level.
 
     Attributes:
         orphaned: Feeds of logs that the rule does not name any more and that have messages to deliver.
@@ -57,7 +57,7 @@ class Destination:
     )
 
     def __init__(
-        self, name: str, policy: Policy, feeds: list[Feed], open_lane: Callable[[Destination, str], Feed]
+        self, name: str, policy: Policy, feeds: list[Feed], open_priority: Callable[[Destination, str], Feed]
     ) -> None:
         self.name = name
         self.policy = policy
@@ -67,7 +67,7 @@ class Destination:
         self.parents: list[Destination] = []
         self.subscribers = 0
         self.sent = False
-        self._open_priority = open_lane
+        self._open_priority = open_priority
         self._turn = 0
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 

@@ -37,27 +37,27 @@ def unsettled(cursor: Cursor, partition: Any) -> int:
     return max(0, waiting)
 
 
-class Left:
+class LastRunCursors:
     """The cursors of the last run and the unsettled messages they have, read before any destination is created.
 
     Args:
         store: The logs and cursors.
     """
 
-    __slots__ = ("_of_names", "_unsettled", "_there")
+    __slots__ = ("_of_subscriptions", "_unsettled", "_existing")
 
     def __init__(self, store: Store) -> None:
-        self._there: set[tuple[str, str]] = set()
+        self._existing: set[tuple[str, str]] = set()
         self._unsettled: set[tuple[str, str]] = set()
         for name, where in store.cursors.names():
             cursor, partition = store.cursors.get(name, where), store.partitions.get(where)
             if cursor is not None and partition is not None:
-                self._there.add((name, where))
+                self._existing.add((name, where))
                 if unsettled(cursor, partition):
                     self._unsettled.add((name, where))
-        self._of_names = {where for name, where in self._unsettled if name.startswith(NAMES)}
+        self._of_subscriptions = {where for name, where in self._unsettled if name.startswith(NAMES)}
 
-    def concerns(self, name: str, policy: Policy, partition: Any) -> bool:
+    def needs(self, name: str, policy: Policy, partition: Any) -> bool:
         """Return True if a destination has to be created because of a log that its rule does not name.
 
         The log has messages to deliver, or settled records to remove, for the destination or its bound queues.
@@ -68,14 +68,14 @@ class Left:
             partition: The log.
         """
         large = partition.size_bytes >= min(limits.RECLAIM_ROLL_BYTES, policy.settings.segment_bytes)
-        wanted = self._there if large or len(partition.segments) > 1 else self._unsettled
+        wanted = self._existing if large or len(partition.segments) > 1 else self._unsettled
         queues = (name, *policy.fan_out) if policy.kind == "queue" else policy.fan_out
         if any((cursor_names.of_queue(each), partition.name) in wanted for each in queues):
             return True
-        return policy.kind == "topic" and partition.name in self._of_names
+        return policy.kind == "topic" and partition.name in self._of_subscriptions
 
 
-class Stranded(NamedTuple):
+class UnreadablePartition(NamedTuple):
     """Unsettled messages of a cursor that no queue can read, and the reason."""
 
     cursor: str

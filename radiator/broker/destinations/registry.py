@@ -16,7 +16,7 @@ from radiator.broker.destinations import priorities as priorities
 from radiator.broker.destinations.cursor_creation import CursorCreation
 from radiator.broker.destinations.cursor_starts import CursorStarts
 from radiator.broker.destinations.destination import Destination
-from radiator.broker.destinations.orphaned import Left
+from radiator.broker.destinations.orphaned import LastRunCursors
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.destination_filter import QueueFilter
 from radiator.broker.logs.feed import Feed
@@ -36,7 +36,7 @@ from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.broker")
 
-Fed = dict[Feed, list[tuple[Destination, Cursor]]]  # the cursors of bound queues, by log of the fan-out source
+BoundCursors = dict[Feed, list[tuple[Destination, Cursor]]]  # the cursors of bound queues, by log of the fan-out source
 
 
 class Registry:
@@ -87,14 +87,14 @@ class Registry:
             if held is not None and not held.whole and cursor.startswith(cursor_names.QUEUE):
                 held.destinations[cursor.removeprefix(cursor_names.QUEUE)] = None
         self.cursor_starts.look()
-        left = Left(self._store)
+        last_run = LastRunCursors(self._store)
         for partition in list(self._store.partitions.values()):
             for name in sorted(partition.destinations):
                 if name in self.destinations:
                     continue
                 try:
                     policy = self.rules.policy_for(name)
-                    if partition.name in policy.partitions or left.concerns(name, policy, partition):
+                    if partition.name in policy.partitions or last_run.needs(name, policy, partition):
                         self.add(name, policy)
                 except ProtocolError as error:  # the rules have changed; a client that uses it gets the error
                     log.warning("%s: %s %s", name, error.message, error.detail)
@@ -209,20 +209,20 @@ class Registry:
             feeds = [self._feed(partition, policy) for partition in names]
         except ValueError as error:
             raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
-        children = self._children_of(name, policy) if policy.fan_out else []
+        bound_queues = self._bound_queues_of(name, policy) if policy.fan_out else []
         destination = Destination(name, policy, feeds, self._open_priority)
         if policy.kind == "queue" and not policy.fan_out:
             destination.set_queue(Queue(name, QueueFilter(name), self._on_lost, self._timing, QueuePolicy.of(policy)))
         with CursorCreation(self.cursors) as opening:
             cursors = [self._cursor(opening, destination, feed) for feed in feeds]
-            from_parent = self._cursors_of_children(opening, destination, children)
+            bound_cursors = self._cursors_of_bound_queues(opening, destination, bound_queues)
         for feed, cursor in zip(feeds, cursors, strict=True):
             self._attach(destination, feed, cursor)
         self.destinations[name] = destination
         if not name.startswith(TEMPORARY):
             self.names.add(name)
-        if children:
-            self._feed_children(destination, children, from_parent)
+        if bound_queues:
+            self._bind(destination, bound_queues, bound_cursors)
         if not name.startswith(TEMPORARY):
             self._on_created(destination)
         return destination
@@ -287,61 +287,63 @@ class Registry:
 
     # --- fan_out ------------------------------------------------------------------------------------------------------
 
-    def _children_of(self, name: str, policy: Policy) -> list[Destination]:
+    def _bound_queues_of(self, name: str, policy: Policy) -> list[Destination]:
         """Return the bound queues of a fan-out source that is about to be created; create missing ones.
 
         Raises:
             ProtocolError: A bound queue cannot be created or bound.
         """
-        children = []
-        for child in policy.fan_out:
-            theirs = self.rules.policy_for(child)
+        bound_queues = []
+        for bound in policy.fan_out:
+            theirs = self.rules.policy_for(bound)
             wrong = "is itself fed to others" if theirs.fan_out else "has priorities" if theirs.priority else ""
             wrong = wrong or ("" if theirs.kind == "queue" else "is a topic")
-            if wrong or child == name:
+            if wrong or bound == name:
                 raise ProtocolError(
                     "bad-destination",
-                    f"{name[:200]!r} cannot be fed to {child[:200]!r}: that {wrong or 'is the same'}",
+                    f"{name[:200]!r} cannot be fed to {bound[:200]!r}: that {wrong or 'is the same'}",
                     f"The rule on line {policy.rule.line} of the configuration has it in fan_out; expected other "
                     "queues.",
                 )
-            children.append(self.destinations.get(child) or self.add(child, theirs))
-        return children
+            bound_queues.append(self.destinations.get(bound) or self.add(bound, theirs))
+        return bound_queues
 
-    def _feed_children(self, parent: Destination, children: list[Destination], from_parent: Fed) -> None:
+    def _bind(self, parent: Destination, bound_queues: list[Destination], bound_cursors: BoundCursors) -> None:
         """Let the bound queues read the logs of the source with these cursors."""
-        for child in children:
-            queue = child.queue
+        for bound in bound_queues:
+            queue = bound.queue
             assert queue is not None
             assert isinstance(queue.filter, QueueFilter)
             queue.filter.owned.add(parent.name)
-            child.parents.append(parent)
+            bound.parents.append(parent)
             for consumer in queue.consumers:
                 consumer.enter(parent)
         for feed in parent.feeds:
-            for child, cursor in from_parent[feed]:
-                queue = child.queue
+            for bound, cursor in bound_cursors[feed]:
+                queue = bound.queue
                 assert queue is not None
                 there = next((each for each in queue.sources if each.feed is feed), None)
                 if there is not None:  # of another source, or an orphaned partition of the queue
                     if there.orphaned:
-                        child.orphaned.remove(feed)
-                    there.feed_from_parent()
+                        bound.orphaned.remove(feed)
+                    there.bind_to_fan_out()
                     continue
-                source = QueueSource(queue, feed, cursor, self.dirty_sources, from_parent=True)
+                source = QueueSource(queue, feed, cursor, self.dirty_sources, from_fan_out=True)
                 queue.add(source)
                 feed.join(source)
             if parent.policy.kind == "queue":
                 self.cursors.delete(cursor_names.of_queue(parent.name), feed.partition.name)
             feed.pin()
-        for child in children:
-            assert child.queue is not None
-            for source in child.queue.sources:  # its own logs may contain messages of the source too
+        for bound in bound_queues:
+            assert bound.queue is not None
+            for source in bound.queue.sources:  # its own logs may contain messages of the source too
                 source.feed.filters_changed()
                 source.feed.pin()
         self.cursors.sync_soon()
 
-    def _cursors_of_children(self, opening: CursorCreation, parent: Destination, children: list[Destination]) -> Fed:
+    def _cursors_of_bound_queues(
+        self, opening: CursorCreation, parent: Destination, bound_queues: list[Destination]
+    ) -> BoundCursors:
         """Return the cursors of bound queues over the logs of a source that is about to be created.
 
         Raises:
@@ -350,9 +352,9 @@ class Registry:
         feeding = {parent.name: parent.policy}
         return {
             feed: [
-                (child, self.cursor_starts.open(opening, child.name, child.policy, feed.partition, feeding))
-                for child in children
-                if feed not in child.feeds
+                (bound, self.cursor_starts.open(opening, bound.name, bound.policy, feed.partition, feeding))
+                for bound in bound_queues
+                if feed not in bound.feeds
             ]
             for feed in parent.feeds
         }

@@ -75,7 +75,7 @@ class QueueSource:
         cursor: The stored cursor.
         dirty: The sources with settled offsets for their cursors, shared by all queues.
         policy: The policy; by default that of the queue. The topics of a durable subscription have different ones.
-        from_parent: True if the messages were sent to a fan-out source: they count against no limit of this queue.
+        from_fan_out: True if the messages were sent to a fan-out source: they count against no limit of this queue.
         orphaned: True if the rule does not name the log any more: it is drained.
         first: True if later sources are not served while this one has messages.
         priority: The priority level of the log.
@@ -115,7 +115,7 @@ class QueueSource:
         "deferred",
         "early",
         "expiry",
-        "from_parent",
+        "from_fan_out",
         "feed",
         "first",
         "forced_to",
@@ -148,7 +148,7 @@ class QueueSource:
         dirty: dict[QueueSource, None],
         policy: QueuePolicy | None = None,
         *,
-        from_parent: bool = False,
+        from_fan_out: bool = False,
         orphaned: bool = False,
         first: bool = False,
         priority: int = 0,
@@ -159,7 +159,7 @@ class QueueSource:
         self.closed = False
         self.feed = feed
         self.cursor = cursor
-        self.from_parent = from_parent
+        self.from_fan_out = from_fan_out
         self.orphaned = orphaned
         self.first = first
         self.rewound: dict[int, int] = {}
@@ -237,9 +237,9 @@ class QueueSource:
     def _due(self, offsets: list[int]) -> None:
         self.queue.timing.outcomes.due(self, offsets)
 
-    def feed_from_parent(self) -> None:
+    def bind_to_fan_out(self) -> None:
         """Receive messages of a fan-out source from this log too. The log may be orphaned until now."""
-        self.from_parent = True
+        self.from_fan_out = True
         if self.orphaned:
             self.queue.ready_list.drop(self)
             self.orphaned = self.first = False
@@ -1326,7 +1326,7 @@ class Queue:
     @property
     def fresh(self) -> int:
         """The number of messages that were never delivered."""
-        return sum(source.fresh for source in self.sources if not source.from_parent)
+        return sum(source.fresh for source in self.sources if not source.from_fan_out)
 
     @property
     def backlog(self) -> int:
@@ -1335,13 +1335,13 @@ class Queue:
         In a shared log it is a lower bound, after a restart, until the queue was read once. So no message is refused
         because of other destinations' records.
         """
-        return sum(source.backlog for source in self.sources if not source.from_parent)
+        return sum(source.backlog for source in self.sources if not source.from_fan_out)
 
     @property
     def backlog_bytes(self) -> int:
         """The approximate size of these messages in the log."""
         size = 0
-        for source in [each for each in self.sources if not each.from_parent]:
+        for source in [each for each in self.sources if not each.from_fan_out]:
             partition = source.feed.partition
             stored = partition.next_offset - partition.log_start_offset
             size += partition.size_bytes * source.backlog // max(1, stored)
@@ -1392,7 +1392,7 @@ class Queue:
     def _drop_order(self) -> Collection[QueueSource]:
         """Return the sources in the order in which they drop messages: the lowest priority first."""
         if not self.ordered:
-            return [each for each in self.sources if not each.from_parent]
+            return [each for each in self.sources if not each.from_fan_out]
         return sorted(self.sources, key=lambda each: (each.priority, not each.orphaned))
 
     def drop_oldest(self, newest_in: Partition | None = None) -> bool:

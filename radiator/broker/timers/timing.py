@@ -76,7 +76,7 @@ class Timing:
         "_on_error",
         "_shown",
         "_steady_ns",
-        "_stuck",
+        "_waiting_for_room",
         "_wall",
         "clock",
         "deferred",
@@ -104,7 +104,7 @@ class Timing:
         self._mono: Timers[MonoNs, Subject] = Timers()
         self._wall: Timers[WallNs, Subject] = Timers()
         self._shown: Timers[WallNs, Subject] = Timers()
-        self._stuck: list[Callable[[], None]] = []
+        self._waiting_for_room: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         """Return the number of timers that are set."""
@@ -153,7 +153,7 @@ class Timing:
             next_ns = min(next_ns, MonoNs(shown_ns - self.shown_ns + now.mono))
         return next_ns
 
-    def meet(self) -> None:
+    def fire_due(self) -> None:
         """Call ``due`` of every subject with a timer that has fired, once each."""
         now = self.now
         due = [*self._mono.due(now.mono), *self._wall.due(now.wall), *self._shown.due(self.shown_ns)]
@@ -181,12 +181,12 @@ class Timing:
 
     def await_room(self, resume: Callable[[], None]) -> None:
         """Call ``resume`` once another scheduled message can be stored."""
-        self._stuck.append(resume)
+        self._waiting_for_room.append(resume)
 
     def freed(self, number: int) -> None:
         """Subtract ``number`` from the stored scheduled messages and resume the callers of ``await_room``."""
         self.deferred -= number
-        if self._stuck:
-            stuck, self._stuck = self._stuck, []
-            for resume in stuck:
+        if self._waiting_for_room:
+            waiting, self._waiting_for_room = self._waiting_for_room, []
+            for resume in waiting:
                 resume()

@@ -228,7 +228,7 @@ def the_selector_of_a_name_means_nothing(right: Any) -> Around:
 def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
     def settle(self: QueueSource, offsets: list[int]) -> None:
         right(self, offsets)
-        for each in list(self.feed.sources) if self.from_parent else ():
+        for each in list(self.feed.sources) if self.from_fan_out else ():
             if each is not self:
                 for offset in set(offsets).intersection(each.returned):
                     each.returned.remove(offset)
