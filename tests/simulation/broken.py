@@ -14,7 +14,7 @@ from unittest.mock import patch
 from radiator.broker.committing import waits
 from radiator.broker.delivery import dispatch, selective
 from radiator.broker.durable.subscriptions import DurableSubscriptions
-from radiator.broker.logs import moments
+from radiator.broker.logs import delivery_times
 from radiator.broker.logs.selection import NO, YES, Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
@@ -307,16 +307,16 @@ def a_step_of_the_clock_is_believed_at_once(right: Any) -> Any:
     return see
 
 
-@bug(moments, "_deliver_at")
+@bug(delivery_times, "_deliver_at")
 def what_is_to_wait_does_not(right: Any) -> Any:
     return lambda block: None
 
 
-@bug(moments, "expiry")
+@bug(delivery_times, "expiry")
 def what_has_expired_is_delivered(right: Any) -> Any:
     return lambda batch, index, ttl_ns: NEVER_NS
 
 
-@bug(moments, "expiry")
+@bug(delivery_times, "expiry")
 def what_expires_does_so_too_early(right: Any) -> Any:
     return lambda batch, index, ttl_ns: right(batch, index, ttl_ns) - 1_000_000 * NS_PER_SECOND

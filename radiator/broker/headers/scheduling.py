@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from radiator.broker.headers.positions import parse_duration, parse_time
-from radiator.broker.logs.moments import DIGITS_MAX
+from radiator.broker.logs.delivery_times import DIGITS_MAX
 from radiator.clock import NS_PER_MS, WallNs
 from radiator.errors import ProtocolError
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from radiator import limits
-from radiator.broker.logs.moments import EXPIRED, EXPIRES, NOW, expiry, first_expiry, judge, marks
+from radiator.broker.logs.delivery_times import EXPIRED, EXPIRES, NOW, expiry, first_expiry, judge, marks
 from radiator.broker.queues import end_reasons as ended
 from radiator.broker.queues.ack_timeouts import Timeouts
 from radiator.broker.queues.assignment import Assignment

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from radiator import limits
-from radiator.broker.logs.moments import DELIVER_AT, EXPIRED, NOW, judge, marks
+from radiator.broker.logs.delivery_times import DELIVER_AT, EXPIRED, NOW, judge, marks
 from radiator.clock import WallNs
 from radiator.timers import NEVER_NS
 

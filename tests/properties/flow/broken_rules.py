@@ -7,7 +7,7 @@ from typing import Any
 from radiator.broker.clients.session import Subscription
 from radiator.broker.delivery import selective
 from radiator.broker.durable.subscriptions import DurableSubscriptions
-from radiator.broker.logs.moments import EXPIRED, NOW
+from radiator.broker.logs.delivery_times import EXPIRED, NOW
 from radiator.broker.logs.selection import Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters

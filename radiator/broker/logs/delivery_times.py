@@ -71,14 +71,14 @@ def judge(batch: RecordBatch, index: int, ttl_ns: int | None, timing: Timing) ->
     end_ns = expiry(batch, index, ttl_ns)
     if end_ns <= timing.now.wall:
         return EXPIRED
-    if found & DELIVER_AT and not buried(batch, index):
+    if found & DELIVER_AT and not is_dead_letter(batch, index):
         due_ns = _moment(_deliver_at(block), 0)
         if due_ns > timing.shown_ns:
             return min(due_ns, WallNs(end_ns + timing.clock.ahead_ns))
     return NOW
 
 
-def buried(batch: RecordBatch, index: int) -> bool:
+def is_dead_letter(batch: RecordBatch, index: int) -> bool:
     """Return True if the broker wrote this record as a dead letter.
 
     The broker removes ``dlq-time`` from SEND. Stores of earlier versions may have it from clients, but then it differs
@@ -91,7 +91,7 @@ def buried(batch: RecordBatch, index: int) -> bool:
 def expiry(batch: RecordBatch, index: int, ttl_ns: int | None) -> WallNs:
     """Return the wall time at which a record expires; NEVER_NS if it does not."""
     end_ns = WallNs(NEVER_NS if ttl_ns is None else batch.receive_ns[index] + ttl_ns)
-    if marks(batch) & EXPIRES and not buried(batch, index):
+    if marks(batch) & EXPIRES and not is_dead_letter(batch, index):
         end_ns = min(end_ns, _moment(_expires(batch.blocks[index]), NEVER_NS))
     return end_ns
 
@@ -110,7 +110,9 @@ def first_expiry(batch: RecordBatch, ttl_ns: int | None) -> WallNs:
             different -= letters
             if letters:
                 numbered = enumerate(batch.blocks)
-                different |= {block for index, block in numbered if block in letters and not buried(batch, index)}
+                different |= {
+                    block for index, block in numbered if block in letters and not is_dead_letter(batch, index)
+                }
             memos[FIRST] = min((_moment(_expires(block), NEVER_NS) for block in different), default=NEVER_NS)
         first_ns = min(first_ns, memos[FIRST])
     return first_ns
