@@ -195,7 +195,7 @@ def _permitted(subscription: Subscription) -> bool:
     A wildcard over topics narrows by itself, but each consumed queue needs the right.
     """
     may, right = subscription.session.rights.may, subscription.right
-    consumed = [queue.name for queue in subscription.queues if queue.filter.owned]  # others follow topics under a name
+    consumed = [queue.name for queue in subscription.queues if queue.filter.owned]  # not durable ones
     return all(may(right, name) for name in (*subscription.asked.names, *consumed))
 
 

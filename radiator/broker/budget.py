@@ -94,7 +94,7 @@ class Budget:
         return max(self._peak, self.spent)
 
     def portions(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-        """Yield ``items`` in portions of a few hundred, and spend the cost of each. For deliveries or frames.
+        """Yield ``items`` in portions of ``PORTION``, and spend the cost of each: for deliveries or frames.
 
         The caller yields after each portion.
         """

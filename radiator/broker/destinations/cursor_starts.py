@@ -148,9 +148,9 @@ class CursorStarts:
         """
         parents = {**self._parents.get(name, NO_SOURCES), **feeding}
         cursors, key = self._store.cursors, (cursor_names.of_queue(name), partition.name)
-        there = cursors.get(*key)
+        existing = cursors.get(*key)
         places: list[Place] = []
-        if there is None:
+        if existing is None:
             own = partition.name in policy.partitions
             places = self._places(name, own, partition, parents)
         elif key in self._unopened:
@@ -158,7 +158,7 @@ class CursorStarts:
                 place for each in sorted(parents) if (place := self._beside_own_cursor(each, parents[each], partition))
             ]
             if places:
-                places.append(Place(there.floor, there.intervals, there))
+                places.append(Place(existing.floor, existing.intervals, existing))
                 cursors.delete(*key)
         self._unopened.discard(key)
         floor, above = settled_in_all(places, partition.high_watermark)
@@ -210,8 +210,8 @@ class CursorStarts:
         return own or (Place(partition.log_start_offset, []) if alone else None)
 
     def _start_in_source(self, parent: str, policy: Policy, child: str, partition: Any) -> Place:
-        then = self._last_rules.of(parent) if self._last_rules is not None else None
-        if then is not None and child not in then.children and (then.children or then.kind == policy.kind == "topic"):
+        last = self._last_rules.of(parent) if self._last_rules is not None else None
+        if last is not None and child not in last.children and (last.children or last.kind == policy.kind == "topic"):
             return Place(partition.high_watermark, [])
         return Place(partition.log_start_offset, [])
 

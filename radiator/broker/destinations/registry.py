@@ -295,9 +295,9 @@ class Registry:
         """
         bound_queues = []
         for bound in policy.fan_out:
-            theirs = self.rules.policy_for(bound)
-            wrong = "is itself fed to others" if theirs.fan_out else "has priorities" if theirs.priority else ""
-            wrong = wrong or ("" if theirs.kind == "queue" else "is a topic")
+            other = self.rules.policy_for(bound)
+            wrong = "is itself fed to others" if other.fan_out else "has priorities" if other.priority else ""
+            wrong = wrong or ("" if other.kind == "queue" else "is a topic")
             if wrong or bound == name:
                 raise ProtocolError(
                     "bad-destination",
@@ -305,7 +305,7 @@ class Registry:
                     f"The rule on line {policy.rule.line} of the configuration has it in fan_out; expected other "
                     "queues.",
                 )
-            bound_queues.append(self.destinations.get(bound) or self.add(bound, theirs))
+            bound_queues.append(self.destinations.get(bound) or self.add(bound, other))
         return bound_queues
 
     def _bind(self, parent: Destination, bound_queues: list[Destination], bound_cursors: BoundCursors) -> None:
@@ -322,11 +322,11 @@ class Registry:
             for bound, cursor in bound_cursors[feed]:
                 queue = bound.queue
                 assert queue is not None
-                there = next((each for each in queue.sources if each.feed is feed), None)
-                if there is not None:  # of another source, or an orphaned partition of the queue
-                    if there.orphaned:
+                existing = next((each for each in queue.sources if each.feed is feed), None)
+                if existing is not None:  # of another source, or an orphaned partition of the queue
+                    if existing.orphaned:
                         bound.orphaned.remove(feed)
-                    there.bind_to_fan_out()
+                    existing.bind_to_fan_out()
                     continue
                 source = QueueSource(queue, feed, cursor, self.dirty_sources, from_fan_out=True)
                 queue.add(source)

@@ -84,10 +84,10 @@ class QueueSource:
         rewound: Delivery counts, by offset, of messages that were delivered before the cursor was set back.
         settled: Offsets that the cursor does not have yet.
         early: Offsets that were dropped before they were stored.
-        owed: The number of messages to drop in a shared log, where their offsets are not known yet.
+        to_drop: The number of messages to drop in a shared log, where their offsets are not known yet.
         waiting: The number of unsettled messages.
         counted_to: Below this offset ``waiting`` may include other destinations' records.
-        mine_at: The offset of the next message of the queue, if it is known and the queue has no consumers; or -1.
+        next_own: The offset of the next message of the queue, if it is known and the queue has no consumers; or -1.
         forced_to: Retention removed everything below this offset, settled or not.
         deferred: Messages that are not due.
         ahead: Scheduled messages beyond ``next_offset``, once one is known.
@@ -125,9 +125,9 @@ class QueueSource:
         "priority",
         "earlier_to",
         "loading",
-        "mine_at",
+        "next_own",
         "next_offset",
-        "owed",
+        "to_drop",
         "policy",
         "queue",
         "returned",
@@ -167,12 +167,12 @@ class QueueSource:
         self._dirty = dirty
         self.settled: list[int] = []
         self.early: list[int] = []
-        self.owed = 0
+        self.to_drop = 0
         end: int = feed.partition.high_watermark  # records above, if any, belong to others
         unsettled: int = end - cursor.floor - cursor.settled_above
         self.waiting = max(0, unsettled)
         self.counted_to = 0 if queue.filter.all_of(feed.partition.destinations) else end
-        self.mine_at = -1
+        self.next_own = -1
         self.forced_to = 0
         self.batch: RecordBatch | None = None
         self.loading = False
@@ -361,7 +361,7 @@ class QueueSource:
         """
         if self.shared:
             self.waiting -= 1
-            self.owed += 1
+            self.to_drop += 1
             return
         if self.next_offset < self.feed.partition.high_watermark:
             self.settle([self.next_offset])
@@ -379,9 +379,9 @@ class QueueSource:
         """
         high_watermark = self.feed.partition.high_watermark
         if lost:
-            owed = min(self.owed, max(0, self.fresh + self.owed - lost))
-            self.waiting -= lost - sum(offset >= high_watermark for offset in self.early) - (self.owed - owed)
-            self.owed = owed
+            to_drop = min(self.to_drop, max(0, self.fresh + self.to_drop - lost))
+            self.waiting -= lost - sum(offset >= high_watermark for offset in self.early) - (self.to_drop - to_drop)
+            self.to_drop = to_drop
             self.early = [offset for offset in self.early if offset < high_watermark]
             self.next_offset = min(self.next_offset, high_watermark)
             self.known_to = min(self.known_to, high_watermark)
@@ -499,8 +499,8 @@ class QueueSource:
         while index < stop:
             if offsets[index] < firsts[ids[index]]:
                 others.append(offsets[index])
-            elif self.owed:
-                self.owed -= 1
+            elif self.to_drop:
+                self.to_drop -= 1
                 dropped.append(offsets[index])
             elif verdicts is not None and not verdicts[index]:
                 unwanted.append(offsets[index])
@@ -660,7 +660,7 @@ class QueueSource:
         if self.queue.selection is not None:
             return
         partition = self.feed.partition
-        while self.ready and not self.returned and (self.owed or self.next_offset != self.mine_at):
+        while self.ready and not self.returned and (self.to_drop or self.next_offset != self.next_own):
             batch = self.batch_at(self.next_offset)
             if batch is None:
                 continue  # it is being read, and loaded() continues; or it is gone
@@ -671,7 +671,7 @@ class QueueSource:
                 self.move(batch, start, index)
             if index < stop and not self.stuck:
                 self.move(batch, start, index + 1)
-                self.next_offset = self.mine_at = batch.offsets[index]
+                self.next_offset = self.next_own = batch.offsets[index]
                 break
         self.batch = None
         self.rest()
@@ -747,7 +747,7 @@ class QueueSource:
         self.settle([])  # the cursor has to be written in this turn
         return True
 
-    def spare(self, offsets: list[int]) -> None:
+    def note_unwritten(self, offsets: list[int]) -> None:
         """Store that messages were never written to a socket.
 
         Otherwise a start would end those that were delivered as often as their rule allows.
@@ -767,12 +767,12 @@ class QueueSource:
             noted = [each for each in self.returned if counts.get(each, 0) // ended.NOTED == bits // ended.NOTED]
             self._end(noted, reason)
         if most is not None:
-            spent = [
+            exhausted = [
                 each
                 for each in self.returned
                 if most <= self.deliveries(each) and counts.get(each, 0) < ended.UNWRITTEN
             ]
-            self._end(spent, ended.MAX_DELIVERIES)
+            self._end(exhausted, ended.MAX_DELIVERIES)
 
     def _end(self, offsets: list[int], reason: str) -> None:
         if offsets:
@@ -1097,13 +1097,13 @@ class ReadyList:
     def turns(self) -> Iterator[QueueSource]:
         """Yield each source at most once: sources that go first by priority, then the least recently served one."""
         if self._first:
-            for source in [each for each in self._first if spent(each)]:
+            for source in [each for each in self._first if is_exhausted(each)]:
                 del self._first[source]
             yield from sorted(self._first, key=_log_of_priority, reverse=True)  # stable for equal priorities
         ring = self._ring
         for _ in range(len(ring)):
             source = next(iter(ring))
-            if spent(source):
+            if is_exhausted(source):
                 del ring[source]
             else:
                 ring.move_to_end(source)
@@ -1114,7 +1114,7 @@ def _log_of_priority(source: QueueSource) -> int:
     return source.priority
 
 
-def spent(source: QueueSource) -> bool:
+def is_exhausted(source: QueueSource) -> bool:
     """Return True if a source has nothing to do until a message is stored or returned."""
     if source.returned or source.loading or source.skipped is not None:
         return False
