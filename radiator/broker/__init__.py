@@ -1,1 +1,4 @@
-"""The deterministic core: frames, records and the time go in, things to do come out. No sockets, no threads."""
+"""The deterministic core of the broker: frames, disk results and the time go in; bytes and disk jobs come out.
+
+The package opens no socket and starts no thread.
+"""

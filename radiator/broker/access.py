@@ -1,11 +1,11 @@
-"""Who may come in, and what follows when that changes.
+"""Login of clients, and changes of their rights.
 
-Every CONNECT is put to the *entrance*, which decides at once or later: the shell gives one that knows users and hashes
-and does its work elsewhere; without one everybody may do everything. Until it has decided, nothing that the client sent
-behind its CONNECT is acted upon. What a session may do from then on is its ``rights``.
+Every CONNECT goes to the authenticator, which decides at once or later. The server passes an authenticator that checks
+users and passcode hashes on another thread. Without one, every client may do everything. Until the decision no later
+frame of the client is handled. From then on the ``rights`` of the session say what the client may do.
 
-Knows: sessions, rights. Must not know: passcodes (it hands them on and keeps none), users, files.
-Invariants: a session without a decision has no rights; a session is decided once.
+The module knows sessions and rights, but not users or files, and stores no passcode.
+Invariants: a session has no rights before the decision. A session is decided once.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 login_log = logging.getLogger("radiator.auth")
 
-LOGGED_CHARS_MAX: Final = 100  # of a login
+LOGGED_CHARS_MAX: Final = 100  # longer logins are cut in the log
 
 
 Decision = Identity | ProtocolError
-END_UNITS: Final = 40  # of work: one session ends
-LEAVE_UNITS: Final = 20  # one of its subscriptions does
-LESS: Final = ProtocolError(
+END_UNITS: Final = 40  # cost of ending one session
+LEAVE_UNITS: Final = 20  # cost of ending one of its subscriptions
+RIGHTS_REDUCED: Final = ProtocolError(
     "denied",
     "the rights of this user have changed, and a subscription is not permitted any more",
     "The broker's users file was changed.",
@@ -41,7 +41,14 @@ LESS: Final = ProtocolError(
 
 
 class Login:
-    """One CONNECT before the entrance: what the client says of itself, and what its connection says of it."""
+    """One CONNECT that waits for the authenticator.
+
+    Args:
+        session: The session.
+        login: The login that the client sent.
+        passcode: The passcode that the client sent.
+        decided: Called with the decision, unless the session has ended before.
+    """
 
     __slots__ = ("_answered", "_decided", "_session", "address", "certificate_name", "login", "passcode")
 
@@ -56,11 +63,15 @@ class Login:
 
     @property
     def wanted(self) -> bool:
-        """False if nobody waits for a decision any more."""
+        """False if the decision is not needed any more."""
         return self._session.undecided and not self._answered
 
     def decide(self, decision: Decision) -> None:
-        """Once; what comes later does nothing."""
+        """Accept or refuse the login. Only the first call has an effect.
+
+        Args:
+            decision: The identity of the client, or the ERROR that refuses the login.
+        """
         if self._session.undecided and not self._answered:
             self._answered = True
             self._decided(decision)
@@ -70,12 +81,18 @@ Authenticator = Callable[[Login], None]
 
 
 def open_to_all(asking: Login) -> None:
-    """The entrance of a broker that nobody has given another."""
+    """Accept everybody as anonymous with all rights: the authenticator of a broker without users."""
     asking.decide(Identity("", EVERYTHING, "anonymous"))
 
 
 class Access:
-    """``broker.access``: see the top of the file."""
+    """Login of clients and changes of their rights (``broker.access``).
+
+    Args:
+        core: The core of the broker.
+        names: The durable subscriptions.
+        release: Called with a session that was ended, to return what it holds.
+    """
 
     __slots__ = ("_core", "_ended", "_names", "_release", "authenticator")
 
@@ -83,18 +100,25 @@ class Access:
         self._core = core
         self._names = names
         self._release = release
-        self._ended: deque[Session] = deque()  # that ``changed`` has ended, and that still hold what they held
+        self._ended: deque[Session] = deque()  # ended by ``changed``, not released yet
         self.authenticator: Authenticator = open_to_all
 
     def use(self, authenticator: Authenticator) -> None:
-        """Have ``entrance`` decide on logins from now on."""
+        """Let ``authenticator`` decide on logins from now on."""
         self.authenticator = authenticator
 
     def log_in(
         self, session: Session, login: str, passcode: str, welcome: Callable[[], None], receipt: bytes | None = None
     ) -> None:
-        """Ask who this is. ``welcome`` is called once it is known, unless the session has ended meanwhile; ``receipt``
-        is that of CONNECT, for its ERROR."""
+        """Pass a login to the authenticator.
+
+        Args:
+            session: The session.
+            login: The login that the client sent.
+            passcode: The passcode that the client sent.
+            welcome: Called when the login is accepted, unless the session has ended before.
+            receipt: The receipt id of CONNECT, for its ERROR.
+        """
         core = self._core
         session.begin_login()
 
@@ -121,12 +145,13 @@ class Access:
             core.budget.give_way()
 
     def changed(self, identity: Callable[[Session], Decision]) -> None:
-        """Users were changed: sessions go on with what they may do now. Those that ``identity`` refuses, and those that
-        are subscribed to what they may not read any more, are answered ERROR and given nothing more at once; what they
-        hold goes back by ``release_some``.
+        """Apply changed users to open sessions.
+
+        A session that is refused, or has a subscription that is not permitted any more, gets an ERROR and no further
+        message. ``release_some`` returns its unacknowledged messages.
 
         Args:
-            identity: who an open session belongs to by what is known now, or the ERROR that it ends with.
+            identity: Returns the present identity of an open session, or the ERROR that ends the session.
         """
         for session in list(self._core.sessions.values()):
             if not session.connected or session.closing:
@@ -140,7 +165,7 @@ class Access:
                 subscription.permit(now.rights)
                 self._names.permit(subscription)
             if not all(map(_permitted, session.subscriptions.values())):
-                self._refuse(session, LESS)
+                self._refuse(session, RIGHTS_REDUCED)
 
     def _refuse(self, session: Session, error: ProtocolError) -> None:
         user = printable(session.user) or "anonymous"
@@ -150,10 +175,10 @@ class Access:
         self._ended.append(session)
 
     def release_some(self) -> bool:
-        """Give back what sessions hold that ``changed`` has ended, as many as the budget of a turn lets.
+        """Release sessions that ``changed`` has ended, as many as the budget of this turn allows.
 
         Returns:
-            True if there are more: to be called again in the next turn.
+            True if there are more. The caller calls again in the next turn.
         """
         budget = self._core.budget
         budget.begin()
@@ -165,14 +190,17 @@ class Access:
 
 
 def _permitted(subscription: Subscription) -> bool:
-    """Whether it may go on: what a wildcard shows of topics narrows by itself, but a queue would be consumed on."""
+    """Return True if a subscription may go on.
+
+    A wildcard over topics narrows by itself, but each consumed queue needs the right.
+    """
     may, right = subscription.session.rights.may, subscription.right
-    consumed = [queue.name for queue in subscription.queues if queue.filter.owned]  # others follow topics under a name
+    consumed = [queue.name for queue in subscription.queues if queue.filter.owned]  # not durable ones
     return all(may(right, name) for name in (*subscription.asked.names, *consumed))
 
 
 def too_late(session: Session) -> ProtocolError:
-    """What a client is told that is not connected when its time is over."""
+    """Return the ERROR for a client that is not connected within ``limits.connect_timeout``."""
     where = "limits.connect_timeout in the YAML file says how soon."
     if session.undecided:
         detail = f"Too many others log in, or have failed to; {where}"

@@ -1,18 +1,18 @@
-"""The broker: frames, finished disk work and the time go in; bytes for sessions and disk work come out.
+"""The broker: frames, finished disk jobs and the time go in; bytes for sessions and disk jobs come out.
 
-It is the deterministic core. It opens no socket, starts no thread and asks no clock, so a simulator can drive it
-through years of faults from one seed. The shell (``radiator.server``) calls it from one thread only::
+The broker is deterministic. It opens no socket, starts no thread and reads no clock, so a simulator can replay years of
+faults from one seed. The server (``radiator.server``) calls it from one thread::
 
-    handle(session, frames, now)     what a client sent
-    take(now) -> jobs                the open batches of all dirty partitions, to be written and synced off the loop
-    completed(job, now)              a job has ended: the high watermark moves, receipts go out, readers become ready
-    next_deadline_ns(now)            when tick should come at the latest
-    take_reads() -> reads            cold reads and look-ups, to be run off the loop; then read_done(read)
-    ready.pump() -> bool             deliver one bounded run to each that is ready; True if there is more to do
-    flushed(session, size)           bytes have left; disconnect(session): the client is gone
-    tick(now)                        once a second or so
+    handle(session, frames, now)     frames that a client sent
+    take(now) -> jobs                the open batches of all dirty partitions, to write and sync off the event loop
+    completed(job, now)              a job has ended: the high watermark moves, receipts leave, readers become ready
+    next_deadline_ns(now)            the latest time for the next tick
+    take_reads() -> reads            cold reads and look-ups, to run off the event loop; then read_done(read)
+    ready.pump() -> bool             deliver one bounded run to each ready reader; True if there is more to do
+    flushed(session, size)           bytes were sent; disconnect(session): the connection is gone
+    tick(now)                        about once a second
 
-Invariants: nothing is shown to a reader above the high watermark; a receipt leaves after its commit.
+Invariants: no reader gets a message above the high watermark. A receipt leaves after its commit.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 ADVANCE_EVERY_NS = 10 * NS_PER_SECOND
-LOOK_EVERY = 8  # frames, or runs of SENDs: asking whether it is late takes a hundredth of the time of a SEND
-SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt may be gathered under load
+LOOK_EVERY = 8  # frames, or runs of SENDs; a call of ``late`` costs a hundredth of a SEND
+SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt are gathered under load
 
 
 class Broker(Services):
@@ -58,7 +58,7 @@ class Broker(Services):
         store: The open store.
         wake: Called with a session when it has bytes to send.
         hooks: The middleware and schemas of rules, by the index of the rule.
-        late: Returns True when the frames that are left should wait, since other connections are to be served.
+        late: Returns True when the remaining frames should wait because other connections are to be served.
     """
 
     def __init__(
@@ -77,13 +77,16 @@ class Broker(Services):
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def connect(self, session_id: str, secret: str, address: str = "", origin: str = "") -> Session:
-        """A new connection; its CONNECT frame comes through ``handle``.
+        """Create the session of a new connection. Its CONNECT frame comes through ``handle``.
 
         Args:
-            session_id: Unique over all runs of the broker; shown in lists, logs and ack ids, so it has no ``@``.
-            secret: Cannot be guessed; who knows it may send to the temporary queues of this connection.
-            address: Of the peer, for log lines.
-            origin: Whose connections count as those of one peer: the address without its port, or a subnet.
+            session_id: Unique over all runs of the broker. It appears in lists, logs and ack ids and has no ``@``.
+            secret: A random string. A client that has it may send to the temporary queues of this connection.
+            address: The address of the peer, for log lines.
+            origin: The group of connections that count as one peer: the address without its port, or a subnet.
+
+        Returns:
+            The session.
         """
         joined = self.joined.of_one(self.session_limits.joined)
         session = Session(
@@ -94,10 +97,16 @@ class Broker(Services):
         return session
 
     def handle(self, session: Session, frames: list[Frame], now: Now) -> list[Frame]:
-        """Act on frames in their order. A frame that breaks a rule is answered ERROR, and the rest are ignored.
+        """Handle frames in their order. A frame that breaks a rule is answered with ERROR, and the rest are ignored.
 
-        Returns the frames that are left when some have been so much work that others should have their turn first, or
-        when one has to wait (``radiator.broker.throttle``).
+        Args:
+            session: The session.
+            frames: The frames that its client sent.
+            now: The present time.
+
+        Returns:
+            The frames that remain when the budget of the turn is used up, other connections are to be served, or a
+            frame has to wait (``radiator.broker.throttle``). The caller passes them again.
         """
         session.begin_visit()
         if self.displaced is not None and frames and not session.closing:
@@ -154,11 +163,11 @@ class Broker(Services):
         return []
 
     def release(self, session: Session) -> None:
-        """Give back everything that a session holds; it may still have bytes to send."""
+        """Return everything that a session holds. The session may still have bytes to send."""
         leaving.release(self, session)
 
     def disconnect(self, session: Session) -> None:
-        """The connection is gone."""
+        """Remove a session whose connection is gone."""
         if session.closed:
             return
         session.begin_closing()
@@ -174,7 +183,7 @@ class Broker(Services):
         self.sessions.pop(session.id, None)
 
     def flushed(self, session: Session, size: int) -> None:
-        """``size`` bytes of the outbox have left: auto-acked messages settle, and deliveries may go on."""
+        """Note that ``size`` bytes of the outbox were sent: messages under ``ack:auto`` settle, deliveries go on."""
         session.flushed(size)
         if session.waiting and session.room() > 0:
             for subscription in session.take_waiting():
@@ -183,13 +192,13 @@ class Broker(Services):
     # --- subscriptions ----------------------------------------------------------------------------------------------
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """End a subscription: what it holds goes back to its queues, in the original places, once ``left`` says so."""
+        """End a subscription. Its unacknowledged messages return to their queues until ``left`` is True."""
         leaving.unsubscribe(self, subscription)
 
     # --- the turn ---------------------------------------------------------------------------------------------------
 
     def take(self, now: Now) -> list[Any]:
-        """Disk work of this turn. Memory partitions commit at once and leave nothing to do."""
+        """Return the disk jobs of this turn. Memory partitions commit at once and leave no job."""
         now = self._begin_turn(now)
         if self.dirty_sources and self._settle_now(now.mono):
             self._settled_ns = now.mono
@@ -215,18 +224,21 @@ class Broker(Services):
         return now
 
     def take_finished(self, now: Now) -> None:
-        """Commit what needs no disk, in a turn in which the disk is at work."""
+        """Commit batches that need no disk, in a turn in which the disk thread is busy."""
         now = self._begin_turn(now)
         for job in self.store.take_finished(now):
             self._completed(job, now)
 
     def _settle_now(self, now_ns: MonoNs) -> bool:
-        """Acks go to the journal at once, unless they come so fast that each would cost a disk job of its own and
-        nobody waits for them: then they are gathered for ``SETTLE_INTERVAL_NS``."""
+        """Return True if acks go to the journal in this turn.
+
+        Acks that come so fast that each would cost a disk job, and that no receipt waits for, are gathered for
+        ``SETTLE_INTERVAL_NS``.
+        """
         return now_ns - self._settled_ns >= SETTLE_INTERVAL_NS or self.store.dirty or bool(self.store.cursors.waiters)
 
     def completed(self, jobs: Iterable[Any], now: Now) -> None:
-        """Jobs were written and synced as their policies say, or have failed."""
+        """Handle disk jobs that have ended: written and synced according to their policies, or failed."""
         now = self.timing.see(now)
         for job in jobs:
             self._completed(job, now)
@@ -245,7 +257,7 @@ class Broker(Services):
             self.stats.count(lost_to_failures=last - first + 1)
             log.error("storage: %s: offsets %d to %d are lost", job.partition.name, first, last)
         batch = job.batch
-        if batch is not None and not job.again:  # what is postponed must not keep everybody's sockets from being read
+        if batch is not None and not job.again:  # a postponed batch must not stop the reading of sockets
             self.pending_bytes -= batch.size_bytes + len(batch.blocks) * RECORD_OVERHEAD_BYTES
             self.stats.add_commit()
             feed = self.registry.feed_of(job.partition)
@@ -261,15 +273,15 @@ class Broker(Services):
                 each.stored(turn)
 
     def take_reads(self) -> list[Read]:
-        """Cold reads and look-ups to run on a read thread."""
+        """Return the cold reads and look-ups to run on a read thread."""
         return self.reading.take()
 
     def read_done(self, read: Read) -> None:
-        """A read has ended."""
+        """Handle the end of a read."""
         self.reading.done(read)
 
     def maintenance_done(self, job: Any, now: Now) -> None:
-        """Background work has ended."""
+        """Handle the end of a maintenance job."""
         note = self.store.maintenance.done(job, self.timing.see(now))
         if note:
             log.error("storage: %s", note)
@@ -286,17 +298,17 @@ class Broker(Services):
     # --- time -------------------------------------------------------------------------------------------------------
 
     def next_deadline_ns(self, now: Now) -> MonoNs:
-        """When ``tick`` has something to do; NEVER_NS if nothing is planned."""
+        """Return the monotonic time of the next planned work of ``tick``; NEVER_NS if none is planned."""
         now = self.timing.see(now)
         return min(self.store.next_deadline_ns(now), self.timing.next_ns, self.throttle.next_ns)
 
     def tick(self, now: Now) -> None:
-        """Time passes: interval syncs, rolls, retention; retries of failed reads; stops whose moment has come."""
+        """Do the work that is due: timers, interval syncs, rolls, retention, read retries, timed stops of readers."""
         self.budget.begin()
         now = self.timing.see(now)
-        self.timing.meet()
+        self.timing.fire_due()
         self.store.tick(now)
-        self.throttle.meet(now.mono)
+        self.throttle.retry_due(now.mono)
         self.memory_watch.look(now.mono)
         self.reading.retry()
         self.storage_failures.tick(now.mono)

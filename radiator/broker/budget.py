@@ -1,17 +1,17 @@
-"""The budget of work of one turn.
+"""The work budget of one turn.
 
-A turn is one callback of the event loop: a visit of a connection's frames, a turn of the driver, a tick. While it runs
-nobody else is served, so each turn has a budget. Whatever does work in proportion to how much exists (destinations,
-patterns, waiting messages, frames of a transaction) spends units of it; what does not fit goes on in the next turn. A
-command that may be long is a generator (``Steps``) that yields wherever the turn may end. ``Session.run`` runs it
-until the budget is used up and then raises ``Unfinished``: the frame comes again and the command goes on where it
-stopped, while the frames of the same session behind it wait.
+A turn is one callback of the event loop: a visit of a connection's frames, a turn of the driver, a tick. No other work
+is done while a turn runs, so each turn has a budget. Code whose cost is proportional to how much exists (destinations,
+patterns, waiting messages, frames of a transaction) spends units of the budget and continues in the next turn when the
+budget is used up. A command that may take long is a generator (``Steps``) that yields wherever the turn may end.
+``Session.run`` runs it until the budget is used up and then raises ``Unfinished``. The frame is handled again in the
+next turn and the command continues where it stopped. Later frames of the same session wait.
 
-A unit is about a microsecond on the reference machine of ``docs/performance.md``. Work of less than that per item is
-summed up first. What a plain SEND or ACK costs is not counted; the time of a visit bounds how many of them it takes.
+A unit is about a microsecond on the reference machine of ``docs/performance.md``. Items that cost less are summed up
+first. A plain SEND or ACK is not counted: the time of a visit bounds their number.
 
-Knows: numbers. Must not know: clocks, sessions, what the units are spent on.
-Invariant: a turn spends no more than ``most`` and one indivisible step.
+The module knows numbers, but not clocks, sessions, or the meaning of the units.
+Invariant: a turn spends at most ``most`` and one indivisible step.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 PORTION = 100
 PORTION_A_UNIT = 2
-SHARE_UNITS = 200  # of one in the background, before the next one has its turn
+SHARE_UNITS = 200  # of one background task before the next one runs
 
 Item = TypeVar("Item")
-Steps = Generator[bool, None, None]  # of a command: True where it may go on at once, False where it waits for others
+Steps = Generator[bool, None, None]  # yields True to continue in the next turn, False to wait for other work
 
 
 class Unfinished(Exception):
-    """The frame is to come again: the budget of this turn is used up, or something else has to be done first.
+    """The command continues later: the budget is used up, or the command waits for other work.
 
     Args:
-        at_once: True if there is more to do in the next turn; False if the frame waits for the disk, or for others.
+        at_once: True to continue in the next turn; False if the frame waits for the disk or for other sessions.
     """
 
     def __init__(self, at_once: bool = True) -> None:
@@ -46,10 +46,10 @@ class Unfinished(Exception):
 
 
 class Budget:
-    """Units of work, of one broker: what is left of them in this turn, and the most that a turn has spent.
+    """The work budget of one broker: the units left in this turn, and the highest use of a turn.
 
     Args:
-        most: Units that a turn may spend; without it ``limits.TURN_WORK``.
+        most: The units that a turn may spend; ``limits.TURN_WORK`` by default.
     """
 
     __slots__ = ("_longest_ns", "_peak", "_unused", "left", "most")
@@ -57,30 +57,30 @@ class Budget:
     def __init__(self, most: int | None = None) -> None:
         self.most = limits.TURN_WORK if most is None else most
         self.left = self.most
-        self._unused = 0  # given up by ``give_way``
+        self._unused = 0  # units given up by ``give_way``
         self._peak = 0
         self._longest_ns = 0
 
     def begin(self) -> None:
-        """A turn begins: all of the budget is there again."""
+        """Begin a turn with the full budget."""
         if self.left != self.most:
             self._peak = self.peak
             self.left = self.most
             self._unused = 0
 
     def spend(self, units: int) -> None:
-        """Count ``units`` of work that was done or is about to be done."""
+        """Count ``units`` of work, done or about to be done."""
         self.left -= units
 
     def give_way(self) -> None:
-        """Let this turn end after the frame that is being handled, however little was spent."""
+        """End this turn after the present frame, however little was spent."""
         if self.left > 0:
             self._unused += self.left
             self.left = 0
 
     @property
     def exhausted(self) -> bool:
-        """True once nothing more should be begun in this turn."""
+        """True once the turn should begin no further work."""
         return self.left <= 0
 
     @property
@@ -90,19 +90,21 @@ class Budget:
 
     @property
     def peak(self) -> int:
-        """The most units that a turn has spent since the start, this one included."""
+        """The most units that a turn has spent since the start, including this turn."""
         return max(self._peak, self.spent)
 
     def portions(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-        """``items`` in portions, each of which is spent for when it is handed over: a few hundred deliveries or frames,
-        say. Whoever asks yields behind each."""
+        """Yield ``items`` in portions of ``PORTION``, and spend the cost of each: for deliveries or frames.
+
+        The caller yields after each portion.
+        """
         for first in range(0, len(items), PORTION):
             part = items[first : first + PORTION]
             self.spend((len(part) + PORTION_A_UNIT - 1) // PORTION_A_UNIT)
             yield part
 
     def took(self, duration_ns: int) -> None:
-        """A turn took that long, by the monotonic clock. The shell measures it."""
+        """Note the duration of a turn by the monotonic clock, measured by the server."""
         if duration_ns > self._longest_ns:
             self._longest_ns = duration_ns
 
@@ -113,44 +115,45 @@ class Budget:
 
 
 class Background:
-    """Work that no frame waits in line for: it goes on a little in each turn of the driver.
+    """Work that no frame waits for. Each turn of the driver does some of it.
 
     Args:
-        bugs: Catches what one of them raises; it is over then.
+        budget: The budget of turns.
+        internal_errors: Catches exceptions of a task, which ends then.
     """
 
-    __slots__ = ("_budget", "_bugs", "_running", "waiting")
+    __slots__ = ("_budget", "_internal_errors", "_running", "waiting")
 
     def __init__(self, budget: Budget, internal_errors: InternalErrors) -> None:
         self._budget = budget
-        self._bugs = internal_errors
+        self._internal_errors = internal_errors
         self._running = False
-        self.waiting: deque[Steps] = deque()  # what there is to do
+        self.waiting: deque[Steps] = deque()  # the unfinished tasks
 
     def add(self, steps: Steps) -> None:
-        """One more. What this turn's budget lets is done at once."""
+        """Add a task and do as much of it as the budget of this turn allows."""
         self.waiting.append(steps)
         self.go_on()
 
     def until(self, over: Callable[[], bool]) -> Steps:
-        """Of a command: wait until that is so, and take part in the work meanwhile."""
+        """Yield until ``over`` returns True, and run background tasks meanwhile. For the steps of a command."""
         while not over():
             self.go_on()
             if not over():
                 yield self._budget.left <= 0
 
     def go_on(self) -> None:
-        """Do what this turn's budget lets, of each in turn."""
+        """Run the tasks in turn, as far as the budget of this turn allows."""
         if self._running:
-            return  # a step has added something
+            return  # a running step has called add()
         waiting, budget = self.waiting, self._budget
         self._running = True
         try:
-            rounds = len(waiting)  # who waits for something else is asked once in a turn
+            rounds = len(waiting)  # a task that waits for other work runs once in a turn
             while waiting and budget.left > 0 and rounds > 0:
                 steps, until = waiting.popleft(), budget.left - SHARE_UNITS
                 over, before = True, budget.left
-                with self._bugs:
+                with self._internal_errors:
                     while (at_once := next(steps, None)) is not None and at_once and budget.left > max(until, 0):
                         pass
                     over = at_once is None

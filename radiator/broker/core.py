@@ -1,10 +1,10 @@
-"""The core of a broker: what exists, and the few ways in which it changes.
+"""The core of a broker: its data, and the basic operations on it.
 
-It has the configuration, the store, the sessions and destinations, the present time, what is ready to be delivered,
-and the totals. The services of a broker (``services``) and the handlers of frames (``frames``) work on it; it imports
+The core has the configuration, the store, the sessions and destinations, the present time, the ready list and the
+totals. The services of a broker (``services``) and the handlers of frames (``frames``) work on it. The core imports
 none of them.
 
-Invariant: a session that is refused was answered ERROR, and what it holds goes back at once.
+Invariant: a refused session gets an ERROR, and its unacknowledged messages return to their queues at once.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Core:
 
     Args:
         config: The configuration.
-        rules: What gives a destination its policy.
+        rules: The rules, which give each destination its policy.
         store: The logs and cursors.
         wake: Called with a session when it has bytes to send.
-        release: Called with a session that was refused, to give back what it holds.
+        release: Called with a refused session, to return what it holds.
         reader_done: Called with a reader that has reached its stop position.
         hooks: The middleware and schemas of rules, by the index of the rule.
-        late: Returns True when the frames that are left should wait, since other connections are to be served.
+        late: Returns True when the remaining frames should wait because other connections are to be served.
     """
 
     def __init__(
@@ -87,17 +87,17 @@ class Core:
         self.peer_log = PeerLog()
         self.throttle = Throttle(self.stats)
         self.slow = Slow(self.stats, self.peer_log)
-        self.generation = 0  # of the rules; a plan made under another one is made again
+        self.generation = 0  # of the rules; a SEND plan of an older generation is made again
         self.sessions: dict[str, Session] = {}
-        self.pending_bytes = 0  # appended, not yet committed
+        self.pending_bytes = 0  # appended and not committed
         self.budget = Budget()
         self.joined = JoinedOfAll(config.limits.joined_total, config.limits.subscriptions)
         self.background = Background(self.budget, self.internal_errors)
         self.stopping = False
         self.late = late
         self.hooks = hooks
-        self.files_refused: ProtocolError | None = None  # why nothing is stored in files now
-        self.displaced: ProtocolError | None = None  # why nothing at all is done
+        self.files_refused: ProtocolError | None = None  # the ERROR for messages that are stored in files, if any
+        self.displaced: ProtocolError | None = None  # the ERROR for all frames, if any
         self.storage_failures = StorageFailures()
         self.ready = Ready(reader_done, self.internal_errors.found, self.budget)
         self.timing = Timing(self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats))
@@ -112,39 +112,48 @@ class Core:
         store.maintenance.use_keys(header_value)
 
     def begin_stop(self) -> None:
-        """Stop giving messages back to queues: after the next start they are delivered again anyway."""
+        """Stop returning messages to queues: they are delivered again after the next start anyway."""
         self.stopping = True
 
     def set_disk_faults(self, displaced: ProtocolError | None, files_refused: ProtocolError | None) -> None:
         """Refuse commands while the disk has a fault.
 
         Args:
-            displaced: The ERROR for all frames, or None: the data directory was moved or replaced.
-            files_refused: The ERROR for messages that are stored in files, or None: the disk is too full.
+            displaced: The ERROR for all frames because the data directory was moved or replaced; None if it was not.
+            files_refused: The ERROR for messages that are stored in files because the disk is too full; None if it is
+                not.
         """
         self.displaced, self.files_refused = displaced, files_refused
 
     # --- destinations -----------------------------------------------------------------------------------------------
 
     def destination(self, name: str) -> Destination:
-        """Return the destination of that name, created if its rule allows it. Raises ProtocolError."""
+        """Return the destination ``name``; create it if its rule allows that.
+
+        Raises:
+            ProtocolError: The destination does not exist and cannot be created.
+        """
         return self.destinations.get(name) or self.registry.create(name)
 
     def drop_unused(self, destination: Destination) -> bool:
-        """Forget a destination that nobody uses and nothing was sent to; False if it stays."""
+        """Remove a destination without users and messages. Return False if it stays."""
         if not (destination.unused and self.registry.drop_unused(destination)):
             return False
-        self.generation += 1  # plans may still name it
+        self.generation += 1  # SEND plans may refer to it
         return True
 
     def lost(self, what: str, count: int) -> None:
-        """Count, and report in the log, messages that were gone before a queue could deliver them."""
+        """Count and log messages that were removed from the log before a queue could deliver them."""
         self.stats.count(lost_to_retention=count)
         log.warning("%s", what)
 
     def cursor_waiters(self, late: bool) -> list[list[Any]]:
-        """Return where the receipt of an ACK waits: for the cursors, if any of them changes in this turn, or if the ACK
-        is ``late``: then an earlier one has settled the message, and may not be stored yet."""
+        """Return the waiter lists for the receipt of an ACK: the cursors', or none.
+
+        Args:
+            late: True if an earlier ACK has settled the message. That ACK may not be stored yet, so the receipt waits
+                although no cursor changes in this turn.
+        """
         if late or any(source.cursor.stored for source in self.dirty_sources):
             return [self.store.cursors.waiters]
         return []
@@ -156,7 +165,7 @@ class Core:
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def refuse(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
-        """Log why, answer ERROR and end the session: its work goes back to others at once."""
+        """Log the error, send ERROR and end the session: its messages return to their queues at once."""
         self.peer_log.line(
             logging.INFO,
             f"refused ({error.code})",
@@ -171,7 +180,7 @@ class Core:
         self.end(session, error, receipt)
 
     def end(self, session: Session, error: ProtocolError, receipt: bytes | None = None) -> None:
-        """Answer ERROR and end the session, where the log has a line about it already."""
+        """Send ERROR and end the session; the caller has logged the error."""
         self.stats.count(refused=1)
         session.fail(error, receipt)
         self._release(session)
@@ -179,8 +188,11 @@ class Core:
     # --- readers and consumers --------------------------------------------------------------------------------------
 
     def consume(self, subscription: Subscription, destination: Destination) -> None:
-        """Make a subscription a consumer of a queue, with the window that the queue's rule gives it. Raises
-        ProtocolError where the queue's consumers have too many selectors."""
+        """Make a subscription a consumer of a queue, with the window that the rule of the queue sets.
+
+        Raises:
+            ProtocolError: The queue's consumers have too many selectors.
+        """
         if destination.queue is not None:
             destination.queue.check(subscription.selection)
         prefetch, most = subscription.prefetch, subscription.session.limits.in_flight
@@ -201,7 +213,7 @@ class Core:
         self.take_part(subscription, queue, subscription.alone or destination.policy.settings.exclusive)
 
     def take_part(self, subscription: Subscription, queue: Queue, alone: bool) -> None:
-        """Hand messages of a queue to a subscription from now on."""
+        """Add a subscription to the consumers of a queue."""
         queue.join(subscription, alone, partial(self.ready.queue, queue))
         subscription.consume(queue)
         self.ready.queue(queue)
@@ -214,15 +226,15 @@ class Core:
             self.ready.reader(reader)
 
     def stop_at(self, time_ns: WallNs, reader: Reader) -> None:
-        """Let a reader stop at a moment that has not come yet."""
+        """Stop a reader at a wall time in the future."""
         self.timed_stops.append((time_ns, reader))
 
     def stop_as(self, reader: Reader, new: Reader) -> None:
-        """Let a reader stop at the moment at which another one does, if that does at a moment to come."""
+        """Stop ``new`` at the same time as ``reader``, if ``reader`` has a stop time in the future."""
         self.timed_stops += [(time_ns, new) for time_ns, each in self.timed_stops if each is reader]
 
     def take_timed_stops(self, now_ns: WallNs) -> list[tuple[WallNs, Reader]]:
-        """Return the readers whose moment to stop has come, and those that have ended; they are not returned again."""
+        """Remove and return the readers whose stop time has come, and those that have ended."""
         due = [pair for pair in self.timed_stops if pair[0] <= now_ns or pair[1].subscription.closed]
         if due:
             self.timed_stops = [pair for pair in self.timed_stops if pair not in due]

@@ -1,7 +1,7 @@
-"""Destinations that are born while somebody is subscribed to a pattern that matches them.
+"""Destination creation while subscriptions with matching patterns exist.
 
-Knows: who watches for new names, how a subscription takes part in a destination. Must not know: what is delivered.
-Invariant: a new destination has joined every pattern that matches it before its first message is delivered.
+The module knows the subscriptions with patterns, and how a subscription joins a destination, but not messages.
+Invariant: a new destination has joined every matching subscription before its first message is delivered.
 """
 
 from __future__ import annotations
@@ -23,61 +23,73 @@ if TYPE_CHECKING:
     from radiator.broker.logs.feed import Feed
     from radiator.routing.pattern import PatternSet
 
-BIRTH_UNITS = 60  # of a destination
-JOIN_UNITS = 4  # of a subscription that it joins, a durable name or an expression that is tried
+CREATION_UNITS = 60  # cost of creating a destination
+JOIN_UNITS = 4  # cost of joining a subscription, a durable subscription, or trying an expression
 
 
 class DestinationCreation:
-    """See the top of the file."""
+    """Adds new destinations to the subscriptions whose patterns match them.
 
-    __slots__ = ("_core", "_gathering", "_names", "_watchers")
+    Args:
+        core: The core of the broker.
+        names: The durable subscriptions.
+    """
+
+    __slots__ = ("_core", "_collecting", "_names", "_watchers")
 
     def __init__(self, core: Core, names: DurableSubscriptions) -> None:
         self._core = core
         self._names = names
         self._watchers: PatternIndex[Subscription] = PatternIndex()
-        self._gathering: list[tuple[PatternSet, list[Destination]]] = []
+        self._collecting: list[tuple[PatternSet, list[Destination]]] = []
 
     @property
     def tried(self) -> Collection[Subscription]:
-        """Those whose pattern no index finds."""
+        """The subscriptions whose patterns have to be tried one by one: no index finds them."""
         return self._watchers.regexes
 
     def watch(self, subscription: Subscription) -> None:
-        """Have destinations that are born later join this subscription."""
+        """Add destinations that are created later to this subscription."""
         self._watchers.add(subscription, subscription.asked.patterns)
 
     def forget(self, subscription: Subscription) -> None:
-        """It has ended."""
+        """Remove a subscription that has ended."""
         self._watchers.remove(subscription, subscription.asked.patterns)
 
     @contextmanager
     def gathering(self, patterns: PatternSet) -> Iterator[list[Destination]]:
-        """For somebody who goes through all destinations in several turns: those that are created meanwhile and
-        match."""
+        """Yield a list that collects the new destinations that match ``patterns``.
+
+        For callers that iterate over all destinations in several turns.
+        """
         entry: tuple[PatternSet, list[Destination]] = (patterns, [])
-        self._gathering.append(entry)
+        self._collecting.append(entry)
         try:
             yield entry[1]
         finally:
-            self._gathering = [each for each in self._gathering if each is not entry]
+            self._collecting = [each for each in self._collecting if each is not entry]
 
     def created(self, destination: Destination) -> None:
-        """A new destination: it joins the patterns that match it."""
+        """Add a new destination to the subscriptions that match it."""
         found = self._watchers.find(destination.name)
-        for patterns, late in self._gathering:
+        for patterns, late in self._collecting:
             if patterns.matches(destination.name):
                 late.append(destination)
         joined = len(found) + len(self.tried) + self._names.created(destination)
-        self._core.budget.spend(BIRTH_UNITS + JOIN_UNITS * joined)
+        self._core.budget.spend(CREATION_UNITS + JOIN_UNITS * joined)
         for subscription in found:
             asked, permitted = subscription.asked, subscription.patterns
             if permitted is asked or permitted.matches(destination.name):
                 self._join(subscription, destination)
 
     def receiver(self, name: str) -> Destination:
-        """The destination of that name, created if its rule allows it, of one who is about to send to it: names over
-        topics have joined it by then. Raises ProtocolError."""
+        """Return the destination ``name`` for a SEND; create it if its rule allows that.
+
+        Durable subscriptions over topics have joined the destination when the call returns.
+
+        Raises:
+            ProtocolError: The destination does not exist and cannot be created.
+        """
         core = self._core
         destination = core.destination(name)
         if not destination.sent:
@@ -95,7 +107,7 @@ class DestinationCreation:
                 if destination.queue is not None:
                     core.consume(subscription, destination)
                 return
-        except ProtocolError as error:  # to miss it in silence would be worse
+        except ProtocolError as error:  # a subscription that silently misses a destination would be worse
             core.stats.count(joins_refused=1)
             core.refuse(subscription.session, error)
             return
@@ -106,8 +118,7 @@ class DestinationCreation:
                 core.read(subscription, feed, Reader(subscription, feed, next_offset, next_offset))
 
     def priority_opened(self, destination: Destination, feed: Feed) -> None:
-        """A queue has a log for another priority: a subscription that looks at the queue, and has not come to its stop
-        position, looks there too."""
+        """Add the log of a new priority level to the readers of a queue that have not reached their stop position."""
         others = [each for each in destination.feeds if each is not feed]
         for reader in list(others[0].readers) if others else ():
             subscription = reader.subscription

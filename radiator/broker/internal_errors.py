@@ -1,11 +1,11 @@
-"""Exceptions that nobody foresaw: bugs of ours, or of what was plugged in. They are loud, and cost little.
+"""Unexpected exceptions: bugs of the broker, or of a plug-in.
 
-One costs the connection for which the broker was at work, and nobody else's; where it is nobody's, it costs that one
-step. Every one is counted (``internal_errors``); each place that raises is told with its traceback, again and again but
-ever more seldom, so that what happens with every message does not fill the disk.
+An exception ends the connection whose frame was being handled, and no other. Outside of frames it ends the present
+step. Every exception is counted (``internal_errors``). The log has the traceback of the first, second, fourth, eighth
+... exception of each place in the code, so an exception for every message does not fill the disk.
 
-Knows: exceptions. Must not know: sessions, queues.
-Invariant: what ends with the process (``KeyboardInterrupt`` and the like) is let through.
+The module knows exceptions, but not sessions or queues.
+Invariant: exceptions that end the process (``KeyboardInterrupt``, for example) pass through.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ log = logging.getLogger("radiator.broker")
 
 
 class InternalErrors:
-    """``with bugs:`` goes on behind what raises."""
+    """A context manager that logs and swallows unexpected exceptions.
+
+    Args:
+        stats: The counters of the broker.
+    """
 
     __slots__ = ("_stats", "_times")
 
     def __init__(self, stats: Stats) -> None:
         self._stats = stats
-        self._times: dict[tuple[str, int], int] = {}  # by the place in the code: there are not many
+        self._times: dict[tuple[str, int], int] = {}  # by place in the code, so the number of keys is bounded
 
     def found(self, error: Exception) -> None:
-        """Count it and tell it: of each place the first, the second, the fourth and so on."""
+        """Count an exception, and log it if it is the first, second, fourth ... of its place in the code."""
         self._stats.count(internal_errors=1)
         step = error.__traceback__
         while step is not None and step.tb_next is not None:

@@ -1,6 +1,6 @@
-"""What follows when ``limits.memory`` is used up: the error of a client that wants more, a counter and the log.
+"""Errors, counters and log lines for the case that ``limits.memory`` is used up.
 
-Knows: the account and its shares. Must not know: who waits, sockets, clocks (the time comes in).
+The module knows the memory account and its shares, but not clients, sockets or clocks.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
-CALM_NS: Final = 10 * NS_PER_SECOND  # nothing wanted more for so long: then the log reports that there is room
+CALM_NS: Final = 10 * NS_PER_SECOND  # so long without a refusal: then the log reports free memory
 
 
 class MemoryWatch:
-    """The watch over one account.
+    """Reports when a memory account is full.
 
     Args:
-        account: all that clients can make the broker hold.
-        stats: where ``memory_pauses`` and ``memory_refusals`` are counted.
+        account: The account of all memory that clients can make the broker use.
+        stats: The counters; ``memory_pauses`` and ``memory_refusals`` are counted here.
     """
 
     __slots__ = ("_met", "_met_ns", "_stats", "account", "is_full")
 
     def __init__(self, account: MemoryAccount, stats: Stats) -> None:
         self.account = account
-        self.is_full = False  # reported in the log, and not yet that there is room
+        self.is_full = False  # the log reports full memory, and no free memory since
         self._stats = stats
-        self._met = False  # since the last look
+        self._met = False  # a share could not grow since the last look()
         self._met_ns = 0
 
     def met(self, share: MemoryShare) -> None:
-        """Report that a share could not grow. The log has one line for it until there is room again."""
+        """Report that a share could not grow. The log has one line until memory is free again."""
         self._met = True
         if not self.is_full:
             self.is_full = True
@@ -50,29 +50,37 @@ class MemoryWatch:
             )
 
     def refusal(self, share: MemoryShare, what: str, remedy: str) -> ProtocolError:
-        """The error of a client that wants more of a share than there is, counted.
+        """Return the error for a client that needs more of a share than is free, and count it.
 
         Args:
-            share: the share that may not grow.
-            what: what there is no memory for ("the transaction").
-            remedy: what the client or the operator can do, a sentence.
+            share: The share that may not grow.
+            what: The purpose of the memory, such as "the transaction".
+            remedy: What the client or the operator can do, as a sentence.
         """
         self.met(share)
         self._stats.count(memory_refusals=1)
         return ProtocolError("full", f"no memory is free for {what}", f"{share.usage()}. {remedy}")
 
     def require(self, share: MemoryShare, size: int, what: str, remedy: str) -> None:
-        """Raise the ``refusal`` unless the share may grow by ``size`` bytes."""
+        """Check that a share may grow by ``size`` bytes. The other arguments are those of ``refusal``.
+
+        Raises:
+            ProtocolError: The share may not grow (full).
+        """
         if not share.fits(size):
             raise self.refusal(share, what, remedy)
 
     def require_subscription(self, size: int) -> None:
-        """Raise the ``refusal`` unless the subscriptions may grow by ``size`` bytes."""
+        """Check that the memory of subscriptions may grow by ``size`` bytes.
+
+        Raises:
+            ProtocolError: It may not grow (full).
+        """
         remedy = "Expected fewer or narrower subscriptions, or shorter selectors."
         self.require(self.account.shares[SUBSCRIPTIONS], size, "the subscription", remedy)
 
     def look(self, now_ns: MonoNs) -> None:
-        """Report in the log that there is room again, once nothing has wanted more for ``CALM_NS``."""
+        """Log that memory is free again, once no share was refused for ``CALM_NS``."""
         if self._met:
             self._met, self._met_ns = False, now_ns
         elif self.is_full and not self.account.full and now_ns - self._met_ns >= CALM_NS:

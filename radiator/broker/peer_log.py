@@ -1,12 +1,11 @@
 """Log lines that peers cause, limited in number.
 
-Anybody who reaches a listener can cause a refusal, a wrong login or a broken handshake as often as the network allows.
-``PeerLog`` writes the first lines of each kind from each origin in full. What follows within the interval is counted,
-and the interval ends with a line that says how many there were, and from where. Counters in ``/stats`` count each of
-them.
+Every peer that reaches a listener can cause refusals, wrong logins or broken handshakes without limit. ``PeerLog``
+writes the first lines of each kind from each origin in full. Later lines within the interval are only counted. The
+interval ends with a summary of the number and the origins. The counters in ``/stats`` count every event.
 
 Bound: at most ``FULL_PER_KIND + SUMMARIES + 1`` lines of a kind per interval, however many origins there are. The
-kinds are names in the code.
+kinds are constants in the code.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from radiator.clock import NS_PER_SECOND, MonoNs
 
 INTERVAL_NS: Final = 60 * NS_PER_SECOND
 FULL_PER_ORIGIN: Final = 5  # lines of a kind in an interval
-FULL_PER_KIND: Final = 20  # the same, of all origins together
-SUMMARIES: Final = 5  # origins of a kind that are named at the end of an interval
-ORIGINS_MAX: Final = 1_000  # of a kind that are told apart in an interval; further ones are counted together
+FULL_PER_KIND: Final = 20  # the same for all origins together
+SUMMARIES: Final = 5  # origins of a kind that a summary names
+ORIGINS_MAX: Final = 1_000  # of a kind that are counted separately in an interval; further ones are counted together
 
 log = logging.getLogger("radiator.peers")
 
@@ -39,7 +38,7 @@ class _Kind:
 
 
 class PeerLog:
-    """All such lines of one broker."""
+    """The limited log lines of one broker."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
@@ -55,15 +54,15 @@ class PeerLog:
         logger: logging.Logger = log,
         error: BaseException | None = None,
     ) -> None:
-        """Log a line, or count it if there were too many of its kind in this interval.
+        """Log a line, or count it if its kind has too many in this interval.
 
         Args:
-            level: Such as ``logging.INFO``.
-            kind: What happened, in a few words. It stands in the summary. Never text of a peer.
-            origin: Who caused it: an address without its port, as a rule.
+            level: The level, such as ``logging.INFO``.
+            kind: The event in a few words, for the summary. Never text of a peer.
+            origin: The origin of the event: usually an address without its port.
             text: The line, with the placeholders of ``logging``.
-            args: What the placeholders stand for.
-            logger: Whose line it is.
+            args: The values of the placeholders.
+            logger: The logger of the line.
             error: An exception whose traceback follows the line.
         """
         if not logger.isEnabledFor(level):
@@ -82,10 +81,10 @@ class PeerLog:
         now.held_back[origin] = now.held_back.get(origin, 0) + 1
 
     def tick(self, now_ns: MonoNs) -> None:
-        """Time passes: at the end of an interval, log the summaries.
+        """Log the summaries if the interval has ended.
 
         Args:
-            now_ns: Of the monotonic clock, in nanoseconds.
+            now_ns: The monotonic time, in nanoseconds.
         """
         if not self._kinds:
             self._began_ns = None
@@ -95,7 +94,7 @@ class PeerLog:
             self.summarise()
 
     def summarise(self) -> None:
-        """End the interval: log how many lines of each kind were counted only."""
+        """End the interval and log the number of lines of each kind that were only counted."""
         kinds, self._kinds = self._kinds, {}
         self._began_ns = None
         for name, kind in kinds.items():

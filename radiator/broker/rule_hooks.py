@@ -1,4 +1,4 @@
-"""What a rule wants done with each message before it is stored: the operator's middleware, and a schema."""
+"""Hooks of a rule that run on each message before it is stored: middleware and a schema."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import NamedTuple
 
 from radiator.middleware import Middleware
 
-Validate = Callable[[bytes], str | None]  # what is wrong with a body, in words; None: nothing
+Validate = Callable[[bytes], str | None]  # returns the error of a body, or None
 
 
 class RuleHooks(NamedTuple):
-    """What one rule wants done. ``middleware`` pairs a name for messages and logs with each function."""
+    """The hooks of one rule.
+
+    Attributes:
+        middleware: Pairs of a name, for messages and logs, and the function.
+        validate: Checks a body against the schema of the rule.
+    """
 
     middleware: tuple[tuple[str, Middleware], ...] = ()
     validate: Validate | None = None

@@ -1,6 +1,6 @@
-"""The services of a broker over its core: durable subscriptions, created destinations, returned messages, access.
+"""The services of a broker over its core: durable subscriptions, destination creation, returned messages, access.
 
-The handlers of frames (``frames``) and the admin channel (``admin``) take a ``Services``; ``broker.Broker`` is one.
+The handlers of frames (``frames``) and the admin channel (``admin``) take a ``Services``. ``broker.Broker`` is one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Services(Core):
-    """A core and its services. The arguments are those of ``Core``."""
+    """The core of a broker with its services. The arguments are those of ``Core``."""
 
     def __init__(
         self,

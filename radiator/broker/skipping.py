@@ -1,7 +1,7 @@
-"""The totals of skipped messages over all queues of one broker, and the queues that look no further because of them.
+"""Totals of messages skipped by selector over all queues of one broker, and the queues that stopped because of them.
 
-A queue whose consumers have selectors skips the messages that no consumer with credit wants (``queues.skipped``). The
-runs of skipped offsets are bounded for each queue and for all queues together.
+A queue whose consumers have selectors skips messages that match no consumer with credit (``queues.skipped``). The
+number of runs of skipped offsets is bounded for each queue and for all queues together.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ Source = TypeVar("Source")
 class SkippedTotals(Generic[Source]):
     """Totals over all queues.
 
+    Args:
+        stats: The counters of the broker.
+
     Attributes:
         runs: The number of runs that all queues store.
-        stopped: The cursors that look no further, in the order in which they stopped.
+        stopped: The cursors that stopped skipping, in the order in which they stopped.
     """
 
     __slots__ = ("_stats", "runs", "stopped")
@@ -33,18 +36,18 @@ class SkippedTotals(Generic[Source]):
         self.stopped: dict[Source, None] = {}
 
     def count(self, runs: int) -> None:
-        """Count ``runs`` more runs; fewer if it is negative."""
+        """Count ``runs`` more runs; fewer if negative."""
         self.runs += runs
 
     def stop(self, source: Source, why: str) -> None:
-        """Note, and report in the log once, that a cursor has skipped as many messages as it may."""
+        """Note that a cursor has skipped as many messages as allowed, and log ``why`` once."""
         if source not in self.stopped:
             self.stopped[source] = None
             self._stats.count(selectors_stopped=1)
             log.warning("%s", why)
 
     def go_on(self, source: Source, queue: str) -> None:
-        """Note that a cursor looks further, or is gone."""
+        """Note that a cursor goes on skipping, or is gone."""
         if source in self.stopped:
             del self.stopped[source]
             log.warning("%s: messages are handed out again in the whole queue", queue)

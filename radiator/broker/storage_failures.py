@@ -1,13 +1,14 @@
-"""Storage that fails, as the log of the broker tells it: when it begins, now and then while it lasts, when it ends.
+"""Log lines about failing storage: when a failure begins, now and then while it lasts, and when it ends.
 
-    failed(job)     a job came back with an error         the first of its kind is told at once, the others are counted
-    refused(text)   a message was refused at the door     counted
-    tick()          what was counted since it was told last, every ``TELL_EVERY_NS`` at most; what is well again
+    failed(job)     a job has an error: the first error of its kind is logged at once, later ones are counted
+    refused(text)   a message was refused without an attempt to store it: counted
+    tick()          logs the counts, at most every ``REPORT_EVERY_NS``, and the failures that have ended
 
-A disk that refuses everything would otherwise write a line for each message and each ACK, and fill what is left of it.
+A disk that refuses everything would otherwise cost a line for each message and each ACK, and fill up with them.
 
-Knows: who fails (``Job.keeper``: something with ``failed``), and texts. Must not know: files, what is tried again.
-Invariant: every error is told or counted, and every count is told.
+The module knows the component that fails (``Job.component``, an object with ``failed``) and texts, but not files or
+retries.
+Invariant: every error is logged or counted, and every count is logged.
 """
 
 from __future__ import annotations
@@ -20,64 +21,72 @@ from radiator.clock import NS_PER_SECOND, MonoNs
 log = logging.getLogger("radiator.broker")
 
 REPORT_EVERY_NS = 10 * NS_PER_SECOND
-TEXTS_MAX = 8  # of one failure: its first error, and what trying again has met
+TEXTS_MAX = 8  # of one failure: its first error, and different errors of retries
 
 
 class StorageFailure:
-    """One that lasts. Without a keeper nobody says when it ends: then it has when nothing more of it came."""
+    """A failure that lasts.
+
+    A failure without a component ends when no further error has come within an interval.
+
+    Args:
+        text: The first error.
+        now_ns: The monotonic time.
+    """
 
     __slots__ = ("count", "refused", "texts", "reported_ns")
 
     def __init__(self, text: str, now_ns: MonoNs) -> None:
         self.texts = [text]
         self.reported_ns = now_ns
-        self.count = 0  # since it was told
-        self.refused = 0  # since it began
+        self.count = 0  # errors since the last log line
+        self.refused = 0  # errors since the failure began
 
     def add(self, refused: int) -> None:
+        """Count ``refused`` more refused messages."""
         self.count += refused
         self.refused += refused
 
 
 class StorageFailures:
-    """All of one broker."""
+    """The storage failures of one broker."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, StorageFailure] = {}  # by keeper, or by text
+        self._known: dict[Any, StorageFailure] = {}  # by component, or by text if there is no component
 
     def failed(self, job: Any, now_ns: MonoNs) -> None:
-        """This job, which is done, has an error."""
+        """Log or count the error of a finished job."""
         component, text = job.component, str(job.error)
         key = text if component is None or component.failed is None else component
-        trouble = self._known.get(key)
-        if trouble is None:
-            if text not in self._known:  # the COMMIT that met it has just told it
+        failure = self._known.get(key)
+        if failure is None:
+            if text not in self._known:  # the COMMIT with this error has just logged it
                 log.error("storage: %s", text)
-            trouble = self._known[key] = StorageFailure(text, now_ns)
-            trouble.refused = job.refused_count  # told with the error itself
+            failure = self._known[key] = StorageFailure(text, now_ns)
+            failure.refused = job.refused_count  # logged with the error itself
             return
-        if text not in trouble.texts and len(trouble.texts) < TEXTS_MAX:
-            trouble.texts.append(text)
+        if text not in failure.texts and len(failure.texts) < TEXTS_MAX:
+            failure.texts.append(text)
             log.error("storage: %s", text)
-        trouble.add(job.refused_count if key is component else 1)
+        failure.add(job.refused_count if key is component else 1)
 
     def refused(self, text: str) -> None:
-        """A message was not even tried, for this reason."""
-        for trouble in self._known.values():
-            if text in trouble.texts:
-                trouble.add(1)
+        """Count a message that was refused without an attempt to store it, because of the error ``text``."""
+        for failure in self._known.values():
+            if text in failure.texts:
+                failure.add(1)
                 return
 
     def tick(self, now_ns: MonoNs) -> None:
-        """Time passes."""
-        for key, trouble in list(self._known.items()):
-            due = now_ns - trouble.reported_ns >= REPORT_EVERY_NS
+        """Log the counts that are due, and the failures that have ended."""
+        for key, failure in list(self._known.items()):
+            due = now_ns - failure.reported_ns >= REPORT_EVERY_NS
             if not isinstance(key, str) and key.failed is None:
                 del self._known[key]
-                log.warning("storage: %s: well again; %d were refused in the meantime", key.name, trouble.refused)
-            elif due and trouble.count:
+                log.warning("storage: %s: well again; %d were refused in the meantime", key.name, failure.refused)
+            elif due and failure.count:
                 what = "times more" if isinstance(key, str) else "more were refused"
-                log.error("storage: %s (still so: %d %s)", trouble.texts[-1], trouble.count, what)
-                trouble.reported_ns, trouble.count = now_ns, 0
+                log.error("storage: %s (still so: %d %s)", failure.texts[-1], failure.count, what)
+                failure.reported_ns, failure.count = now_ns, 0
             elif due and isinstance(key, str):
                 del self._known[key]

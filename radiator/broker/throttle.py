@@ -1,16 +1,14 @@
-"""Producers that have to wait: the frame stays where it is, and the transport does not read that socket.
+"""Waiting frames of producers: the frame is handled again later, and the transport does not read that socket.
 
-    Wait      raised where a frame cannot be acted on yet. It is no error: the frame comes again
-    Throttle  who waits since when, for what, and when to try again; after its time a waiting frame is refused
+    Wait      raised when a frame cannot be handled yet. It is no error: the frame is handled again
+    Hold      the frame that a session waits with
     Bucket    the tokens of one client under one rule with a ``rate_limit``
 
-What makes a frame wait: its queue is full and the rule says ``on_full: block``; its client is faster than
-``rate_limit``; the memory that messages may take is full (``limits.memory``). Whatever the client sent behind it waits
-too, its ACKs included. Nobody else does.
+A frame waits if its queue is full and the rule says ``on_full: block``, if its client exceeds ``rate_limit``, or if the
+memory for messages is full (``limits.memory``). All later frames of the client wait too, including its ACKs. Other
+clients do not wait. ``clients.held_back`` has the sessions that wait.
 
-Knows: sessions, moments. Must not know: sockets, clocks: the time comes in.
-Invariants: a session waits for one thing at a time; the time that a frame has waited counts from its first try; who
-has gone waits for nothing.
+The module knows times, but not sockets, and reads no clock.
 """
 
 from __future__ import annotations
@@ -28,12 +26,19 @@ if TYPE_CHECKING:
     from radiator.stomp.frames import Frame
 
 NEVER = MonoNs(NEVER_NS)
-REST_NS = 5 * NS_PER_MS  # a client that is too fast is let in for so much at a time, and not for every message
+REST_NS = 5 * NS_PER_MS  # a client that is too fast may send the messages of so long at a time, not one by one
 
 
 class Wait(Exception):
-    """``over`` is asked whether it is worth another try; at ``at_ns`` it is. ``refusal`` is what is answered once
-    ``timeout_ns`` has passed. ``counter`` is the field of Stats that counts it, once for each frame."""
+    """The frame has to wait.
+
+    Args:
+        counter: The field of ``Stats`` that counts it, once for each frame.
+        over: Returns True if another attempt may succeed.
+        refusal: The ERROR after ``timeout_ns``.
+        timeout_ns: The longest wait in nanoseconds; None means no limit.
+        at_ns: The monotonic time at which another attempt succeeds, if known.
+    """
 
     def __init__(
         self,
@@ -49,15 +54,23 @@ class Wait(Exception):
         self.refusal = refusal
         self.timeout_ns = timeout_ns
         self.at_ns = at_ns
-        self.frame: Frame | None = None  # as middleware has left it; it does not see it again
+        self.frame: Frame | None = None  # the frame after middleware, which must not run again
 
     def hold(self, frame: Frame | None) -> None:
-        """Set the frame that waits, as middleware has left it."""
+        """Set the waiting frame, as changed by middleware."""
         self.frame = frame
 
 
 class Hold:
-    """What one session waits for. ``due_ns``: when it is tried again in any case."""
+    """The wait of one session.
+
+    Args:
+        wait: The reason of the wait.
+        since_ns: The monotonic time of the first attempt.
+
+    Attributes:
+        due_ns: The monotonic time of the next attempt in any case.
+    """
 
     __slots__ = ("due_ns", "since_ns", "wait")
 
@@ -69,7 +82,7 @@ class Hold:
 
 
 class Bucket:
-    """Tokens, one a message; they come back with time, up to ``burst`` of them. A COMMIT may leave it in debt."""
+    """A token bucket: one token per message, refilled over time up to ``burst``. A COMMIT may leave it in debt."""
 
     __slots__ = ("at_ns", "tokens")
 
@@ -78,14 +91,30 @@ class Bucket:
         self.at_ns = now_ns
 
     def refill(self, rate: float, burst: int, now_ns: MonoNs) -> None:
+        """Add the tokens of the time since the last refill.
+
+        Args:
+            rate: Tokens per second.
+            burst: The most tokens.
+            now_ns: The monotonic time.
+        """
         passed_ns = now_ns - self.at_ns
         self.at_ns = now_ns
         self.tokens = min(float(burst), self.tokens + rate * passed_ns / NS_PER_SECOND)
 
 
 def spend(buckets: dict[int, Bucket], policies: dict[int, tuple[Policy, int]], now_ns: MonoNs) -> None:
-    """Take tokens for so many messages under each of these rules, all of them or none. Raises Wait, or ProtocolError
-    where the rule says so."""
+    """Take tokens for the messages of each rule: all of them, or none.
+
+    Args:
+        buckets: The buckets of the client, by the index of the rule.
+        policies: A policy and a number of messages, by the index of the rule.
+        now_ns: The monotonic time.
+
+    Raises:
+        Wait: A bucket has too few tokens.
+        ProtocolError: The same, where the rule says reject (rate-limited).
+    """
     taken = []
     for index, (policy, messages) in policies.items():
         settings = policy.settings
@@ -114,7 +143,7 @@ def spend(buckets: dict[int, Bucket], policies: dict[int, tuple[Policy, int]], n
 
 
 def burst_of(settings: Settings) -> int:
-    """Return how many messages may come at once: ``rate_limit.burst``, or those of a second."""
+    """Return how many messages may be sent at once: ``rate_limit.burst``, or the messages of one second."""
     if settings.rate_burst is not None:
         return settings.rate_burst
     assert settings.rate_messages is not None

@@ -20,7 +20,7 @@ from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.clients.session import Session
 from radiator.broker.internal_errors import InternalErrors
 from radiator.broker.publishing.idempotence import identify
-from radiator.broker.queues.queue import spent
+from radiator.broker.queues.queue import is_exhausted
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.config import Config, LimitsConfig
 from radiator.config.load import load_text
@@ -372,7 +372,7 @@ class World:
         for queue in self._queues():
             for source in queue.sources:
                 others = source.idle and not source.returned and source.skipped is None
-                assert spent(source) or others or source in queue.ready_list, queue.name
+                assert is_exhausted(source) or others or source in queue.ready_list, queue.name
 
     def holds_nothing(self) -> None:
         """What must be true when every client is gone: nobody is forgotten anywhere."""

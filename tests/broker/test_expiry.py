@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from radiator import limits
-from radiator.broker.logs import moments
+from radiator.broker.logs import delivery_times
 from radiator.clock import NS_PER_MS
 from radiator.timers import NEVER_NS
 from tests.broker.harness import NOW, World
@@ -208,7 +208,7 @@ def test_a_message_ttl_and_a_selector_go_together_to_the_last_record(kinds: str)
 
 def test_however_many_names_a_batch_is_searched_once_for_its_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = 0
-    expires = moments._expires
+    expires = delivery_times._expires
 
     def counting(block: bytes) -> bytes | None:
         nonlocal looked
@@ -221,7 +221,7 @@ def test_however_many_names_a_batch_is_searched_once_for_its_first_moment(monkey
         client.subscribe("/topic/t", subscription_name=f"n{number}")
         world.settle()
         client.drop()
-    monkeypatch.setattr(moments, "_expires", counting)
+    monkeypatch.setattr(delivery_times, "_expires", counting)
     sender = world.connect()
     for number in range(10):
         sender.publish("/topic/t", "x", expires=NOW_MS + 60_000 - number, n=number)

@@ -201,7 +201,7 @@ def test_a_queue_that_nobody_reads_passes_over_the_holes_of_others_up_to_its_fir
     for _ in range(3):
         world.tick(11)
     (source,) = world.broker.destinations[Q].queue.sources  # type: ignore[union-attr]
-    assert source.cursor.floor == 10 and source.mine_at == 10
+    assert source.cursor.floor == 10 and source.next_own == 10
     assert heard(subscribed(world, Q)) == [10]
 
 

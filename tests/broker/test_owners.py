@@ -183,13 +183,13 @@ def test_whatever_happens_no_partition_has_two_who_hold_it_and_all_are_shared(da
 
 def test_thousands_that_come_or_go_at_once_are_shared_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = []
-    honest = Assignment._share
+    honest = Assignment._rebalance
 
     def share(assignment: Assignment) -> None:
         shared.append(assignment)
         honest(assignment)
 
-    monkeypatch.setattr(Assignment, "_share", share)
+    monkeypatch.setattr(Assignment, "_rebalance", share)
     group = Group(3_000)
     members = [group.join() for _ in range(4)]
     assert group.shares() == [750] * 4

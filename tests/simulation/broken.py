@@ -14,7 +14,7 @@ from unittest.mock import patch
 from radiator.broker.committing import waits
 from radiator.broker.delivery import dispatch, selective
 from radiator.broker.durable.subscriptions import DurableSubscriptions
-from radiator.broker.logs import moments
+from radiator.broker.logs import delivery_times
 from radiator.broker.logs.selection import NO, YES, Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
@@ -245,7 +245,7 @@ def nobody_is_exclusive(right: Any) -> Any:
 
 @bug(Assignment, "active")
 def the_last_exclusive_consumer_has_its_turn(right: Any) -> Any:
-    return property(lambda self: next(reversed(self._alone), None))
+    return property(lambda self: next(reversed(self._exclusive), None))
 
 
 @bug(Selection, "verdicts")
@@ -257,7 +257,7 @@ def a_selector_takes_everything(right: Any) -> Any:
 def a_queue_takes_every_selector_for_true(right: Any) -> Any:
     def by(self: Any, index: int) -> list[Any]:
         keyed = [group for _, groups in self._keyed for each in groups.values() for group in each]
-        return [group for group, _ in self._asked] + keyed
+        return [group for group, _ in self._evaluated] + keyed
 
     return by
 
@@ -307,16 +307,16 @@ def a_step_of_the_clock_is_believed_at_once(right: Any) -> Any:
     return see
 
 
-@bug(moments, "_deliver_at")
+@bug(delivery_times, "_deliver_at")
 def what_is_to_wait_does_not(right: Any) -> Any:
     return lambda block: None
 
 
-@bug(moments, "expiry")
+@bug(delivery_times, "expiry")
 def what_has_expired_is_delivered(right: Any) -> Any:
     return lambda batch, index, ttl_ns: NEVER_NS
 
 
-@bug(moments, "expiry")
+@bug(delivery_times, "expiry")
 def what_expires_does_so_too_early(right: Any) -> Any:
     return lambda batch, index, ttl_ns: right(batch, index, ttl_ns) - 1_000_000 * NS_PER_SECOND

@@ -194,7 +194,7 @@ def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: 
         cursor,
         registry.dirty_sources,
         old.policy,
-        from_parent=old.from_parent,
+        from_fan_out=old.from_fan_out,
         orphaned=old.orphaned,
         first=old.first,
         priority=old.priority,

@@ -1,1 +1,1 @@
-"""A client as the broker sees it: its session, subscriptions, readers, receipts and transactions."""
+"""Clients: sessions, subscriptions, topic readers, receipts and open transactions."""

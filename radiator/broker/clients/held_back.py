@@ -1,7 +1,7 @@
-"""Sessions whose frames wait (``clients.throttle``): since when, for what, and when to try again.
+"""Sessions whose frames wait (``radiator.broker.throttle``), and the times of their next attempts.
 
-Invariants: a session waits for one thing at a time; the time that a frame has waited counts from its first try; a
-session that has ended waits for nothing.
+Invariants: a session waits for one thing at a time. The wait of a frame counts from its first attempt. A session that
+has ended does not wait.
 """
 
 from __future__ import annotations
@@ -20,18 +20,26 @@ if TYPE_CHECKING:
 
 
 class Throttle:
-    """All of one broker."""
+    """The waiting sessions of one broker.
+
+    Args:
+        stats: The counters of the broker.
+
+    Attributes:
+        held: The wait of each waiting session.
+        passed: The frame of the present attempt, if middleware has run on it already.
+    """
 
     __slots__ = ("_stats", "_timers", "held", "passed")
 
     def __init__(self, stats: Stats) -> None:
         self.held: dict[Session, Hold] = {}
-        self.passed: Frame | None = None  # the frame that is tried again has been through the hooks
+        self.passed: Frame | None = None
         self._stats = stats
         self._timers: Timers[MonoNs, Session] = Timers()
 
     def lets(self, session: Session, hold: Hold, now_ns: MonoNs) -> bool:
-        """Whether what this session waits for has come, or its time is over: then it waits no more."""
+        """Return True if a waiting session may try again: the wait is over, or the next attempt is due."""
         if not (hold.due_ns <= now_ns or hold.wait.over()):
             return False
         self.passed = hold.wait.frame
@@ -40,7 +48,17 @@ class Throttle:
         return True
 
     def hold(self, session: Session, wait: Wait, before: Hold | None, now_ns: MonoNs) -> bool:
-        """Let the session wait. False if its frame, which was held ``before``, has waited for as long as it may."""
+        """Let a session wait.
+
+        Args:
+            session: The session.
+            wait: The reason.
+            before: The wait that the same frame has had, if any.
+            now_ns: The monotonic time.
+
+        Returns:
+            False if the frame has waited for its timeout already.
+        """
         since_ns = now_ns if before is None else before.since_ns
         if before is None:
             self._stats.count(**{wait.counter: 1})
@@ -52,7 +70,7 @@ class Throttle:
         return True
 
     def forget(self, session: Session) -> None:
-        """It has ended."""
+        """Remove a session that has ended."""
         if session.hold is not None:
             session.wait_for(None)
             del self.held[session]
@@ -60,11 +78,11 @@ class Throttle:
 
     @property
     def next_ns(self) -> MonoNs:
-        """When the next one is to be tried again."""
+        """The monotonic time of the next attempt."""
         return self._timers.next_ns
 
-    def meet(self, now_ns: MonoNs) -> None:
-        """The time has come for some of them: they are tried in this turn, and the others are planned for."""
+    def retry_due(self, now_ns: MonoNs) -> None:
+        """Set new timers for sessions whose timer has fired too early; the others try again in this turn."""
         for session in self._timers.due(now_ns):
             if session.hold is not None and session.hold.due_ns > now_ns:
                 self._timers.at(session.hold.due_ns, session)

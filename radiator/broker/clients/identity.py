@@ -1,4 +1,4 @@
-"""Who a session belongs to."""
+"""The identity of a session's user."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ if TYPE_CHECKING:
 
 
 class Identity(NamedTuple):
-    """Whom a session belongs to, and who says so; ``user`` is empty for anonymous."""
+    """The user of a session.
+
+    Attributes:
+        user: The name of the user; empty for anonymous.
+        rights: The rights of the user.
+        source: The authentication method: anonymous, users, certificate or plugin.
+        hash: The hash in the users file that verified the passcode; empty for other methods.
+    """
 
     user: str
     rights: Rights
-    source: str  # anonymous, users, certificate, plugin
-    hash: str = ""  # in the users file, that the passcode was verified by; empty if something else has vouched
+    source: str
+    hash: str = ""

@@ -1,25 +1,25 @@
-"""How many destinations are joined: subscriptions times the destinations that each takes part in.
+"""Limits on joined destinations: subscriptions times the destinations that each of them matches.
 
-A wildcard takes part in all that it matches, and each destination that it joins is memory, and work when it joins,
-leaves and is sent a message. So they are counted, for each session and each durable name and for all of them together.
+A wildcard joins all destinations that it matches. Each of them costs memory, and work at join, leave and send. So they
+are counted for each session, for each durable subscription, and in total.
 
-Knows: numbers. Must not know: subscriptions.
-Invariant: ``of_all.count`` is the sum over all that were made by ``of_one`` and have not left.
+The module knows numbers, but not subscriptions.
+Invariant: ``JoinedOfAll.count`` is the sum over all ``Joined`` objects.
 """
 
 from __future__ import annotations
 
 from radiator.errors import ProtocolError
 
-JOINED_BYTES = 384  # of memory, for each destination that a subscription takes part in: measured
+JOINED_BYTES = 384  # memory for each joined destination, measured
 
 
 class JoinedOfAll:
-    """The count of all sessions and names together.
+    """The joined destinations of all sessions and durable subscriptions.
 
     Args:
-        most: How many there may be (``limits.joined_total``).
-        own: How many each session or name may have even if there are more.
+        most: The limit (``limits.joined_total``).
+        own: How many a session or durable subscription may have even above the limit.
     """
 
     __slots__ = ("count", "most", "own")
@@ -30,12 +30,17 @@ class JoinedOfAll:
         self.count = 0
 
     def of_one(self, most: int) -> Joined:
-        """The count of one more session or name, which may have ``most`` (``limits.joined``)."""
+        """Return a counter for a session or durable subscription, with the limit ``most`` (``limits.joined``)."""
         return Joined(self, most)
 
 
 class Joined:
-    """The count of one session, or of one durable name."""
+    """The joined destinations of one session or durable subscription.
+
+    Args:
+        of_all: The total.
+        most: The limit.
+    """
 
     __slots__ = ("_most", "_of_all", "count")
 
@@ -45,17 +50,21 @@ class Joined:
         self.count = 0
 
     def add(self) -> None:
-        """One more destination is joined."""
+        """Count one more destination."""
         self.count += 1
         self._of_all.count += 1
 
     def remove(self, number: int) -> None:
-        """``number`` destinations are left."""
+        """Count ``number`` destinations less."""
         self.count -= number
         self._of_all.count -= number
 
     def check(self) -> None:
-        """Raises ProtocolError (too-many) if no other destination may be joined."""
+        """Check that another destination may be joined.
+
+        Raises:
+            ProtocolError: A limit is reached (too-many).
+        """
         of_all = self._of_all
         if self.count >= self._most:
             raise ProtocolError(

@@ -1,15 +1,15 @@
 """Receipts: when a RECEIPT may be sent, and in which order.
 
-A receipt is a promise about something that may still be on its way to the disk. Each session therefore keeps a
-first-in-first-out line of *groups*; a group is a run of RECEIPTs that become true together (all sends that are stored
-in one turn, to however many logs), and it leaves the line only when it is true and everything before it has left. So
-receipts come in the order of the client's frames, and never before their effect (``docs/protocol.md``, "RECEIPT").
-What was sent before without asking (``Silent``) is waited for as well: a client that sends a hundred messages and asks
-for one receipt gets it when all of them are stored.
+The effect of a RECEIPT may still be on its way to the disk. Each session therefore has a first-in-first-out line of
+*groups*. A group is a run of RECEIPTs with the same condition (all messages of one turn are stored, in any number of
+logs). A group leaves the line when its condition is true and all groups before it have left. So receipts have the
+order of the client's frames and never precede their effect (``docs/protocol.md``, "RECEIPT"). A RECEIPT also waits for
+earlier frames without a receipt (``Silent``): a client that sends a hundred messages and requests one receipt gets it
+when all of them are stored.
 
-Invariants: a group waits for ``waiting`` things, its own turn and those of everything silent before it; a message that
-could not be stored makes the group fail where its RECEIPT is; what leaves the line is bytes, ready to send. This module
-knows no sockets, and of storage places and turns only.
+The module does not know sockets. Of storage it knows places and turns.
+Invariants: a group waits for ``waiting`` events, its own turn and those of the silent frames before it. If a message
+could not be stored, the group fails at the position of its RECEIPT.
 """
 
 from __future__ import annotations
@@ -24,7 +24,21 @@ from radiator.storage.turn import Place, Turn
 
 
 class ReceiptGroup:
-    """RECEIPTs of one session that become true together."""
+    """RECEIPTs of one session that become true together.
+
+    Args:
+        line: The line of the session.
+        waiting: The number of events to wait for.
+        turn: The turn of the messages; None if the RECEIPTs are not about messages.
+
+    Attributes:
+        offsets: The offset of each message; empty if the RECEIPTs are not about messages.
+        suffixes: The end of each RECEIPT of a message.
+        places: The place of each message in storage.
+        weight_bytes: The approximate memory of the RECEIPTs.
+        failure_index: The index of the RECEIPT that ``failure`` answers.
+        final: An ERROR frame that is sent instead of RECEIPTs, in its place in the line.
+    """
 
     __slots__ = ("failure", "failure_index", "final", "ids", "line", "offsets", "places", "suffixes", "turn", "waiting",
                  "weight_bytes")  # fmt: skip
@@ -33,18 +47,18 @@ class ReceiptGroup:
         self.line = line
         self.turn = turn
         self.ids: list[bytes] = []
-        self.offsets: list[int] = []  # of messages, if it is about those
-        self.suffixes: list[bytes] = []  # how each RECEIPT of a message ends
-        self.places: list[Place] = []  # where each of these messages is stored
+        self.offsets: list[int] = []
+        self.suffixes: list[bytes] = []
+        self.places: list[Place] = []
         self.waiting = waiting
-        self.weight_bytes = 0  # what its RECEIPTs hold in memory, roughly
+        self.weight_bytes = 0
         self.failure: ProtocolError | None = None
-        self.failure_index = 0  # of the RECEIPT that it is the answer to
-        self.final: bytes | None = None  # sent instead of RECEIPTs: an ERROR frame that must not overtake them
+        self.failure_index = 0
+        self.final: bytes | None = None
 
     def stored(self, turn: Turn) -> None:
-        """The messages of its turn are stored, or some could not be."""
-        places, self.places = self.places, []  # they hold the messages
+        """Handle the end of the turn: the messages are stored, or some could not be."""
+        places, self.places = self.places, []  # the places refer to the messages: free them
         for index, place in enumerate(places if turn.failures else ()):
             if place in turn.failures:
                 self.reported(turn.failures[place], index)
@@ -52,13 +66,13 @@ class ReceiptGroup:
         self.reported(None)
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """Note that something else than its turn has ended which the group waits for."""
+        """Handle the end of an event other than the turn."""
         if failure is not None and not self.offsets:
-            self.waiting = 1  # it has failed, whatever becomes of the others
+            self.waiting = 1  # the group fails at once
         self.reported(failure)
 
     def reported(self, failure: ProtocolError | None, index: int = 0) -> None:
-        """Something that it waits for has ended; ``failure`` is about its RECEIPTs from ``index`` on."""
+        """Count down one event; ``failure`` concerns the RECEIPTs from ``index`` on."""
         self.waiting -= 1
         if failure is not None and (self.failure is None or index < self.failure_index):
             self.failure, self.failure_index = failure, index
@@ -66,7 +80,7 @@ class ReceiptGroup:
             self.line.drain()
 
     def encode(self) -> bytes:
-        """The RECEIPT frames (or the final frame) as bytes; those before the failure, if there is one."""
+        """Return the RECEIPT frames, or the final frame, as bytes. With a failure, only the RECEIPTs before it."""
         if self.final is not None:
             return self.final
         ids, offsets, suffixes = self.ids, self.offsets, self.suffixes
@@ -79,26 +93,34 @@ class ReceiptGroup:
 
 
 class Silent:
-    """Frames of one session without a receipt, which wait for one turn, or in one list of waiters. ``group``: of the
-    first receipt behind them."""
+    """Frames of one session without a receipt that wait for one turn, or in one waiter list.
+
+    Args:
+        line: The line of the session.
+        turn: The turn of the messages, or None.
+
+    Attributes:
+        group: The group of the next RECEIPT, once there is one.
+        places: The places of the messages in storage.
+    """
 
     __slots__ = ("_line", "_turn", "group", "places")
     weight_bytes = 0
 
     def __init__(self, line: ReceiptLine, turn: Turn | None) -> None:
         self.group: ReceiptGroup | None = None
-        self.places: dict[Place, None] = {}  # where its messages are stored
+        self.places: dict[Place, None] = {}
         self._line = line
         self._turn = turn
 
     def stored(self, turn: Turn) -> None:
-        """The messages of its turn are stored, or some could not be."""
+        """Handle the end of the turn: the messages are stored, or some could not be."""
         failures = [turn.failures[place] for place in self.places if place in turn.failures]
         self.places.clear()
         self.settle(failures[0] if failures else None)
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """Note that the wait has ended, and tell the group behind it."""
+        """Handle the end of the wait and report it to the next group."""
         self._line.reported(self, self._turn, failure)
         self._turn = None
         if self.group is not None:
@@ -106,15 +128,24 @@ class Silent:
 
 
 PLAIN_SUFFIX = b"\n\n" + SERVER_END
-RECEIPT_OVERHEAD_BYTES = 100  # two list entries, two objects, a share of the group
+RECEIPT_OVERHEAD_BYTES = 100  # two list entries, two objects, part of the group
 
 
-def _nobody(*reported: object) -> None:
+def _ignore(*reported: object) -> None:
     pass
 
 
 class ReceiptLine:
-    """The line of groups of one session. ``out`` is called with bytes to send, ``fail`` with a commit's failure."""
+    """The line of receipt groups of one session.
+
+    Args:
+        out: Called with bytes to send.
+        fail: Called with the failure of a commit, and the receipt id that it answers.
+
+    Attributes:
+        held_bytes: The approximate memory of receipts that were not sent yet.
+        quiet: The place that ``silently`` has noted last.
+    """
 
     __slots__ = ("_fail", "_failure", "_fresh", "_groups", "_last", "_out", "_silent", "held_bytes", "quiet")
 
@@ -123,19 +154,19 @@ class ReceiptLine:
         self._fail = fail
         self._groups: deque[ReceiptGroup] = deque()
         self._last: ReceiptGroup | None = None
-        self.held_bytes = 0  # of receipts asked for and not handed out
-        self.quiet: Place | None = None  # that was noted last by silently()
+        self.held_bytes = 0
+        self.quiet: Place | None = None
         self._silent: dict[Turn, Silent] = {}
-        self._fresh: dict[Silent, None] = {}  # those behind which nobody has asked yet
-        self._failure: ProtocolError | None = None  # of one of those
+        self._fresh: dict[Silent, None] = {}  # those without a later RECEIPT
+        self._failure: ProtocolError | None = None  # the failure of a silent frame, for the next RECEIPT
 
     @property
     def empty(self) -> bool:
-        """True when every receipt asked for so far has been handed out."""
+        """True if every requested receipt was sent."""
         return not self._groups
 
     def now(self, receipt: bytes) -> None:
-        """A RECEIPT whose effect is done already: sent as soon as those before it are out."""
+        """Add a RECEIPT whose effect is complete. It is sent when those before it are."""
         if not (self._groups or self._fresh or self._failure):
             self._out(b"RECEIPT\nreceipt-id:%b%b" % (receipt, PLAIN_SUFFIX))
             return
@@ -143,7 +174,7 @@ class ReceiptLine:
         self.drain()
 
     def final(self, frame: bytes) -> None:
-        """A frame that ends the conversation (ERROR): sent after all receipts before it."""
+        """Add the last frame (ERROR). It is sent after all receipts before it."""
         group = ReceiptGroup(self, 0)
         group.final = frame
         self._groups.append(group)
@@ -151,8 +182,17 @@ class ReceiptLine:
         self.drain()
 
     def stored(self, receipt: bytes, offset: int, place: Place, suffix: bytes) -> int:
-        """A RECEIPT of the message that is stored at ``place``; it ends with ``suffix``. Returns what it weighs in
-        memory."""
+        """Add the RECEIPT of a message.
+
+        Args:
+            receipt: The receipt id.
+            offset: The offset of the message.
+            place: The place of the message in storage.
+            suffix: The end of the RECEIPT.
+
+        Returns:
+            The approximate memory of the RECEIPT in bytes.
+        """
         group = self._last
         if group is None or group.turn is not place.turn or self._fresh or self._failure:
             group = self._begin(place.turn)
@@ -166,16 +206,16 @@ class ReceiptLine:
         return weight
 
     def stored_many(self, receipts: list[bytes], first: int, place: Place, suffix: bytes) -> int:
-        """RECEIPTs of messages with consecutive offsets that are stored at one place.
+        """Add the RECEIPTs of messages with consecutive offsets at one place.
 
         Args:
-            receipts: their ids.
-            first: the offset of the first message.
-            place: where all the messages are stored.
-            suffix: how each RECEIPT ends.
+            receipts: The receipt ids.
+            first: The offset of the first message.
+            place: The place of all messages in storage.
+            suffix: The end of each RECEIPT.
 
         Returns:
-            What they weigh in memory together.
+            The approximate memory of the RECEIPTs in bytes.
         """
         count, group = len(receipts), self._last
         if group is None or group.turn is not place.turn or self._fresh or self._failure:
@@ -190,7 +230,7 @@ class ReceiptLine:
         return weight
 
     def _begin(self, turn: Turn) -> ReceiptGroup:
-        """Return a new group, of RECEIPTs that wait for a turn."""
+        """Return a new group of RECEIPTs that wait for a turn."""
         group = ReceiptGroup(self, 1, turn)
         self._append(group)
         turn.waiters.append(group)
@@ -198,7 +238,7 @@ class ReceiptLine:
         return group
 
     def after(self, receipt: bytes, waited: list[list[Any]]) -> None:
-        """A RECEIPT that waits for several things, each given by its list of waiters."""
+        """Add a RECEIPT that waits for several events, each given by its waiter list."""
         if not waited:
             self.now(receipt)
             return
@@ -215,7 +255,7 @@ class ReceiptLine:
         return group
 
     def silently(self, place: Place) -> None:
-        """A message without a receipt is stored there."""
+        """Note a message without a receipt."""
         self.quiet = place
         silent = self._silent.get(place.turn)
         if silent is None:
@@ -223,7 +263,7 @@ class ReceiptLine:
         silent.places[place] = None
 
     def silently_after(self, waited: list[list[Any]]) -> None:
-        """A frame without a receipt has its effect once all these are told."""
+        """Note a frame without a receipt whose effect is complete after these events, each given by its waiter list."""
         for waiters in waited:
             self._note(waiters, None)
 
@@ -234,7 +274,7 @@ class ReceiptLine:
         return silent
 
     def reported(self, silent: Silent, turn: Turn | None, failure: ProtocolError | None) -> None:
-        """Nobody has to wait for this any more; if nobody does yet, a failure is for who asks next."""
+        """Handle the end of a silent frame's wait. If no RECEIPT follows it yet, a failure goes to the next one."""
         self._fresh.pop(silent, None)
         if silent.group is None and self._failure is None:
             self._failure = failure
@@ -254,14 +294,14 @@ class ReceiptLine:
         self._last = None
 
     def close(self) -> None:
-        """Nobody is there to be told any more."""
-        self._out = self._fail = _nobody
+        """Discard all results: the connection is gone."""
+        self._out = self._fail = _ignore
         self._silent.clear()
         self._fresh.clear()
         self.quiet = None
 
     def drain(self) -> None:
-        """Hand out every group at the head of the line that has become true."""
+        """Send the groups at the head of the line whose condition is true."""
         groups = self._groups
         while groups and groups[0].waiting <= 0:
             group = groups.popleft()
@@ -281,11 +321,12 @@ class ReceiptLine:
 
 
 class AllOf:
-    """Waits for several writes or syncs, and then tells ``waiters``. Whoever makes one calls ``settle`` once nothing is
-    added to it any more.
+    """Waits for several writes or syncs and then settles ``waiters``.
+
+    The creator calls ``settle`` once after the last call of ``wait_for``.
 
     Args:
-        waiters: objects to settle when all of them have ended, with the first failure.
+        waiters: Objects to settle with the first failure when all events have ended.
     """
 
     __slots__ = ("_failure", "_waiters", "_waiting")
@@ -296,13 +337,13 @@ class AllOf:
         self._failure: ProtocolError | None = None
 
     def wait_for(self, places: Collection[list[Any]]) -> None:
-        """More of them: the lists of those who wait for one each."""
+        """Wait for more events, each given by its waiter list."""
         self._waiting += len(places)
         for place in places:
             place.append(self)
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """One of them has ended."""
+        """Handle the end of one event."""
         self._waiting -= 1
         self._failure = self._failure or failure
         if not self._waiting:
@@ -310,7 +351,11 @@ class AllOf:
                 each.settle(self._failure)
 
     def under_way(self) -> bool:
-        """True while a sync is. Raises ProtocolError if one has failed."""
+        """Return True while an event has not ended.
+
+        Raises:
+            ProtocolError: An event has failed.
+        """
         if self._failure is not None:
             raise self._failure
         return bool(self._waiting)

@@ -1,28 +1,26 @@
-"""A client as the broker sees it: its session, its subscriptions with their readers, and its open transactions.
+"""Sessions, subscriptions, topic readers and open transactions: the state of a client in the broker.
 
-A *session* is one connection. It has two lists for its transport: ``outbox``, bytes to send, and ``receipts``, the line
-of promises. It has no socket: the transport takes the outbox and reports with ``flushed`` how many bytes have left,
-because a message under ``ack:auto`` counts as acknowledged when it was written to the socket (RabbitMQ and ActiveMQ do
-the same).
+A *session* is one connection. It has an ``outbox`` with bytes to send, and ``receipts``, the line of receipts that wait
+for their effect. It has no socket. The transport takes the outbox and reports with ``flushed`` how many bytes were
+sent, because a message under ``ack:auto`` counts as acknowledged when it was written to the socket (as in RabbitMQ and
+ActiveMQ).
 
-A *subscription* is one SUBSCRIBE, whatever its pattern matches. It stores what is in flight to the client, in the order
-of delivery, and says how many messages may go out now (its credit). Credit comes back only by ACK, NACK or requeue.
-Each delivery under a client ack mode has a number, which its session counts and never uses again
+A *subscription* is one SUBSCRIBE, whatever its pattern matches. It has the deliveries in flight to the client, in the
+order of delivery, and computes its credit: how many messages may be sent now. ACK, NACK and requeue restore credit.
+Each delivery under a client ack mode has a number, which the session counts and never uses again
 (``docs/adr/0036-delivery-numbers.md``). A message that is delivered twice has two numbers.
 
 A *reader* is the cursor of one subscription over one partition of a topic, from history into live. A live subscriber is
 a reader that starts at the end, a replay is the same reader started earlier, and a slow consumer is a reader that lags:
-it stores an offset, not messages. It goes forward one bounded run per ``pump``, stops at the high watermark, and is
-pumped again when the partition commits, when the client's outbox has room, when credit comes back, or when a cold read
-ends.
+it stores an offset, not messages. A reader delivers one bounded run per ``pump`` and stops at the high watermark. It is
+pumped again when the partition commits, the client's outbox has room, credit returns, or a cold read ends.
 
 Invariants: ``held`` counts the unacknowledged queue messages of subscriptions without a window of their own (of a
 capped session: all unacknowledged messages), and is never above ``window`` (``docs/protocol.md``, "Flow control"). A
-closed session has no subscription. ``in_flight`` is ordered by delivery number and is empty under ``ack:auto``; a
-closed subscription holds nothing and is in no feed, queue or session. ``next_offset`` of a reader only grows, and
-every offset below it was delivered, did not match, was reported as ``gap``, or lies in an offset gap that a batch
-covers, where a message was removed on purpose. ``batch`` of a reader is only a shortcut and may be dropped at any
-time.
+closed session has no subscription. ``in_flight`` is ordered by delivery number and is empty under ``ack:auto``. A
+closed subscription holds nothing and is in no feed, queue or session. ``next_offset`` of a reader only grows. Every
+offset below it was delivered, did not match, was reported as ``gap``, or lies in an offset gap within a batch, where a
+message was removed on purpose. ``batch`` of a reader is a cache and may be dropped at any time.
 """
 
 from __future__ import annotations
@@ -63,21 +61,28 @@ if TYPE_CHECKING:
     from radiator.storage.file_partition import FilePartition
 
 DEFAULT_WINDOW = 1
-REACHED_MAX = 10_000  # logs of which a session knows how far it was sent messages
+REACHED_MAX = 10_000  # logs whose highest delivered offset a session stores
 OFFSET_DIGITS_MAX = 19  # of 63 bits
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 ACK_MODES = (AUTO, CLIENT, INDIVIDUAL)
-MESSAGE_IDS_SPARE = 64  # entries of MessageIds that may be out of date before it is built anew
-RUN_BYTES = 256 * limits.KIB  # one turn's share of one reader
+MESSAGE_IDS_SPARE = 64  # stale entries of MessageIds before it is built again
+RUN_BYTES = 256 * limits.KIB  # the most that one reader delivers in one turn
 
 Entry = tuple["Subscription", "Queue"]  # of a QueueRing
-InFlight = tuple["QueueSource | None", int, bytes]  # None: of a topic; offset; prefix of the log's message ids
+InFlight = tuple["QueueSource | None", int, bytes]  # source (None: a topic), offset, prefix of the log's message ids
 Delivery = tuple["Subscription", Number]
-Answer: TypeAlias = "Delivery | ProtocolError | None"  # what an ACK or NACK names; None: it was late
+Answer: TypeAlias = "Delivery | ProtocolError | None"  # the delivery that an ACK or NACK names; None: a late one
 
 
 class AutoAck:
-    """A run of queue messages under ``ack:auto`` in the outbox, settled once their last byte is written."""
+    """A run of queue messages under ``ack:auto`` in the outbox, settled once its last byte is written.
+
+    Args:
+        ends_at: The position in the session's outgoing bytes at which the run ends.
+        source: The source of the messages.
+        offsets: The offset of each message.
+        lengths: The length of each frame in bytes.
+    """
 
     __slots__ = ("ends_at", "lengths", "offsets", "source")
 
@@ -88,14 +93,14 @@ class AutoAck:
         self.lengths = lengths
 
     def settle(self) -> None:
-        """Every message of the run was written: who waits for the source (``Owners``) may have its turn."""
+        """Settle the run: every message was written. A consumer that waits for a partition of the queue may get it."""
         source = self.source
         source.settle(self.offsets)
         if source.queue.assignment is not None:
             source.queue.timing.wake(source.queue)
 
     def unwritten(self, written_total: int) -> tuple[list[int], list[int]]:
-        """Split the offsets into those wholly written and those not, for a connection that died in between."""
+        """Split the offsets into wholly written ones and others, for a connection that died in between."""
         end = self.ends_at - sum(self.lengths)
         for index, length in enumerate(self.lengths):
             end += length
@@ -105,10 +110,10 @@ class AutoAck:
 
 
 class QueueRing:
-    """The queues that share a session's window, in the order in which they are served: those that were never served as
-    they came, then the one that was served longest ago.
+    """The queues that share a session's window, in the order in which they are served.
 
-    Each entry is a subscription and one of its queues. An entry keeps its place while it is the only one.
+    Queues that were never served come first, in the order in which they were added, then the least recently served one.
+    Each entry is a subscription and one of its queues.
     """
 
     __slots__ = ("_latest", "_new", "_served")
@@ -116,13 +121,13 @@ class QueueRing:
     def __init__(self) -> None:
         self._new: dict[Entry, None] = {}
         self._served: OrderedDict[Entry, None] = OrderedDict()
-        self._latest: Entry | None = None  # the last of ``_served``
+        self._latest: Entry | None = None  # the last entry of _served
 
     def __len__(self) -> int:
         return len(self._new) + len(self._served)
 
     def entries(self) -> list[Entry]:
-        """All of them, in that order."""
+        """Return all entries in the order in which they are served."""
         return [*self._new, *self._served]
 
     def add(self, subscription: Subscription, queue: Queue) -> None:
@@ -130,7 +135,7 @@ class QueueRing:
         self._new[subscription, queue] = None
 
     def remove(self, subscription: Subscription, queue: Queue) -> None:
-        """Remove an entry; without effect if it is not there."""
+        """Remove an entry; without effect if it does not exist."""
         entry = (subscription, queue)
         self._new.pop(entry, None)
         self._served.pop(entry, None)
@@ -138,7 +143,7 @@ class QueueRing:
             self._latest = None
 
     def served(self, subscription: Subscription, queue: Queue) -> None:
-        """Serve all other entries before this one; without effect if it is not there."""
+        """Move an entry to the end; without effect if it does not exist."""
         latest = self._latest
         if latest is not None and latest[0] is subscription and latest[1] is queue:
             return
@@ -153,11 +158,21 @@ class QueueRing:
 
 
 class Transaction:
-    """The frames of one open transaction and what they weigh, in bytes. It waits in ``Timing`` for its time-out.
+    """The frames of one open transaction, and its timeout as a subject of ``Timing``.
 
     Args:
-        name: Its id on the connection that has opened it.
-        on_timeout: Called with it when neither COMMIT nor ABORT came in time.
+        name: The id of the transaction on its connection.
+        on_timeout: Called with the transaction when neither COMMIT nor ABORT came in time.
+
+    Attributes:
+        acked: The deliveries to settle.
+        answers: What each ACK and NACK names, in their order.
+        answered: The deliveries in ``answers``.
+        late: True if a delivery to settle was returned before COMMIT.
+        transactional_in: Subscriptions whose ``transactional`` may have a delivery of this transaction.
+        waited: Logs whose files are created or synced, one by one, before COMMIT.
+        repeated: The syncs of repeated messages that COMMIT waits for.
+        size_bytes: The memory of the frames.
     """
 
     __slots__ = (
@@ -177,31 +192,31 @@ class Transaction:
     def __init__(self, name: str, on_timeout: Callable[[Transaction], None]) -> None:
         self._on_timeout = on_timeout
         self.name = name
-        self.acked: list[Delivery] = []  # deliveries that it is to settle, as they were found
-        self.answers: list[Answer] = []  # what each ACK and NACK names, in their order
-        self.answered: set[Delivery] = set()  # the deliveries among them
-        self.late = False  # one that it is to settle had gone back before
-        self.transactional_in: dict[Subscription, None] = {}  # where ``pledged`` may have something of it
-        self.waited: list[FilePartition] = []  # logs whose files are made, or synced, one by one before
-        self.repeated: AllOf | None = None  # messages sent before that it has, and that are being synced
+        self.acked: list[Delivery] = []
+        self.answers: list[Answer] = []
+        self.answered: set[Delivery] = set()
+        self.late = False
+        self.transactional_in: dict[Subscription, None] = {}
+        self.waited: list[FilePartition] = []
+        self.repeated: AllOf | None = None
         self.frames: list[Frame] = []
         self.size_bytes = 0
 
     def due(self, now: Now) -> None:
-        """Neither COMMIT nor ABORT came in time."""
+        """Time out: neither COMMIT nor ABORT came in time."""
         self._on_timeout(self)
 
     def add(self, frame: Frame, size_bytes: int) -> None:
-        """Hold a frame until COMMIT."""
+        """Store a frame until COMMIT."""
         self.size_bytes += size_bytes
         self.frames.append(frame)
 
     def note_late(self) -> None:
-        """Note that a delivery that COMMIT is to acknowledge went back before."""
+        """Note that a delivery that COMMIT settles was returned before."""
         self.late = True
 
     def wait_for_repeats(self, repeated: AllOf | None) -> None:
-        """Let COMMIT wait for syncs of messages that were sent before and that it repeats; None: no more."""
+        """Let COMMIT wait for the syncs of messages that it repeats; None: wait no more."""
         self.repeated = repeated
 
     def wait_for_files(self, partitions: list[FilePartition]) -> None:
@@ -210,8 +225,45 @@ class Transaction:
 
 
 class Session:
-    """One connected client. ``wake`` is called with the session whenever its outbox stops being empty, ``refuse`` when
-    something it was promised could not be stored.
+    """One connected client.
+
+    Args:
+        session_id: The id in lists, logs and ack ids.
+        secret: A random string in the names of the session's temporary queues, and nowhere else.
+        limits: The limits of a session.
+        wake: Called with the session when its outbox is not empty any more.
+        refuse: Called with the session when a message with a receipt could not be stored.
+        address: The address of the peer.
+        origin: The group of connections that count as one peer: the address without its port, or a subnet.
+        joined: The counter of joined destinations.
+        missed: Called with a reader and the number of records that were removed before the reader reached them.
+
+    Attributes:
+        certificate_name: The name in a verified certificate of the client; empty without one.
+        client_id: The header ``client-id`` of CONNECT.
+        user: The name of the user; empty for anonymous.
+        undecided: True from CONNECT until the authenticator has decided.
+        since_ns: The wall time of CONNECT.
+        unfinished: True if the present command continues in the next visit.
+        steps: The steps of an unfinished command.
+        listing: The names of a list that the client requests from the admin channel, page by page.
+        heart_beat: (send_ms, expect_ms) that the broker offers in CONNECTED.
+        closing: True if no more frames are read; the outbox is still sent.
+        closed: True if the connection is gone and its subscriptions are released.
+        queued_total: Bytes ever added to the outbox.
+        written_total: Bytes of the outbox ever sent.
+        capped: True if the client has set max-in-flight, which limits every subscription.
+        held: The number of messages that count against ``window``.
+        waiting: Subscriptions that stopped because the outbox was full.
+        deliveries: The number of the next delivery under the client ack modes.
+        lost: The highest number of a queue's delivery that was returned without an answer.
+        reached: The highest delivered offset of each log; None if there are too many logs.
+        ended: The ids of bounded replays that have ended.
+        patterns: The number of patterns in all subscriptions.
+        topic_served: The reader that was served last, under max-in-flight.
+        topics_turn: Decides whether topics or queues come first, under max-in-flight.
+        hold: What the session's frames wait for.
+        buckets: Tokens for rules with a ``rate_limit``, by the index of the rule.
     """
 
     __slots__ = (
@@ -279,66 +331,66 @@ class Session:
         joined: Joined | None = None,
         missed: Callable[[Reader, int], None] | None = None,
     ) -> None:
-        self.id = session_id  # in lists and logs
-        self.secret = secret  # in addresses of its temporary queues, and nowhere else
+        self.id = session_id
+        self.secret = secret
         self.limits = limits
         self.address = address
-        self.origin = origin or address  # whose connections count as those of one peer: the address without its port
-        self.certificate_name = ""  # the name in a certificate of the client that was verified
-        self.client_id = ""  # what it says it is called
-        self.user = ""  # "" is anonymous
-        self.identity: Identity  # once it is decided
+        self.origin = origin or address
+        self.certificate_name = ""
+        self.client_id = ""
+        self.user = ""
+        self.identity: Identity  # set by the authenticator
         self.rights: Rights = NOTHING
         self.state = State.NEW
-        self.undecided = False  # CONNECT has come, and it is not known yet whose it is
-        self.since_ns = 0  # when it was connected
-        self.unfinished = False  # the frame whose turn it is was begun, and goes on in the next visit
-        self.steps: Steps | None = None  # of the command whose turn it is, and which is not done yet
-        self.listing: tuple[str, list[str]] = ("", [])  # what it is asking the admin channel for, page by page
+        self.undecided = False
+        self.since_ns = 0
+        self.unfinished = False
+        self.steps: Steps | None = None
+        self.listing: tuple[str, list[str]] = ("", [])
         self.version = "1.2"
-        self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) that we offer in CONNECTED
+        self.heart_beat: tuple[int, int] = (0, 0)
         self.connected = False
-        self.closing = False  # nothing more is read; what is in the outbox still goes out
-        self.closed = False  # gone: its subscriptions are released
+        self.closing = False
+        self.closed = False
         self._wake = wake
         self.outbox: list[bytes] = []
         self.outbox_bytes = 0
-        self.queued_total = 0  # bytes ever put into the outbox
-        self.written_total = 0  # bytes that have left it
+        self.queued_total = 0
+        self.written_total = 0
         self.receipts = ReceiptLine(self.send, lambda error, receipt: refuse(self, error, receipt))
         self.subscriptions: dict[str, Subscription] = {}
         self.tags: dict[str, Subscription] = {}
         self.next_tag = 0
         self.window = DEFAULT_WINDOW
-        self.capped = False  # the client set max-in-flight: it binds every subscription
+        self.capped = False
         self.held = 0
         self.queue_ring = QueueRing()
         self.auto_acks: deque[AutoAck] = deque()
-        self.waiting: dict[Subscription, None] = {}  # subscriptions that stopped because the outbox was full
-        self.deliveries = 0  # under the client ack modes: the next one has this number
-        self.lost = -1  # the highest number of a queue's delivery that went back unanswered
-        self.reached: dict[bytes, int] | None = {}  # the highest offset of each log among them; None: too many logs
-        self.ended: dict[str, None] = {}  # ids of bounded replays that have come to their end
-        self.patterns = 0  # in all subscriptions together
+        self.waiting: dict[Subscription, None] = {}
+        self.deliveries = 0
+        self.lost = -1
+        self.reached: dict[bytes, int] | None = {}
+        self.ended: dict[str, None] = {}
+        self.patterns = 0
         self.joined = joined or JoinedOfAll(limits.joined_total, limits.subscriptions).of_one(limits.joined)
         self.transactions: dict[str, Transaction] = {}
         self.transaction_bytes = 0
         self.temporary: dict[str, None] = {}
-        self.topic_served: Reader | None = None  # the last one of them
-        self.topics_turn = 0  # under max-in-flight: who comes first, topics or queues
-        self.missed = missed or (lambda reader, count: None)  # called with what a reader came too late for
-        self.hold: Hold | None = None  # what its frames wait for
-        self.buckets: dict[int, Bucket] = {}  # of the rules with a rate_limit, by their index
+        self.topic_served: Reader | None = None
+        self.topics_turn = 0
+        self.missed = missed or (lambda reader, count: None)
+        self.hold: Hold | None = None
+        self.buckets: dict[int, Bucket] = {}
 
     def add(self, subscription: Subscription) -> None:
-        """Add a subscription that reads and consumes nothing yet."""
+        """Add a subscription that has no readers or queues yet."""
         self.ended.pop(subscription.id, None)
         self.subscriptions[subscription.id] = subscription
         self.patterns += len(subscription.patterns.patterns)
         self.tags[subscription.tag] = subscription
 
     def remove(self, subscription: Subscription) -> None:
-        """Remove a subscription that is closed."""
+        """Remove a closed subscription."""
         self.subscriptions.pop(subscription.id, None)
         self.tags.pop(subscription.tag, None)
         self.waiting.pop(subscription, None)
@@ -346,7 +398,7 @@ class Session:
         self.joined.remove(len(subscription.destinations))
 
     def new_tag(self) -> str:
-        """Return the tag of a new subscription. An ack id of another connection, or an earlier one, is foreign."""
+        """Return the tag of a new subscription. Ack ids of other connections have other tags."""
         tag = f"{self.id}-{self.next_tag}"
         self.next_tag += 1
         return tag
@@ -358,25 +410,25 @@ class Session:
         return number
 
     def wait_for(self, hold: Hold | None) -> None:
-        """Let the frames of the session wait; None: they wait no more."""
+        """Let the frames of the session wait; None: wait no more."""
         self.hold = hold
 
     def cap(self, window: int) -> None:
-        """Bind every subscription by one window: the client has set max-in-flight."""
+        """Limit every subscription by one window: the client has set max-in-flight."""
         self.window = window
         self.capped = True
 
     def identify(self, identity: Identity) -> None:
-        """Let the session have the rights of this user."""
+        """Give the session the rights of this user."""
         self.identity = identity
         self.user, self.rights = identity.user, identity.rights
 
     def begin_login(self) -> None:
-        """Act on no frame until it is known who the client is."""
+        """Handle no frame until the authenticator has decided."""
         self._on(Event.LOGIN)
 
     def welcome(self, client_id: str, now_ns: WallNs) -> None:
-        """The CONNECT was accepted."""
+        """Accept the CONNECT."""
         self.client_id = client_id
         self._on(Event.WELCOME)
         self.connected = True
@@ -390,7 +442,7 @@ class Session:
         self.closed = state is State.CLOSED
 
     def open(self, version: str, heart_beat: tuple[int, int]) -> None:
-        """Set what the CONNECT frame has settled.
+        """Set the results of the CONNECT frame.
 
         Args:
             version: The STOMP version.
@@ -403,16 +455,16 @@ class Session:
         self.certificate_name = name
 
     def begin_closing(self) -> None:
-        """Read nothing more; what is in the outbox still goes out."""
+        """Read no more frames; the outbox is still sent."""
         self._on(Event.CLOSE)
 
     def take_waiting(self) -> dict[Subscription, None]:
-        """Return the subscriptions that stopped because the outbox was full; they are not returned again."""
+        """Remove and return the subscriptions that stopped because the outbox was full."""
         waiting, self.waiting = self.waiting, {}
         return waiting
 
     def close_steps(self) -> None:
-        """Stop the command that was not done yet."""
+        """Stop the unfinished command."""
         if self.steps is not None:
             self.steps.close()
             self.steps = None
@@ -423,36 +475,40 @@ class Session:
         return self.topics_turn % 2 == 0
 
     def note_topic_served(self, reader: Reader) -> None:
-        """Let the readers behind this one come first the next time, under max-in-flight."""
+        """Serve the readers behind this one first the next time, under max-in-flight."""
         self.topic_served = reader
 
     def list_for(self, verb: str, names: list[str]) -> None:
-        """Keep the sorted names of a list that an admin request goes through page by page."""
+        """Store the sorted names of a list that an admin client requests page by page."""
         self.listing = (verb, names)
 
     def count_transaction(self, size_bytes: int) -> None:
-        """Count bytes that open transactions hold; fewer if it is negative."""
+        """Count bytes that open transactions hold; fewer if negative."""
         self.transaction_bytes += size_bytes
 
     def end(self) -> None:
-        """The connection is gone: what is still to be told is told to nobody."""
+        """Discard the outbox and the receipts: the connection is gone."""
         self._on(Event.GONE)
         self.outbox.clear()
         self.receipts.close()
 
     def begin_visit(self) -> None:
-        """Frames of the session are acted on."""
+        """Begin to handle frames."""
         self.unfinished = False
 
     def end_visit(self, at_once: bool) -> None:
-        """The frame that was begun goes on in the next visit, ``at_once`` or when what it waits for has come."""
+        """Continue the present command in the next visit: ``at_once``, or when its wait is over."""
         self.unfinished = at_once
 
     def run(self, budget: Budget, steps: Steps) -> None:
-        """Run the steps of a command until they end or this turn has to.
+        """Run the steps of a command until they end or the budget is used up.
+
+        Args:
+            budget: The budget of the turn.
+            steps: The steps.
 
         Raises:
-            Unfinished: There is more to do; ``steps`` has it.
+            Unfinished: There is more to do; ``self.steps`` has it.
         """
         self.steps = None
         for at_once in steps:
@@ -461,7 +517,7 @@ class Session:
                 raise Unfinished(at_once)
 
     def reach(self, log: bytes, offset: int) -> None:
-        """A message of this log was delivered, the highest so far. ``log``: the prefix of its message ids."""
+        """Store the highest delivered offset of a log. ``log`` is the prefix of its message ids."""
         if self.reached is not None:
             self.reached[log] = offset
             if len(self.reached) > REACHED_MAX:
@@ -470,7 +526,7 @@ class Session:
     def was_delivered(self, name: str) -> bool:
         """Return True if ``name`` is the ack id of a delivery to this connection, or the message id of a message.
 
-        Of messages only the highest offset of each log is remembered, so any message id below that counts.
+        Only the highest delivered offset of each log is stored, so every message id below it counts.
         """
         log, at, offset = name.rpartition("@")
         if at:
@@ -482,12 +538,18 @@ class Session:
         return session_id == self.id and all(_is_decimal(each) and int(each) < stop for each, stop in numbers)
 
     def may_have_lost(self, name: str) -> bool:
-        """Return False if the delivery with this ack id or message id was answered, or was one of a topic; True if it
-        may have gone back unanswered. The caller has found that it is not in flight."""
+        """Return True if a delivery that is not in flight may have been returned without an answer.
+
+        Args:
+            name: An ack id or a message id of this connection.
+
+        Returns:
+            False if the delivery was acknowledged, or was one of a topic.
+        """
         return self.lost >= (0 if "@" in name else int(name.rpartition("-")[2]))
 
     def send(self, data: bytes) -> None:
-        """Put bytes into the outbox and have the transport woken."""
+        """Add bytes to the outbox and wake the transport."""
         if self.closed:
             return
         if not self.outbox:
@@ -499,22 +561,33 @@ class Session:
 
     @property
     def choked(self) -> bool:
-        """True while the client does not read what it is sent: then it is not read either, or its answers would pile
-        up without bound."""
+        """True while the client does not read. Then its frames are not read either, or its answers would accumulate."""
         return self.outbox_bytes + self.receipts.held_bytes > self.limits.outbox + limits.CHOKED_BYTES
 
     def require(self, right: str, name: str) -> None:
-        """Raises ProtocolError ``denied`` unless the user has the right over this destination."""
+        """Check that the user has ``right`` over the destination ``name``.
+
+        Raises:
+            ProtocolError: The user does not have it (denied).
+        """
         if not self.rights.may(right, name):
             raise self._denied(right, f"over {name[:200]!r}")
 
     def require_some(self, right: str) -> None:
-        """The same, unless the user has the right over something."""
+        """Check that the user has ``right`` over at least one destination.
+
+        Raises:
+            ProtocolError: The user does not have it (denied).
+        """
         if not self.rights.has(right):
             raise self._denied(right, "over any destination")
 
     def require_all(self, right: str) -> None:
-        """The same, unless the user has the right over everything."""
+        """Check that the user has ``right`` over all destinations.
+
+        Raises:
+            ProtocolError: The user does not have it (denied).
+        """
         if not self.rights.covers_all(right):
             raise self._denied(right, "over all destinations")
 
@@ -524,17 +597,17 @@ class Session:
         return ProtocolError("denied", f"{who} has no {right} right {what}", detail)
 
     def room(self) -> int:
-        """Bytes that deliveries may still add to the outbox; zero or less means stop."""
+        """Return how many bytes deliveries may still add to the outbox; zero or less means none."""
         return self.limits.outbox - self.outbox_bytes
 
     def take_outbox(self) -> list[bytes]:
-        """All bytes waiting to be sent; they count against ``room`` until ``flushed`` says that they left."""
+        """Remove and return all bytes to send. They count against ``room`` until ``flushed``."""
         taken = self.outbox
         self.outbox = []
         return taken
 
     def flushed(self, size: int) -> None:
-        """``size`` bytes were handed to the operating system."""
+        """Note that ``size`` bytes were passed to the operating system, and settle messages under ``ack:auto``."""
         self.outbox_bytes -= size
         self.written_total += size
         acks = self.auto_acks
@@ -542,21 +615,21 @@ class Session:
             acks.popleft().settle()
 
     def fail(self, error: ProtocolError, receipt: bytes | None = None) -> None:
-        """Answer ERROR after all receipts before it, then close."""
+        """Send ERROR after all receipts before it, then close."""
         first = not self.closing
         self._on(Event.CLOSE)
-        if first or self.receipts.empty:  # empty: a failed commit took the receipt (or ERROR) that was to be the last
+        if first or self.receipts.empty:  # empty: a failed commit took the place of the last receipt or ERROR
             self.receipts.final(encode_error(error, receipt, self.version if self.connected else None))
 
 
 class MessageIds:
-    """Find deliveries in flight by message id, for clients that acknowledge by it (STOMP 1.0 and 1.1, and some in 1.2).
+    """Finds deliveries in flight by message id, for clients that acknowledge by it (STOMP 1.0, 1.1, and some in 1.2).
 
-    ``first`` has the oldest delivery of each message, ``more`` those of the same message that several queues have
-    handed out. What is not in flight any more is removed when there is too much of it.
+    ``first`` has the oldest delivery of each message, ``more`` those of the same message from other queues. Deliveries
+    that are not in flight any more are removed when there are too many.
 
     Args:
-        in_flight: what the subscription holds; the same object for as long as the subscription lasts.
+        in_flight: The deliveries of the subscription; the same object for as long as the subscription exists.
     """
 
     __slots__ = ("_in_flight", "first", "more")
@@ -568,7 +641,7 @@ class MessageIds:
         self._build()
 
     def add(self, log: bytes, offsets: Iterable[int], numbers: Iterable[Number]) -> None:
-        """Add deliveries of one log, which are in flight already."""
+        """Add deliveries of one log that are in flight already."""
         first = self.first
         if len(first) > 2 * len(self._in_flight) + MESSAGE_IDS_SPARE:
             self._build()
@@ -596,8 +669,34 @@ class MessageIds:
 
 
 class Subscription:
-    """One SUBSCRIBE. ``window`` None means: shares the session's window on queues. ``prefetch`` is what the client
-    asked for, if it did; without it topics flow freely."""
+    """One SUBSCRIBE.
+
+    Args:
+        session: The session.
+        subscription_id: The header ``id``.
+        tag: The tag that begins its ack ids.
+        patterns: The patterns of its destination.
+        ack: The ack mode.
+        window: The number of unacknowledged messages allowed; None: it shares the session's window on queues.
+        memory: The memory share that it counts against.
+        right: The right that a message requires.
+
+    Attributes:
+        asked: The patterns of the SUBSCRIBE.
+        patterns: The same, limited to what the user may read.
+        prefetch: The window that the client requested, if any. Without it topics have no window.
+        alone: True for an exclusive consumer.
+        selection: The selector; None: all messages.
+        left: True if nothing refers to the subscription any more.
+        joining: True until all destinations have joined. Until then nothing is delivered.
+        since_ns: A start position in the future: earlier messages are not delivered.
+        message_ids: The index by message id, once the client has acknowledged by it.
+        lost: Under ``client``, the lowest and highest number of deliveries that timed out.
+        transactional: Deliveries with an ack timeout that open transactions settle.
+        reading: The number of readers that have not reached their stop position.
+        awaited: Queues with a partition whose next consumer waits for this one.
+        destinations: The destinations whose ``subscribers`` counts this subscription.
+    """
 
     __slots__ = (
         "_memory",
@@ -643,43 +742,43 @@ class Subscription:
         right: str = "read",
     ) -> None:
         self.session = session
-        self._memory = memory  # where what it holds is counted, roughly
+        self._memory = memory
         self._memory_bytes = 0
         self.id = subscription_id
         self.tag = tag
-        self.right = right  # that it takes to be sent a message here
+        self.right = right
         self.asked = patterns
         self.permit(session.rights)
         self.ack = ack
         self.window = window
         self.prefetch: int | None = None
         self.browser = False
-        self.alone = False  # of the consumers of a queue only this one is served, while it is there
-        self.selection: Selection | None = None  # the messages that it wants; None: all of them
+        self.alone = False
+        self.selection: Selection | None = None
         self.closed = False
-        self.left = False  # nothing refers to it any more
-        self.joining = False  # it has not joined all destinations yet: nothing is delivered (``joining``)
+        self.left = False
+        self.joining = False
         self.reported_slow = False
-        self.since_ns = 0  # a start-position in the future: nothing received before it is wanted
+        self.since_ns = 0
         self.in_flight: dict[Number, InFlight] = {}
-        self.message_ids: MessageIds | None = None  # once the client has acknowledged by message id
-        self.lost: tuple[int, int] | None = None  # ``client``: the lowest and highest number that timed out
-        self.transactional: dict[Number, Transaction] = {}  # what open transactions are to settle, of what may time out
+        self.message_ids: MessageIds | None = None
+        self.lost: tuple[int, int] | None = None
+        self.transactional: dict[Number, Transaction] = {}
         self.readers: dict[Feed, Reader] = {}
-        self.reading = 0  # readers that have not reached their stop position
+        self.reading = 0
         self.queues: list[Queue] = []
-        self.awaited: dict[Queue, None] = {}  # those whose next owner waits until this one holds nothing of them
-        self.destinations: dict[Destination, None] = {}  # those whose ``subscribers`` counts this one
+        self.awaited: dict[Queue, None] = {}
+        self.destinations: dict[Destination, None] = {}
         self._prefixes: dict[bytes, bytes] = {}
 
     def permit(self, rights: Rights) -> None:
-        """What was asked for, as far as the user may have it: also of destinations that are born later."""
+        """Limit the patterns to what the user may read, also for future destinations."""
         self.patterns: PatternSet | Permitted = (
             self.asked if rights.covers_all(self.right) else Permitted(self.asked, rights, self.right)
         )
 
     def enter(self, destination: Destination) -> None:
-        """Take part in a destination, and be counted there, unless the subscription has ended."""
+        """Join a destination and count as its subscriber, unless the subscription has ended."""
         if destination not in self.destinations and not self.closed:
             self.destinations[destination] = None
             self.session.joined.add()
@@ -687,7 +786,7 @@ class Subscription:
             self.charge(JOINED_BYTES)
 
     def ask(self, prefetch: int | None, browser: bool, selection: Selection | None, alone: bool, since_ns: int) -> None:
-        """Set what SUBSCRIBE asks for beside its destination, id and ack mode."""
+        """Set the options of SUBSCRIBE: prefetch, browser, selector, exclusive consumer, and start time."""
         self.prefetch = prefetch
         self.browser = browser
         self.selection = selection
@@ -695,12 +794,12 @@ class Subscription:
         self.since_ns = since_ns
 
     def limit_prefetch(self, most: int) -> None:
-        """Let a prefetch of 0, which means no limit, be ``most``."""
+        """Replace a prefetch of 0, which means no limit, by ``most``."""
         if self.prefetch == 0:
             self.prefetch = most
 
     def take_selection(self) -> Selection | None:
-        """Return the selector, which the queue of a durable subscription applies from now on."""
+        """Remove and return the selector, which the queue of a durable subscription applies from now on."""
         selection, self.selection = self.selection, None
         return selection
 
@@ -709,7 +808,7 @@ class Subscription:
         self.joining = True
 
     def end_joining(self) -> None:
-        """All destinations have joined."""
+        """Start deliveries: all destinations have joined."""
         self.joining = False
 
     def close(self) -> None:
@@ -717,40 +816,40 @@ class Subscription:
         self.closed = True
 
     def note_left(self) -> None:
-        """Nothing refers to the subscription any more."""
+        """Note that nothing refers to the subscription any more, and free its memory share."""
         self.left = True
         self.discharge()
 
     def note_slow(self) -> None:
-        """It was reported that the subscription is too slow."""
+        """Note that the subscription was reported as slow."""
         self.reported_slow = True
 
     def consume(self, queue: Queue) -> None:
-        """Take part in a queue."""
+        """Add a queue that the subscription consumes from."""
         self.queues.append(queue)
         if self.shares_window:
             self.session.queue_ring.add(self, queue)
 
     def begin(self, reader: Reader) -> None:
-        """Read one more log."""
+        """Add a reader."""
         self.readers[reader.feed] = reader
         self.reading += 1
 
     def reader_done(self) -> None:
-        """A reader has reached its stop position."""
+        """Note that a reader has reached its stop position."""
         self.reading -= 1
 
     def charge(self, size: int) -> None:
-        """Count ``size`` bytes more for it, until it ends."""
+        """Count ``size`` more bytes of memory until the subscription ends."""
         self._memory_bytes += size
         self._memory.add(size)
 
     def discharge(self) -> None:
-        """Count nothing for it any more: all that it held is free."""
+        """Free the counted memory."""
         self.charge(-self._memory_bytes)
 
     def prefix(self, extra: bytes = b"") -> bytes:
-        """The head of this subscription's MESSAGE frames."""
+        """Return the prefix of this subscription's MESSAGE frames, with the header lines ``extra``."""
         prefix = self._prefixes.get(extra)
         if prefix is None:
             prefix = wire.prefix(self.id, self.session.version, extra, None if self.ack == AUTO else self.tag)
@@ -759,7 +858,7 @@ class Subscription:
         return prefix
 
     def topic_credit(self) -> int:
-        """How many messages of topics may be sent now, by the window alone."""
+        """Return how many messages of topics the window allows now."""
         if self.ack == AUTO:
             return self.session.limits.in_flight
         session = self.session
@@ -768,11 +867,11 @@ class Subscription:
 
     @property
     def shares_window(self) -> bool:
-        """True if what is in flight here counts against the session's window."""
+        """True if deliveries count against the session's window."""
         return self.ack != AUTO and (self.window is None or self.session.capped)
 
     def widen(self, window: int) -> None:
-        """A rule lets a consumer hold so many: from now on, a window of its own."""
+        """Give the subscription a window of its own, set by a rule."""
         session = self.session
         if self.shares_window and not session.capped:
             session.held -= sum(source is not None for source, _, _ in self.in_flight.values())
@@ -781,7 +880,10 @@ class Subscription:
         self.window = window
 
     def queue_credit(self) -> int:
-        """How many messages of queues may be sent now; registers for a wake-up when only the outbox is in the way."""
+        """Return how many messages of queues may be sent now.
+
+        If only the outbox is full, the subscription is added to ``session.waiting``.
+        """
         session = self.session
         if session.closing or self.joining or self.closed:
             return 0
@@ -804,7 +906,15 @@ class Subscription:
         tails: list[bytes],
         extra: bytes = b"",
     ) -> None:
-        """Put a run of messages into the session's outbox and, unless acked automatically, in flight."""
+        """Put a run of messages into the session's outbox and, under a client ack mode, in flight.
+
+        Args:
+            feed: The feed of the log.
+            source: The source of the queue; None for a topic.
+            offsets: The offset of each message.
+            tails: The tail of each message (``logs.wire``).
+            extra: Header lines for each message, each of which ends in a line feed.
+        """
         session = self.session
         prefix = self.prefix(extra)
         if self.ack == AUTO:
@@ -832,11 +942,16 @@ class Subscription:
         session.send(wire.frames(prefix, tails, first))
 
     def await_turn(self, queue: Queue) -> None:
-        """Note that the next owner of a partition of ``queue`` waits until this consumer holds nothing of it."""
+        """Note that the next consumer of a partition of ``queue`` waits until this consumer holds nothing of it."""
         self.awaited[queue] = None
 
     def find(self, message_id: str, answered: Container[Delivery] = ()) -> Number | None:
-        """The oldest delivery of this message that is in flight here, and not among those ``answered``."""
+        """Return the oldest delivery of a message in flight; None if there is none.
+
+        Args:
+            message_id: The message id.
+            answered: Deliveries to leave out.
+        """
         if self.message_ids is None:
             self.message_ids = MessageIds(self.in_flight)
         first = self.message_ids.first.get(message_id)
@@ -846,7 +961,7 @@ class Subscription:
         return next((each for each in more if each in self.in_flight and (self, each) not in answered), None)
 
     def take(self, numbers: Sequence[Number]) -> list[InFlight]:
-        """Remove those of these deliveries that are in flight here: an answer ``covered`` them."""
+        """Remove and return those of these deliveries that are in flight: an answer ``covered`` them."""
         in_flight = self.in_flight
         if self.transactional:
             for number in numbers:
@@ -856,20 +971,22 @@ class Subscription:
         return self._release([in_flight.pop(number) for number in numbers if number in in_flight])
 
     def take_one(self, number: Number) -> InFlight | None:
-        """The same under ``client-individual``; None if it is not in flight here."""
+        """Do the same for one delivery under ``client-individual``; return None if it is not in flight."""
         delivery = self.in_flight.pop(number, None)
         if delivery is not None and self.shares_window and (delivery[0] is not None or self.session.capped):
             self.session.held -= 1
         return delivery
 
     def is_timed(self, number: Number) -> bool:
-        """Whether this, which is in flight here, has to be answered in time."""
+        """Return True if a delivery in flight has an ack timeout."""
         source = self.in_flight[number][0]
         return source is not None and source.timeouts is not None
 
     def covered(self, number: Number) -> list[Number]:
-        """The deliveries that an answer to this one answers: under ``client`` it is everything delivered before it too
-        (STOMP 1.2, "ACK" and "NACK")."""
+        """Return the deliveries that an answer to ``number`` covers.
+
+        Under ``client`` it covers all earlier deliveries too (STOMP 1.2, "ACK" and "NACK").
+        """
         if self.ack != CLIENT:
             return [number]
         numbers = []
@@ -880,8 +997,7 @@ class Subscription:
         return numbers
 
     def take_back(self, numbers: Iterable[Number]) -> list[InFlight]:
-        """Remove those of these deliveries that are in flight here and that no open transaction has answered: they were
-        not answered in time."""
+        """Remove and return deliveries that timed out: those in flight that no open transaction has answered."""
         lost = [number for number in numbers if number in self.in_flight and number not in self.transactional]
         if lost:
             lowest, highest = min(map(int, lost)), max(map(int, lost))
@@ -892,7 +1008,7 @@ class Subscription:
         return self._release([self.in_flight.pop(number) for number in lost])
 
     def take_some(self, most: int) -> list[InFlight]:
-        """Remove up to ``most`` deliveries that are in flight, the oldest first: the subscription has ended."""
+        """Remove and return up to ``most`` deliveries in flight, the oldest first: the subscription has ended."""
         taken = [(number, self.in_flight.pop(number)) for number in list(islice(self.in_flight, most))]
         lost = [int(number) for number, (source, _, _) in taken if source is not None and not source.closed]
         self.session.lost = max([self.session.lost, *lost[-1:]])
@@ -907,17 +1023,30 @@ class Subscription:
 
 
 class Reader:
-    """One subscription's cursor over one partition.
+    """The cursor of one subscription over one partition.
 
-    ``stop_offset`` is exclusive. ``starts`` gives, per destination, the first offset wanted, and ``stops`` the first
-    that is not (``last:N`` in a partition that several destinations share). Nothing received before ``since_ns`` is
-    wanted (a start in the future). Offsets below ``live_from`` are history and marked ``replayed``.
+    Args:
+        subscription: The subscription.
+        feed: The feed of the partition.
+        start: The first offset to deliver.
+        live_from: Offsets below are history and marked ``replayed``.
+
+    Attributes:
+        stop_offset: The exclusive end, if any.
+        starts: By destination, the first offset to deliver (``last:N`` in a partition of several destinations).
+        stops: By destination, the first offset not to deliver.
+        queue: In a log of a fan-out source, the bound queue that is shown.
+        skip_settled: True for a browser: only unsettled messages of the queue are shown.
+        resolving: The number of positions that are still being looked up.
+        since_ns: A start time in the future: earlier messages are not delivered.
+        gap: Offsets that were lost since the last message.
+        removed: The part of ``gap`` that the log has removed on purpose.
     """
 
     __slots__ = (
         "_extra",
-        "_liked",
-        "_liked_by",
+        "_matched_names",
+        "_matched_patterns",
         "batch",
         "done",
         "feed",
@@ -944,26 +1073,26 @@ class Reader:
         self.stop_offset: int | None = None
         self.starts: dict[str, int] | None = None
         self.stops: dict[str, int] | None = None
-        self.queue: Queue | None = None  # in a log of a parent that feeds it: what of it is to be seen
-        self.skip_settled = False  # a browser sees what waits in the queue, not what was acknowledged
+        self.queue: Queue | None = None
+        self.skip_settled = False
         self.batch: RecordBatch | None = None
         self.loading = False
-        self.resolving = 0  # positions that are still being looked up
+        self.resolving = 0
         self.since_ns = subscription.since_ns
         self.done = False
         self.gap = 0
-        self.removed = 0  # of the offsets in ``gap``: those that the log no longer has on purpose
+        self.removed = 0
         self._extra = b""
-        self._liked: list[str] | None = None  # the names of a batch of which all was wanted, and by which patterns
-        self._liked_by: object = None
+        self._matched_names: list[str] | None = None  # the destinations of the last batch wanted as a whole
+        self._matched_patterns: object = None
 
     def adjust(self, offset: int) -> None:
-        """The position asked for is gone: start at ``offset`` and say so on the first message."""
+        """Start at ``offset`` because the requested position is gone, and report that with the first message."""
         self.next_offset = offset
         self._extra = b"start-adjusted:true\n"
 
     def start_at(self, offset: int) -> None:
-        """Begin at ``offset``; if the log begins later, there, and say so."""
+        """Start at ``offset``; if the log starts later, start there and report that."""
         first = self.feed.partition.log_start_offset
         if offset < first:
             self.adjust(first)
@@ -971,11 +1100,11 @@ class Reader:
             self.next_offset = offset
 
     def place_at(self, offset: int) -> None:
-        """Begin at an offset that was looked up."""
+        """Start at an offset that was looked up."""
         self.next_offset = offset
 
     def start_at_each(self, starts: dict[str, int]) -> None:
-        """Begin at these offsets, by destination."""
+        """Start at these offsets, by destination."""
         self.next_offset = min(starts.values())
         self.starts = starts if len(starts) > 1 else None
 
@@ -989,11 +1118,11 @@ class Reader:
         self.stops = stops if len(stops) > 1 else None
 
     def show_only(self, queue: Queue | None) -> None:
-        """In a log of a parent, show what belongs to this queue."""
+        """Show only the messages of this queue, in a log of a fan-out source."""
         self.queue = queue
 
     def browse(self) -> None:
-        """Show what waits in the queue, not what was acknowledged."""
+        """Show only messages of the queue that are not settled."""
         floors = [source.cursor.floor for source in self.browsed()]
         self.next_offset = min(floors, default=self.feed.partition.log_start_offset)
         self.skip_settled = True
@@ -1003,16 +1132,16 @@ class Reader:
         self.resolving += 1
 
     def place_found(self) -> None:
-        """A position was looked up."""
+        """Note that a position was looked up."""
         self.resolving -= 1
 
     @property
     def waits(self) -> bool:
-        """False if the answer of a cold read is not needed any more (``Waiter``)."""
+        """False if the result of a cold read is not needed any more (``Waiter``)."""
         return not self.subscription.closed
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
-        """A cold read has ended (``Waiter``)."""
+        """Handle the end of a cold read (``Waiter``)."""
         self.loading = False
         if offset != self.next_offset:
             return
@@ -1028,7 +1157,7 @@ class Reader:
         self.next_offset = offset
 
     def take_back(self, high_watermark: int) -> None:
-        """Offsets from ``high_watermark`` on were assigned, but never stored: they will be given out again."""
+        """Handle a failed write: offsets from ``high_watermark`` on will be assigned again."""
         if self.next_offset > high_watermark and self.next_offset <= self.live_from:
             self.next_offset = high_watermark
         if self.stop_offset is not None and high_watermark < self.stop_offset <= self.live_from:
@@ -1036,7 +1165,7 @@ class Reader:
         self.live_from = min(self.live_from, high_watermark)
 
     def pump(self) -> bool:
-        """Deliver at most one run. True if more could follow at once."""
+        """Deliver at most one run. Return True if more could follow at once."""
         subscription = self.subscription
         if subscription.closed or self.loading or self.resolving or self.done or subscription.joining:
             return False
@@ -1083,9 +1212,9 @@ class Reader:
             and batch.next_offset <= end
             and len(batch.blocks) <= credit
             and fits(batch, room)
-            and self._likes(batch)
+            and self._matches_all(batch)
             and not (self.gap or self._extra)
-        ):  # how it nearly always is: a commit goes out as a whole to those who have read everything before it
+        ):  # the usual case: a whole commit goes to readers that are up to date
             self.next_offset = batch.next_offset
             tails = self.feed.wire.tails(batch, subscription.session.version)
             if subscription.ack == "auto":
@@ -1108,7 +1237,7 @@ class Reader:
             stop = selection.cut(self.feed.wire, batch, start, stop, credit)
         picked = self._pick(batch, start, stop)
         replayed = self.next_offset < self.live_from
-        # Past the hole that follows, if one does: a bounded replay that ends in it needs no more credit to end.
+        # Go past a following offset gap, so that a bounded replay that ends in it needs no more credit to end.
         self.next_offset = min(batch.offsets[stop], end) if stop < len(batch) else batch.next_offset
         if picked is not None and not picked:
             return
@@ -1130,16 +1259,16 @@ class Reader:
         subscription.deliver(self.feed, None, offsets, tails, extra)  # type: ignore[arg-type]
 
     def browsed(self) -> list[QueueSource]:
-        """Whose cursors say what waits here: all queues' that read the log, or that of the one that is looked at."""
+        """Return the sources whose cursors decide which messages a browser shows: of ``queue``, or of all queues."""
         own = self.queue
         return [each for each in self.feed.sources if each.queue.filter.owned and (own is None or each.queue is own)]
 
-    def _likes(self, batch: RecordBatch) -> bool:
-        """Whether this reader wants all of the batch, as far as it knows without asking. False says nothing."""
+    def _matches_all(self, batch: RecordBatch) -> bool:
+        """Return True if the whole batch is known to match. False means unknown."""
         subscription = self.subscription
         return (
-            batch.names == self._liked
-            and subscription.patterns is self._liked_by
+            batch.names == self._matched_names
+            and subscription.patterns is self._matched_patterns
             and subscription.selection is None
             and self.queue is None
             and self.starts is self.stops is None
@@ -1147,16 +1276,16 @@ class Reader:
         )
 
     def _pick(self, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
-        """The indexes that this reader wants, or None for all of them."""
+        """Return the indexes of the matching records; None for all of them."""
         patterns = self.subscription.patterns
         matches = patterns.matches
-        consumed = [queue.name for queue in self.subscription.queues]  # in the same log, and under the same pattern
+        consumed = [queue.name for queue in self.subscription.queues]  # in the same log, with matching names
         wanted = [matches(name) and name not in consumed for name in batch.names]
         if self.queue is not None:
             wanted = [self.queue.filter.has(name) for name in batch.names]
         selection = self.subscription.selection
         if all(wanted) and self.starts is self.stops is None and not self.skip_settled and not self.since_ns:
-            self._liked, self._liked_by = batch.names, patterns
+            self._matched_names, self._matched_patterns = batch.names, patterns
             return None if selection is None else self._selected(selection, batch, start, stop)
         ids = batch.destination_ids
         picked = [index for index in range(start, stop) if wanted[ids[index]]]
@@ -1181,7 +1310,7 @@ class Reader:
         return picked
 
     def _selected(self, selection: Selection, batch: RecordBatch, start: int, stop: int) -> list[int] | None:
-        """As above, where nothing but the selector has a say."""
+        """Return the same where only the selector decides."""
         verdicts = selection.verdicts(self.feed.wire, batch, start, stop)
         count = verdicts.count(YES, start, stop)
         if count == stop - start:
@@ -1190,7 +1319,7 @@ class Reader:
 
 
 def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:
-    """Group settled messages by the queue source they belong to; those of topics belong to none."""
+    """Group settled messages by their queue source, without those of topics."""
     groups: dict[QueueSource, list[int]] = {}
     for source, offset, _ in settled:
         if source is not None:
@@ -1199,10 +1328,10 @@ def by_source(settled: Iterable[InFlight]) -> dict[QueueSource, list[int]]:
 
 
 def subscriptions_of(queue: Queue) -> list[Subscription]:
-    """Return the consumers of a queue, which are subscriptions in a broker."""
+    """Return the consumers of a queue as subscriptions."""
     return cast("list[Subscription]", list(queue.consumers))
 
 
 def _is_decimal(text: str) -> bool:
-    """Whether this is how a number is written in an id: ASCII digits without zeros ahead."""
+    """Return True if ``text`` is a number as ids have it: ASCII digits without leading zeros."""
     return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX and (text == "0" or text[0] != "0")

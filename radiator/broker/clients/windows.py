@@ -1,8 +1,8 @@
-"""How many unacknowledged messages a subscription may hold: what SUBSCRIBE asks for, what the rules say.
+"""Windows: how many unacknowledged messages a subscription may hold, from SUBSCRIBE and the rules.
 
-A number in the header has the last word, up to ``limits.in_flight``. 0, which elsewhere means no limit, means as many
-as ``limits.in_flight``, where the rule of each queue says ``prefetch: none``; else it is an ERROR: who believes to be
-without a limit, and is not, may wait for messages that do not come.
+A number in the header takes precedence, up to ``limits.in_flight``. 0, which elsewhere means no limit, means
+``limits.in_flight`` if the rule of each queue says ``prefetch: none``. Otherwise 0 is an ERROR: a client with an
+unexpected limit may wait for messages that do not come.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize", "credit")
 
 
 def count(text: str, header: str, most: int, least: int = 1) -> int:
-    """A window size from a header. Raises ProtocolError (bad-header)."""
+    """Return a window size from the value of a header.
+
+    Args:
+        text: The value.
+        header: The name of the header, for the error.
+        most: The highest value allowed.
+        least: The lowest value allowed.
+
+    Raises:
+        ProtocolError: The value is not a number in this range (bad-header).
+    """
     if not (text.isascii() and text.isdigit()) or len(text) > 12 or not least <= int(text) <= most:
         raise ProtocolError(
             "bad-header",
@@ -32,12 +42,20 @@ def count(text: str, header: str, most: int, least: int = 1) -> int:
 
 
 def asked_window(headers: Mapping[str, str], most: int) -> int | None:
-    """What SUBSCRIBE says; 0: no limit. None: nothing. Raises ProtocolError (bad-header)."""
+    """Return the window that a SUBSCRIBE requests: 0 means no limit, None that the header is missing.
+
+    Raises:
+        ProtocolError: The header is malformed (bad-header).
+    """
     return next((count(headers[each], each, most, 0) for each in PREFETCH_HEADERS if each in headers), None)
 
 
 def without_limit(destinations: list[Destination], group: bool | None, ack: str, most: int) -> int:
-    """Return the window of a client that asks for 0; ``group``: as ``window_of`` has it. Raises ProtocolError."""
+    """Return the window of a client that requests 0. The arguments are those of ``window_of``.
+
+    Raises:
+        ProtocolError: A rule sets a limit (bad-header).
+    """
     for each in destinations if ack != AUTO else ():
         shared = group if group is not None else each.queue is not None
         if shared and each.policy.settings.prefetch is not None and not each.name.startswith(TEMPORARY):
@@ -53,16 +71,16 @@ def without_limit(destinations: list[Destination], group: bool | None, ack: str,
 def window_of(
     group: bool | None, prefetch: int | None, ack: str, destinations: list[Destination], most: int
 ) -> int | None:
-    """Return the window of a subscription; None: it shares the client's.
+    """Return the window of a subscription; None if it shares the session's window.
 
-    A durable subscription has a window of its own, as a topic has. Members of a group share work, as the consumers of a
-    queue do.
+    A durable subscription has its own window, as a topic has. Members of a consumer group share work, as the consumers
+    of a queue do.
 
     Args:
         group: True for a member of a consumer group, False for a durable subscription, None for any other.
-        prefetch: What the client asks for; None: nothing.
+        prefetch: The window that the client requests, or None.
         ack: The ack mode.
-        destinations: What the subscription matches.
+        destinations: The destinations that the subscription matches.
         most: ``limits.in_flight``.
     """
     if group is False:
@@ -71,4 +89,4 @@ def window_of(
     if window is None and ack != AUTO:
         shared = [each.policy.settings.prefetch for each in destinations if group is not None or each.queue is not None]
         window = max((most if each is None else each for each in shared), default=1)
-    return None if window == 1 else window  # not wider than the default: it shares the client's window of one
+    return None if window == 1 else window  # a window of one: share the session's window, which is one by default

@@ -76,7 +76,7 @@ class Ready:
         for reader in feed.readers:
             readers[reader] = None
         for source in feed.sources if sources is None else sources:
-            source.queue.ready_list.rouse(source)
+            source.queue.ready_list.wake(source)
             self._queues[source.queue] = None
 
     def refused(self, subscription: Subscription, queues: Iterable[Queue]) -> None:

@@ -109,7 +109,7 @@ def hand_out(
     if source.skipped is not None:
         _found(call, source.skipped)
         if call.handed:
-            source.handed_out([])
+            source.mark_sent([])
         _sweep(call, source.skipped)
     if not source.loading and not source.returned and call.left > 0:
         _fresh(call)
@@ -309,7 +309,7 @@ def _fresh(call: Call) -> None:
         return
     call.progress = True
     source.move(batch, start, index)
-    source.handed_out([batch.offsets[index] for share in shares.values() for index in share])
+    source.mark_sent([batch.offsets[index] for share in shares.values() for index in share])
     for consumer, share in shares.items():
         queue.send(source, batch, consumer, share)
     for consumer in sorted(shares, key=lambda each: shares[each][-1]):

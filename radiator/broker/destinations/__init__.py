@@ -1,1 +1,1 @@
-"""Names and what stands behind them: destinations, the feeds of their partitions, lanes, fan-outs, births."""
+"""Destinations: names, the feeds of their partitions, priority levels, fan-out, and the creation of cursors."""

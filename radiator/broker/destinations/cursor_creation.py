@@ -1,10 +1,10 @@
-"""Cursors that are made together: all of them, or none.
+"""Creation of several cursors: all of them, or none.
 
-A destination whose cursors cannot all be made must not be half there: what is sent to it then would be receipted and
-handed out to nobody. So its cursors are opened before anything else knows of it.
+A destination with only some of its cursors would accept messages and deliver them to no consumer. So its cursors are
+opened before the destination is registered.
 
-Knows: the store of cursors. Must not know: queues, logs.
-Invariant: after an exception those that are new are gone, and those that were there before are as they were.
+The module knows the store of cursors, but not queues or logs.
+Invariant: after an exception the new cursors are deleted, and the others are unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from radiator.storage.cursor_store import CursorStore
 
 
 class CursorCreation:
-    """``with Opening(store) as opening:`` and then ``opening.open`` for each."""
+    """A context manager that deletes the cursors it has created if its block raises.
+
+    Args:
+        store: The cursors.
+    """
 
     __slots__ = ("_made", "_store")
 
@@ -26,7 +30,20 @@ class CursorCreation:
         self._made: list[tuple[str, str]] = []
 
     def open(self, name: str, partition: str, start: int, sync: SyncPolicy) -> tuple[Cursor, bool]:
-        """The cursor, and whether it is new. Raises StorageError."""
+        """Open a cursor, or create it.
+
+        Args:
+            name: The name of the cursor.
+            partition: The name of the partition.
+            start: The first unsettled offset of a new cursor.
+            sync: The sync policy of the cursor.
+
+        Returns:
+            The cursor, and True if it is new.
+
+        Raises:
+            StorageError: The cursor could not be created.
+        """
         new = self._store.get(name, partition) is None
         cursor = self._store.open(name, partition, start, sync)
         if new:

@@ -1,23 +1,25 @@
-"""Where a queue's cursor begins in a log over which it has none.
+"""The start of a queue's cursor in a log over which the queue has no cursor.
 
-There are three reasons why it has none: nothing of it is there yet, it was not fed from there until now, or its cursor
-was lost (a kill before it was stored, files that are gone). Only something that is on the disk and does not hang on the
-cursors may tell the first two from the third; where nothing does, the queue begins with the first message.
+There are three possible reasons: the log is new, the queue was not bound to it until now, or the cursor was lost (a
+kill before it was stored, deleted files). Only a record on the disk that is independent of the cursors may distinguish
+the first two from the third. Without such a record the queue starts at the first message.
 
-    of the log's messages                                    it begins
-    none is its own, or of a parent                          at the end
-    some are its own                                         with the first; if it was a parent until now, where the
-                                                             slowest of its children had come to
-    some are a parent's, which was a queue of its own        where that had come to, acknowledgements included
-    the parent was a topic, or had only other children,      at the end: from now on
+    messages in the log                                      the cursor starts
+    none of the queue or of a fan-out source                 at the end
+    some of the queue                                        at the first; if the queue was a fan-out source until now,
+                                                             at the position of the slowest of its bound queues
+    some of a fan-out source that was a queue of its own     at its position, acknowledgements included
+    the source was a topic, or had only other bound queues,  at the end
     in the last run
-    else                                                     with the first
+    otherwise                                                at the first
 
-Of several the first counts. A queue that is fed from a log which it stores into itself has one cursor for both; then
-what the parent had not settled is unsettled in that, too, although it had been passed over as another's.
+With several rows that apply, the first one counts. A queue that is bound to a log in which it also stores messages has
+one cursor for both. Then messages that the fan-out source had not settled are unsettled in this cursor too, although it
+had passed them.
 
-What the last run's rules said is in a file (``storage.last_rules``). Knows: rules, cursors, logs' lists of names. Must
-not know: sources, consumers. Invariant: where a queue begins depends on nothing that this start has made.
+The rules of the last run are in a file (``storage.last_rules``).
+The module knows rules, cursors, and the destinations of logs, but not sources or consumers.
+Invariant: a start position does not depend on what the present start of the broker has created.
 """
 
 from __future__ import annotations
@@ -43,11 +45,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 Ranges = list[tuple[int, int]]
-NOBODY: Mapping[str, Policy] = {}
+NO_SOURCES: Mapping[str, Policy] = {}
 
 
 class Place(NamedTuple):
-    """Settled is what lies below ``floor``, and in ``above``. ``cursor``: what it was taken from."""
+    """A start position. Settled is everything below ``floor``, and the ranges ``above``.
+
+    Attributes:
+        floor: The first unsettled offset.
+        above: The settled ranges above ``floor``, as (start, stop).
+        cursor: The cursor that the position was copied from, or None.
+    """
 
     floor: int
     above: Ranges
@@ -55,47 +63,56 @@ class Place(NamedTuple):
 
 
 class CursorStarts:
-    """See the top of the file."""
+    """Opens the cursors of queues at the positions that the table above gives.
 
-    __slots__ = ("_before", "_entries", "_parents", "_rules", "_store", "_then", "_unopened")
+    Args:
+        rules: The present rules.
+        store: The logs and cursors.
+    """
+
+    __slots__ = ("_last_cursors", "_entries", "_parents", "_rules", "_store", "_last_rules", "_unopened")
 
     def __init__(self, rules: Rules, store: Store) -> None:
         self._rules = rules
         self._store = store
-        self._before: set[tuple[str, str]] = set()  # cursors that there were
-        self._unopened: set[tuple[str, str]] = set()  # those of them that no queue has asked for yet
-        self._parents: dict[str, dict[str, Policy]] = {}  # by child: those that have messages in some log
+        self._last_cursors: set[tuple[str, str]] = set()  # the cursors of the last run
+        self._unopened: set[tuple[str, str]] = set()  # those that no queue has opened yet
+        self._parents: dict[str, dict[str, Policy]] = {}  # by bound queue: its sources with messages in some log
         self._entries: last_rules.Entries | None = None
-        self._then: PreviousRules | None = None  # None: not known
+        self._last_rules: PreviousRules | None = None  # the rules of the last run; None: unknown
 
-    # --- a start ----------------------------------------------------------------------------------------------------
+    # --- start of the broker ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """What the last run has left, before anything is made of it."""
+        """Read what the last run has left. Called before any cursor is created."""
         store = self._store
-        self._before = set(store.cursors.names())
-        self._unopened = set(self._before)
+        self._last_cursors = set(store.cursors.names())
+        self._unopened = set(self._last_cursors)
         self._entries = last_rules.load(store.fs, store.root)
         try:
-            self._then = None if self._entries is None else PreviousRules(self._entries)
+            self._last_rules = None if self._entries is None else PreviousRules(self._entries)
         except ValueError as error:
             log.warning("%s: makes no sense: %s", store.root, error)
-        feeds = any(rule.fan_out for rule in self._rules.config.rules)  # else nobody has a parent
+        feeds = any(rule.fan_out for rule in self._rules.config.rules)  # without a fan_out there are no sources
         for partition in store.partitions.values() if feeds else ():
             for name in partition.destinations:
                 try:
                     policy = self._rules.policy_for(name)
                 except ProtocolError:
-                    continue  # whoever goes through the names tells of it
+                    continue  # the registry logs it
                 for child in policy.fan_out:
                     self._parents.setdefault(child, {})[name] = policy
 
     def made(self) -> None:
-        """All that was there is there again. Raises StorageError."""
-        self._before.clear()
+        """Store the present rules: all destinations of the last run exist again.
+
+        Raises:
+            StorageError: The rules could not be stored.
+        """
+        self._last_cursors.clear()
         self._unopened.clear()
         self._parents.clear()
-        self._then = None
+        self._last_rules = None
         entries = entries_of(self._rules.config)
         if entries != self._entries:
             store = self._store
@@ -110,21 +127,38 @@ class CursorStarts:
     # --- cursors ----------------------------------------------------------------------------------------------------
 
     def open(
-        self, opening: CursorCreation, name: str, policy: Policy, partition: Any, feeding: Mapping[str, Policy] = NOBODY
+        self,
+        opening: CursorCreation,
+        name: str,
+        policy: Policy,
+        partition: Any,
+        feeding: Mapping[str, Policy] = NO_SOURCES,
     ) -> Cursor:
-        """The cursor of the queue ``name`` over this log. ``feeding``: a parent that is about to be. Raises
-        StorageError."""
-        parents = {**self._parents.get(name, NOBODY), **feeding}
+        """Open the cursor of a queue over a log; create it at its start position.
+
+        Args:
+            opening: The creation that the cursor belongs to.
+            name: The name of the queue.
+            policy: The policy of the queue.
+            partition: The log.
+            feeding: A fan-out source that is about to be created, with its policy, by name.
+
+        Raises:
+            StorageError: The cursor could not be created.
+        """
+        parents = {**self._parents.get(name, NO_SOURCES), **feeding}
         cursors, key = self._store.cursors, (cursor_names.of_queue(name), partition.name)
-        there = cursors.get(*key)
+        existing = cursors.get(*key)
         places: list[Place] = []
-        if there is None:
+        if existing is None:
             own = partition.name in policy.partitions
             places = self._places(name, own, partition, parents)
         elif key in self._unopened:
-            places = [place for each in sorted(parents) if (place := self._handed_on(each, parents[each], partition))]
+            places = [
+                place for each in sorted(parents) if (place := self._beside_own_cursor(each, parents[each], partition))
+            ]
             if places:
-                places.append(Place(there.floor, there.intervals, there))
+                places.append(Place(existing.floor, existing.intervals, existing))
                 cursors.delete(*key)
         self._unopened.discard(key)
         floor, above = settled_in_all(places, partition.high_watermark)
@@ -134,47 +168,50 @@ class CursorStarts:
         for start, stop in above:
             cursor.ack_range(start, stop)
         for place in places:
-            _go_on(cursor, place.cursor)
+            _copy_deliveries(cursor, place.cursor)
         return cursor
 
     def _places(self, name: str, own: bool, partition: Any, parents: Mapping[str, Policy]) -> list[Place]:
-        """Where each that has messages here, or may have, wants to begin."""
+        """Return the start position for each owner of messages in the log: the queue, and its fan-out sources."""
         places = []
         if own and _may_hold(partition, name):
-            places.append(self._left_by_children(name, partition))
+            places.append(self._slowest_of_bound_queues(name, partition))
         for parent in sorted(parents):
             if _may_hold(partition, parent):
-                place = self._own_of(parent, parents[parent], partition)
-                places.append(place or self._fed_from(parent, parents[parent], name, partition))
+                place = self._as_own_queue(parent, parents[parent], partition)
+                places.append(place or self._start_in_source(parent, parents[parent], name, partition))
         return places
 
-    def _left_by_children(self, name: str, partition: Any) -> Place:
-        children = self._then.of(name).children if self._then is not None else ()
+    def _slowest_of_bound_queues(self, name: str, partition: Any) -> Place:
+        children = self._last_rules.of(name).children if self._last_rules is not None else ()
         keys = [(cursor_names.of_queue(child), partition.name) for child in children]
-        cursors = [self._store.cursors.get(*key) for key in keys if key in self._before]
+        cursors = [self._store.cursors.get(*key) for key in keys if key in self._last_cursors]
         floors = [cursor.floor for cursor in cursors if cursor is not None]
         whole = bool(floors) and len(floors) == len(children)
         return Place(max(partition.log_start_offset, min(floors)) if whole else partition.log_start_offset, [])
 
-    def _own_of(self, parent: str, policy: Policy, partition: Any) -> Place | None:
-        """Where a parent had come to that was a queue of its own until now."""
+    def _as_own_queue(self, parent: str, policy: Policy, partition: Any) -> Place | None:
+        """Return the position of a fan-out source that was a queue of its own until now."""
         key = (cursor_names.of_queue(parent), partition.name)
-        cursor = self._store.cursors.get(*key) if key in self._before else None
+        cursor = self._store.cursors.get(*key) if key in self._last_cursors else None
         if cursor is None or policy.kind != "queue" or partition.name not in policy.partitions:
             return None
         return Place(cursor.floor, cursor.intervals, cursor)
 
-    def _handed_on(self, parent: str, policy: Policy, partition: Any) -> Place | None:
-        """The same for one who has a cursor here: that cursor may be gone, and only the rules tell what it was."""
+    def _beside_own_cursor(self, parent: str, policy: Policy, partition: Any) -> Place | None:
+        """Return the same if the queue has a cursor here already.
+
+        The cursor of the source may be deleted; then only the rules of the last run say that it was a queue.
+        """
         if policy.kind != "queue" or partition.name not in policy.partitions or not _may_hold(partition, parent):
             return None
-        own = self._own_of(parent, policy, partition)
-        alone = self._then is not None and self._then.of(parent) == ("queue", ())
+        own = self._as_own_queue(parent, policy, partition)
+        alone = self._last_rules is not None and self._last_rules.of(parent) == ("queue", ())
         return own or (Place(partition.log_start_offset, []) if alone else None)
 
-    def _fed_from(self, parent: str, policy: Policy, child: str, partition: Any) -> Place:
-        then = self._then.of(parent) if self._then is not None else None
-        if then is not None and child not in then.children and (then.children or then.kind == policy.kind == "topic"):
+    def _start_in_source(self, parent: str, policy: Policy, child: str, partition: Any) -> Place:
+        last = self._last_rules.of(parent) if self._last_rules is not None else None
+        if last is not None and child not in last.children and (last.children or last.kind == policy.kind == "topic"):
             return Place(partition.high_watermark, [])
         return Place(partition.log_start_offset, [])
 
@@ -183,8 +220,8 @@ def _may_hold(partition: Any, name: str) -> bool:
     return name in partition.destinations or not partition.whole
 
 
-def _go_on(cursor: Cursor, before: Cursor | None) -> None:
-    """What had been handed out by that one may have been handed out by this one."""
+def _copy_deliveries(cursor: Cursor, before: Cursor | None) -> None:
+    """Copy the delivery counts of ``before`` to a cursor that takes its place."""
     if before is None:
         return
     cursor.mark_delivered(max(cursor.delivered, before.delivered))
@@ -194,18 +231,23 @@ def _go_on(cursor: Cursor, before: Cursor | None) -> None:
 
 
 def settled_in_all(places: list[Place], end: int) -> tuple[int, Ranges]:
-    """The floor, and what is settled above it, of one who needs what any of these needs; ``end`` where nobody does."""
+    """Return the floor and the settled ranges above it of a cursor that needs everything that any position needs.
+
+    Args:
+        places: The positions.
+        end: The floor without positions.
+    """
     if not places:
         return end, []
     common = [(0, places[0].floor), *places[0].above]
     for place in places[1:]:
-        common = list(_both(common, [(0, place.floor), *place.above]))
+        common = list(_intersection(common, [(0, place.floor), *place.above]))
     floor = next((stop for start, stop in common if start == 0), 0)
     return floor, [each for each in common if each[0] > floor]
 
 
-def _both(one: Ranges, other: Ranges) -> Iterator[tuple[int, int]]:
-    """What lies in both, of ranges that are in order."""
+def _intersection(one: Ranges, other: Ranges) -> Iterator[tuple[int, int]]:
+    """Yield the ranges that are in both of two ordered lists."""
     left, right = 0, 0
     while left < len(one) and right < len(other):
         start, stop = max(one[left][0], other[right][0]), min(one[left][1], other[right][1])

@@ -1,7 +1,7 @@
-"""A destination: a name, its policy, the feeds of its partitions, and for a queue its consumers.
+"""A destination: a name, its policy, the feeds of its partitions, and its queue if it is one.
 
-It answers where a message goes (by key, by the client's ``partition`` header, or round robin) and what the RECEIPT of a
-SEND ends with.
+The destination chooses the partition of a message (by key, by the client's ``partition`` header, or round robin) and
+encodes the end of the RECEIPT of a SEND.
 """
 
 from __future__ import annotations
@@ -21,12 +21,26 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue
     from radiator.routing.policy import Policy
 
-SUFFIXES_MAX = 64  # remembered: a few partitions, versions and numbers of subscribers
-DUPLICATE = -1  # in the place of a number of subscribers
+SUFFIXES_MAX = 64  # cached suffixes; usual are a few partitions, versions and numbers of subscribers
+DUPLICATE = -1  # in place of a number of subscribers
 
 
 class Destination:
-    """One named destination. ``subscribers`` counts the live subscriptions that match it."""
+    """One destination.
+
+    Args:
+        name: The name.
+        policy: The policy that the rules give the name.
+        feeds: The feeds of its partitions.
+        open_priority: Called with the destination and the name of a partition, to create the feed of a priority level.
+
+    Attributes:
+        orphaned: Feeds of logs that the rule does not name any more and that have messages to deliver.
+        queue: The queue, or None for a topic or a fan-out source.
+        parents: The fan-out sources that the queue is bound to.
+        subscribers: The number of live subscriptions that match the destination.
+        sent: True if a client has sent to the destination in this run, or tried to.
+    """
 
     __slots__ = (
         "_open_priority",
@@ -48,40 +62,40 @@ class Destination:
         self.name = name
         self.policy = policy
         self.feeds = feeds
-        self.orphaned: list[Feed] = []  # logs that its rule does not name any more, which have something to hand out
+        self.orphaned: list[Feed] = []
         self.queue: Queue | None = None
-        self.parents: list[Destination] = []  # whose messages it gets as well
+        self.parents: list[Destination] = []
         self.subscribers = 0
-        self.sent = False  # somebody has wanted to send to it, in this run
+        self.sent = False
         self._open_priority = open_priority
         self._turn = 0
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
     def set_queue(self, queue: Queue) -> None:
-        """Hand its messages out as those of a queue."""
+        """Set the queue that delivers the messages."""
         self.queue = queue
 
     def count_subscribers(self, number: int) -> None:
-        """Count ``number`` more live subscriptions; fewer if it is negative."""
+        """Count ``number`` more live subscriptions; fewer if negative."""
         self.subscribers += number
 
     def note_sent(self) -> None:
-        """Note that a client has wanted to send to it, in this run."""
+        """Note that a client has sent to the destination in this run, or tried to."""
         self.sent = True
 
     @property
     def limited(self) -> bool:
-        """True if its rule says how much may wait in it."""
+        """True if the rule limits the messages or bytes that wait."""
         return self.policy.settings.max_messages is not None or self.policy.settings.max_bytes is not None
 
     @property
     def is_parent(self) -> bool:
-        """True if it is a queue whose messages only others hand out (``fan_out``)."""
+        """True if the destination is a fan-out source that is a queue: only its bound queues deliver its messages."""
         return self.queue is None and self.policy.kind == "queue"
 
     @property
     def unused(self) -> bool:
-        """True if nobody is subscribed and nothing was sent, not even in vain: only its name is left of it then."""
+        """True if the destination has no subscription and nothing was sent, so that it can be removed."""
         if self.subscribers or self.parents or self.orphaned or self.policy.fan_out:
             return False
         if not any(feed.partition.next_offset or feed.partition.last_receive_ns for feed in self.feeds):
@@ -90,15 +104,21 @@ class Destination:
 
     @property
     def silent(self) -> bool:
-        """True if nothing was ever sent to it, as far as is known for certain; others may use its log."""
+        """True if it is certain that nothing was ever sent to it. Other destinations may use its log."""
         partitions = [feed.partition for feed in self.feeds]
         return not self.sent and not any(self.name in each.destinations or not each.whole for each in partitions)
 
     def choose(self, headers: Mapping[str, str]) -> Feed | None:
-        """The feed for a message with these headers, or None: each message takes the next one (``next_feed``).
+        """Return the feed for a message; None if the message goes to ``next_feed``.
 
-        The same key goes to the same partition for ever: CRC-32 of its UTF-8 bytes modulo the number of partitions
+        A key always goes to the same partition: CRC-32 of its UTF-8 bytes modulo the number of partitions
         (``docs/configuration.md``, "partition_by").
+
+        Args:
+            headers: The headers of the message.
+
+        Raises:
+            ProtocolError: The header ``partition`` or ``priority`` is not valid (bad-header).
         """
         feeds = self.feeds
         forced = headers.get("partition")
@@ -116,7 +136,7 @@ class Destination:
         return feeds[zlib.crc32(key.encode()) % len(feeds)]
 
     def _log_of_priority(self, priority: int) -> Feed:
-        """The feed of one priority; made when it is first used."""
+        """Return the feed of a priority level, created at first use."""
         name = self.policy.partitions[priority]
         for feed in self.feeds:
             if feed.partition.name == name:
@@ -134,19 +154,19 @@ class Destination:
         )
 
     def next_feed(self) -> Feed:
-        """Round robin over the partitions, for messages without a key."""
+        """Return the next feed of the round robin, for messages without a key."""
         feed = self.feeds[self._turn]
         self._turn = (self._turn + 1) % len(self.feeds)
         return feed
 
     @property
     def only_feed(self) -> Feed | None:
-        """Its partition if it has only one."""
+        """The feed if there is only one, else None."""
         feeds = self.feeds
         return feeds[0] if len(feeds) == 1 else None
 
     def receipt_suffix(self, feed: Feed, version: str) -> bytes:
-        """How the RECEIPT of a SEND ends; the same object for as long as it says the same."""
+        """Return the end of the RECEIPT of a SEND: the same object for the same content."""
         key = (feed, self.subscribers, version)
         suffix = self._suffixes.get(key)
         if suffix is None:
@@ -158,7 +178,7 @@ class Destination:
         return suffix
 
     def duplicate_suffix(self, feed: Feed, version: str) -> bytes:
-        """The same for a SEND whose message is on its way already."""
+        """Return the end of the RECEIPT of a SEND whose message is a duplicate."""
         key = (feed, DUPLICATE, version)
         suffix = self._suffixes.get(key)
         if suffix is None:

@@ -1,17 +1,18 @@
-"""``fan_out``: queues that get the messages of another destination, the parent, without a copy of them.
+"""``fan_out``: bound queues that get the messages of another destination, the fan-out source, without a copy.
 
-The parent's log is written once. Each child is a queue like any other, with a log and a cursor of its own for what is
-sent to it directly, and one more cursor over each of the parent's logs; what of these is its own says its claim. So a
-child obeys its own rule, and what all children have settled may be reclaimed.
+The log of the source is written once. Each bound queue is an ordinary queue with its own log and cursor for messages
+sent to it directly, and one more cursor over each log of the source. Its destination filter selects its records. So a
+bound queue follows its own rule, and records that all bound queues have settled may be reclaimed.
 
-Where a child's cursor over a log of the parent begins is in ``beginnings``.
+``cursor_starts`` gives the start of a bound queue's cursor over a log of the source.
 
-Logs of the parent that its rule names no more are drained by each child for itself (``former``). A queue
-that leaves the rule keeps its own log; its cursors over the parent's are deleted at the next start. A parent
-that becomes a queue of its own begins where the slowest of its children had come to.
+Logs that the rule of the source does not name any more are drained by each bound queue (``orphaned``). A queue that is
+removed from the rule keeps its own log; its cursors over the logs of the source are deleted at the next start. A source
+that becomes a queue of its own starts at the position of the slowest of its bound queues.
 
-Knows: the registry. Must not know: subscriptions, but that those of a child are among those of the parent.
-Invariant: a parent is never dropped, and neither is a child.
+The module knows the registry, but not subscriptions.
+Invariants: neither a fan-out source nor a bound queue is ever removed. The subscriptions of a bound queue count as
+subscribers of the source.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def read_for(destination: Destination) -> list[Feed]:
-    """The logs that have what somebody wants who looks at this destination."""
+    """Return the feeds that have the messages of a destination, for a reader that looks at it without consuming."""
     feeds = [*destination.orphaned, *destination.feeds]
     for parent in destination.parents:
         feeds += [feed for feed in parent.feeds if feed not in feeds]
@@ -35,8 +36,16 @@ def read_for(destination: Destination) -> list[Feed]:
 
 
 def is_passed_over(destination: Destination, patterns: PatternSet, browser: bool) -> bool:
-    """True if a SUBSCRIBE to these patterns takes no part in this destination: a parent that is a queue has no
-    consumers. Raises ProtocolError if it is named."""
+    """Return True if a SUBSCRIBE to these patterns skips the destination: a fan-out source that is a queue.
+
+    Args:
+        destination: A destination that matches.
+        patterns: The patterns of the SUBSCRIBE.
+        browser: True for a browser, which may look at the destination.
+
+    Raises:
+        ProtocolError: The SUBSCRIBE names the destination without a wildcard (bad-destination).
+    """
     if browser or not destination.is_parent:
         return False
     if destination.name in patterns.names:

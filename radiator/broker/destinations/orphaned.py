@@ -1,16 +1,17 @@
-"""Former logs: those that a rule has stopped to name, in which a queue, or a name over topics, still has something.
+r"""Orphaned partitions: logs that a rule does not name any more and that have unsettled messages.
 
-Found at a start, from the cursors alone, so a restart or a kill in the middle goes on where it was. Each is one more
-source of its queue, to which nothing is added: what is in it comes first, then what is in the logs that the rule names.
-Once all is settled the source goes. Its cursor stays for as long as the log has records, and says that they are done
-with, should the rule name the log again; the log itself is kept, or not, as the rule of its destination says.
+The broker finds them at a start from the cursors alone, so a restart or a kill at any time is harmless. An orphaned
+partition is one more source of its queue or durable subscription, without new messages: its messages are delivered
+before those of the logs that the rule names. When all are settled, the source is removed. Its cursor stays for as long
+as the log has records, so that they are not delivered again if the rule names the log again. Retention of the log
+follows the rule of its destination.
 
-    found at a start -> a source of the queue -> settled up to the end -> out of the queue, nothing is held back
-                    \\-> stranded: nobody can read it; it is told, and nothing is removed
+    found at a start -> a source of the queue -> settled up to the end -> removed from the queue, holds nothing back
+                    \-> unreadable: reported, and no record is removed
 
-Knows: cursors, who reads by them, rules. Must not know: consumers, records.
-Invariants: no cursor has two sources; nothing is removed that somebody has not settled; what cannot be drained is told
-at every start, and in the figures.
+The module knows cursors, their readers, and rules, but not consumers or records.
+Invariants: no cursor has two sources. No record is removed before it is settled. A log that cannot be drained is logged
+at every start, and reported in lists and metrics.
 """
 
 from __future__ import annotations
@@ -29,43 +30,53 @@ NAMES = (cursor_names.SUBSCRIPTION, cursor_names.GROUP)
 
 
 def unsettled(cursor: Cursor, partition: Any) -> int:
-    """Committed records that this cursor has not settled, others' in the same log among them."""
+    """Return the number of committed records that a cursor has not settled, including other destinations' records."""
     floor = max(cursor.floor, partition.log_start_offset)
     settled = sum(max(0, stop - max(start, floor)) for start, stop in cursor.intervals)
     waiting: int = partition.high_watermark - floor - settled
     return max(0, waiting)
 
 
-class Left:
-    """What an earlier run has left in which log, before it is known who there is. ``concerns`` says whether something
-    there belongs to a destination whose rule does not name the log, so that it must be there to hand it out, or to
-    have what is settled removed."""
+class LastRunCursors:
+    """The cursors of the last run and the unsettled messages they have, read before any destination is created.
 
-    __slots__ = ("_of_names", "_unsettled", "_there")
+    Args:
+        store: The logs and cursors.
+    """
+
+    __slots__ = ("_of_subscriptions", "_unsettled", "_existing")
 
     def __init__(self, store: Store) -> None:
-        self._there: set[tuple[str, str]] = set()
+        self._existing: set[tuple[str, str]] = set()
         self._unsettled: set[tuple[str, str]] = set()
         for name, where in store.cursors.names():
             cursor, partition = store.cursors.get(name, where), store.partitions.get(where)
             if cursor is not None and partition is not None:
-                self._there.add((name, where))
+                self._existing.add((name, where))
                 if unsettled(cursor, partition):
                     self._unsettled.add((name, where))
-        self._of_names = {where for name, where in self._unsettled if name.startswith(NAMES)}
+        self._of_subscriptions = {where for name, where in self._unsettled if name.startswith(NAMES)}
 
-    def concerns(self, name: str, policy: Policy, partition: Any) -> bool:
-        """See above."""
+    def needs(self, name: str, policy: Policy, partition: Any) -> bool:
+        """Return True if a destination has to be created because of a log that its rule does not name.
+
+        The log has messages to deliver, or settled records to remove, for the destination or its bound queues.
+
+        Args:
+            name: The name of the destination.
+            policy: Its policy.
+            partition: The log.
+        """
         large = partition.size_bytes >= min(limits.RECLAIM_ROLL_BYTES, policy.settings.segment_bytes)
-        wanted = self._there if large or len(partition.segments) > 1 else self._unsettled
+        wanted = self._existing if large or len(partition.segments) > 1 else self._unsettled
         queues = (name, *policy.fan_out) if policy.kind == "queue" else policy.fan_out
         if any((cursor_names.of_queue(each), partition.name) in wanted for each in queues):
             return True
-        return policy.kind == "topic" and partition.name in self._of_names
+        return policy.kind == "topic" and partition.name in self._of_subscriptions
 
 
-class Stranded(NamedTuple):
-    """Something unsettled that nobody can read, and why."""
+class UnreadablePartition(NamedTuple):
+    """Unsettled messages of a cursor that no queue can read, and the reason."""
 
     cursor: str
     partition: str
@@ -76,7 +87,7 @@ class Stranded(NamedTuple):
 
     @property
     def row(self) -> dict[str, Any]:
-        """As ``cursors ls`` has it."""
+        """The row of ``cursors ls``."""
         reported = self._asdict() | {"stranded": self.why, "former": True, "stored": True}
         del reported["why"]
         reported["destination"] = self.cursor.partition(":")[2]

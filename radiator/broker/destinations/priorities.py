@@ -1,11 +1,11 @@
-"""Lanes: the logs of a queue with priorities, one for each priority, made when they are first used.
+"""Priority levels: the logs of a queue with priorities, one for each level, created at first use.
 
-A message's lane is its header ``priority``. Sources of such a queue stand in it from the highest lane to the lowest,
-and nothing is taken from a lane while a higher one has something (``Queue.pump``). All else (order, requeue in the
-original place, restart) is what a log has anyway.
+The priority level of a message is its header ``priority``. The sources of such a queue are ordered from the highest
+level to the lowest, and a level is served only while all higher levels are empty. Everything else (order, requeue in
+the original place, restart) is as in any log.
 
-Knows: which lane, and in which order. Must not know: consumers, records.
-Invariant: the lane of the default priority exists with the queue, so whoever watches the queue is found there.
+The module knows levels and their order, but not consumers or records.
+Invariant: the log of the default priority exists as long as the queue, so a reader of the queue is found there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ _NUMBER = re.compile(r"-?\d{1,9}", re.ASCII)
 
 
 def priority_of(headers: Mapping[str, str]) -> int:
-    """The priority of a message, 0 to 9; what lies beyond is the nearest of them. Raises ProtocolError."""
+    """Return the priority of a message, 0 to 9. A number outside of this range counts as the nearest in it.
+
+    Raises:
+        ProtocolError: The header is not a number (bad-header).
+    """
     text = headers.get("priority")
     if text is None:
         return DEFAULT_PRIORITY
@@ -39,12 +43,12 @@ def priority_of(headers: Mapping[str, str]) -> int:
 
 
 def first_logs(policy: Policy, stored: Mapping[str, object]) -> list[str]:
-    """The lanes that a destination begins with: that of the default priority, and those that are ``stored``."""
+    """Return the logs that a new destination starts with: the default priority, and the levels that are ``stored``."""
     names = policy.partitions
     return [name for priority, name in enumerate(names) if priority == DEFAULT_PRIORITY or name in stored]
 
 
 def priority_of_log(partition: str) -> int:
-    """The priority of what a former log has: its name tells if it was a lane."""
+    """Return the priority level of an orphaned partition by its name; the default for other logs."""
     found = _PRIORITY_LOG.search(partition)
     return DEFAULT_PRIORITY if found is None else int(found[1])

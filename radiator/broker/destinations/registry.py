@@ -1,8 +1,8 @@
-"""Names to destinations: which exist, and what a new one is made of.
+"""The registry of destinations: which exist, and how a new one is created.
 
-The first message or subscription makes a destination: its rule gives its policy, the policy its partitions, each
-partition its feed, and for a queue each feed a cursor. At start the registry is filled with what the log already holds,
-so that patterns match destinations of earlier runs before anybody sends to them again.
+The first message or subscription creates a destination. Its rule gives its policy, the policy its partitions, each
+partition its feed, and for a queue each feed a cursor. At a start the registry creates the destinations that the logs
+contain, so that patterns match them before the first message of this run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from radiator.broker.destinations import priorities as priorities
 from radiator.broker.destinations.cursor_creation import CursorCreation
 from radiator.broker.destinations.cursor_starts import CursorStarts
 from radiator.broker.destinations.destination import Destination
-from radiator.broker.destinations.orphaned import Left
+from radiator.broker.destinations.orphaned import LastRunCursors
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.destination_filter import QueueFilter
 from radiator.broker.logs.feed import Feed
@@ -36,17 +36,17 @@ from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.broker")
 
-Fed = dict[Feed, list[tuple[Destination, Cursor]]]  # the cursors of the queues of a fan_out, by log of the parent
+BoundCursors = dict[Feed, list[tuple[Destination, Cursor]]]  # the cursors of bound queues, by log of the fan-out source
 
 
 class Registry:
     """The destinations of one broker.
 
     Args:
-        rules: What gives a destination its policy.
+        rules: The rules, which give each destination its policy.
         store: The logs and cursors.
         start_read: Runs the cold reads of a feed.
-        on_lost: Called with what was lost, in words, and how many messages of a queue the log no longer had.
+        on_lost: Called with a description and the number of messages that the log lost before a queue delivered them.
         timing: The present time and the timers.
     """
 
@@ -59,8 +59,8 @@ class Registry:
         timing: Timing,
     ) -> None:
         self.destinations: dict[str, Destination] = {}
-        self.names = NameIndex()  # of all that are not temporary
-        self.dirty_sources: dict[QueueSource, None] = {}  # queues whose cursors have something to be told
+        self.names = NameIndex()  # of all destinations that are not temporary
+        self.dirty_sources: dict[QueueSource, None] = {}  # sources with offsets to report to their cursors
         self.rules = rules
         self.cursors = store.cursors
         self.cursor_starts = CursorStarts(rules, store)
@@ -76,30 +76,30 @@ class Registry:
     def listen(
         self, on_created: Callable[[Destination], None], on_priority: Callable[[Destination, Feed], None]
     ) -> None:
-        """Have new destinations (but for temporary queues), and new logs of priorities, reported: called once."""
+        """Set the functions that are called for new destinations (except temporary queues) and new priority logs."""
         self._on_created = on_created
         self._on_priority = on_priority
 
     def revive(self) -> None:
-        """The destinations that the log knows. Where its list may not be whole, a queue is also known by its cursor."""
+        """Create the destinations of the last run. If the list of a log may be incomplete, a cursor names its queue."""
         for cursor, partition_name in self._store.cursors.names():
             held = self._store.partitions.get(partition_name)
             if held is not None and not held.whole and cursor.startswith(cursor_names.QUEUE):
                 held.destinations[cursor.removeprefix(cursor_names.QUEUE)] = None
         self.cursor_starts.look()
-        left = Left(self._store)
+        last_run = LastRunCursors(self._store)
         for partition in list(self._store.partitions.values()):
             for name in sorted(partition.destinations):
                 if name in self.destinations:
                     continue
                 try:
                     policy = self.rules.policy_for(name)
-                    if partition.name in policy.partitions or left.concerns(name, policy, partition):
+                    if partition.name in policy.partitions or last_run.needs(name, policy, partition):
                         self.add(name, policy)
-                except ProtocolError as error:  # the rules have changed; whoever uses it is told
+                except ProtocolError as error:  # the rules have changed; a client that uses it gets the error
                     log.warning("%s: %s %s", name, error.message, error.detail)
         for cursor, partition_name in self._store.cursors.names():
-            if partition_name not in self._store.partitions:  # made by a subscription, and nothing was ever sent
+            if partition_name not in self._store.partitions:  # created by a subscription; nothing was ever sent
                 self._store.cursors.delete(cursor, partition_name)
             elif cursor.startswith(cursor_names.QUEUE) and self._released(cursor, partition_name):
                 self._store.cursors.delete(cursor, partition_name)
@@ -107,7 +107,7 @@ class Registry:
         self.cursor_starts.made()
 
     def _released(self, cursor: str, partition_name: str) -> bool:
-        """True if this is the cursor of a queue that a ``fan_out`` does not feed any more."""
+        """Return True if this is the cursor of a queue that is not bound to the log any more."""
         feed = self._feeds.get(partition_name)
         name = cursor.removeprefix(cursor_names.QUEUE)
         if feed is None or name in feed.partition.destinations or not feed.partition.whole:
@@ -115,7 +115,14 @@ class Registry:
         return not any(source.queue.name == name for source in feed.sources)
 
     def create(self, name: str) -> Destination:
-        """A destination that does not exist yet. Raises ProtocolError if its rule forbids it or it cannot be stored."""
+        """Create a destination.
+
+        Args:
+            name: The name of a destination that does not exist.
+
+        Raises:
+            ProtocolError: Its rule or a limit forbids it, or the name cannot be stored.
+        """
         policy = self.rules.policy_for(name)
         if not policy.settings.create:
             raise ProtocolError(
@@ -129,11 +136,11 @@ class Registry:
         return self.add(name, policy)
 
     def feed_of(self, partition: Any) -> Feed | None:
-        """The feed of a partition, if anybody has asked for it."""
+        """Return the feed of a partition, or None if the partition has none."""
         return self._feeds.get(partition.name)
 
     def advance_idle_queues(self) -> None:
-        """Queues in shared partitions do not hold back the retention of what is not theirs."""
+        """Advance the cursors of idle queues in shared logs past other destinations' records, for their retention."""
         for feed in self._feeds.values():
             if feed.destinations > 1:
                 for source in feed.sources:
@@ -141,7 +148,11 @@ class Registry:
                 feed.pin()
 
     def drop_unused(self, destination: Destination) -> bool:
-        """Forget a destination that only subscriptions made, so that names of clients do not pile up for ever."""
+        """Remove a destination that only subscriptions have created, so that names do not accumulate.
+
+        Returns:
+            False if the destination is still in use.
+        """
         if destination.name not in self.destinations:
             return False
         if any(feed.readers or feed.loading for feed in destination.feeds if feed.destinations == 1):
@@ -154,13 +165,13 @@ class Registry:
             feed.pin()
             if feed.destinations == 0 and not (feed.partition.next_offset or feed.partition.last_receive_ns):
                 self._forget(feed)
-        for feed in destination.feeds if destination.queue is not None else ():  # in a former log it is remembered
+        for feed in destination.feeds if destination.queue is not None else ():  # orphaned ones stay
             self._store.cursors.delete(cursor_names.of_queue(destination.name), feed.partition.name)
         self._close(destination)
         return True
 
     def drop_temporary(self, name: str) -> None:
-        """The connection that a temporary queue belonged to is gone."""
+        """Remove a temporary queue whose connection is gone."""
         destination = self.destinations.pop(name, None)
         if destination is not None:
             for feed in destination.feeds:
@@ -173,8 +184,10 @@ class Registry:
         feed.close()
 
     def _close(self, destination: Destination) -> None:
-        """Nothing is handed out any more. What refers in circles is taken apart, so that its memory is free at once:
-        Python's collector looks through what has lived for some seconds only now and then."""
+        """Drop the sources of a destination's queue.
+
+        References in circles are cut, so that the memory is free at once: Python's collector seldom scans old objects.
+        """
         if destination.queue is None:
             return
         sources = list(destination.queue.sources)
@@ -184,34 +197,38 @@ class Registry:
             source.close()
 
     def add(self, name: str, policy: Policy) -> Destination:
-        """A destination that does not exist yet, whether its rule lets clients make it or not. Raises ProtocolError."""
+        """Create a destination, whether or not its rule lets clients create it.
+
+        Raises:
+            ProtocolError: The name cannot be stored, or its rule conflicts with another rule.
+        """
         try:
-            if name not in policy.partitions:  # those are checked by the store
+            if name not in policy.partitions:  # the store checks names of partitions
                 encode_name(name)
             names = priorities.first_logs(policy, self._store.partitions) if policy.priority else policy.partitions
             feeds = [self._feed(partition, policy) for partition in names]
         except ValueError as error:
             raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
-        children = self._children_of(name, policy) if policy.fan_out else []
+        bound_queues = self._bound_queues_of(name, policy) if policy.fan_out else []
         destination = Destination(name, policy, feeds, self._open_priority)
         if policy.kind == "queue" and not policy.fan_out:
             destination.set_queue(Queue(name, QueueFilter(name), self._on_lost, self._timing, QueuePolicy.of(policy)))
         with CursorCreation(self.cursors) as opening:
             cursors = [self._cursor(opening, destination, feed) for feed in feeds]
-            from_parent = self._cursors_of_children(opening, destination, children)
+            bound_cursors = self._cursors_of_bound_queues(opening, destination, bound_queues)
         for feed, cursor in zip(feeds, cursors, strict=True):
             self._attach(destination, feed, cursor)
         self.destinations[name] = destination
         if not name.startswith(TEMPORARY):
             self.names.add(name)
-        if children:
-            self._feed_children(destination, children, from_parent)
+        if bound_queues:
+            self._bind(destination, bound_queues, bound_cursors)
         if not name.startswith(TEMPORARY):
             self._on_created(destination)
         return destination
 
     def _open_priority(self, destination: Destination, partition_name: str) -> Feed:
-        """A queue with priorities is sent the first message of one."""
+        """Create the log of a priority level of a queue."""
         feed = self._feed(partition_name, destination.policy)
         with CursorCreation(self.cursors) as opening:
             cursor = self._cursor(opening, destination, feed)
@@ -233,8 +250,10 @@ class Registry:
         feed.pin()
 
     def orphaned_feed(self, partition: Any, policy: Policy) -> Feed:
-        """The feed of a log that the rule of one who has something there does not name; if no other names it either,
-        it is kept as that rule says."""
+        """Return the feed of an orphaned partition.
+
+        If no other rule names the log, it gets the settings of ``policy``, that of a destination with messages in it.
+        """
         feed = self._feeds.get(partition.name)
         if feed is None:
             partition.configure(replace(policy.settings, store="file"))
@@ -247,7 +266,7 @@ class Registry:
         if feed is None:
             partition = self._store.partition(partition_name, settings)
             feed = self._feeds[partition_name] = Feed(partition, self._start_read, self._whole)
-        elif feed.destinations == feed.orphaned and not isinstance(feed.partition, MemoryPartition):  # it was given up
+        elif feed.destinations == feed.orphaned and not isinstance(feed.partition, MemoryPartition):  # it was orphaned
             feed.partition.configure(settings)
             feed.release_settled()
         elif feed.partition.settings is not settings and log_values(feed.partition.settings) != log_values(settings):
@@ -261,71 +280,81 @@ class Registry:
         return feed
 
     def _cursor(self, opening: CursorCreation, destination: Destination, feed: Feed) -> Cursor | None:
-        """None: it is no queue, or one whose messages only others hand out."""
+        """Return the cursor of a queue over a feed; None for a topic or a fan-out source."""
         if destination.queue is None:
             return None
         return self.cursor_starts.open(opening, destination.name, destination.policy, feed.partition)
 
     # --- fan_out ------------------------------------------------------------------------------------------------------
 
-    def _children_of(self, name: str, policy: Policy) -> list[Destination]:
-        """The queues of a parent that is about to be; those that are new are made. Raises ProtocolError."""
-        children = []
-        for child in policy.fan_out:
-            theirs = self.rules.policy_for(child)
-            wrong = "is itself fed to others" if theirs.fan_out else "has priorities" if theirs.priority else ""
-            wrong = wrong or ("" if theirs.kind == "queue" else "is a topic")
-            if wrong or child == name:
+    def _bound_queues_of(self, name: str, policy: Policy) -> list[Destination]:
+        """Return the bound queues of a fan-out source that is about to be created; create missing ones.
+
+        Raises:
+            ProtocolError: A bound queue cannot be created or bound.
+        """
+        bound_queues = []
+        for bound in policy.fan_out:
+            other = self.rules.policy_for(bound)
+            wrong = "is itself fed to others" if other.fan_out else "has priorities" if other.priority else ""
+            wrong = wrong or ("" if other.kind == "queue" else "is a topic")
+            if wrong or bound == name:
                 raise ProtocolError(
                     "bad-destination",
-                    f"{name[:200]!r} cannot be fed to {child[:200]!r}: that {wrong or 'is the same'}",
+                    f"{name[:200]!r} cannot be fed to {bound[:200]!r}: that {wrong or 'is the same'}",
                     f"The rule on line {policy.rule.line} of the configuration has it in fan_out; expected other "
                     "queues.",
                 )
-            children.append(self.destinations.get(child) or self.add(child, theirs))
-        return children
+            bound_queues.append(self.destinations.get(bound) or self.add(bound, other))
+        return bound_queues
 
-    def _feed_children(self, parent: Destination, children: list[Destination], from_parent: Fed) -> None:
-        """Let the children read the parent's logs, with these cursors."""
-        for child in children:
-            queue = child.queue
+    def _bind(self, parent: Destination, bound_queues: list[Destination], bound_cursors: BoundCursors) -> None:
+        """Let the bound queues read the logs of the source with these cursors."""
+        for bound in bound_queues:
+            queue = bound.queue
             assert queue is not None
             assert isinstance(queue.filter, QueueFilter)
             queue.filter.owned.add(parent.name)
-            child.parents.append(parent)
+            bound.parents.append(parent)
             for consumer in queue.consumers:
                 consumer.enter(parent)
         for feed in parent.feeds:
-            for child, cursor in from_parent[feed]:
-                queue = child.queue
+            for bound, cursor in bound_cursors[feed]:
+                queue = bound.queue
                 assert queue is not None
-                there = next((each for each in queue.sources if each.feed is feed), None)
-                if there is not None:  # that of another parent; or it has something of its own in the log, from before
-                    if there.orphaned:
-                        child.orphaned.remove(feed)
-                    there.feed_from_parent()
+                existing = next((each for each in queue.sources if each.feed is feed), None)
+                if existing is not None:  # of another source, or an orphaned partition of the queue
+                    if existing.orphaned:
+                        bound.orphaned.remove(feed)
+                    existing.bind_to_fan_out()
                     continue
-                source = QueueSource(queue, feed, cursor, self.dirty_sources, from_parent=True)
+                source = QueueSource(queue, feed, cursor, self.dirty_sources, from_fan_out=True)
                 queue.add(source)
                 feed.join(source)
             if parent.policy.kind == "queue":
                 self.cursors.delete(cursor_names.of_queue(parent.name), feed.partition.name)
             feed.pin()
-        for child in children:
-            assert child.queue is not None
-            for source in child.queue.sources:  # in logs of its own too there may be messages of the parent
+        for bound in bound_queues:
+            assert bound.queue is not None
+            for source in bound.queue.sources:  # its own logs may contain messages of the source too
                 source.feed.filters_changed()
                 source.feed.pin()
         self.cursors.sync_soon()
 
-    def _cursors_of_children(self, opening: CursorCreation, parent: Destination, children: list[Destination]) -> Fed:
-        """The cursors of the children over the logs of a parent that is about to be. Raises StorageError."""
+    def _cursors_of_bound_queues(
+        self, opening: CursorCreation, parent: Destination, bound_queues: list[Destination]
+    ) -> BoundCursors:
+        """Return the cursors of bound queues over the logs of a source that is about to be created.
+
+        Raises:
+            StorageError: A cursor could not be created.
+        """
         feeding = {parent.name: parent.policy}
         return {
             feed: [
-                (child, self.cursor_starts.open(opening, child.name, child.policy, feed.partition, feeding))
-                for child in children
-                if feed not in child.feeds
+                (bound, self.cursor_starts.open(opening, bound.name, bound.policy, feed.partition, feeding))
+                for bound in bound_queues
+                if feed not in bound.feeds
             ]
             for feed in parent.feeds
         }

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.destinations import priorities as priorities
-from radiator.broker.destinations.orphaned import NAMES, Stranded, unsettled
+from radiator.broker.destinations.orphaned import NAMES, UnreadablePartition, unsettled
 from radiator.broker.logs import cursor_names
 from radiator.broker.queues.queue import QueueSource
 
@@ -43,7 +43,7 @@ class OrphanedPartitions:
         self._core = core
         self._by_name = names
         self.ends: dict[QueueSource, int] = {}  # those that are drained, and up to where
-        self.stranded: list[Stranded] = []
+        self.stranded: list[UnreadablePartition] = []
         self._owner: dict[QueueSource, Destination] = {}  # of those that are queues'
         cursors, partitions = core.store.cursors, core.store.partitions
         queues = [each.queue for each in core.destinations.values() if each.queue is not None]
@@ -86,7 +86,7 @@ class OrphanedPartitions:
             feed,
             cursor,
             registry.dirty_sources,
-            from_parent=name not in partition.destinations,
+            from_fan_out=name not in partition.destinations,
             orphaned=True,
             first=True,
             priority=priorities.priority_of_log(partition.name),
@@ -136,7 +136,7 @@ class OrphanedPartitions:
         left = unsettled(cursor, partition)
         if left:
             end = partition.high_watermark
-            self.stranded.append(Stranded(key, partition.name, cursor.floor, end, left, why))
+            self.stranded.append(UnreadablePartition(key, partition.name, cursor.floor, end, left, why))
 
     def _report(self) -> None:
         for each in self.stranded[:REPORTED_MAX]:

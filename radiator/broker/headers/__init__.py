@@ -1,1 +1,1 @@
-"""What the headers of client frames mean."""
+"""Headers of client frames: parsing and validation."""

@@ -1,7 +1,7 @@
-"""Headers that say yes or no.
+"""Headers with a boolean value.
 
-``True`` is how Python writes it, ``TRUE`` how SQL does: clients send what their language makes of a boolean. Whatever
-else comes is refused: a consumer that meant to look at a queue and is taken for one that takes from it loses messages.
+The letter case does not matter: Python writes ``True`` and SQL writes ``TRUE``. Any other value is refused. A consumer
+that sends ``browser:yes`` and becomes an ordinary consumer would take messages from the queue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ WORDS = {"true": True, "false": False}
 
 
 def flag(headers: Mapping[str, str], name: str) -> bool | None:
-    """What the header of this name says; None if it is not there. Raises ProtocolError (bad-header)."""
+    """Return the value of a boolean header.
+
+    Args:
+        headers: The headers of a frame.
+        name: The name of the header.
+
+    Returns:
+        The value, or None if the frame does not have the header.
+
+    Raises:
+        ProtocolError: The value is neither true nor false (bad-header).
+    """
     text = headers.get(name)
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Where a subscription starts and stops: the grammar of ``start-position`` and ``stop-position``.
+"""The grammar of ``start-position`` and ``stop-position``.
 
 ::
 
@@ -41,7 +41,12 @@ GRAMMAR = "first, next, last, last:N, offset:N, time:<RFC 3339 or epoch nanoseco
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a log: ``value`` is an offset, a count or nanoseconds since the epoch, by ``kind``."""
+    """A position in a log.
+
+    Attributes:
+        kind: The kind of position.
+        value: An offset (``offset``), a number of messages (``last``) or nanoseconds since the epoch (``time``).
+    """
 
     kind: Kind
     value: int = 0
@@ -53,8 +58,14 @@ END = Position("end")
 
 
 def parse_time(text: str) -> int | None:
-    """Nanoseconds since the epoch from decimal digits or an RFC 3339 date-time; None if it is neither, or does not fit
-    64 bits (the years 1678 to 2262 do)."""
+    """Return a time in nanoseconds since the epoch.
+
+    Args:
+        text: Decimal digits (nanoseconds since the epoch) or an RFC 3339 date-time.
+
+    Returns:
+        The time, or None if ``text`` is in neither form or outside of 64 bits (the years 1678 to 2262).
+    """
     if _NUMBER.fullmatch(text):
         value = int(text)
         return value if value <= INT64_MAX else None
@@ -72,16 +83,22 @@ def parse_time(text: str) -> int | None:
 
 
 def parse_duration(text: str) -> int | None:
-    """Nanoseconds from a duration such as ``1h30m``; None if it is not one."""
+    """Return a duration such as ``1h30m`` in nanoseconds; None if ``text`` is not a duration."""
     if not _DURATION.fullmatch(text):
         return None
     return sum(int(number) * DURATION_NS[unit] for number, unit in _DURATION_PART.findall(text))
 
 
 def parse_position(header: str, text: str, now_ns: WallNs) -> Position:
-    """Parse the value of ``header``.
+    """Parse the value of a position header.
 
-    Raises ProtocolError (bad-position) that names the header, what was expected and what came.
+    Args:
+        header: ``start-position``, ``stop-position`` or ``x-stream-offset``.
+        text: The value.
+        now_ns: The present wall time, for ``ago:``.
+
+    Raises:
+        ProtocolError: The value is not a position (bad-position). The error names the header and the expected forms.
     """
     position = _alias(text) if header == "x-stream-offset" else _parse(text, now_ns)
     if position is None or (position.kind == "end" and header != "stop-position"):

@@ -1,9 +1,7 @@
-"""The headers of SEND that are about time: ``expires``, ``delay`` and ``deliver-at``.
+"""The headers ``expires``, ``delay`` and ``deliver-at`` of SEND.
 
-However a delay was written, it is stored as ``deliver-at`` in milliseconds since 1970, so it outlives a restart and
-says the same to every reader. It is rounded up: a message may come late, and never early.
-
-Raises ProtocolError (bad-time, bad-header, unsupported) that names the header.
+Every form of a delay is stored as ``deliver-at`` in milliseconds since 1970, so the delay survives a restart and is the
+same for every reader. The value is rounded up: a message may be delivered late, never early.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from radiator.broker.headers.positions import parse_duration, parse_time
-from radiator.broker.logs.moments import DIGITS_MAX
+from radiator.broker.logs.delivery_times import DIGITS_MAX
 from radiator.clock import NS_PER_MS, WallNs
 from radiator.errors import ProtocolError
 
@@ -22,7 +20,15 @@ DELAY_MS_MAX = 36_500 * 86_400_000
 
 
 def delay_ms(header: str, text: str) -> int:
-    """A delay in milliseconds from digits or a duration such as 5s. Raises ProtocolError."""
+    """Return a delay in milliseconds.
+
+    Args:
+        header: The name of the header, for the error.
+        text: Digits (milliseconds) or a duration such as ``5s``.
+
+    Raises:
+        ProtocolError: The text is not a delay, or the delay exceeds ``DELAY_MS_MAX`` (bad-header).
+    """
     if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX:
         value = int(text)
     else:
@@ -38,7 +44,11 @@ def delay_ms(header: str, text: str) -> int:
 
 
 def deliver_at_ms(text: str) -> int:
-    """The moment that a header ``deliver-at`` names. Raises ProtocolError."""
+    """Return the time of a ``deliver-at`` header in milliseconds since 1970.
+
+    Raises:
+        ProtocolError: The text is neither digits nor an RFC 3339 date-time (bad-time).
+    """
     if text.isascii() and text.isdigit():
         if len(text) <= DIGITS_MAX:
             return int(text)
@@ -52,7 +62,18 @@ def deliver_at_ms(text: str) -> int:
 
 
 def check(headers: Mapping[str, str], now_ns: WallNs) -> int | None:
-    """The moment in milliseconds before which the message must not be delivered; None if it says nothing of it."""
+    """Validate the time headers of a SEND and return the delivery time.
+
+    Args:
+        headers: The headers of the frame.
+        now_ns: The present wall time.
+
+    Returns:
+        The earliest delivery time in milliseconds since 1970, or None if the message is not delayed.
+
+    Raises:
+        ProtocolError: A header is malformed (bad-time or bad-header).
+    """
     expires = headers.get(EXPIRES)
     if expires is not None and not (expires.isascii() and expires.isdigit() and len(expires) <= DIGITS_MAX):
         raise ProtocolError(
@@ -69,17 +90,17 @@ def check(headers: Mapping[str, str], now_ns: WallNs) -> int | None:
 
 
 def stamp(block: bytes, due_ms: int) -> bytes:
-    """The stored block with ``deliver-at`` in the place of however the delay was written."""
+    """Return the stored header block with ``deliver-at`` in place of all delay headers."""
     return b"\n".join([*_without(block, (DELIVER_AT, *DELAYS)), b"deliver-at:%d" % due_ms])
 
 
 def is_none(headers: Mapping[str, str]) -> bool:
-    """True if the delay is 0, which any destination may be told."""
+    """Return True if the delay is 0. Every destination accepts a delay of 0."""
     return DELIVER_AT not in headers and all(delay_ms(each, headers[each]) == 0 for each in DELAYS if each in headers)
 
 
 def bare(block: bytes) -> bytes:
-    """The stored block of a message whose delay is none."""
+    """Return the stored header block without delay headers."""
     return b"\n".join(_without(block, DELAYS))
 
 

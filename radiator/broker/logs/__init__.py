@@ -1,1 +1,1 @@
-"""What the broker knows of a stored log: its wire form, its readers, filters over its records."""
+"""One stored log in the broker: its wire form, its readers, filters over its records."""

@@ -1,7 +1,8 @@
-"""What cursors are called in the store: whose they are, as a prefix, and a name.
+"""Names of cursors in the store: a prefix for the kind of owner, and the owner's name.
 
-``queue:<name>`` is a queue's, over its own logs and those of the parents that feed it; ``sub:<name>`` a durable
-subscription's, ``group:<name>`` a group's, over the logs of topics (``docs/storage-format.md``, "Cursors").
+``queue:<name>`` is the cursor of a queue over its own logs and the logs of its fan-out sources. ``sub:<name>`` belongs
+to a durable subscription and ``group:<name>`` to a consumer group, both over the logs of topics
+(``docs/storage-format.md``, "Cursors").
 """
 
 from __future__ import annotations
@@ -12,5 +13,5 @@ GROUP = "group:"
 
 
 def of_queue(name: str) -> str:
-    """Of the cursors of a queue, one over each of its partitions."""
+    """Return the name of the cursors of a queue. A queue has one cursor for each of its partitions."""
     return QUEUE + name

@@ -1,12 +1,12 @@
-"""A claim: which records of a log belong to a queue.
+"""Destination filters: which records of a log belong to a queue.
 
-Queues, children of a ``fan_out`` and named subscriptions are all the same thing, consumers and named cursors; what
-tells them apart is what of a log is theirs. It is decided once per batch, from the names that occur in it: ``whole``
-is the fast way, and where that is false ``firsts`` gives for each of those names the first offset that is claimed.
+Queues, bound queues of a ``fan_out`` and durable subscriptions all have consumers and stored cursors. They differ in
+the records that belong to them. A filter decides that once per batch, from the destinations that occur in the batch:
+``whole`` is the fast path, and where ``whole`` is False ``firsts`` returns the first offset for each destination.
 
-Knows: names of destinations. Must not know: cursors, consumers.
-Invariant: what is stored under ``owned`` names is of use to no one but the queues that own them, so that it may go
-once all of them have settled it; other claims leave the log to its retention.
+The module knows names of destinations, but not cursors or consumers.
+Invariant: only the queues that own a destination need its records, so the records may be deleted once all these queues
+have settled them. Other filters leave deletion to the log's retention.
 """
 
 from __future__ import annotations
@@ -21,38 +21,42 @@ if TYPE_CHECKING:
     from radiator.routing.rights import Permitted
     from radiator.storage.batch import RecordBatch
 
-NEVER = 1 << 63  # an offset above all others
-NAMES_KNOWN_MAX = 10_000  # remembered, of one claim
+NEVER = 1 << 63  # greater than any offset
+NAMES_KNOWN_MAX = 10_000  # destinations whose match one filter caches
 
 
 class DestinationFilter(Protocol):
-    """What a queue asks."""
+    """A filter over the records of a log."""
 
     @property
     def owned(self) -> AbstractSet[str]:
-        """Names whose messages are kept for queues alone."""
+        """Destinations whose messages are stored for queues only."""
 
     def has(self, name: str) -> bool:
-        """Messages to this destination are claimed, or were from some offset on."""
+        """Return True if messages to destination ``name`` belong to the queue, at least from some offset on."""
 
     def all_of(self, names: Collection[str]) -> bool:
-        """Nobody else stores under these names."""
+        """Return True if messages to all these destinations belong to the queue."""
 
     def whole(self, partition: str, batch: RecordBatch) -> bool:
-        """True if every record of the batch is claimed. False says nothing."""
+        """Return True if every record of the batch is known to belong to the queue. False means unknown."""
 
     def firsts(self, partition: str, batch: RecordBatch) -> list[int]:
-        """For each of ``batch.names`` the first offset that is claimed, ``NEVER`` for the destinations of others."""
+        """Return, for each of ``batch.names``, the first offset that belongs to the queue; ``NEVER`` if none does."""
 
     def takes(self, partition: str, batch: RecordBatch, index: int) -> bool:
-        """True if this record is claimed: where one is asked for."""
+        """Return True if the destination of record ``index`` of the batch belongs to the queue."""
 
     def take_back(self, partition: str, high_watermark: int) -> None:
-        """Offsets from there on were given out and never stored: they will be others'."""
+        """Handle a failed write: offsets from ``high_watermark`` on will be assigned to other messages."""
 
 
 class QueueFilter:
-    """The claim of a queue: what is sent to it, and to those whose messages it gets as well."""
+    """The filter of a queue: its own messages, and those of its fan-out sources.
+
+    Args:
+        name: The name of the queue.
+    """
 
     __slots__ = ("owned",)
 
@@ -60,32 +64,44 @@ class QueueFilter:
         self.owned: set[str] = {name}
 
     def has(self, name: str) -> bool:
+        """Return True if ``name`` is the queue or one of its fan-out sources."""
         return name in self.owned
 
     def all_of(self, names: Collection[str]) -> bool:
+        """Return True if all ``names`` are the queue or its fan-out sources."""
         return self.owned.issuperset(names)
 
     def whole(self, partition: str, batch: RecordBatch) -> bool:
+        """Return True if the batch has a single destination and it is owned."""
         names = batch.names
         return len(names) == 1 and names[0] in self.owned
 
     def firsts(self, partition: str, batch: RecordBatch) -> list[int]:
+        """Return 0 for each owned destination of the batch and ``NEVER`` for the others."""
         owned = self.owned
         return [0 if name in owned else NEVER for name in batch.names]
 
     def takes(self, partition: str, batch: RecordBatch, index: int) -> bool:
+        """Return True if the destination of record ``index`` is owned."""
         return batch.names[batch.destination_ids[index]] in self.owned
 
     def take_back(self, partition: str, high_watermark: int) -> None:
-        pass
+        """Do nothing: the filter has no offsets."""
 
 
 class TopicFilter:
-    """The claim of a named subscription: topics that match its patterns, as far as its user may read them.
+    """The filter of a durable subscription: topics that match its patterns and that its user may read.
 
-    By partition and destination it knows the first offset that is wanted, where that is not the cursor's place. Nothing
-    received before ``since_ns`` is wanted, or where ``since`` names the topic, before that. ``permitted`` is what the
-    last subscription that used the name may read, where that is not everything.
+    A subscription may start later in a topic than its cursor. The filter stores the first wanted offset by partition
+    and destination, and the first wanted receive time for all topics (``since_ns``) or for one (``since``).
+
+    Args:
+        matches: Returns True for the name of a wanted topic.
+
+    Attributes:
+        permitted: What the last subscriber may read; None means everything.
+        since_ns: The first wanted receive time, in nanoseconds since the epoch.
+        since: The same for single topics, by name. It takes precedence over ``since_ns``.
     """
 
     __slots__ = ("_highest", "_known", "_latest_ns", "_matches", "_starts", "permitted", "since", "since_ns")
@@ -96,36 +112,41 @@ class TopicFilter:
         self._matches = matches
         self._known: dict[str, bool] = {}
         self._starts: dict[str, dict[str, int]] = {}
-        self._highest: dict[str, int] = {}  # by partition: none of its starts is above
+        self._highest: dict[str, int] = {}  # by partition: the highest of its starts
         self.since_ns = 0
         self.since: dict[str, int] = {}
-        self._latest_ns = 0  # none of these is later
+        self._latest_ns = 0  # the latest of since_ns and since
         self.permitted: Permitted | None = None
 
     def permit(self, permitted: Permitted | None) -> None:
-        """Set what the user of the subscription may read; None: everything."""
+        """Set what the user of the subscription may read; None means everything."""
         self.permitted = permitted
 
     def set_patterns(self, matches: Callable[[str], bool]) -> None:
-        """Other topics are wanted from now on."""
+        """Replace the patterns."""
         self._matches = matches
         self._known.clear()
 
     def begin_again(self) -> None:
-        """Whatever was passed is wanted again."""
+        """Remove all start offsets and start times."""
         self._starts.clear()
         self._highest.clear()
         self.since.clear()
         self.since_ns = self._latest_ns = 0
 
     def want_from(self, partition: str, starts: Mapping[str, int]) -> None:
-        """Of these destinations, what is stored from these offsets on."""
+        """Set the first wanted offset in ``partition`` for each destination in ``starts``."""
         if starts:
             self._starts.setdefault(partition, {}).update(starts)
             self._highest[partition] = max(self._highest.get(partition, 0), *starts.values())
 
     def want_since(self, since_ns: int, names: Iterable[str] | None = None) -> None:
-        """What was received from then on: of these, or (None) of all."""
+        """Set the first wanted receive time.
+
+        Args:
+            since_ns: Nanoseconds since the epoch.
+            names: The topics that it applies to; None means all.
+        """
         if names is None:
             self.since_ns = since_ns
         else:
@@ -133,12 +154,12 @@ class TopicFilter:
         self._latest_ns = max(self._latest_ns, since_ns)
 
     def forget(self, partition: str) -> None:
-        """It is not read any more."""
+        """Remove the start offsets of a partition that is not read any more."""
         self._starts.pop(partition, None)
         self._highest.pop(partition, None)
 
     def wants(self, name: str) -> bool:
-        """A topic that matches, whoever may read it."""
+        """Return True if ``name`` matches the patterns, whatever the rights of the user."""
         wanted = self._known.get(name)
         if wanted is None:
             if len(self._known) >= NAMES_KNOWN_MAX:
@@ -147,21 +168,25 @@ class TopicFilter:
         return wanted
 
     def has(self, name: str) -> bool:
+        """Return True if ``name`` matches the patterns and the user may read it."""
         wanted = self.wants(name)
         if wanted and self.permitted is not None:
             return self.permitted.matches(name)
         return wanted
 
     def all_of(self, names: Collection[str]) -> bool:
+        """Return True if the subscription has all of these topics."""
         return all(map(self.has, names))
 
     def whole(self, partition: str, batch: RecordBatch) -> bool:
+        """Return True if the batch has a single wanted topic and is behind all start offsets and start times."""
         names = batch.names
         if len(names) > 1 or not self.has(names[0]):
             return False
         return batch.base_offset >= self._highest.get(partition, 0) and self._all_since(batch)
 
     def firsts(self, partition: str, batch: RecordBatch) -> list[int]:
+        """Return, for each topic of the batch, the first wanted offset; ``NEVER`` if none is wanted."""
         passed = batch.base_offset >= self._highest.get(partition, 0)
         starts = {} if passed else self._starts[partition]
         if self._all_since(batch):
@@ -175,40 +200,46 @@ class TopicFilter:
         since_ns = self.since.get(name, self.since_ns)
         if not since_ns:
             return 0
-        index = bisect_left(batch.receive_ns, since_ns)  # times never fall within a log
+        index = bisect_left(batch.receive_ns, since_ns)  # receive times never decrease within a log
         return batch.offsets[index] if index < len(batch) else NEVER
 
     def takes(self, partition: str, batch: RecordBatch, index: int) -> bool:
+        """Return True if the topic of record ``index`` is wanted."""
         return self.has(batch.names[batch.destination_ids[index]])
 
     def take_back(self, partition: str, high_watermark: int) -> None:
+        """Lower the start offsets above ``high_watermark``, because those offsets will be assigned again."""
         starts = self._starts.get(partition, {})
         for name, start in starts.items():
             starts[name] = min(start, high_watermark)
 
 
 class FilterIndex:
-    """Which sources of one log claim a name, so that a batch is told only to those that it concerns."""
+    """Finds the sources of one log whose filter has a destination.
 
-    __slots__ = ("_asked", "_sources_of")
+    Args:
+        sources: The ``QueueSource`` objects of the log.
+    """
+
+    __slots__ = ("_with_patterns", "_by_name")
 
     def __init__(self, sources: Iterable[Any]) -> None:
-        self._sources_of: dict[str, dict[Any, None]] = {}
-        self._asked: dict[Any, None] = {}  # which know what they claim only when they are asked
+        self._by_name: dict[str, dict[Any, None]] = {}
+        self._with_patterns: dict[Any, None] = {}  # sources with patterns: their filter has to be evaluated
         for source in sources:
             self.add(source)
 
     def add(self, source: Any) -> None:
-        """One more."""
+        """Add a source."""
         owned = source.queue.filter.owned
         if not owned:
-            self._asked[source] = None
+            self._with_patterns[source] = None
         for name in owned:
-            self._sources_of.setdefault(name, {})[source] = None
+            self._by_name.setdefault(name, {})[source] = None
 
     def of(self, names: Iterable[str]) -> list[Any]:
-        """Those that claim one of these names."""
+        """Return the sources whose filter has at least one of these destinations."""
         found: dict[Any, None] = {}
         for name in names:
-            found.update(self._sources_of.get(name, {}))
-        return [*found, *(source for source in self._asked if any(map(source.queue.filter.has, names)))]
+            found.update(self._by_name.get(name, {}))
+        return [*found, *(source for source in self._with_patterns if any(map(source.queue.filter.has, names)))]

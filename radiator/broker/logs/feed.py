@@ -1,9 +1,9 @@
-"""A feed: the broker's side of one partition, where readers and queues wait for its high watermark.
+"""The class ``Feed``: one partition and all of its readers in the broker.
 
-It joins three things: the partition (storage), the wire form of its messages, and who reads it. A cold read is asked
-for once however many readers want the same place, and its result is handed to each of them.
+A feed connects the partition (storage), the wire form of its messages, the readers of topics and the sources of queues.
+Readers wait for the high watermark of the partition. Readers that need the same place of the disk share one cold read.
 
-Invariants: a reader listed in ``readers`` is woken by every commit; ``loading`` has at most one job per offset.
+Invariants: every commit wakes the readers in ``readers``. ``loading`` has at most one job per offset.
 """
 
 from __future__ import annotations
@@ -22,18 +22,30 @@ from radiator.storage.memory import MemoryPartition
 
 
 class Waiter(Protocol):
-    """Who can wait for a feed: a topic reader or a queue's source."""
+    """An object that can wait for a cold read: a topic reader or the source of a queue."""
 
     @property
     def waits(self) -> bool:
-        """False if the answer is not needed any more."""
+        """False if the result is not needed any more."""
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
-        """The cold read that was asked for at ``offset`` has ended."""
+        """Handle the end of the cold read at ``offset``.
+
+        Args:
+            offset: The offset that was requested.
+            batch: The batch with the offset, or None if the log does not have it.
+            skip_to: The next offset that exists, or None.
+        """
 
 
 class Read:
-    """Disk work for a reader: ``run`` on a read thread, then ``Broker.read_done`` on the loop."""
+    """Disk work for a reader: ``run`` on a read thread, then ``Broker.read_done`` on the event loop.
+
+    Args:
+        job: The job of the partition.
+        then: Called with the job when it has ended.
+        wanted: Returns False if the result is not needed any more; then the job is not run.
+    """
 
     __slots__ = ("_wanted", "job", "then")
 
@@ -43,13 +55,29 @@ class Read:
         self._wanted = wanted
 
     def run(self) -> None:
-        """On a read thread; errors stay in the job."""
+        """Run the job on a read thread. The job stores its errors."""
         if self._wanted is None or self._wanted():
             self.job.run()
 
 
 class Feed:
-    """One partition and those who read it. ``start_read`` is given each cold read to run off the loop."""
+    """One partition and all of its readers: topic readers, and the sources (cursors) of queues.
+
+    Args:
+        partition: The partition of the store.
+        start_read: Called with the feed and a job for each cold read, to run the job off the event loop.
+        whole: The encoder of whole batches, shared by all feeds.
+
+    Attributes:
+        readers: The topic readers.
+        sources: The sources of queues.
+        committed_to: The end of the last batch that was reported to the sources.
+        destinations: The number of destinations that store in the partition.
+        orphaned: The number of those whose rule does not name the partition any more.
+        topics: The number of those that are topics.
+        loading: The waiters of each cold read, by offset.
+        failures: How often the disk failed a cold read, by offset.
+    """
 
     __slots__ = (
         "_filters",
@@ -76,28 +104,28 @@ class Feed:
         self.wire = PartitionWire(partition.name, encode_name(partition.name), whole or Whole())
         self.readers: dict[Any, None] = {}
         self.sources: list[Any] = []
-        self.committed_to: int = partition.high_watermark  # as far as the sources have been told
-        self._filters: FilterIndex | None = None  # made when it is asked for: most logs have one reader
-        self._floors: list[tuple[int, int, Any]] = []  # a heap: a floor that a source had, a number, the source
+        self.committed_to: int = partition.high_watermark
+        self._filters: FilterIndex | None = None  # created on demand: most logs have one reader
+        self._floors: list[tuple[int, int, Any]] = []  # a heap: an earlier floor of a source, a number, the source
         self._joined = 0
         self.destinations = 0
-        self.orphaned = 0  # of these: their rules do not name it any more
-        self.topics = 0  # of these
+        self.orphaned = 0
+        self.topics = 0
         self.loading: dict[int, list[Waiter]] = {}
-        self.failures: dict[int, int] = {}  # cold reads that the disk failed, and how often
+        self.failures: dict[int, int] = {}
         self._start_read = start_read
-        self._owned: set[str] | None = set()  # what is sent to the queues here; None: it has to be found out again
-        self._seen = 0  # names of those that are stored: so many were looked at
-        self._foreign: set[str] = set()  # those of them that belong to no queue here
+        self._owned: set[str] | None = set()  # destinations owned by the queues here; None: unknown
+        self._seen = 0  # how many of the stored destinations were checked
+        self._foreign: set[str] = set()  # the checked destinations that no queue here owns
         partition.report_to(self.forced, self.settled_in)
 
     def add_destination(self, kind: str) -> None:
-        """One more destination stores here."""
+        """Count another destination that stores in the partition."""
         self.destinations += 1
         self.topics += kind == "topic"
 
     def remove_destination(self, kind: str) -> None:
-        """A destination is forgotten."""
+        """Count one destination less."""
         self.destinations -= 1
         self.topics -= kind == "topic"
 
@@ -107,7 +135,7 @@ class Feed:
         self.orphaned += number
 
     def load(self, offset: int, waiter: Waiter) -> None:
-        """Ask for the batch that holds ``offset``; the answer comes to ``waiter.loaded``."""
+        """Start a cold read of the batch with ``offset``, or join one; ``waiter.loaded`` gets the result."""
         waiters = self.loading.get(offset)
         if waiters is not None:
             waiters.append(waiter)
@@ -116,18 +144,18 @@ class Feed:
         self._start_read(self, self.partition.fetch(offset, limits.READ_CHUNK_BYTES))
 
     def read_done(self, offset: int, job: Any) -> None:
-        """A cold read has ended: hand its result to all who wait for it."""
+        """Pass the result of a cold read to all of its waiters."""
         self.failures.pop(offset, None)
         for waiter in self.loading.pop(offset, ()):
             waiter.loaded(offset, job.result, job.skip_to)
 
     def failed(self, offset: int) -> int:
-        """The disk failed a cold read; returns how often now. Who waits for it goes on waiting."""
+        """Count a cold read that the disk failed and return the number of failures. The waiters go on waiting."""
         self.failures[offset] = self.failures.get(offset, 0) + 1
         return self.failures[offset]
 
     def retry(self, offset: int) -> None:
-        """Ask again for the place of a read that failed, if anybody still waits for it."""
+        """Repeat a failed cold read if a waiter still needs it."""
         waiters = [waiter for waiter in self.loading.get(offset, ()) if waiter.waits]
         if not waiters:
             for waiter in self.loading.pop(offset, ()):
@@ -137,8 +165,18 @@ class Feed:
         self._start_read(self, self.partition.fetch(offset, limits.READ_CHUNK_BYTES))
 
     def committed(self, batch: RecordBatch, failed: bool) -> Iterable[Any]:
-        """A batch was stored, or could not be: then its offsets, and all after it, will be given to other messages, and
-        nobody may already stand behind them. Returns the sources whose queues have something to do by that."""
+        """Report a batch to the sources.
+
+        If the write failed, the offsets of the batch and all later ones will be assigned again, so readers and sources
+        behind the high watermark are set back.
+
+        Args:
+            batch: The batch.
+            failed: True if it could not be stored.
+
+        Returns:
+            The sources whose queues may have messages to deliver.
+        """
         if not failed:
             concerned = self.sources if len(self.sources) <= 1 else self._concerned(batch)
             for source in concerned:
@@ -159,7 +197,10 @@ class Feed:
         return self.sources
 
     def _concerned(self, batch: RecordBatch) -> Iterable[Any]:
-        """Those of which the batch has something. In memory all are told: what they have not passed over takes room."""
+        """Return the sources whose filter has a destination of the batch.
+
+        In a memory partition it is all sources: records that a source has not passed use memory.
+        """
         if isinstance(self.partition, MemoryPartition):
             return self.sources
         if self._filters is None:
@@ -167,13 +208,13 @@ class Feed:
         return self._filters.of(batch.names)
 
     def forced(self, start: int) -> None:
-        """Retention has taken what lies below ``start``, as the rule forces it to, whoever still needs it."""
+        """Handle forced retention: records below ``start`` were removed although a source may need them."""
         for source in self.sources:
             source.forced(start)
         self.pin()
 
     def join(self, source: Any, pins: bool = True) -> None:
-        """Another queue reads here, and unless it takes what it can get, what it needs is kept."""
+        """Add a queue as a reader. If ``pins``, its cursor holds back retention."""
         self.sources.append(source)
         if self._filters is not None:
             self._filters.add(source)
@@ -186,27 +227,27 @@ class Feed:
         heappush(self._floors, (source.cursor.floor, self._joined, source))
 
     def filters_changed(self) -> None:
-        """A queue here claims more than it did."""
+        """Discard caches after the filter of a queue here was extended."""
         self._owned = self._filters = None
 
     def leave(self, queue: Any) -> None:
-        """That queue does not any more."""
+        """Remove the sources of ``queue``."""
         self.sources = [source for source in self.sources if source.queue is not queue]
         self._owned = self._filters = None
         self._floors = [each for each in self._floors if each[2].queue is not queue]
         heapify(self._floors)
 
     def close(self) -> None:
-        """Its log is forgotten, and so are those who read it."""
+        """Remove all sources: the log is forgotten."""
         self.sources, self._floors, self._owned, self._filters = [], [], None, None
 
     def release_settled(self) -> None:
-        """Others store here from now on: who is done with the log, and has it kept as one of its own, lets go of it."""
+        """Remove sources that have drained the log: another destination stores in it now."""
         for source in [each for each in self.sources if each.orphaned and each not in each.queue.sources]:
             self.leave(source.queue)
 
     def settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The intervals from ``start`` up to, not including, ``stop`` that every queue here has settled."""
+        """Return the intervals in [start, stop) that every queue here has settled."""
         if not self.sources:
             return []
         if len(self.sources) == 1:
@@ -218,8 +259,10 @@ class Feed:
         return between(sorted(needed), start, stop)
 
     def pin(self) -> None:
-        """Tell the partition the lowest offset that a queue still needs. Floors only rise, so only the lowest one that
-        is remembered is asked whether it has."""
+        """Set the lowest offset that a queue still needs, for retention.
+
+        Floors only rise, so only the lowest remembered floor needs a check.
+        """
         floors = self._floors
         while floors and floors[0][0] != floors[0][2].cursor.floor:
             _, number, source = floors[0]
@@ -227,7 +270,7 @@ class Feed:
         self.partition.pin(floors[0][0] if floors else None, len(floors), not self._holds_queues_only())
 
     def _holds_queues_only(self) -> bool:
-        """Whether all that is stored here, or will be, belongs to the queues that read it."""
+        """Return True if all stored and future records of the partition belong to the queues that read it."""
         if self.topics or not self.partition.whole:
             return False
         if self._owned is None:
@@ -242,7 +285,7 @@ class Feed:
 
 
 def between(intervals: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
-    """What is in none of them; they are sorted, and may overlap."""
+    """Return the parts of [start, stop) outside of ``intervals``, which are sorted and may overlap."""
     found: list[tuple[int, int]] = []
     for first, end in intervals:
         if first > start:

@@ -1,7 +1,4 @@
-"""The key of a stored message: what ``compact_by: header:NAME`` means to storage, which knows no headers.
-
-Knows: the stored form of a header block. Pure: any thread.
-"""
+"""Values of headers in stored header blocks, for ``compact_by: header:NAME`` and selectors. Pure, for any thread."""
 
 from __future__ import annotations
 
@@ -11,7 +8,14 @@ from radiator.stomp.headers import escape
 
 
 def header_value(name: str) -> Callable[[bytes], bytes | None]:
-    """A function from a stored header block to the value of that header as it stands there; None if it has none."""
+    """Return a function that finds the value of a header in a stored header block.
+
+    Args:
+        name: The name of the header.
+
+    Returns:
+        A function from the block to the value in its stored (escaped) form, or None if the block does not have it.
+    """
     first = escape(name, "1.2").encode() + b":"
     later = b"\n" + first
 

@@ -1,13 +1,13 @@
-"""Which messages a subscription with a selector wants: the grammar of ``routing.selector`` over stored records.
+"""Selectors of subscriptions over stored records: the grammar of ``routing.selector`` applied to batches.
 
-A verdict is found once for each batch and selector, whoever asks, and kept with the batch: a hundred subscribers with
-the same selector cost one evaluation. Only the headers that a selector names are looked for in a stored block, and
-producers repeat their blocks, so of equal ones in a run the first is evaluated. Different selectors that look at the
-same records share what was found there (``Looked``); one that needs ``name = 'text'`` looks only at those that have it.
+The result is computed once per batch and selector and cached with the batch: a hundred subscribers with the same
+selector cost one evaluation. Only the headers that a selector names are searched in a stored block. Producers repeat
+their blocks, so equal blocks in a run are evaluated once. Different selectors over the same records share the values
+of headers (``ColumnCache``). A selector that needs ``name = 'text'`` is evaluated only for records with that value.
 
-Knows: the stored form of a record, which names mean what. Must not know: subscriptions, who waits for what.
-Invariants: verdicts are a function of the record alone (not of its deliveries), so they are never found anew; the
-verdicts kept with a batch are bounded.
+The module knows the stored form of a record, but not subscriptions or queues.
+Invariants: a result depends on the record alone, not on its deliveries, so a cached result stays valid. The number of
+results cached with a batch is bounded.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 Values = list[str | None]
 Column = Callable[["PartitionWire", "RecordBatch", range, list[bytes]], Values]
 
-NO, YES, UNKNOWN = 0, 1, 2  # UNKNOWN: nobody has asked yet
-VERDICTS: Final = "selectors"  # the key in ``RecordBatch.memo``; the others are versions of the protocol
-ASK_CHARS: Final = 16  # to evaluate a selector is as much work as so many of its characters more
-LOOK_CHARS: Final = 16  # to find a name's value in a record is as much work as so many characters of a selector
+NO, YES, UNKNOWN = 0, 1, 2  # UNKNOWN: not evaluated yet
+VERDICTS: Final = "selectors"  # a key in RecordBatch.memo; the other keys are protocol versions
+EVALUATION_CHARS: Final = 16  # the overhead of an evaluation, in characters of a selector
+LOOKUP_CHARS: Final = 16  # the cost of finding a value in a record, in characters of a selector
 DEFAULT_PRIORITY: Final = "4"
 JMS: Final = {
     "JMSMessageID": "message-id",
@@ -62,30 +62,40 @@ OF_A_DELIVERY: Final = frozenset(
 
 
 def selection_of(headers: Mapping[str, str]) -> Selection | None:
-    """What the header ``selector`` of a SUBSCRIBE asks for; None if it takes everything. Raises ProtocolError."""
+    """Return the selector of a SUBSCRIBE; None if it has none.
+
+    Raises:
+        ProtocolError: The selector is malformed (bad-selector).
+    """
     text = headers.get("selector", "")
     return Selection(text) if text.strip() else None
 
 
 def text_of(selection: Selection | None) -> str:
-    """What tells selectors apart; empty for none."""
+    """Return the canonical text of a selector, for comparison; empty for None."""
     return "" if selection is None else selection.text
 
 
 class Selection:
-    """A selector over records. Raises ProtocolError (bad-selector).
+    """A selector over records.
+
+    Args:
+        text: The selector as the client wrote it.
 
     Attributes:
         given: The selector as the client wrote it.
         text: Its canonical form.
-        key: A name and the text that a record must have there, or None. Names that mean the same are the same.
-        is_key: True if the selector says nothing else than its key.
-        run: How many records one turn may look at: fewer, the longer the selector.
+        key: A name and the text that a record must have there, or None. Names with the same meaning are equal.
+        is_key: True if the selector has no other condition than its key.
+        run: How many records one turn may examine: the longer the selector, the fewer.
+
+    Raises:
+        ProtocolError: The selector is malformed, or uses a header that belongs to a delivery (bad-selector).
     """
 
     __slots__ = ("_key", "_names", "_of_block", "_test", "given", "is_key", "key", "run", "text")
-    _looked: Looked | None = None  # by whoever was asked last
-    spent_chars = 0  # of all selectors: records looked at x characters; who hands out asks when to give way
+    _cache: ColumnCache | None = None  # values of the last run of records
+    spent_chars = 0  # of all selectors: records x characters; delivery compares it with its budget
 
     def __init__(self, text: str) -> None:
         selector = compile_selector(text)
@@ -96,7 +106,7 @@ class Selection:
                     f"header selector: {name} cannot be asked for",
                     "A selector is about what a message carries, and not about a delivery of it or its length.",
                 )
-        self.given = text  # as the client wrote it
+        self.given = text
         self.text = selector.text
         self.run = max(1, limits.SELECTOR_RUN_CHARS // len(self.text))
         self._test = selector.test
@@ -107,7 +117,7 @@ class Selection:
         self._of_block = all(JMS.get(name, name) not in FACTS for name in selector.names)
 
     def verdicts(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytearray:
-        """For each record of the batch YES, NO or, outside of these indexes, perhaps UNKNOWN."""
+        """Return a result for each record: YES or NO from ``start`` to ``stop``, elsewhere possibly UNKNOWN."""
         kept: dict[str, bytearray] = batch.memos().setdefault(VERDICTS, {})
         verdicts = kept.get(self.text)
         if verdicts is None:
@@ -120,7 +130,7 @@ class Selection:
         return verdicts
 
     def cut(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int, count: int) -> int:
-        """The index, at most ``stop``, up to which no more than ``count`` records are wanted."""
+        """Return the highest index, at most ``stop``, up to which no more than ``count`` records match."""
         verdicts = self.verdicts(wire, batch, start, stop)
         found = start - 1
         for _ in range(count + 1):
@@ -130,27 +140,27 @@ class Selection:
         return found
 
     def takes(self, wire: PartitionWire, batch: RecordBatch, index: int) -> bool:
-        """True if this record is wanted."""
+        """Return True if record ``index`` matches."""
         return self.verdicts(wire, batch, index, index + 1)[index] == YES
 
     def _evaluate(self, wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> bytes:
-        looked = _look(wire, batch, start, stop)
-        columns = [looked.column(name, self._of_block) for name in self._names]
+        cache = _cached(wire, batch, start, stop)
+        columns = [cache.column(name, self._of_block) for name in self._names]
         rows: Iterable[Row] = zip(*columns, strict=True) if columns else repeat(())
-        size = len(looked.different) if self._of_block else stop - start
+        size = len(cache.different) if self._of_block else stop - start
         test = self._test
-        Selection.spent_chars += ASK_CHARS
+        Selection.spent_chars += EVALUATION_CHARS
         if self._key is None:
             Selection.spent_chars += size * len(self.text)
             verdicts = bytes([test(row) is True for row in islice(rows, size)])
         else:
-            having = looked.having(self._key[0], self._of_block).get(self._key[1], ())
+            having = cache.having(self._key[0], self._of_block).get(self._key[1], ())
             Selection.spent_chars += len(having) * len(self.text) + 1
             found = bytearray(size)
             for place in having:
                 found[place] = test([column[place] for column in columns]) is True
             verdicts = bytes(found)
-        return looked.spread(verdicts) if self._of_block else verdicts
+        return cache.spread(verdicts) if self._of_block else verdicts
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -158,32 +168,35 @@ class Selection:
         return tuple(JMS.get(name, name) for name in self._names)
 
     def holds(self, row: Row) -> bool:
-        """Return True if a record with these values is wanted; for a few records, as the verdict is not kept."""
-        Selection.spent_chars += len(self.text) + ASK_CHARS
+        """Return True if a record with these values matches. The result is not cached: use it for single records."""
+        Selection.spent_chars += len(self.text) + EVALUATION_CHARS
         return self._test(row) is True
 
 
 def values(wire: PartitionWire, batch: RecordBatch, start: int, stop: int, name: str) -> Values:
     """Return the values that the records from ``start`` to ``stop`` have for a name of a selector."""
-    looked = Selection._looked
-    if looked is None or not looked.covers(batch, start, stop):
-        looked = Selection._looked = Looked(wire, batch, start, stop)
+    cache = Selection._cache
+    if cache is None or not cache.covers(batch, start, stop):
+        cache = Selection._cache = ColumnCache(wire, batch, start, stop)
     of_block = JMS.get(name, name) not in FACTS
-    Selection.spent_chars += (stop - start) * (1 if looked.knows(name, of_block) else LOOK_CHARS)
-    column = looked.column(name, of_block)
-    return looked.part(looked.of_records(column) if of_block else column, start, stop)
+    Selection.spent_chars += (stop - start) * (1 if cache.knows(name, of_block) else LOOKUP_CHARS)
+    column = cache.column(name, of_block)
+    return cache.part(cache.of_records(column) if of_block else column, start, stop)
 
 
-def _look(wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> Looked:
-    looked = Selection._looked
-    if looked is None or not looked.at(batch, start, stop):
-        looked = Selection._looked = Looked(wire, batch, start, stop)
-    return looked
+def _cached(wire: PartitionWire, batch: RecordBatch, start: int, stop: int) -> ColumnCache:
+    cache = Selection._cache
+    if cache is None or not cache.at(batch, start, stop):
+        cache = Selection._cache = ColumnCache(wire, batch, start, stop)
+    return cache
 
 
-class Looked:
-    """What selectors have found in some records: the last ones only, for whoever else asks about them. Of blocks that
-    are equal the first counts; where a fact is asked for that is in no block, all records do."""
+class ColumnCache:
+    """Cache of the values that selectors found in the last run of records.
+
+    Equal header blocks are examined once. A value that is not in the header block (offset, receive time) is found for
+    each record.
+    """
 
     __slots__ = ("_batch", "_columns", "_having", "_places", "_start", "_stop", "_wire", "different")
 
@@ -198,25 +211,25 @@ class Looked:
         self._having: dict[tuple[str, bool], dict[str | None, list[int]]] = {}
 
     def at(self, batch: RecordBatch, start: int, stop: int) -> bool:
-        """Whether these are the records."""
+        """Return True if the cache is for exactly these records."""
         return self._batch is batch and self._start == start and self._stop == stop
 
     def covers(self, batch: RecordBatch, start: int, stop: int) -> bool:
-        """Return True if these records are among them."""
+        """Return True if the cache includes these records."""
         return self._batch is batch and self._start <= start and stop <= self._stop
 
     def knows(self, name: str, of_block: bool) -> bool:
-        """Return True if the values for this name were found before."""
+        """Return True if the values of ``name`` are cached."""
         return (name, of_block) in self._columns
 
     def part(self, values: Values, start: int, stop: int) -> Values:
-        """Return the values of the records from ``start`` to ``stop``, of those for all records."""
+        """Return the part of ``values`` for the records from ``start`` to ``stop``."""
         if self._start == start and self._stop == stop:
             return values
         return values[start - self._start : stop - self._start]
 
     def column(self, name: str, of_block: bool) -> Values:
-        """What a name is, in each."""
+        """Return the values of ``name``: for each distinct block (``of_block``), or for each record."""
         column = self._columns.get((name, of_block))
         if column is None:
             if len(self._columns) >= limits.SELECTORS_PER_BATCH_MAX:
@@ -228,7 +241,7 @@ class Looked:
         return column
 
     def having(self, name: str, of_block: bool) -> dict[str | None, list[int]]:
-        """Where it has which value."""
+        """Return the positions at which ``name`` has each of its values."""
         having = self._having.get((name, of_block))
         if having is None:
             having = {}
@@ -238,11 +251,11 @@ class Looked:
         return having
 
     def of_records(self, column: Values) -> Values:
-        """For each record what its block has."""
+        """Expand values of distinct blocks to values of records."""
         return column if len(column) == len(self._places) else [column[place] for place in self._places]
 
     def spread(self, verdicts: bytes) -> bytes:
-        """For each record what was found for its block."""
+        """Expand results of distinct blocks to results of records."""
         if len(verdicts) == len(self._places):
             return verdicts
         if YES not in verdicts:
@@ -250,7 +263,7 @@ class Looked:
         return bytes([verdicts[place] for place in self._places])
 
 
-# --- what a name is, for the records with these indexes and blocks ----------------------------------------------------
+# --- values of a name, for the records with these indexes and blocks --------------------------------------------------
 
 
 def _destination(wire: PartitionWire, batch: RecordBatch, indexes: range, blocks: list[bytes]) -> Values:
@@ -289,7 +302,7 @@ FACTS: Final[dict[str, Column]] = {
 
 
 def _column(name: str) -> Column:
-    """What a name of a selector stands for."""
+    """Return the function that finds the values of a name of a selector."""
     name = JMS.get(name, name)
     if name in FACTS:
         return FACTS[name]

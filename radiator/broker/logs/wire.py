@@ -1,12 +1,12 @@
-"""The wire form of stored messages: built once per batch, shared by every subscriber.
+r"""The wire form of stored messages: built once per batch, shared by all subscribers.
 
-A MESSAGE frame is ``prefix + tail``. What differs per subscription stands in the prefix, what differs per message in
-the tail, so a subscriber's bytes for a whole run are one ``prefix.join(tails)``::
+A MESSAGE frame is ``prefix + tail``. The prefix differs per subscription and the tail per message, so the bytes of a
+whole run for one subscriber are one ``prefix.join(tails)``::
 
-    MESSAGE                                  \\
+    MESSAGE                                  \
     subscription:0                            | prefix (ack:auto)
     message-id:                              /
-               %2Ftopic%2Fa@17               \\
+               %2Ftopic%2Fa@17               \
     destination:/topic/a                      |
     partition:/topic/a                        | tail, one per message, shared
     receive-time:1732082400000000000          |
@@ -16,8 +16,8 @@ the tail, so a subscriber's bytes for a whole run are one ``prefix.join(tails)``
 Under the client ack modes the prefix ends in ``ack:TAG-`` and each tail is preceded by the delivery number and
 ``message-id:``. ``ack`` is then the subscription's tag and the number, and either id is accepted back.
 
-The stored header block is STOMP 1.2 wire form already. Only for a peer that speaks 1.0 or 1.1, and only where that
-version says a header otherwise (an escape, or none at all), tails are built a second time.
+The stored header block is in STOMP 1.2 wire form. Tails are built a second time only for a peer with version 1.0 or
+1.1, and only where that version escapes a header differently.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
 
 
-TAIL_BYTES = 150  # of a MESSAGE frame beside its stored headers and its body, about
+TAIL_BYTES = 150  # approximate size of a MESSAGE frame without its stored headers and its body
 
 
 class Whole:
-    """The bytes of whole batches under ``ack:auto``. The subscribers of a topic are sent a batch one after another, so
-    the last answer is remembered: those that call their subscription the same share it."""
+    """Encoder of whole batches under ``ack:auto``, which caches its last result.
+
+    A batch goes to the subscribers of a topic one after another, so those with the same subscription id share bytes.
+    """
 
     __slots__ = ("_data", "_prefix", "_tails")
 
@@ -44,7 +46,12 @@ class Whole:
         self._tails: list[bytes] | None = None
 
     def frames(self, prefix_bytes: bytes, tails: list[bytes]) -> bytes:
-        """Return the frames for one subscriber. ``tails``: of the whole batch, from ``PartitionWire.tails``."""
+        """Return the frames for one subscriber.
+
+        Args:
+            prefix_bytes: The prefix of the subscription.
+            tails: The tails of the whole batch, from ``PartitionWire.tails``.
+        """
         if tails is not self._tails or prefix_bytes != self._prefix:
             self._prefix, self._tails = prefix_bytes, tails
             self._data = frames(prefix_bytes, tails, None)
@@ -52,7 +59,13 @@ class Whole:
 
 
 class PartitionWire:
-    """What the wire form of every message of one partition has in common."""
+    """The parts of the wire form that all messages of one partition share.
+
+    Args:
+        partition_name: The name of the partition.
+        encoded_name: The same in the form that message ids use.
+        whole: The encoder of whole batches.
+    """
 
     __slots__ = ("_middles", "id_prefix", "partition_name", "whole")
 
@@ -63,7 +76,7 @@ class PartitionWire:
         self._middles: dict[tuple[str, str], bytes] = {}
 
     def middle(self, destination: str, version: str) -> bytes:
-        """The lines between the message id and the receive time."""
+        """Return the lines between the message id and the receive time."""
         key = (destination, version)
         middle = self._middles.get(key)
         if middle is None:
@@ -76,7 +89,7 @@ class PartitionWire:
         return middle
 
     def tails(self, batch: RecordBatch, version: str) -> list[bytes]:
-        """The tails of a whole batch; remembered in ``batch.memo``, which lives as long as the batch."""
+        """Return the tails of a whole batch, cached in ``batch.memo`` for as long as the batch lives."""
         memo: dict[str, list[bytes]] | None = batch.memo
         if memo is None:
             memo = batch.memos()
@@ -122,7 +135,14 @@ def _plain(name: str) -> bool:
 
 
 def prefix(subscription_id: str, version: str, extra: bytes, ack_tag: str | None) -> bytes:
-    """The prefix of a subscription's messages; ``extra`` are further header lines, each ending in a line feed."""
+    """Return the prefix of a subscription's messages.
+
+    Args:
+        subscription_id: The id of the subscription.
+        version: The STOMP version of the peer.
+        extra: Further header lines, each of which ends in a line feed.
+        ack_tag: The tag of the subscription, for ack ids; None under ``ack:auto``.
+    """
     head = b"MESSAGE\nsubscription:%b\n%b" % (escape(subscription_id, version).encode(), extra)
     if ack_tag is None:
         return head + b"message-id:"
@@ -130,19 +150,19 @@ def prefix(subscription_id: str, version: str, extra: bytes, ack_tag: str | None
 
 
 def frames(prefix_bytes: bytes, tails: list[bytes], first: int | None) -> bytes:
-    """The bytes of a run of messages; ``first`` is the number of the first delivery, None under ``ack:auto``."""
+    """Return the bytes of a run of messages; ``first`` is the number of the first delivery, None under ``ack:auto``."""
     if first is None:
         return prefix_bytes + prefix_bytes.join(tails)
     return b"".join([b"%b%d\nmessage-id:%b" % (prefix_bytes, each, tail) for each, tail in enumerate(tails, first)])
 
 
 def fits(batch: RecordBatch, bytes_max: int) -> bool:
-    """Whether all of a batch fits into about ``bytes_max``."""
+    """Return True if all of a batch fits into about ``bytes_max``."""
     return batch.size_bytes + len(batch.blocks) * TAIL_BYTES <= bytes_max
 
 
 def run_length(batch: RecordBatch, start: int, stop: int, bytes_max: int) -> int:
-    """How many records from ``start`` fit into about ``bytes_max``; at least one."""
+    """Return how many records from ``start`` fit into about ``bytes_max``; at least one."""
     count = stop - start
     average = batch.size_bytes // len(batch.blocks) + TAIL_BYTES
     if count * average > bytes_max:

@@ -21,8 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker.logs import cursor_names
+from radiator.broker.logs.delivery_times import is_dead_letter
 from radiator.broker.logs.header_values import header_value
-from radiator.broker.logs.moments import buried
 from radiator.broker.queues import overflow
 from radiator.clock import NS_PER_SECOND, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
@@ -349,14 +349,14 @@ class Appended:
 
 def hops_of(batch: RecordBatch, index: int) -> int:
     """How many moves in a row this one would be."""
-    if not buried(batch, index):
+    if not is_dead_letter(batch, index):
         return 1
     return int(_hops(batch.blocks[index]) or 1) + 1
 
 
 def received(batch: RecordBatch, index: int) -> bytes | None:
     """When the broker first had this message; not known of a letter that an earlier version has moved."""
-    return _received(batch.blocks[index]) if buried(batch, index) else b"%d" % batch.receive_ns[index]
+    return _received(batch.blocks[index]) if is_dead_letter(batch, index) else b"%d" % batch.receive_ns[index]
 
 
 def stamp(

@@ -65,7 +65,7 @@ class Returns:
         if attempted:
             offsets = self._may_go_on(source, offsets)
         else:
-            source.spare(offsets)
+            source.note_unwritten(offsets)
         self.due(source, offsets)
 
     def left(self, source: QueueSource, offsets: list[int]) -> None:

@@ -1,1 +1,1 @@
-"""Queues: who gets which message, what becomes of it, and what waits for whom."""
+"""Queues: which consumer gets which message, and which messages wait."""

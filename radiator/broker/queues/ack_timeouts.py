@@ -1,10 +1,10 @@
-"""Deliveries of one source that have to be answered in time (``ack_timeout``).
+"""Ack timeouts: deliveries of one source that must be acknowledged in time (``ack_timeout``).
 
-All of a source have the same time, so the order of handing out is the order of their deadlines: only the first is ever
-looked at. Who touches a delivery puts it at the end.
+All deliveries of a source have the same timeout, so the order of delivery is the order of the deadlines, and only the
+first one is examined. A delivery that is extended moves to the end.
 
-Invariants: what is settled or has gone back is not here; a delivery that is here and not in its subscription's window
-is on its way to be settled (a COMMIT) and is left alone, as one is that an open transaction has answered.
+Invariants: a settled or returned delivery is not here. A delivery that is here and not in flight is about to be settled
+by a COMMIT and is left alone, as is one that an open transaction has answered.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
     from radiator.broker.queues.consumer import Consumer, Number
 
-DUE_MAX = 4_096  # in one visit: some milliseconds
+DUE_MAX = 4_096  # per call of due(): a few milliseconds
 
 
 class Timeouts:
-    """See the top of the file.
+    """The deadlines of the deliveries of one source.
 
     Args:
-        timing: Where the timers are set.
-        timeout_ns: The time to answer, in nanoseconds.
-        on_overdue: Called with a consumer and the delivery numbers that it has not answered in time.
-        before: The timeouts with another time that these replace: their deliveries get the new time from when they
-            were handed out.
+        timing: The timers.
+        timeout_ns: The time to acknowledge, in nanoseconds.
+        on_overdue: Called with a consumer and the delivery numbers that it has not acknowledged in time.
+        before: Timeouts with another ``timeout_ns`` that these replace. Their deliveries get the new timeout, counted
+            from their delivery.
     """
 
     __slots__ = ("_deadlines", "_on_overdue", "_timing", "timeout_ns")
@@ -57,7 +57,13 @@ class Timeouts:
         return len(self._deadlines)
 
     def start(self, subscription: Consumer, offsets: Iterable[int], numbers: Iterable[Number]) -> None:
-        """These have just been delivered with these numbers, or their consumer says that it is still at work."""
+        """Start the timeout of deliveries, or restart it because the consumer is still at work.
+
+        Args:
+            subscription: The consumer.
+            offsets: The offsets of the messages.
+            numbers: The delivery numbers.
+        """
         deadline_ns = MonoNs(self._timing.now.mono + self.timeout_ns)
         deadlines = self._deadlines
         for offset, number in zip(offsets, numbers, strict=False):
@@ -66,7 +72,7 @@ class Timeouts:
         self._timing.at(deadline_ns, self)
 
     def forget(self, offsets: Iterable[int]) -> None:
-        """These are answered."""
+        """Remove deliveries that were answered."""
         deadlines = self._deadlines
         for offset in offsets:
             deadlines.pop(offset, None)
@@ -76,7 +82,7 @@ class Timeouts:
             self._timing.at(next(iter(self._deadlines.values()))[0], self)
 
     def due(self, now: Now) -> None:
-        """Take back what was not answered in time."""
+        """Report the deliveries that timed out."""
         deadlines = self._deadlines
         overdue: dict[Consumer, list[Number]] = {}
         for _ in range(min(DUE_MAX, len(deadlines))):
@@ -92,7 +98,7 @@ class Timeouts:
 
 
 def restart(subscription: Consumer, numbers: Iterable[Number]) -> None:
-    """Give the whole time once more to those of these deliveries that are in flight and have to be answered in time."""
+    """Restart the timeouts of those of these deliveries that are in flight and have one."""
     groups: dict[Timeouts, tuple[list[int], list[Number]]] = {}
     for number in numbers:
         source, offset, _ = subscription.in_flight.get(number, (None, 0, b""))

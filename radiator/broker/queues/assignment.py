@@ -1,18 +1,18 @@
-"""Owners: who alone may take from a source, where not everybody may.
+"""Partition assignment: which single consumer may take messages from a source.
 
-Two things make owners. A consumer that is *exclusive* takes everything of its queue until it leaves, then the next one
-does; it begins when the others hold nothing of the queue, in whichever of its logs. In a *group* each partition of a
-destination that has several belongs to one member, so that the order of a key is kept; the members' shares differ by
-one at most, and a partition moves only where it must.
+Sources are assigned in two cases. An *exclusive* consumer takes all messages of its queue until it leaves; then the
+next exclusive consumer does. It starts when the other consumers hold no message of the queue. In a consumer *group*,
+each partition of a destination with several partitions is assigned to one member, so that the order of a key is
+preserved. The numbers of partitions per member differ by one at most, and a change moves as few partitions as possible.
 
-A change never lets two work on one partition: what is to move is handed out to nobody until its last owner holds
-nothing of it any more, by ACK, NACK or its end (Kafka's "eager" rebalancing stops everybody; this stops one partition).
-Under ``ack:auto`` it holds what was not written to its socket yet: if it dies, that comes back. Whether somebody holds
-something is not counted with each message; one that was found is *proof* for as long as it is there.
+Two consumers never work on one partition at the same time. A partition that moves delivers nothing until its previous
+consumer holds no message of it, after ACK, NACK or its end. (Kafka's eager rebalancing stops all consumers. This stops
+one partition.) Under ``ack:auto`` a consumer holds messages that were not written to its socket; they return if it
+dies. Held messages are not counted. One that was found is a *proof* until it is settled or returned.
 
-Knows: members, sources. Must not know: messages, windows.
-Invariants: a source has at most one owner; an owner is a member; the owner changes only while nobody else holds
-anything of the source.
+The module knows members and sources, but not messages or windows.
+Invariants: a source has at most one owner. An owner is a member. The owner changes only while no other consumer holds a
+message of the source.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Proof:
-    """That a consumer holds something of a source: a delivery in flight, or (``ack:auto``) a run not written yet."""
+    """Proof that a consumer holds a message of a source: a delivery in flight, or an unwritten run (``ack:auto``)."""
 
     __slots__ = ("_consumer", "_number", "_run", "_source")
 
@@ -39,94 +39,108 @@ class Proof:
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer that holds it."""
+        """The consumer that holds the message."""
         return self._consumer
 
-    def stands(self, wanted: Consumer) -> bool:
-        """Whether it does still, and that keeps the source from the ``wanted`` consumer."""
+    def is_valid(self, wanted: Consumer) -> bool:
+        """Return True if the message is still held and keeps the source from the consumer ``wanted``."""
         consumer = self._consumer
         if self._run is not None:
-            session = consumer.session  # what leaves through the same socket stays in order
+            session = consumer.session  # one socket preserves the order
             return not session.closed and session is not wanted.session and self._run.ends_at > session.written_total
         return consumer is not wanted and consumer.in_flight.get(self._number, (None,))[0] is self._source
 
 
 class Assignment:
-    """The owners of one queue's sources. ``wake`` is called when a source has got a new one."""
+    """The assignment of one queue's sources to its consumers.
 
-    __slots__ = ("_alone", "_free", "_owner", "_parting", "_proofs", "_shares", "_uneven", "_wake", "_wanted")
+    Args:
+        wake: Called when a source has a new owner.
+    """
+
+    __slots__ = (
+        "_exclusive",
+        "_unassigned",
+        "_owner",
+        "_departing",
+        "_proofs",
+        "_assigned",
+        "_unbalanced",
+        "_wake",
+        "_member_of",
+    )
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._shares: dict[Consumer, dict[Any, None]] = {}  # what each member, as they came, is to own
-        self._alone: dict[Consumer, None] = {}  # those that are exclusive
-        self._free: dict[Any, None] = {}  # to be owned by one member each, and in no share yet
-        self._wanted: dict[Any, Consumer] = {}  # in whose share each one is
-        self._uneven = False  # the shares are made even when somebody asks: thousands may come at once
+        self._assigned: dict[Consumer, dict[Any, None]] = {}  # by member, in order of joining: its assigned sources
+        self._exclusive: dict[Consumer, None] = {}  # exclusive consumers in order of joining
+        self._unassigned: dict[Any, None] = {}  # sources to assign
+        self._member_of: dict[Any, Consumer] = {}  # by source: the member that it is assigned to
+        self._unbalanced = False  # lazily rebalanced, because thousands may join at once
         self._owner: dict[Any, Consumer | None] = {}
-        self._proofs: dict[Any, Proof] = {}  # why a source cannot move yet, as far as it was asked
-        self._parting: Proof | None = None  # what an exclusive consumer that left was not sent yet
+        self._proofs: dict[Any, Proof] = {}  # why a source cannot move yet, as far as known
+        self._departing: Proof | None = None  # an unwritten run of an exclusive consumer that left
 
     def add(self, source: Any) -> None:
-        """This source is owned from now on."""
-        self._free[source] = None
-        self._uneven = True
+        """Assign a source to one member from now on."""
+        self._unassigned[source] = None
+        self._unbalanced = True
 
     def remove(self, source: Any) -> None:
-        """The queue reads it no more."""
-        self._free.pop(source, None)
-        if source in self._wanted:
-            del self._shares[self._wanted.pop(source)][source]
-            self._uneven = True
+        """Remove a source that the queue does not read any more."""
+        self._unassigned.pop(source, None)
+        if source in self._member_of:
+            del self._assigned[self._member_of.pop(source)][source]
+            self._unbalanced = True
         self._proofs.pop(source, None)
         self._owner.pop(source, None)
 
     def replaced(self, old: Any, new: Any) -> None:
-        """Another cursor over the same log: it is owned as the old one was, once nobody holds anything of that."""
-        if old in self._free:
-            del self._free[old]
-            self._free[new] = None
-        elif old in self._wanted:
-            member = self._wanted[new] = self._wanted.pop(old)
-            del self._shares[member][old]
-            self._shares[member][new] = None
+        """Replace a source by another cursor over the same log, with the same member."""
+        if old in self._unassigned:
+            del self._unassigned[old]
+            self._unassigned[new] = None
+        elif old in self._member_of:
+            member = self._member_of[new] = self._member_of.pop(old)
+            del self._assigned[member][old]
+            self._assigned[member][new] = None
         self._proofs.pop(old, None)
         self._owner.pop(old, None)
 
     def joined(self, member: Consumer, alone: bool) -> None:
-        """One more consumer; ``alone``: it wants to be the only one."""
-        self._shares[member] = {}
+        """Add a consumer; ``alone`` makes it exclusive."""
+        self._assigned[member] = {}
         if alone:
-            self._alone[member] = None
-        self._uneven = True
+            self._exclusive[member] = None
+        self._unbalanced = True
 
     def left(self, member: Consumer) -> None:
-        """A consumer is gone; what it held is on its way back, but what is not written yet may still be."""
-        for source in self._shares.pop(member, ()):
-            del self._wanted[source]
-            self._free[source] = None
-        whole = self._alone.pop(member, self) is None
-        self._uneven = True
+        """Remove a consumer. Its messages in flight return to the queue; unwritten ones may still be held."""
+        for source in self._assigned.pop(member, ()):
+            del self._member_of[source]
+            self._unassigned[source] = None
+        whole = self._exclusive.pop(member, self) is None
+        self._unbalanced = True
         for source, owner in self._owner.items():
             if owner is member:
                 self._owner[source] = None
                 if member.ack == "auto" and (proof := holding(member, source, whole)) is not None:
                     self._proofs[source] = proof
-                    self._parting = proof if whole else self._parting
+                    self._departing = proof if whole else self._departing
 
     @property
     def active(self) -> Consumer | None:
-        """The one exclusive consumer that has its turn."""
-        return next(iter(self._alone), None)
+        """The exclusive consumer that takes all messages now, if any."""
+        return next(iter(self._exclusive), None)
 
     def takers(self, source: Any, consumers: Collection[Consumer]) -> Collection[Consumer]:
-        """Who may be handed something from this source now."""
-        if self._uneven:
-            self._share()
-        wanted = self.active or self._wanted.get(source)
+        """Return the consumers that may take from a source now."""
+        if self._unbalanced:
+            self._rebalance()
+        wanted = self.active or self._member_of.get(source)
         if wanted is None:
             self._owner.pop(source, None)
-            return () if source in self._free else consumers
+            return () if source in self._unassigned else consumers
         if self._owner.get(source) is not wanted:
             if self._held(source, wanted, consumers):
                 return ()
@@ -135,33 +149,35 @@ class Assignment:
         return (wanted,)
 
     def holder(self, source: Any) -> Consumer | None:
-        """The consumer that has to acknowledge or give back what it holds before this source has another owner; None:
-        no consumer is known to hold anything of it."""
+        """Return the consumer that must acknowledge or return its messages before the source has another owner.
+
+        None if no consumer is known to hold a message.
+        """
         proof = self._proofs.get(source)
         return None if proof is None else proof.consumer
 
     def _held(self, source: Any, wanted: Consumer, consumers: Iterable[Consumer]) -> bool:
-        """Whether somebody else than who is ``wanted`` holds something of it."""
-        if any(proof is not None and proof.stands(wanted) for proof in (self._proofs.get(source), self._parting)):
+        """Return True if another consumer than ``wanted`` holds a message of the source."""
+        if any(proof is not None and proof.is_valid(wanted) for proof in (self._proofs.get(source), self._departing)):
             return True
         self._proofs.pop(source, None)
-        self._parting = None
-        whole = wanted in self._alone
+        self._departing = None
+        whole = wanted in self._exclusive
         for each in consumers:
             found = None if each is wanted else holding(each, source, whole)
-            if found is not None and found.stands(wanted):
+            if found is not None and found.is_valid(wanted):
                 self._proofs[source] = found
                 return True
         return False
 
-    def _share(self) -> None:
-        """Give each member its share of the sources, moving as few as can be."""
-        self._uneven = False
-        shares, free, wanted = self._shares, self._free, self._wanted
+    def _rebalance(self) -> None:
+        """Rebalance the sources among the members with the fewest moves."""
+        self._unbalanced = False
+        shares, free, wanted = self._assigned, self._unassigned, self._member_of
         if not shares:
             return
         least, more = divmod(len(free) + len(wanted), len(shares))
-        for share in sorted(shares.values(), key=len, reverse=True):  # those with most keep the shares that are larger
+        for share in sorted(shares.values(), key=len, reverse=True):  # the largest shares keep one source more
             keep = least + (more > 0 and len(share) > least)
             more -= keep > least
             for _ in range(len(share) - keep):
@@ -179,8 +195,10 @@ class Assignment:
 
 
 def holding(consumer: Consumer, source: Any, whole: bool = False) -> Proof | None:
-    """Proof that a message of this source, or of its ``whole`` queue, is with this consumer, if one is: the latest, as
-    that is mostly the last to be acknowledged."""
+    """Return a proof that a consumer holds a message of a source, or of its ``whole`` queue; None if it does not.
+
+    The latest delivery is preferred, because it is usually acknowledged last.
+    """
     for number in reversed(consumer.in_flight):
         found = consumer.in_flight[number][0]
         if found is source or (whole and found is not None and found.queue is source.queue):

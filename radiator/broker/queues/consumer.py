@@ -1,4 +1,4 @@
-"""What a queue needs to know about its consumers.
+"""The interface of a consumer that a queue uses.
 
 ``clients.session.Subscription`` is the consumer of a broker. These protocols state what a queue uses of it, so that
 queues do not import sessions.

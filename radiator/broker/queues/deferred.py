@@ -1,13 +1,12 @@
-"""Messages of one source that are not due: sent with a delay, or refused and to be tried again later.
+"""Scheduled messages of one source: sent with a delay, or refused and delayed before their redelivery.
 
-Only their offsets are kept, ordered by the moment: a delay ends at a moment of the wall clock, a pause at one of the
-monotonic clock. At that moment they join ``QueueSource.returned`` and take their original places. What they are due for
-is judged again when they are handed out, so being called too often does no harm.
+Only offsets are stored, ordered by time. A delay ends at a time of the wall clock, a pause at a time of the monotonic
+clock. Then the messages join ``QueueSource.returned`` and take their original places. A delivery checks the time of
+the message again, so an early end of a delay does no harm.
 
-Where the rule gives up the oldest (``drop_oldest``), it may be one of these: ``lowest`` knows them by their offsets as
-well, from the first time that it is asked.
+``drop_oldest`` may remove a message from here. After the first call of ``lowest`` the offsets are indexed too.
 
-Invariants: what is here is unsettled, in nobody's hands and not in ``returned``; ``Timing.deferred`` counts it.
+Invariants: a message here is unsettled, not in flight, and not in ``returned``. ``Timing.deferred`` counts it.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from radiator import limits
 from radiator.broker.timers.timing import Timing
 from radiator.clock import MonoNs, Now, WallNs
 
-DUE_MAX = 4_096  # in one visit: 2 ms; the others follow a moment later
+DUE_MAX = 4_096  # per call of due(): 2 ms; the others follow a moment later
 Moment = TypeVar("Moment", bound=int)
 
 
 class Deferred:
-    """See the top of the file.
+    """The scheduled messages of one source.
 
     Args:
-        timing: Where the timers are set.
-        on_due: Called with the offsets whose delay or pause is over.
+        timing: The timers.
+        on_due: Called with the offsets whose delay or pause has ended.
     """
 
     __slots__ = ("_delays", "_offsets", "_order", "_pauses", "_on_due", "_timing")
@@ -37,22 +36,22 @@ class Deferred:
     def __init__(self, timing: Timing, on_due: Callable[[list[int]], None]) -> None:
         self._on_due = on_due
         self._timing = timing
-        self._delays: list[tuple[WallNs, int]] = []  # heaps: when, and which
+        self._delays: list[tuple[WallNs, int]] = []  # heaps: time and offset
         self._pauses: list[tuple[MonoNs, int]] = []
-        self._offsets: set[int] | None = None  # what is here; the heaps may have what was given up, or has left, too
+        self._offsets: set[int] | None = None  # the offsets; the heaps may have removed ones too
         self._order: list[int] = []
 
     def __len__(self) -> int:
         return len(self._delays) + len(self._pauses) if self._offsets is None else len(self._offsets)
 
     def delay(self, due_ns: WallNs, offset: int) -> None:
-        """Keep this one until the wall clock shows ``due_ns``."""
+        """Store a message until the wall clock shows ``due_ns``."""
         heappush(self._delays, (due_ns, offset))
         self._add(offset)
         self._timing.at_shown(due_ns, self)
 
     def pause(self, pause_ns: int, offset: int) -> None:
-        """Keep this one for ``pause_ns``."""
+        """Store a message for ``pause_ns`` nanoseconds."""
         due_ns = MonoNs(self._timing.now.mono + pause_ns)
         heappush(self._pauses, (due_ns, offset))
         self._add(offset)
@@ -65,7 +64,7 @@ class Deferred:
         self._timing.count(deferred=1)
 
     def lowest(self) -> int | None:
-        """The lowest offset of all; None if there is none."""
+        """Return the lowest offset; None if there is none."""
         if not len(self):
             return None
         offsets, order = self._offsets, self._order
@@ -78,7 +77,7 @@ class Deferred:
         return order[0]
 
     def take(self, offset: int) -> None:
-        """The lowest one, which is given up: it does not come back."""
+        """Remove the lowest offset, which is dropped."""
         assert self._offsets is not None
         self._offsets.remove(offset)
         if len(self._delays) + len(self._pauses) > 2 * len(self._offsets) + DUE_MAX:
@@ -99,17 +98,17 @@ class Deferred:
 
     @property
     def full(self) -> bool:
-        """True if no more of this source may be kept."""
+        """True if the source may not store more messages."""
         return self._timing.full and len(self) >= limits.DEFERRED_OWN
 
     @property
     def refuses(self) -> bool:
-        """True if no more may be kept that a consumer has refused."""
+        """True if the source may not store more messages that a consumer has refused."""
         most = limits.DEFERRED_MAX * limits.DEFERRED_REFUSED_PART
         return self._timing.deferred >= most and len(self) >= limits.DEFERRED_OWN
 
     def due(self, now: Now) -> None:
-        """Give back those whose delay or pause is over."""
+        """Return the messages whose delay or pause has ended."""
         offsets: list[int] = []
         self._take_due(self._pauses, now.mono, offsets)
         self._take_due(self._delays, self._timing.shown_ns, offsets)
@@ -130,15 +129,15 @@ class Deferred:
                 offsets.append(offset)
 
     def close(self) -> None:
-        """The source is gone."""
+        """Remove all messages: the source is gone."""
         freed = len(self)
         self._delays, self._pauses, self._offsets, self._order = [], [], None, []
         self._timing.forget(self)
         self._timing.freed(freed)
-        del self._on_due  # no circle is left for the collector, which comes by seldom
+        del self._on_due  # no reference circle is left for the collector, which seldom runs
 
     def remove(self, start: int, stop: int) -> list[int]:
-        """The log has lost these offsets, or they are settled undelivered; which of them were here."""
+        """Remove and return the offsets in [start, stop), which the log has lost or which are settled."""
         here = self._here() if self._offsets is None else self._offsets
         removed = sorted(offset for offset in here if start <= offset < stop)
         if removed:

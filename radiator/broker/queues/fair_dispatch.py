@@ -1,21 +1,20 @@
-"""Equal shares for equal consumers of one queue: when its messages are used up, each has had as many as the others,
-give or take one.
+"""Fair dispatch: equal consumers of a queue get equal numbers of messages, give or take one, when the queue runs empty.
 
-A message goes to whoever asks; of those who ask at once, to who has had fewest. That alone makes shares drift apart:
-most of the time only one consumer has room, and it is chance whose answer comes first. Being ahead costs nobody
-anything while enough messages are left for the others to catch up, so nobody waits then. When what is left is what the
-others lack, it is kept for them for a moment, and who is ahead waits.
+A message goes to the consumer that has credit; among several consumers, to the one that has had the fewest. That alone
+lets the numbers drift apart, because mostly only one consumer has credit and chance decides which. A lead is harmless
+while enough messages are left for the others to catch up. When the messages left are those that the others lack, the
+leading consumer waits for a moment.
 
-It is kept for who is about as quick and about to answer. Who takes longer over its messages is no equal, and neither,
-for its next deliveries, is one that did not answer within that moment; so a slow consumer costs a quick one next to
-nothing. What somebody has missed is made up for as long as that takes ``DEBT_NS`` at most.
+It waits only for consumers of about the same speed that are about to acknowledge. A consumer that takes longer for its
+messages is not equal. Nor is one that did not acknowledge within that moment, for its next deliveries. So a slow
+consumer costs a fast one next to nothing. A backlog of deliveries is caught up for at most ``DEBT_NS``.
 
-Equal means: the same window, the same ack mode, and about the same time for a message. With ``ack:auto`` messages are
-dealt out in turn anyway.
+Equal consumers have the same window, the same ack mode, and about the same time per message. Under ``ack:auto``
+messages are dealt out in turn anyway.
 
-Knows: what went to whom and when. Must not know: messages, logs.
-Invariants: whoever waits here is looked at again, at the latest when ``due`` is called; of those who have room, the one
-that has had fewest waits for nobody who has room.
+The module knows numbers and times of deliveries, but not messages or logs.
+Invariants: a consumer that waits is considered again, at the latest when ``due`` is called. Among consumers with
+credit, the least-served one is served first.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
     from radiator.broker.queues.consumer import Consumer, ConsumerSession
     from radiator.broker.timers.timing import Timing
 
-CONSUMERS_MAX = 16  # among more the looking costs more than the evenness is worth
-PATIENCE_NS = 50 * NS_PER_MS  # a pause of a quick one's process, on a busy machine
-SLOWER = 3  # who takes so many times as long is no equal
-SAMPLES = 3  # as few say nothing
-EXEMPT, EXEMPT_MAX = 1, 256  # deliveries for which one that kept others waiting in vain is not waited for again
-DEBT_NS = 100 * NS_PER_MS  # the longest that one may be alone in catching up
+CONSUMERS_MAX = 16  # with more consumers the cost exceeds the benefit
+PATIENCE_NS = 50 * NS_PER_MS  # a pause of a fast consumer's process on a busy machine
+SLOWER = 3  # a consumer that takes so many times as long is not equal
+SAMPLES = 3  # fewer samples are not used
+EXEMPT, EXEMPT_MAX = 1, 256  # deliveries during which no consumer waits for one that was late
+DEBT_NS = 100 * NS_PER_MS  # the longest time of catching up alone
 DEBT_MIN, DEBT_MAX = 4, 128  # deliveries
 NOT_AWAITED = MonoNs(0)
 
@@ -46,7 +45,23 @@ Kind = tuple["int | None", str, "Selection | None", int]
 
 
 class ConsumerShare:
-    """What one consumer has had. ``service_ns``: how long it takes for a message, about; 0 is not known yet."""
+    """The deliveries of one consumer.
+
+    Args:
+        served: The number of messages that it counts as having had.
+        in_flight: The number of messages that it has in flight.
+        now_ns: The monotonic time.
+
+    Attributes:
+        served: The number that fair dispatch keeps equal.
+        sent: The real number of messages sent.
+        done: Messages acknowledged at ``since_ns``, the start of the present measurement.
+        answered: True if the consumer has had credit since its last delivery.
+        service_ns: The approximate time per message; 0 if unknown.
+        took_ns: The time of its last acknowledgement.
+        exempt: The number of deliveries during which other consumers do not wait for it.
+        penalty: The next value of ``exempt``.
+    """
 
     __slots__ = (
         "answered",
@@ -63,19 +78,22 @@ class ConsumerShare:
     )
 
     def __init__(self, served: int, in_flight: int, now_ns: MonoNs) -> None:
-        self.served = served  # this is what is kept equal
-        self.sent = in_flight  # in truth
-        self.done, self.since_ns = 0, now_ns  # how many of these it had acknowledged when the time was taken last
+        self.served = served
+        self.sent = in_flight
+        self.done, self.since_ns = 0, now_ns
         self.last_ns = now_ns
-        self.answered = True  # it has had room since it was served last
+        self.answered = True
         self.service_ns = self.samples = 0
-        self.took_ns = 0  # for its last answer
+        self.took_ns = 0
         self.exempt = 0
         self.penalty = EXEMPT
 
-    def asks(self, consumer: Consumer, now_ns: MonoNs) -> None:
-        """It has room. Half a window is timed, as answers come in bursts; what took long may have been a pause, so a
-        short time counts at once, a long one little by little."""
+    def note_credit(self, consumer: Consumer, now_ns: MonoNs) -> None:
+        """Note that the consumer has credit, and measure its time per message.
+
+        Half a window is measured, because acknowledgements come in bursts. A long time may have been a pause, so a
+        short time counts at once and a long time gradually.
+        """
         if self.answered:
             return
         self.answered = True
@@ -88,12 +106,12 @@ class ConsumerShare:
             self.samples += 1
             self.done, self.since_ns = done, now_ns
 
-    def gets(self, consumer: Consumer, messages: int, now_ns: MonoNs) -> None:
-        """So many have just gone to it."""
+    def note_sent(self, consumer: Consumer, messages: int, now_ns: MonoNs) -> None:
+        """Note that ``messages`` messages were sent to the consumer."""
         self.served += messages
         self.sent += messages
         in_flight = len(consumer.in_flight)
-        if in_flight <= messages:  # it had nothing to do
+        if in_flight <= messages:  # the consumer was idle
             self.done, self.since_ns = self.sent - in_flight, now_ns
         self.last_ns = now_ns
         self.answered = False
@@ -101,29 +119,29 @@ class ConsumerShare:
 
     @property
     def debt_max(self) -> int:
-        """How many deliveries may be made up for."""
+        """The number of deliveries that may be caught up."""
         return max(DEBT_MIN, min(DEBT_MAX, DEBT_NS // max(1, self.service_ns)))
 
     def awaited_to_ns(self, by: ConsumerShare, now_ns: MonoNs) -> MonoNs:
-        """Until when the other one waits for this one, which is at work; NOT_AWAITED: not at all."""
+        """Return until when the consumer ``by`` waits for this one; NOT_AWAITED if it does not wait."""
         if self.exempt:
             return NOT_AWAITED
         known = self.samples >= SAMPLES and by.samples
         if known and self.service_ns > SLOWER * by.service_ns + NS_PER_MS // 5:
             return NOT_AWAITED
-        # What they share may have paused.
+        # A resource that both use may have paused.
         until_ns = MonoNs(self.last_ns + max(PATIENCE_NS, min(2 * by.took_ns, 4 * PATIENCE_NS)))
         return until_ns if until_ns > now_ns else NOT_AWAITED
 
 
 class FairDispatch:
-    """The shares of one queue's consumers.
+    """The deliveries of one queue's consumers.
 
     Args:
         consumers: The consumers of the queue; the same object for as long as the queue exists.
-        left: Returns about how many messages nobody was given yet; it may stop counting at its argument.
-        timing: Where the timers are set.
-        wake: Called when the queue is to be looked at again.
+        left: Returns the approximate number of undelivered messages; it may stop counting at its argument.
+        timing: The present time and the timers.
+        wake: Called when the queue should be dispatched again.
     """
 
     __slots__ = ("_blockers", "_consumers", "_left", "_shares", "_timing", "_top", "_wake")
@@ -140,22 +158,27 @@ class FairDispatch:
         self._timing = timing
         self._wake = wake
         self._shares: dict[Consumer, ConsumerShare] = {}
-        self._blockers: dict[Consumer, MonoNs] = {}  # who is waited for, and until when
+        self._blockers: dict[Consumer, MonoNs] = {}  # consumers that others wait for, and until when
         for consumer in consumers:
             self.joined(consumer)
-        self._top = 0  # the most that one has ever had
+        self._top = 0  # the highest ``served`` of any consumer
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody waits for somebody else."""
+        """True if a consumer waits for another one."""
         return bool(self._blockers)
 
     def limit(self, credits: Credits, everybody: bool, but: ConsumerSession | None) -> Credits:
-        """The credits, cut down to what keeps the shares equal, who has had fewest first. ``everybody``: these are all
-        who have room; else others may have it too, but for those of the session ``but``."""
+        """Return the credits, limited to keep the numbers equal, the least-served consumer first.
+
+        Args:
+            credits: The consumers with credit.
+            everybody: True if no other consumer has credit.
+            but: The session whose other consumers have no credit.
+        """
         now_ns = self._timing.now.mono
         for consumer, _ in credits:
-            self._shares[consumer].asks(consumer, now_ns)
+            self._shares[consumer].note_credit(consumer, now_ns)
         enough = len(self._consumers) * DEBT_MAX + sum(map(itemgetter(1), credits))
         left = self._left(enough)
         if left < enough:
@@ -185,7 +208,7 @@ class FairDispatch:
         left: int,
         now_ns: MonoNs,
     ) -> int:
-        """How many of those that are left this one may have, so that enough are left for those that have had fewer."""
+        """Return how many of the messages left a consumer may have, so that enough remain for less-served ones."""
         if consumer.ack == "auto":
             return credit
         own, kind = self._shares[consumer], _kind(consumer)
@@ -212,24 +235,24 @@ class FairDispatch:
                     self._blockers[peer] = until_ns
                     self._timing.at(until_ns, self)
             if not allowed and with_room:
-                self._wake()  # for these to be asked, which come first
+                self._wake()  # to dispatch to these, which come first
         return allowed
 
     def joined(self, consumer: Consumer) -> None:
-        """One more: it shares what is left."""
+        """Add a consumer. It shares the messages that are left."""
         in_flight = len(consumer.in_flight)
         done = [known.served - len(each.in_flight) for each, known in self._shares.items()]
         self._shares[consumer] = ConsumerShare(min(done, default=0) + in_flight, in_flight, self._timing.now.mono)
 
     def left(self, consumer: Consumer) -> None:
-        """One less."""
+        """Remove a consumer."""
         del self._shares[consumer]
         self._blockers.pop(consumer, None)
 
     def served(self, consumer: Consumer, messages: int) -> None:
-        """So many messages have just gone to this one."""
+        """Note that ``messages`` messages were sent to a consumer."""
         share = self._shares[consumer]
-        share.gets(consumer, messages, self._timing.now.mono)
+        share.note_sent(consumer, messages, self._timing.now.mono)
         self._top = max(self._top, share.served)
         if share.served < self._top - DEBT_MIN and share.served < self._top - share.debt_max:
             kind = _kind(consumer)
@@ -240,19 +263,21 @@ class FairDispatch:
             self._wake()
 
     def due(self, now: Now) -> None:
-        """Who has not answered in time is no equal; the others go on."""
+        """Exempt consumers that did not acknowledge in time; the others go on."""
         if self._blockers:
             for peer, until_ns in self._blockers.items():
                 share = self._shares.get(peer)
                 if share is not None and until_ns <= now.mono:
                     share.exempt = share.penalty
                     share.penalty = min(EXEMPT_MAX, 4 * share.penalty)
-            self._blockers.clear()  # whoever is still waited for is met again at once
+            self._blockers.clear()  # a consumer that is still awaited is added again at once
             self._wake()
 
     def turns(self, credits: Credits) -> Iterator[int]:
-        """Which of these, by their places, gets the next message, and so on: who has had fewest, as long as it has
-        credit. Where they are not all equal: one after the other."""
+        """Yield the index of the consumer that gets the next message: the least-served one with credit.
+
+        Consumers that are not all equal take turns.
+        """
         kind = _kind(credits[0][0])
         if all(_kind(consumer) == kind for consumer, _ in credits):
             return _turns(credits, [self._shares[consumer].served for consumer, _ in credits])
@@ -260,13 +285,13 @@ class FairDispatch:
 
 
 def in_turn(credits: Credits) -> Iterator[int]:
-    """As ``Shares.turns``, where nobody knows what each has had."""
+    """Yield the index of the consumer that gets the next message: the consumers with credit take turns."""
     return _turns(credits, list(repeat(0, len(credits))))
 
 
 def _turns(credits: Credits, served: list[int]) -> Iterator[int]:
-    """``served``: how many each has had."""
-    open_ = sorted(range(len(credits)), key=served.__getitem__)[::-1]  # of equal ones the first comes first
+    """Yield the index of the consumer that gets the next message. ``served``: messages sent to each consumer."""
+    open_ = sorted(range(len(credits)), key=served.__getitem__)[::-1]  # reversed: ties are served in order
     ring: list[int] = []
     level = 0
     ends: list[int] = [0] * len(credits)
@@ -283,10 +308,11 @@ def _turns(credits: Credits, served: list[int]) -> Iterator[int]:
 
 
 def _most(leads: list[int], credit: int, left: int) -> int:
-    """How many of the ``left`` messages one may have, at most ``credit``: those behind it, by its ``leads``, must be
-    able to come up to one less."""
+    """Return how many of the ``left`` messages a consumer may have, at most ``credit``.
 
-    low = 1 - max(leads, default=0)  # with so many, nobody lacks anything
+    The consumers behind it, by its ``leads``, must be able to reach one message less than it has then.
+    """
+    low = 1 - max(leads, default=0)  # with so many, no consumer lacks a message
     if not leads or credit <= low:
         return credit
     low, high = max(low, 0), min(credit, left) + 1  # ``low`` fits, ``high`` does not
@@ -298,5 +324,5 @@ def _most(leads: list[int], credit: int, left: int) -> int:
 
 
 def _kind(one: Consumer) -> Kind:
-    """Return what two consumers must have in common to be given equally many messages."""
+    """Return what two consumers must have in common to be equal."""
     return one.window, one.ack, one.selection, one.session.window

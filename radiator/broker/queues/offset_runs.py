@@ -1,7 +1,7 @@
-"""A set of offsets, stored as runs of consecutive ones.
+"""A set of offsets, stored as runs of consecutive offsets.
 
-A million consecutive offsets take as much memory as one. Adding and removing in the middle moves what lies behind, as
-in any list: some 20 us with 100,000 runs.
+A million consecutive offsets take as much memory as one. Adding and removing in the middle moves the rest of a list:
+about 20 us with 100,000 runs.
 
 Invariants: runs are sorted, disjoint and not adjacent; ``len`` is the number of offsets.
 """
@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 
 
 class Runs:
-    """See the top of the file."""
+    """A set of offsets, stored as runs of consecutive offsets."""
 
     __slots__ = ("_count", "_starts", "_stops")
 
@@ -30,33 +30,33 @@ class Runs:
 
     @property
     def runs(self) -> int:
-        """The number of runs: what the set costs."""
+        """The number of runs, which is the memory cost of the set."""
         return len(self._starts)
 
     @property
     def last(self) -> int:
-        """The highest offset; -1 if there is none."""
+        """The highest offset; -1 if the set is empty."""
         return self._stops[-1] - 1 if self._stops else -1
 
     def first(self, at: int) -> int | None:
-        """Return the lowest offset that is ``at`` or higher; None if there is none."""
+        """Return the lowest offset that is at least ``at``; None if there is none."""
         place = bisect_right(self._stops, at)
         return max(at, self._starts[place]) if place < len(self._starts) else None
 
     def within(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the runs from ``start`` up to, not including, ``stop``, each as (start, stop)."""
+        """Return the runs in [start, stop), each as (start, stop)."""
         low, high = bisect_right(self._stops, start), bisect_left(self._starts, stop)
         return [(max(start, self._starts[each]), min(stop, self._stops[each])) for each in range(low, high)]
 
     def add(self, start: int, stop: int) -> None:
-        """Add the offsets from ``start`` up to, not including, ``stop``."""
+        """Add the offsets in [start, stop)."""
         starts, stops = self._starts, self._stops
         if not starts or start > stops[-1]:
             starts.append(start)
             stops.append(stop)
             self._count += stop - start
             return
-        low, high = bisect_left(stops, start), bisect_right(starts, stop)  # those that touch it
+        low, high = bisect_left(stops, start), bisect_right(starts, stop)  # the runs that touch the range
         if low < high:
             start, stop = min(start, starts[low]), max(stop, stops[high - 1])
             self._count -= sum(stops[low:high]) - sum(starts[low:high])
@@ -65,9 +65,9 @@ class Runs:
         self._count += stop - start
 
     def remove(self, start: int, stop: int) -> int:
-        """Remove the offsets from ``start`` up to, not including, ``stop``. Returns how many of them were there."""
+        """Remove the offsets in [start, stop) and return how many of them were in the set."""
         starts, stops = self._starts, self._stops
-        low, high = bisect_right(stops, start), bisect_left(starts, stop)  # those that overlap it
+        low, high = bisect_right(stops, start), bisect_left(starts, stop)  # the runs that overlap the range
         if low >= high:
             return 0
         removed = sum(min(stop, stops[each]) - max(start, starts[each]) for each in range(low, high))

@@ -1,12 +1,14 @@
-"""What becomes of a message when its destination is full.
+"""Overflow: what happens to a message when its queue is full.
 
-    reject         ERROR full, nothing stored
-    block          it waits (``publishing.throttle``), a COMMIT as a whole; after ``block_timeout`` ERROR full
-    drop_newest    it is not stored
-    drop_oldest    the oldest that no consumer holds is given up. What consumers hold is beside the limit then: it is
-                   never in the way of something newer, and does not come back into a queue that is full without it
+    reject         ERROR full, nothing is stored
+    block          the frame waits (``radiator.broker.throttle``), a COMMIT as a whole; ERROR full after
+                   ``block_timeout``
+    drop_newest    the message is not stored
+    drop_oldest    the oldest message that is not in flight is dropped. Messages in flight do not count against the
+                   limit: they never displace a newer message, and do not return into a queue that is full without them
 
-Knows: a destination's limits, and how much of them is taken. Invariant: what is dropped is counted by who asked.
+The module knows a queue's limits and its backlog.
+Invariant: the caller counts dropped messages.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ DROPS = ("drop_newest", "drop_oldest")
 
 
 class Verdict(Enum):
-    """What a destination that may be full says to one more message."""
+    """What happens to a message that is sent to a queue."""
 
     STORE = "store"
     DROP_NEWEST = "drop_newest"
@@ -37,7 +39,12 @@ class Verdict(Enum):
 
 
 def judge(queue: Queue, size_bytes: int) -> Verdict:
-    """Judge a message with a body of ``size_bytes``; changes nothing. Raises ProtocolError and Wait."""
+    """Return what happens to a message with a body of ``size_bytes`` bytes. Changes nothing.
+
+    Raises:
+        ProtocolError: The queue is full (reject).
+        Wait: The queue is full (block).
+    """
     require_room(queue, 1, size_bytes)
     if fits(queue, 1, size_bytes):
         return Verdict.STORE
@@ -45,11 +52,16 @@ def judge(queue: Queue, size_bytes: int) -> Verdict:
 
 
 def require_room(queue: Queue, messages: int, size_bytes: int) -> None:
-    """All messages of one SEND or COMMIT to a queue whose rule says reject or block: others have no need of room.
+    """Check that the messages of one SEND or COMMIT fit into a queue. Queues that drop messages need no room.
+
+    Args:
+        queue: The queue.
+        messages: The number of messages.
+        size_bytes: The size of their bodies.
 
     Raises:
-        ProtocolError: There is none (reject), or never can be (block).
-        Wait: There is none yet (block).
+        ProtocolError: The queue is full (reject), or the messages can never fit (block).
+        Wait: The queue is full (block).
     """
     settings = queue.settings
     if settings.on_full in DROPS:
@@ -66,7 +78,7 @@ def require_room(queue: Queue, messages: int, size_bytes: int) -> None:
 
 
 def room(queue: Queue) -> tuple[int, int]:
-    """For how many more messages, and bytes of them, there is room."""
+    """Return how many more messages and bytes fit into a queue."""
     settings = queue.settings
     most = sys.maxsize if settings.max_messages is None else settings.max_messages - queue.backlog
     most_bytes = sys.maxsize if settings.max_bytes is None else settings.max_bytes - queue.backlog_bytes
@@ -74,8 +86,11 @@ def room(queue: Queue) -> tuple[int, int]:
 
 
 def make_room(queue: Queue, size_bytes: int) -> int:
-    """Give up the oldest messages that no consumer holds, until one of ``size_bytes`` fits or no more can be given up.
-    Returns how many."""
+    """Drop the oldest messages that are not in flight until a message of ``size_bytes`` fits or none is left to drop.
+
+    Returns:
+        The number of dropped messages.
+    """
     dropped = 0
     while not fits(queue, 1, size_bytes) and queue.drop_oldest():
         dropped += 1
@@ -83,8 +98,14 @@ def make_room(queue: Queue, size_bytes: int) -> int:
 
 
 def bring(queue: Queue, size_bytes: int) -> int:
-    """Room for a message that the broker moves there; whatever the rule says, the mover can wait. Returns how many were
-    given up. Raises ProtocolError."""
+    """Make room for a message that the broker moves to the queue. Never raises Wait: the caller retries.
+
+    Returns:
+        The number of dropped messages.
+
+    Raises:
+        ProtocolError: The queue is full.
+    """
     dropped = make_room(queue, size_bytes) if queue.settings.on_full == "drop_oldest" else 0
     shortage = _shortage(queue, 1, size_bytes)
     if shortage and queue.settings.on_full != "drop_oldest":
@@ -93,8 +114,11 @@ def bring(queue: Queue, size_bytes: int) -> int:
 
 
 def trim(queue: Queue) -> int:
-    """Messages have come back from a consumer into a queue that has taken newer ones instead: drop what is too much,
-    oldest first. Returns how many."""
+    """Drop the oldest messages of a queue that is too full because messages have returned from a consumer.
+
+    Returns:
+        The number of dropped messages.
+    """
     dropped = 0
     while trim_one(queue):
         dropped += 1
@@ -102,13 +126,24 @@ def trim(queue: Queue) -> int:
 
 
 def trim_one(queue: Queue, newest_in: Partition | None = None) -> bool:
-    """Drop the oldest, if there is too much, but not the newest one in ``newest_in``. False if nothing was dropped."""
+    """Drop the oldest message of a queue that is too full, but not the newest one in ``newest_in``.
+
+    Returns:
+        False if nothing was dropped.
+    """
     return not fits(queue, 0, 0) and queue.drop_oldest(newest_in)
 
 
 def no_memory(policy: Policy, partition: Partition, error: StorageError, everywhere: bool) -> Wait | None:
-    """A memory partition takes no more. If all of them together are full, whoever sends there waits; if only this one
-    is, then only where the rule says so."""
+    """Return the wait of a producer whose memory partition is full; None if the frame is refused.
+
+    Args:
+        policy: The policy of the destination.
+        partition: The partition.
+        error: The error of the partition.
+        everywhere: True if all memory partitions together are full. Then every producer waits; otherwise only under
+            ``on_full: block``.
+    """
     if not everywhere and policy.settings.on_full != "block":
         return None
     refusal = ProtocolError("full", "no memory is free to keep the message in", str(error))
@@ -124,7 +159,7 @@ def _accepts(partition: Partition) -> bool:
 
 
 def fits(queue: Queue, messages: int, size_bytes: int) -> bool:
-    """Whether so much more breaks no limit: asked in every turn for everybody who waits, so without a word."""
+    """Return True if so much more exceeds no limit. Called in every turn for each waiting frame."""
     settings = queue.settings
     most, most_bytes = settings.max_messages, settings.max_bytes
     return (most is None or queue.backlog + messages <= most) and (
@@ -133,7 +168,7 @@ def fits(queue: Queue, messages: int, size_bytes: int) -> bool:
 
 
 def _shortage(queue: Queue, messages: int, size_bytes: int) -> str:
-    """Which limit so much more would break, in words; nothing if none."""
+    """Return a description of the limit that so much more would exceed; empty if there is none."""
     if fits(queue, messages, size_bytes):
         return ""
     settings = queue.settings

@@ -1,7 +1,7 @@
-"""The policy of a queue: the settings of its messages, and where its dead letters go.
+"""The policy of a queue: the settings of its messages, and its dead-letter queue.
 
 A queue of one destination has that destination's settings. A durable subscription reads many topics, so each of its
-sources has a policy of its own; where one source reads several topics, ``agreed`` gives the settings that suit all.
+sources has a policy of its own. If one source reads several topics, ``agreed`` returns the settings for all of them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,22 @@ if TYPE_CHECKING:
 
     from radiator.routing.policy import Policy
 
-# ``redeliver.delay: auto``. A consumer that refuses a message for a passing reason gets it back at once, and a message
+# ``redeliver.delay: auto``. A message that is refused for a passing reason is redelivered at once, and a message
 # that no consumer can handle does not circulate at full speed.
 AUTO_AT_ONCE = 3
 AUTO_FIRST_NS = 10 * NS_PER_MS
 AUTO_MOST_NS = NS_PER_SECOND
-EXPONENT_MAX = 60  # beyond that every back-off has reached its most, or never grows
+EXPONENT_MAX = 60  # a higher exponent exceeds every maximum
 
 
 class QueuePolicy(NamedTuple):
-    """``dead_letter`` is the name that the template of the settings gives; ``line`` is that of the rule in the file."""
+    """The policy of a queue.
+
+    Attributes:
+        settings: The settings of the destination.
+        dead_letter: The name of the dead-letter queue, or None.
+        line: The line of the rule in the configuration.
+    """
 
     settings: Settings = Settings()
     dead_letter: str | None = None
@@ -36,6 +42,7 @@ class QueuePolicy(NamedTuple):
 
     @classmethod
     def of(cls, policy: Policy) -> QueuePolicy:
+        """Return the policy of a destination's queue."""
         return cls(policy.settings, policy.dead_letter_name, policy.rule.line)
 
     @property
@@ -48,9 +55,9 @@ class QueuePolicy(NamedTuple):
         return self if self.settings.on_unacked == "requeue" else self._replace(settings=_requeuing(self.settings))
 
     def pause_ns(self, deliveries: int, offset: int) -> int:
-        """Return how long a message that was refused after ``deliveries`` deliveries waits, in nanoseconds.
+        """Return the delay of a message that was refused after ``deliveries`` deliveries, in nanoseconds.
 
-        The jitter is derived from ``offset`` and ``deliveries``, so that a recorded history can be played again.
+        The jitter is derived from ``offset`` and ``deliveries``, so that a recorded history can be replayed.
         """
         settings = self.settings
         delay_ns = settings.redeliver_delay_ns
@@ -65,10 +72,10 @@ class QueuePolicy(NamedTuple):
 
 
 def agreed(policies: Iterable[QueuePolicy]) -> QueuePolicy:
-    """Return the policy for topics that share a log and are read there with one cursor.
+    """Return the policy for topics that share a log and are read with one cursor.
 
-    A setting that deletes a message or takes it back applies as far as all topics have it, with the longest time. A
-    dead letter is stored if one of them stores it.
+    A setting that deletes or takes back messages applies only if all topics have it, with the longest time. A dead
+    letter is stored if one of the topics stores it.
     """
     known = list({(id(each.settings), each.dead_letter): each for each in policies}.values())
     first = known[0]
@@ -88,7 +95,7 @@ def agreed(policies: Iterable[QueuePolicy]) -> QueuePolicy:
         "on_unacked": found[0].on_unacked if len({each.on_unacked for each in found}) == 1 else "requeue",
     }
     settings = found[0]
-    if any(getattr(settings, name) != value for name, value in changes.items()):  # else they share one object
+    if any(getattr(settings, name) != value for name, value in changes.items()):  # an unchanged object is shared
         settings = replace(settings, **changes)
     dead_letter = next((each.dead_letter for each in known if each.dead_letter is not None), None)
     return QueuePolicy(settings, dead_letter, first.line)
@@ -96,5 +103,5 @@ def agreed(policies: Iterable[QueuePolicy]) -> QueuePolicy:
 
 @lru_cache(maxsize=1_000)
 def _requeuing(settings: Settings) -> Settings:
-    """One object for all destinations of a rule."""
+    """Return the same object for all destinations of a rule."""
     return replace(settings, on_unacked="requeue")

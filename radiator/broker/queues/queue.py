@@ -1,22 +1,20 @@
 """A queue: its consumers, and its cursors over logs, one for each partition.
 
-The log is the queue: a queue stores nothing but offsets. *Fresh* messages come in the order of the log. Before them
-come messages that *returned* (NACK, lost consumer, restart), the lowest offset first, so each takes its original place
-again. A message that is not due yet is *deferred* until it is due, and then returned. A message that no consumer with
-credit wants is *skipped*.
+A queue stores offsets only; the messages are in the log. *Fresh* messages have the order of the log. Before them come
+messages that were *returned* (NACK, lost consumer, restart), the lowest offset first, so each takes its original place.
+A message that is not due is *deferred* and then returned. A message that matches no consumer with credit is *skipped*.
 
-A filter (``logs.destination_filter``) says which records of a log belong to the queue, so a queue that clients send to,
-a queue of a ``fan_out`` and a durable subscription are the same here. ``QueueSource`` says which messages are ready;
-``delivery.dispatch`` hands them to consumers.
+A filter (``logs.destination_filter``) selects the records of a log that belong to the queue, so a queue that clients
+send to, a bound queue of a ``fan_out`` and a durable subscription are the same here. ``QueueSource`` finds the
+ready messages; ``delivery.dispatch`` delivers them to consumers.
 
 Invariants of a source: every offset below ``next_offset`` is settled, in flight to exactly one subscription, in
-``returned``, in ``deferred`` or in ``skipped`` (or in ``early``, on its way to be settled). An offset that was handed
-out is below ``cursor.delivered`` or has a delivery count before its bytes leave. Offsets whose messages were removed
-from the log on purpose (gaps that a batch covers) are settled when they are passed; offsets that the log has lost are
-settled and counted.
+``returned``, in ``deferred`` or in ``skipped`` (or in ``early``, about to be settled). A delivered offset is below
+``cursor.delivered`` or has a delivery count before its bytes leave. Offsets whose messages were removed from the log on
+purpose (gaps within a batch) are settled when they are passed. Offsets that the log has lost are settled and counted.
 
-Invariants of a queue: a loss is reported by the header ``gap`` of the next message that goes out, to whichever
-consumer, and of no other message; if that message comes again, then again.
+Invariants of a queue: a loss is reported by the header ``gap`` of the next message, to any consumer, and of no other
+message. If that message is redelivered, the header is repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from radiator import limits
-from radiator.broker.logs.moments import EXPIRED, EXPIRES, NOW, expiry, first_expiry, judge, marks
+from radiator.broker.logs.delivery_times import EXPIRED, EXPIRES, NOW, expiry, first_expiry, judge, marks
 from radiator.broker.queues import end_reasons as ended
 from radiator.broker.queues.ack_timeouts import Timeouts
 from radiator.broker.queues.assignment import Assignment
@@ -53,23 +51,57 @@ if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
     from radiator.storage.partition import Partition
 
-RUN_BYTES = 256 * limits.KIB  # one turn's share of one queue
-REPORTED_MAX = 100  # messages that told of a loss and may have to tell it again
-FIRST_TIME = b"delivery-count:1\n"  # of a message that was not delivered before
+RUN_BYTES = 256 * limits.KIB  # the most that one queue delivers in one turn
+REPORTED_MAX = 100  # messages with a gap header that may be redelivered
+FIRST_TIME = b"delivery-count:1\n"  # of a fresh message
 
-# Expiry of the first message of a source.
-READ_NS = NS_PER_SECOND  # how soon it looks again when the head has to be read from the disk
-CROWDED_NS = 10 * NS_PER_MS  # ... when there are enough dead letters for now
-RUN = 4_000  # looked at in one visit: 4 ms
-SKIPPED_NS = NS_PER_SECOND  # at most so late one goes that was skipped, where 10,000 are; later where more are
-SKIPPED_RUN = 1_000  # of them are looked at in one visit
-SKIPPED_PAUSE_NS = 10 * NS_PER_MS  # between two visits
-LIVING_NS = 60 * NS_PER_SECOND  # ... when the head does not expire
-SPREAD_NS, SPREAD_UNSURE_NS = 60 * NS_PER_SECOND, 600 * NS_PER_SECOND  # after a start: not all heads are read at once
+# Class Expiry.
+READ_NS = NS_PER_SECOND  # the next check when the head has to be read from the disk
+CROWDED_NS = 10 * NS_PER_MS  # the next check when enough dead letters wait
+RUN = 4_000  # records examined per call of due(): 4 ms
+SKIPPED_NS = NS_PER_SECOND  # the longest delay of a skipped message's expiry with 10,000 of them; longer with more
+SKIPPED_RUN = 1_000  # skipped messages examined per call of due()
+SKIPPED_PAUSE_NS = 10 * NS_PER_MS  # between two such calls
+LIVING_NS = 60 * NS_PER_SECOND  # the next check when the head does not expire
+SPREAD_NS, SPREAD_UNSURE_NS = 60 * NS_PER_SECOND, 600 * NS_PER_SECOND  # the first checks are spread over this time
 
 
 class QueueSource:
-    """A queue's cursor over one partition."""
+    """A queue's cursor over one partition.
+
+    Args:
+        queue: The queue.
+        feed: The feed of the partition.
+        cursor: The stored cursor.
+        dirty: The sources with settled offsets for their cursors, shared by all queues.
+        policy: The policy; by default that of the queue. The topics of a durable subscription have different ones.
+        from_fan_out: True if the messages were sent to a fan-out source: they count against no limit of this queue.
+        orphaned: True if the rule does not name the log any more: it is drained.
+        first: True if later sources are not served while this one has messages.
+        priority: The priority level of the log.
+
+    Attributes:
+        rewound: Delivery counts, by offset, of messages that were delivered before the cursor was set back.
+        settled: Offsets that the cursor does not have yet.
+        early: Offsets that were dropped before they were stored.
+        to_drop: The number of messages to drop in a shared log, where their offsets are not known yet.
+        waiting: The number of unsettled messages.
+        counted_to: Below this offset ``waiting`` may include other destinations' records.
+        next_own: The offset of the next message of the queue, if it is known and the queue has no consumers; or -1.
+        forced_to: Retention removed everything below this offset, settled or not.
+        deferred: Messages that are not due.
+        ahead: Scheduled messages beyond ``next_offset``, once one is known.
+        earlier_to: The end of the log when the source was created.
+        burying: The number of messages that wait for their dead-letter queue.
+        skipped: Messages skipped by selector, if any.
+        stuck: True if the next message cannot be deferred for want of memory.
+        next_offset: The first offset that was not examined.
+        begins_at: Messages below are not wanted. They may not be stored yet.
+        known_to: From ``next_offset`` to this offset no record belongs to the queue.
+        idle: True if no record up to the end of the log belongs to the queue.
+        returned: A heap of offsets to deliver again.
+        timeouts: The ack timeouts of the deliveries, if the rule has one.
+    """
 
     __slots__ = (
         "_dirty",
@@ -83,7 +115,7 @@ class QueueSource:
         "deferred",
         "early",
         "expiry",
-        "from_parent",
+        "from_fan_out",
         "feed",
         "first",
         "forced_to",
@@ -91,11 +123,11 @@ class QueueSource:
         "known_to",
         "idle",
         "priority",
-        "left_to",
+        "earlier_to",
         "loading",
-        "mine_at",
+        "next_own",
         "next_offset",
-        "owed",
+        "to_drop",
         "policy",
         "queue",
         "returned",
@@ -116,52 +148,47 @@ class QueueSource:
         dirty: dict[QueueSource, None],
         policy: QueuePolicy | None = None,
         *,
-        from_parent: bool = False,
+        from_fan_out: bool = False,
         orphaned: bool = False,
         first: bool = False,
         priority: int = 0,
     ) -> None:
         self.queue = queue
-        self.policy = queue.policy if policy is None else policy  # the topics of a durable subscription differ
+        self.policy = queue.policy if policy is None else policy
         self.settings: Settings = self.policy.settings
         self.closed = False
         self.feed = feed
         self.cursor = cursor
-        self.from_parent = (
-            from_parent  # the messages were sent to another destination: they count against no limit of ours
-        )
-        self.orphaned = (
-            orphaned  # the rule does not name this log any more: nothing comes, and what is here is handed out
-        )
-        self.first = first  # nothing is taken from those behind it while it has something
-        self.rewound: dict[int, int] = {}  # fresh to this cursor, but not to consumers
-        self.priority = priority  # the priority of what is here, where there are such
+        self.from_fan_out = from_fan_out
+        self.orphaned = orphaned
+        self.first = first
+        self.rewound: dict[int, int] = {}
+        self.priority = priority
         self._dirty = dirty
         self.settled: list[int] = []
-        self.early: list[int] = []  # dropped before they were stored
-        self.owed = 0  # dropped, in a log of many: so many of ours are to be passed over when they are found
-        end: int = feed.partition.high_watermark  # what is above, if anything, is others'
+        self.early: list[int] = []
+        self.to_drop = 0
+        end: int = feed.partition.high_watermark  # records above, if any, belong to others
         unsettled: int = end - cursor.floor - cursor.settled_above
         self.waiting = max(0, unsettled)
-        # Below this offset other destinations' records may be among those that are counted as waiting.
         self.counted_to = 0 if queue.filter.all_of(feed.partition.destinations) else end
-        self.mine_at = -1  # a message of ours that nobody has come for is known to be here
-        self.forced_to = 0  # what lies below was taken, whether it was settled or not
+        self.next_own = -1
+        self.forced_to = 0
         self.batch: RecordBatch | None = None
         self.loading = False
         self.deferred = Deferred(queue.timing, self._due)
-        self.ahead: ScheduledAhead | None = None  # once something behind us is known not to be due
-        self.left_to: int = end  # what lies below was there before us
-        self.burying = 0  # on their way to the dead letters, or waiting for room there
-        self.skipped: Skipped | None = None  # while there is something in it
-        self.stuck = False  # there is no room to defer the next message
+        self.ahead: ScheduledAhead | None = None
+        self.earlier_to: int = end
+        self.burying = 0
+        self.skipped: Skipped | None = None
+        self.stuck = False
         reached = max(cursor.delivered, cursor.ceiling, cursor.floor, ended.reach(cursor))
         self.next_offset: int = min(reached, max(end, cursor.floor))
-        self.begins_at: int = 0  # nothing below is wanted, though it may not be stored yet
-        self.known_to: int = 0  # from next_offset up to here there is nothing of ours
-        self.idle = False  # nor up to the end
+        self.begins_at: int = 0
+        self.known_to: int = 0
+        self.idle = False
         self._note_passed()
-        covered = min(cursor.delivered, self.next_offset)  # what lies behind was handed out if it has a count
+        covered = min(cursor.delivered, self.next_offset)  # later offsets were delivered if they have a count
         self.returned = list(cursor.unacked(covered)) if cursor.floor < covered else []
         if cursor.counts:
             self.returned += sorted(offset for offset in cursor.counts if covered <= offset < self.next_offset)
@@ -182,12 +209,12 @@ class QueueSource:
 
     @property
     def why_stopped(self) -> str:
-        """What keeps consumers with selectors from the messages behind those that were skipped, in words."""
+        """A description of the limit that keeps consumers with selectors from further messages; may be empty."""
         return "" if self.skipped is None else self.skipped.why_stopped
 
     @property
     def queue_name(self) -> str:
-        """The name of the queue, for people."""
+        """The name of the queue, for log lines."""
         return self.queue.name
 
     def agree(self, policy: QueuePolicy) -> None:
@@ -210,30 +237,30 @@ class QueueSource:
     def _due(self, offsets: list[int]) -> None:
         self.queue.timing.outcomes.due(self, offsets)
 
-    def feed_from_parent(self) -> None:
-        """Get the messages of a parent from this log as well, which may be one that the rule had stopped to name."""
-        self.from_parent = True
+    def bind_to_fan_out(self) -> None:
+        """Receive messages of a fan-out source from this log too. The log may be orphaned until now."""
+        self.from_fan_out = True
         if self.orphaned:
             self.queue.ready_list.drop(self)
             self.orphaned = self.first = False
-            self.queue.ready_list.rouse(self)
+            self.queue.ready_list.wake(self)
 
     def count_dead_letters(self, number: int) -> None:
-        """Count ``number`` more messages that wait for their dead-letter destination; fewer if it is negative."""
+        """Count ``number`` more messages that wait for their dead-letter queue; fewer if negative."""
         self.burying += number
 
     def drop_batch(self) -> None:
-        """Let go of the batch in memory; it is found again when a message of it is needed."""
+        """Drop the batch in memory; it is read again when needed."""
         self.batch = None
 
     @property
     def backlog(self) -> int:
-        """Messages not settled, as far as they are known to be ours."""
+        """The number of unsettled messages that are known to belong to the queue."""
         return self.waiting - max(0, self.counted_to - self.next_offset)
 
     @property
     def fresh(self) -> int:
-        """How many of these were never handed out."""
+        """The number of these that were never delivered."""
         if not self.shared:
             end: int = self.feed.partition.next_offset
             return end - self.next_offset
@@ -247,7 +274,7 @@ class QueueSource:
 
     @property
     def ready(self) -> bool:
-        """True if a message could be handed out now."""
+        """True if a message may be delivered now."""
         if self.loading:
             return False
         if self.returned:
@@ -261,30 +288,34 @@ class QueueSource:
         return self.skipped
 
     def skip_over(self, offset: int) -> Skipped:
-        """No consumer that could be sent this message wants it. Returns what was skipped until now, this included."""
+        """Skip a message that matches no consumer with credit.
+
+        Returns:
+            All skipped messages, including this one.
+        """
         skipped = self._make_skipped()
         skipped.add(offset, offset + 1)
         return skipped
 
     def unskip(self) -> None:
-        """Forget that messages were skipped, if none is any more."""
+        """Drop the set of skipped messages if it is empty."""
         if self.skipped is not None and not len(self.skipped):
             self.skipped.close()
             self.skipped = None
 
     def removed_skipped(self, start: int, stop: int) -> None:
-        """Skipped messages that were taken out of the log on purpose."""
+        """Settle skipped messages that were removed from the log on purpose."""
         if self.skipped is not None:
             gone = [each for run in self.skipped.runs.within(start, stop) for each in range(*run)]
             self.skipped.remove(start, stop)
             self.settle(gone)
 
     def mark_delivered(self) -> None:
-        """Everything below the next offset was handed out, before its bytes leave."""
+        """Mark everything below the next offset as delivered, before the bytes leave."""
         self.cursor.mark_delivered(self.next_offset)
 
-    def handed_out(self, offsets: list[int]) -> None:
-        """These fresh messages are about to be sent: note it, so that each comes again marked, and no other."""
+    def mark_sent(self, offsets: list[int]) -> None:
+        """Mark fresh messages that are about to be sent as delivered, so that exactly these are redelivered as such."""
         cursor = self.cursor
         first = None if self.skipped is None else self.skipped.runs.first(cursor.delivered)
         if first is None:
@@ -292,29 +323,29 @@ class QueueSource:
             return
         cursor.mark_delivered(first)
         if first not in cursor.counts:
-            cursor.set_count(first, 0)  # the mark of a start: behind it only counts tell what was handed out
+            cursor.set_count(first, 0)  # from here on only counts say what was delivered
         for offset in offsets:
             if offset > first:
                 cursor.set_count(offset, 1)
 
     def rest(self) -> None:
-        """An idle queue does not hold on to a batch."""
+        """Drop the batch if no message is ready."""
         if not self.ready:
             self.batch = None
             self._note_passed()
 
     def settle(self, offsets: list[int]) -> None:
-        """These messages are done with, for ever; the cursor learns of it once per turn."""
+        """Settle messages for ever. The cursor gets them once per turn."""
         if self.forced_to and min(offsets, default=self.forced_to) < self.forced_to:
             offsets = [offset for offset in offsets if offset >= self.forced_to]
         self.waiting -= len(offsets)
         if self.timeouts is not None:
             self.timeouts.forget(offsets)
-        self.settled += offsets  # ``_settle``, for each ACK
+        self.settled += offsets  # inlined _settle(): this runs for each ACK
         self._dirty[self] = None
 
     def skip(self, offsets: list[int]) -> None:
-        """These records of a shared partition are other destinations'."""
+        """Pass over records of other destinations."""
         if offsets[0] < self.counted_to:
             self.waiting -= sum(offset < self.counted_to for offset in offsets)
         self._settle(offsets)
@@ -324,11 +355,13 @@ class QueueSource:
         self._dirty[self] = None
 
     def drop_next(self) -> None:
-        """Settle the next fresh message undelivered. One that is not stored yet is settled when it is; where others'
-        records are in between, once it is found."""
+        """Settle the next fresh message without delivery.
+
+        A message that is not stored yet is settled when it is stored. In a shared log, its offset is found later.
+        """
         if self.shared:
             self.waiting -= 1
-            self.owed += 1
+            self.to_drop += 1
             return
         if self.next_offset < self.feed.partition.high_watermark:
             self.settle([self.next_offset])
@@ -338,13 +371,17 @@ class QueueSource:
         self.next_offset += 1
 
     def committed(self, lost: int) -> None:
-        """The high watermark has moved, or a batch with ``lost`` messages of this queue could not be stored: then the
-        offsets from the high watermark on will be given to other messages."""
+        """Handle a move of the high watermark.
+
+        Args:
+            lost: The number of this queue's messages in a batch that could not be stored. Then the offsets from the
+                high watermark on will be assigned again.
+        """
         high_watermark = self.feed.partition.high_watermark
         if lost:
-            owed = min(self.owed, max(0, self.fresh + self.owed - lost))
-            self.waiting -= lost - sum(offset >= high_watermark for offset in self.early) - (self.owed - owed)
-            self.owed = owed
+            to_drop = min(self.to_drop, max(0, self.fresh + self.to_drop - lost))
+            self.waiting -= lost - sum(offset >= high_watermark for offset in self.early) - (self.to_drop - to_drop)
+            self.to_drop = to_drop
             self.early = [offset for offset in self.early if offset < high_watermark]
             self.next_offset = min(self.next_offset, high_watermark)
             self.known_to = min(self.known_to, high_watermark)
@@ -356,15 +393,15 @@ class QueueSource:
             self._settle(stored)
 
     def flush(self) -> None:
-        """Tell the cursor what was settled in this turn, and the partition what it must still keep."""
+        """Report the settled offsets of this turn to the cursor, and the lowest needed offset to the partition."""
         settled, self.settled = self.settled, []
         self.cursor.ack(settled)
         self.feed.pin()
 
     def give_back(self, offsets: list[int]) -> None:
-        """These messages were in flight and are not settled: they take their places again."""
+        """Return unacknowledged messages to their places in the queue."""
         gone = []
-        self.queue.ready_list.rouse(self)
+        self.queue.ready_list.wake(self)
         for offset in offsets:
             if offset < self.forced_to:
                 gone.append(offset)
@@ -374,7 +411,7 @@ class QueueSource:
             self.queue.lost(self, len(gone), min(gone), max(gone))
 
     def close(self) -> None:
-        """Nobody reads here any more: what waits for a moment need not, and what consumers hold is nobody's."""
+        """Stop reading: cancel the timers and drop the state of messages."""
         self.closed = True
         if self.skipped is not None:
             self.skipped.close()
@@ -389,45 +426,45 @@ class QueueSource:
             self.timeouts = None
 
     def deliveries(self, offset: int) -> int:
-        """How often this one, which was looked at, has been delivered."""
+        """Return how often a message below ``next_offset`` was delivered."""
         cursor = self.cursor
         count: int = cursor.counts.get(offset, offset < cursor.delivered)
         return count % ended.NOTED
 
     def released(self, offsets: list[int]) -> None:
-        """No consumer holds these any more."""
+        """Note that no consumer holds these messages any more."""
         if self.timeouts is not None:
             self.timeouts.forget(offsets)
 
     def timed(self, batch: RecordBatch, index: int) -> bool:
-        """True if time has a say in whether the records from ``index`` on may be delivered."""
+        """Return True if records from ``index`` on may be expired or scheduled."""
         ttl_ns = self.settings.message_ttl_ns
         return marks(batch) != 0 or (
             ttl_ns is not None and batch.receive_ns[index] + ttl_ns <= self.queue.timing.now.wall
         )
 
     def may_go(self, batch: RecordBatch, index: int) -> bool:
-        """Whether this record may be delivered now. If not, it is settled, as its time is over, or deferred."""
+        """Return True if a record may be delivered now. If not, it is settled as expired, or deferred."""
         verdict = judge(batch, index, self.settings.message_ttl_ns, self.queue.timing)
         if verdict != NOW:
-            self._put_off(batch.offsets[index], verdict, self.deliveries(batch.offsets[index]))
+            self._defer(batch.offsets[index], verdict, self.deliveries(batch.offsets[index]))
         return verdict == NOW
 
-    def _put_off(self, offset: int, verdict: WallNs, deliveries: int) -> None:
+    def _defer(self, offset: int, verdict: WallNs, deliveries: int) -> None:
         if verdict == EXPIRED:
             self.queue.timing.outcomes.expired(self, offset, deliveries)
             return
         if offset not in self.cursor.counts:
-            self.cursor.set_count(offset, 0)  # nobody has had it, though others behind it may be delivered before it
+            self.cursor.set_count(offset, 0)  # not delivered, though later messages may be delivered before it
         self.deferred.delay(verdict, offset)
 
     @property
     def waits(self) -> bool:
-        """False if the answer of a cold read is not needed any more (``Waiter``)."""
+        """False if the result of a cold read is not needed any more (``Waiter``)."""
         return bool(self.queue.consumers)
 
     def pass_by(self, batch: RecordBatch) -> None:
-        """A batch was stored. What came before it since we had read everything is others', and need not be read."""
+        """Note a stored batch. Earlier records since the queue was idle belong to others and need not be read."""
         if batch.base_offset < self.begins_at:
             self._skip_to_begin()
         if any(map(self.queue.filter.has, batch.names)):
@@ -436,10 +473,21 @@ class QueueSource:
         self.expiry.stored(batch)
 
     def pass_over(self, batch: RecordBatch, firsts: list[int], index: int, stop: int) -> int:
-        """Settle, from ``index`` on, the records of other destinations and those that nobody wants, what was dropped
-        and what has expired, and defer what is not due; ``firsts`` is what our claim says of the batch. Returns the
-        index of the first message to be delivered, or ``stop``; or, if the source is ``stuck`` then, of the first for
-        which there was no room."""
+        """Pass over the records that are not to be delivered, up to the first one that is.
+
+        Records of other destinations and records that the selector excludes are settled, as are dropped and expired
+        messages. Messages that are not due are deferred.
+
+        Args:
+            batch: The batch.
+            firsts: The first offset of the queue by destination (``DestinationFilter.firsts``).
+            index: The first index.
+            stop: The exclusive last index.
+
+        Returns:
+            The index of the first message to deliver, or ``stop``. If the source is ``stuck`` then, the index of the
+            message that could not be deferred.
+        """
         ids, offsets = batch.destination_ids, batch.offsets
         timing, selection = self.queue.timing, self.queue.selection
         timed = index < stop and self.timed(batch, index)
@@ -451,8 +499,8 @@ class QueueSource:
         while index < stop:
             if offsets[index] < firsts[ids[index]]:
                 others.append(offsets[index])
-            elif self.owed:
-                self.owed -= 1
+            elif self.to_drop:
+                self.to_drop -= 1
                 dropped.append(offsets[index])
             elif verdicts is not None and not verdicts[index]:
                 unwanted.append(offsets[index])
@@ -466,7 +514,7 @@ class QueueSource:
                 timing.await_room(self._unstick)
                 break
             else:
-                self._put_off(offsets[index], verdict, 0)
+                self._defer(offsets[index], verdict, 0)
             index += 1
         if others:
             self.skip(others)
@@ -477,7 +525,7 @@ class QueueSource:
         return index
 
     def move(self, batch: RecordBatch, start: int, stop: int) -> None:
-        """The fresh records with these indexes have been dealt with, and so are the holes between them."""
+        """Advance past fresh records with these indexes, and the offset gaps between them."""
         offsets = batch.offsets
         if offsets[stop - 1] - offsets[start] != stop - 1 - start:
             for before, offset in pairwise(offsets[start:stop]):
@@ -486,14 +534,16 @@ class QueueSource:
         self.next_offset = offsets[stop - 1] + 1
 
     def _removed(self, start: int, stop: int) -> None:
-        """Fresh offsets whose messages were taken out of the log on purpose: nothing is delivered, and nothing lost.
-        In a log of many they count as others': a message of ours is not taken out before it is settled."""
+        """Settle fresh offsets whose messages were removed from the log on purpose.
+
+        In a shared log they count as other destinations': a message of this queue is not removed before it is settled.
+        """
         self.waiting -= stop - start if not self.shared else max(0, min(stop, self.counted_to) - start)
         self.cursor.ack_range(start, stop)
         self._dirty[self] = None
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
-        """A cold read has ended (``Waiter``)."""
+        """Handle the end of a cold read (``Waiter``)."""
         self.loading = False
         if batch is not None and len(batch) and batch.next_offset > offset:
             self.batch = batch
@@ -504,7 +554,7 @@ class QueueSource:
             self.lose(offset, skip_to)
 
     def lose(self, start: int, stop: int) -> None:
-        """Offsets that the log no longer has: retention or damage took them. They cannot be delivered; counted."""
+        """Settle and count messages in [start, stop) that retention or damage removed from the log."""
         settled = sum(to - since for since, to in self.cursor.settled_in(start, stop))
         settled += sum(start <= offset < stop for offset in self.settled)
         count = stop - start - settled
@@ -521,7 +571,7 @@ class QueueSource:
             self.skipped.remove(start, stop)
 
     def take_lowest(self) -> int | None:
-        """Take the oldest message that was looked at and that no consumer holds, due or not, for good.
+        """Remove the oldest examined message that is not in flight, due or not.
 
         Returns:
             Its offset; None if there is none.
@@ -543,7 +593,7 @@ class QueueSource:
 
     @property
     def available(self) -> int:
-        """How many messages were looked at, are due, and no consumer holds."""
+        """The number of examined messages that are due and not in flight."""
         return len(self.returned) + (0 if self.skipped is None else len(self.skipped))
 
     def _unstick(self) -> None:
@@ -553,16 +603,16 @@ class QueueSource:
     # --- positions ----------------------------------------------------------------------------------------------------
 
     def _note_passed(self) -> None:
-        """Everything below the next offset is dealt with, and nothing is known of what lies behind."""
+        """Note that nothing is known about the records from the next offset on."""
         self.known_to = self.next_offset
         self.idle = self.known_to >= self.feed.committed_to
 
     def wait_for_place(self) -> None:
-        """Hand nothing out until ``begin_at`` says where the cursor begins."""
+        """Deliver nothing until ``begin_at`` sets the start of the cursor."""
         self.loading = True
 
     def begin_at(self, offset: int) -> None:
-        """Begin at ``offset``, or later; nothing was handed out before."""
+        """Start at ``offset`` or later; nothing was delivered before."""
         self.cursor.ack_range(self.cursor.floor, offset)
         self.next_offset = max(self.next_offset, offset)
         self.cursor.mark_delivered(self.next_offset)
@@ -571,29 +621,31 @@ class QueueSource:
         self._dirty[self] = None
 
     def want_from(self, offset: int) -> None:
-        """Want nothing below ``offset``, though it may not be stored yet."""
+        """Ignore messages below ``offset``, which may not be stored yet."""
         self.begins_at = offset
 
     def take_back(self, high_watermark: int) -> None:
-        """Offsets from ``high_watermark`` on were assigned, but never stored: they will be given out again."""
+        """Handle a failed write: offsets from ``high_watermark`` on will be assigned again."""
         self.begins_at = min(self.begins_at, high_watermark)
 
     def _skip_to_begin(self) -> None:
-        """What was under way when the source was made, and is not wanted, is stored now: settle it."""
+        """Settle unwanted messages that were not stored when the source was created."""
         stop = min(self.begins_at, self.feed.partition.high_watermark)
         if stop > self.next_offset and not self.loading:
             self.skip(list(range(self.next_offset, stop)))
             self.next_offset = stop
 
     def advance_idle(self) -> None:
-        """Do not hold back the retention of what other destinations store in the same log: pass over their records, and
-        what nobody consumes but would not be delivered anyway."""
+        """Advance past other destinations' records, for the retention of a shared log.
+
+        Without consumers, messages that would not be delivered anyway are passed too.
+        """
         self._jump()
         if not self.queue.consumers:
             self._pass_over_unwanted()
 
     def _jump(self) -> None:
-        """Be done with what is others', unread."""
+        """Pass over records that are known to belong to others, without reading them."""
         start, stop = self.next_offset, self.feed.committed_to if self.idle else self.known_to
         if stop > start and not self.loading:
             self.waiting -= max(0, min(stop, self.counted_to) - start)
@@ -601,15 +653,17 @@ class QueueSource:
             self.next_offset = stop
 
     def _pass_over_unwanted(self) -> None:
-        """Pass over what need not be delivered, up to the first message that a consumer must get. A selector is not
-        evaluated: a log of any length would have to be read for nobody."""
+        """Pass over records up to the first message that a consumer must get.
+
+        A selector is not evaluated: that could read a log of any length without a consumer.
+        """
         if self.queue.selection is not None:
             return
         partition = self.feed.partition
-        while self.ready and not self.returned and (self.owed or self.next_offset != self.mine_at):
+        while self.ready and not self.returned and (self.to_drop or self.next_offset != self.next_own):
             batch = self.batch_at(self.next_offset)
             if batch is None:
-                continue  # it is being read, and ``loaded`` goes on, or it is gone
+                continue  # it is being read, and loaded() continues; or it is gone
             start, end = batch.index_at(self.next_offset), partition.high_watermark
             stop = len(batch) if batch.next_offset <= end else batch.index_at(end)
             index = self.pass_over(batch, self.queue.filter.firsts(partition.name, batch), start, stop)
@@ -617,16 +671,16 @@ class QueueSource:
                 self.move(batch, start, index)
             if index < stop and not self.stuck:
                 self.move(batch, start, index + 1)
-                self.next_offset = self.mine_at = batch.offsets[index]
+                self.next_offset = self.next_own = batch.offsets[index]
                 break
         self.batch = None
         self.rest()
 
     def forced(self, start: int) -> None:
-        """Retention took what lies below ``start`` although some of it was not settled (``retention.force``).
+        """Handle forced retention (``retention.force``), which removed unsettled messages below ``start``.
 
-        Messages that no consumer holds are lost now; a message that a consumer holds is lost if it comes back. Each is
-        counted as lost once. In a shared log others' records that were not passed over yet are counted as well.
+        Messages that are not in flight are lost now. A message in flight is lost if it is returned. Each loss is
+        counted once. In a shared log, other destinations' records that were not passed yet are counted too.
         """
         if start <= self.cursor.floor:
             return
@@ -648,14 +702,13 @@ class QueueSource:
         if fresh + returned:
             self.queue.lost(self, fresh + returned, floor, start - 1)
 
-    # --- a cursor that takes the place of another ---------------------------------------------------------------------
+    # --- setting a cursor back ----------------------------------------------------------------------------------------
 
     def unsettled_deliveries(self) -> dict[int, int]:
-        """Return what was handed out here and is not settled: how often each message was delivered, by offset.
+        """Return the number of deliveries of each delivered and unsettled message, by offset.
 
-        When a cursor is set back, the new one meets these among its fresh messages. They are delivered as messages that
-        come again, with their count (``expect_again``). This is kept in memory: a restart before they are delivered
-        again forgets it.
+        A cursor that is set back gets these messages as fresh ones. ``expect_again`` lets the new cursor deliver them
+        as redelivered, with their count. The counts are in memory only: a restart forgets them.
         """
         cursor, settled = self.cursor, set(self.settled)
         covered = min(cursor.delivered, self.next_offset)
@@ -665,38 +718,40 @@ class QueueSource:
         return handed | {offset: count for offset, count in self.rewound.items() if offset >= self.next_offset}
 
     def expect_again(self, handed: dict[int, int]) -> None:
-        """Take over what ``unsettled_deliveries`` of the cursor before said."""
+        """Set the result of ``unsettled_deliveries`` of the cursor that this one replaces."""
         end = self.feed.partition.next_offset
         self.rewound = {offset: count for offset, count in handed.items() if self.next_offset <= offset < end}
 
     def bound(self, batch: RecordBatch, start: int, stop: int) -> int:
-        """Return how far a run of fresh records from ``start`` may go: up to the first that was handed out before."""
+        """Return the end of a run of fresh records from ``start``: at the first record that was delivered before."""
         rewound = self.rewound
         while rewound:
             offset = next(iter(rewound))
             if offset >= batch.offsets[start]:
                 return min(stop, batch.index_at(offset) + 1) if offset < batch.next_offset else stop
-            del rewound[offset]  # passed: it was removed, or is others'
+            del rewound[offset]  # it was removed, or belongs to others
         return stop
 
-    # --- messages that are not delivered any more ---------------------------------------------------------------------
+    # --- ended messages -----------------------------------------------------------------------------------------------
 
     def note_end(self, offset: int, reason: str, deliveries: int) -> bool:
-        """Note with the cursor why a message, which waits for its dead-letter destination, is delivered no more.
+        """Store with the cursor why a message that waits for its dead-letter queue has ended.
 
         Returns:
-            True if that has to be stored.
+            True if the note has to be stored.
         """
         bits = ended.NOTES.get(reason)
         if bits is None or self.cursor.counts.get(offset, 0) >= ended.NOTED:
             return False
         self.cursor.set_count(offset, bits | min(deliveries, ended.NOTED - 1))
-        self.settle([])  # nothing: but the cursor is to be written in this turn
+        self.settle([])  # the cursor has to be written in this turn
         return True
 
-    def spare(self, offsets: list[int]) -> None:
-        """Note that messages were handed out and never written to a socket, which ends nothing: else a start would end
-        those that were delivered as often as their rule allows."""
+    def note_unwritten(self, offsets: list[int]) -> None:
+        """Store that messages were never written to a socket.
+
+        Otherwise a start would end those that were delivered as often as their rule allows.
+        """
         most = self.settings.redeliver_max
         if most is None:
             return
@@ -706,29 +761,28 @@ class QueueSource:
                 self.cursor.set_count(offset, ended.UNWRITTEN | min(deliveries, ended.NOTED - 1))
 
     def _resume(self) -> None:
-        """After a start: do not hand out messages that came to their end before it. A broker or a consumer that dies of
-        a message gets it as often as the rule says, and no more."""
+        """End messages, after a start, that had ended before it or were delivered as often as their rule allows."""
         counts, most = self.cursor.counts, self.settings.redeliver_max
         for reason, bits in ended.NOTES.items():
             noted = [each for each in self.returned if counts.get(each, 0) // ended.NOTED == bits // ended.NOTED]
             self._end(noted, reason)
         if most is not None:
-            spent = [
+            exhausted = [
                 each
                 for each in self.returned
                 if most <= self.deliveries(each) and counts.get(each, 0) < ended.UNWRITTEN
             ]
-            self._end(spent, ended.MAX_DELIVERIES)
+            self._end(exhausted, ended.MAX_DELIVERIES)
 
     def _end(self, offsets: list[int], reason: str) -> None:
         if offsets:
-            self.returned = sorted(set(self.returned).difference(offsets))  # which is a heap
+            self.returned = sorted(set(self.returned).difference(offsets))  # a sorted list is a heap
             self.queue.timing.outcomes.ended(self, offsets, reason)
 
-    # --- messages that are not due ------------------------------------------------------------------------------------
+    # --- scheduled messages -------------------------------------------------------------------------------------------
 
     def note_delays(self, offsets: Sequence[int], dues: Sequence[int]) -> None:
-        """Note that messages were appended that are not due before these moments."""
+        """Note that messages were appended that are not due before these times."""
         self._known_ahead().note(offsets, dues)
 
     def _known_ahead(self) -> ScheduledAhead:
@@ -738,16 +792,20 @@ class QueueSource:
 
     @property
     def unlooked(self) -> int:
-        """How many messages an earlier run has left that nobody has looked at."""
-        looked_to = 0 if self.ahead is None else self.ahead.looked_to
-        return max(0, self.left_to - max(looked_to, self.next_offset))
+        """The number of an earlier run's messages that were not examined."""
+        searched_to = 0 if self.ahead is None else self.ahead.searched_to
+        return max(0, self.earlier_to - max(searched_to, self.next_offset))
 
     def delayed(self, now_ns: WallNs) -> int:
-        """Return how many messages are known to wait for their moment; ``unlooked`` may be among the rest."""
+        """Return the number of messages known to be scheduled. ``unlooked`` messages may be scheduled too."""
         return len(self.deferred) + (0 if self.ahead is None else self.ahead.count(now_ns))
 
     def look_ahead(self, reads: int) -> int:
-        """Look further through what an earlier run has left, with up to ``reads`` reads. Returns how many it takes."""
+        """Search messages of an earlier run for scheduled ones, with up to ``reads`` reads.
+
+        Returns:
+            The number of reads.
+        """
         left = 0 if self.shared else self.unlooked
         if not (left and reads):
             return 0
@@ -760,7 +818,7 @@ class QueueSource:
     # --- the log ------------------------------------------------------------------------------------------------------
 
     def batch_at(self, offset: int) -> RecordBatch | None:
-        """The batch that holds ``offset``, or None: then a cold read is under way, or the offset is gone."""
+        """Return the batch with ``offset``; None while a cold read is under way, or if the offset is gone."""
         start = self.feed.partition.log_start_offset
         if offset < start:
             self.lose(offset, start)
@@ -788,7 +846,15 @@ class QueueSource:
 
 
 class Expiry:
-    """See the top of the file."""
+    """Expires the waiting messages of one source, also without consumers.
+
+    Messages that were returned and fresh messages are examined at their head, because the others are behind it. Skipped
+    messages are scanned when the first of them expires.
+
+    Args:
+        source: The source.
+        timing: The present time and the timers.
+    """
 
     __slots__ = (
         "_heads",
@@ -799,7 +865,7 @@ class Expiry:
         "_revived",
         "_scan",
         "_skipped_ns",
-        "_some",
+        "_may_expire",
         "_source",
         "_timing",
     )
@@ -808,45 +874,43 @@ class Expiry:
         self._source = source
         self._timing = timing
         self._revived = False
-        self._some = False  # messages that expire were stored, and it was not empty since
-        self._heads: dict[int, WallNs] = {}  # what was at the head at the last visit, and when it expires
-        self._reading = False  # a head is read from the disk
-        self._skipped_ns = WallNs(
-            NEVER_NS if source.skipped is None else 0
-        )  # the first skipped message may expire then
-        self._pause_until_ns = MonoNs(0)  # what was skipped is not looked through again before that
-        self._scan: Scan | None = None  # of what was skipped, once there is something
-        self._position = -1  # how far that has come; -1: it is not under way
-        self._lowest_ns = WallNs(NEVER_NS)  # when the first of these expires
+        self._may_expire = False  # expiring messages were stored since the source was last empty
+        self._heads: dict[int, WallNs] = {}  # the expiry time of the messages that were at the head in the last call
+        self._reading = False  # a head is being read from the disk
+        self._skipped_ns = WallNs(NEVER_NS if source.skipped is None else 0)  # the earliest expiry of a skipped message
+        self._pause_until_ns = MonoNs(0)  # skipped messages are not scanned before
+        self._scan: Scan | None = None  # the scan of skipped messages, if any
+        self._position = -1  # the next offset of the scan; -1: no scan is under way
+        self._lowest_ns = WallNs(NEVER_NS)  # the earliest expiry that the scan has found
 
     def revive(self) -> None:
-        """The source has messages of an earlier run; whether they expire is not known."""
+        """Schedule a first check of messages of an earlier run."""
         self._revived = True
         self._timing.after(0, self)
 
     def stored(self, batch: RecordBatch) -> None:
-        """One more batch is in the log."""
+        """Set a timer for the first expiry of a stored batch."""
         ttl_ns = self._source.settings.message_ttl_ns
         if ttl_ns is None and not marks(batch) & EXPIRES:
             return
         first_ns = first_expiry(batch, ttl_ns)
         if first_ns < NEVER_NS:
-            self._some = True
+            self._may_expire = True
             self._timing.at_wall(first_ns, self)
 
     def loaded(self) -> None:
-        """What was to be read is there."""
+        """Continue after a cold read."""
         if self._reading:
             self.due(self._timing.now)
 
     def close(self) -> None:
-        """The source is gone."""
+        """Cancel the timers: the source is gone."""
         self._reading = False
         self._timing.forget(self)
-        del self._source, self._scan  # as in Deferred
+        del self._source, self._scan  # no reference circle is left, as in Deferred
 
     def due(self, now: Now) -> None:
-        """Something at the head may have expired."""
+        """Expire messages at the heads, and set the next timer."""
         source, now_ns = self._source, now.wall
         if self._revived:
             self._revived = False
@@ -864,18 +928,18 @@ class Expiry:
             self._heads = heads | self._heads
             next_ns = min(next_ns, now_ns + READ_NS)
         elif not self._heads and next_ns > now_ns:
-            self._some = False
+            self._may_expire = False
         if next_ns < NEVER_NS:
             next_ns = max(next_ns, now_ns + 1)
             self._timing.at_wall(WallNs(next_ns), self)
-            if next_ns - now_ns <= LIVING_NS:  # a pause must not grow where the clock steps back
+            if next_ns - now_ns <= LIVING_NS:  # also by the monotonic clock, in case the wall clock steps back
                 self._timing.after(next_ns - now_ns, self)
         if next_ns > now_ns and not source.queue.consumers:
             source.batch = None
         source.rest()
 
     def skipped(self, batch: RecordBatch, index: int) -> None:
-        """This record was skipped."""
+        """Note that a record was skipped, for its expiry."""
         ttl_ns = self._source.settings.message_ttl_ns
         if ttl_ns is not None or marks(batch) & EXPIRES:
             end_ns = expiry(batch, index, ttl_ns)
@@ -884,11 +948,11 @@ class Expiry:
                 self._timing.at_wall(end_ns, self)
 
     def _scanned(self) -> None:
-        """What was to be read of the skipped messages is there."""
+        """Continue after a cold read of the scan."""
         self.due(self._timing.now)
 
     def _skipped(self, now: Now) -> int:
-        """Look through some of what was skipped, if it is time; when to go on, by the wall clock."""
+        """Scan some of the skipped messages if it is time, and return the next time by the wall clock."""
         source, skipped, now_ns = self._source, self._source.skipped, now.wall
         if skipped is None:
             self._skipped_ns, self._position = WallNs(NEVER_NS), -1
@@ -928,19 +992,19 @@ class Expiry:
         return NEVER_NS if scan.loading else now_ns + SKIPPED_PAUSE_NS
 
     def _next_look(self, now: Now) -> int:
-        """When to look through what was skipped, by the wall clock: NEVER_NS if none of it expires."""
+        """Return the wall time of the next scan of skipped messages; NEVER_NS if none of them expires."""
         if self._skipped_ns == NEVER_NS:
             return NEVER_NS
         return max(self._skipped_ns, now.wall + self._pause_until_ns - now.mono)
 
     def _returned(self, now_ns: WallNs, heads: dict[int, WallNs]) -> int:
-        """What was given back; when the first of it expires."""
+        """Expire returned messages at the head, and return the expiry time of the next one."""
         source = self._source
         looked = 0
         while source.returned and not source.loading:
             offset = source.returned[0]
             if heads.get(offset, now_ns) > now_ns:
-                return self._looking_again(offset, heads[offset], now_ns)
+                return self._check_again(offset, heads[offset], now_ns)
             if looked == RUN:
                 return now_ns
             looked += 1
@@ -951,7 +1015,7 @@ class Expiry:
             ours = source.queue.filter.takes(source.feed.partition.name, batch, index)
             end_ns = expiry(batch, index, source.settings.message_ttl_ns)
             if ours and end_ns > now_ns:
-                return self._looking_again(offset, end_ns, now_ns)
+                return self._check_again(offset, end_ns, now_ns)
             heappop(source.returned)
             if ours:
                 self._timing.outcomes.expired(source, offset, source.deliveries(offset))
@@ -960,13 +1024,13 @@ class Expiry:
         return NEVER_NS
 
     def _fresh(self, now_ns: WallNs, heads: dict[int, WallNs]) -> int:
-        """What nobody has had; when the first of it expires."""
+        """Expire fresh messages at the head, and return the expiry time of the next one."""
         source = self._source
         partition, selection = source.feed.partition, source.queue.selection
         left = RUN if selection is None else min(RUN, selection.run)
         while not source.loading and not source.stuck and source.next_offset < partition.high_watermark:
             if heads.get(source.next_offset, now_ns) > now_ns:
-                return self._looking_again(source.next_offset, heads[source.next_offset], now_ns)
+                return self._check_again(source.next_offset, heads[source.next_offset], now_ns)
             if left == 0:
                 return now_ns
             batch = source.batch_at(source.next_offset)
@@ -980,19 +1044,22 @@ class Expiry:
             if index > start:
                 source.move(batch, start, index)
             if index < stop:
-                return self._looking_again(
+                return self._check_again(
                     batch.offsets[index], expiry(batch, index, source.settings.message_ttl_ns), now_ns
                 )
         return NEVER_NS
 
-    def _looking_again(self, offset: int, end_ns: WallNs, now_ns: WallNs) -> int:
-        """A head that lives. Others behind it, which expire before, may have come to the head by then."""
+    def _check_again(self, offset: int, end_ns: WallNs, now_ns: WallNs) -> int:
+        """Note the head and return the time of the next check.
+
+        Messages behind the head may expire earlier and be at the head by then.
+        """
         self._heads[offset] = end_ns
-        return min(end_ns, now_ns + LIVING_NS) if self._some or end_ns < NEVER_NS else NEVER_NS
+        return min(end_ns, now_ns + LIVING_NS) if self._may_expire or end_ns < NEVER_NS else NEVER_NS
 
 
 class ReadyList:
-    """See the top of the file."""
+    """The sources of one queue that may have messages, in the order in which they are served."""
 
     __slots__ = ("_first", "_ring")
 
@@ -1007,7 +1074,7 @@ class ReadyList:
         return source in self._ring or source in self._first
 
     def left(self, enough: int) -> int:
-        """How many messages nobody has been given yet, about; ``enough`` or more are not counted."""
+        """Return the approximate number of undelivered messages; counting stops at ``enough``."""
         left = 0
         for source in self._ring:
             left += source.fresh + len(source.returned)
@@ -1015,30 +1082,28 @@ class ReadyList:
                 break
         return left
 
-    def rouse(self, source: QueueSource) -> None:
-        """It may have something."""
+    def wake(self, source: QueueSource) -> None:
+        """Add a source that may have messages."""
         if source.first:
             self._first[source] = None
         else:
             self._ring[source] = None
 
     def drop(self, source: QueueSource) -> None:
-        """The queue reads it no more."""
+        """Remove a source that the queue does not read any more."""
         self._ring.pop(source, None)
         self._first.pop(source, None)
 
     def turns(self) -> Iterator[QueueSource]:
-        """Each at most once: those that go first, then the one whose turn was longest ago."""
+        """Yield each source at most once: sources that go first by priority, then the least recently served one."""
         if self._first:
-            for source in [each for each in self._first if spent(each)]:
+            for source in [each for each in self._first if is_exhausted(each)]:
                 del self._first[source]
-            yield from sorted(
-                self._first, key=_log_of_priority, reverse=True
-            )  # which keeps the order of those that are alike
+            yield from sorted(self._first, key=_log_of_priority, reverse=True)  # stable for equal priorities
         ring = self._ring
         for _ in range(len(ring)):
             source = next(iter(ring))
-            if spent(source):
+            if is_exhausted(source):
                 del ring[source]
             else:
                 ring.move_to_end(source)
@@ -1049,16 +1114,36 @@ def _log_of_priority(source: QueueSource) -> int:
     return source.priority
 
 
-def spent(source: QueueSource) -> bool:
-    """True if there is nothing to be looked at until something is stored or comes back."""
+def is_exhausted(source: QueueSource) -> bool:
+    """Return True if a source has nothing to do until a message is stored or returned."""
     if source.returned or source.loading or source.skipped is not None:
         return False
     return bool(source.next_offset >= source.feed.partition.high_watermark)
 
 
 class Queue:
-    """The consumers and sources of one queue. ``name`` is for people. ``on_lost`` is told what was lost, in words, and
-    how many."""
+    """The consumers and sources of one queue.
+
+    Args:
+        name: The name, for log lines and errors.
+        filter: The records of a log that belong to the queue.
+        on_lost: Called with a description of lost messages and their number.
+        timing: The present time and the timers.
+        policy: The policy.
+
+    Attributes:
+        sources: The sources in the order in which they are served.
+        ready_list: The sources that may have messages.
+        consumers: The consumers, the least recently served one first.
+        selectors: The selectors of the consumers, while a consumer has one or messages are skipped.
+        assignment: The partition assignment, if sources are assigned to single consumers.
+        ordered: True if the sources are served by priority.
+        selection: The selector of a durable subscription. Messages that it excludes are settled.
+        shares: Fair dispatch, once there have been several consumers.
+        gap: The number of lost messages that were not reported to a consumer.
+        note: Header lines to send with the next message.
+        reported: The gap and note that a message was sent with, by source and offset.
+    """
 
     __slots__ = (
         "_on_lost",
@@ -1093,25 +1178,29 @@ class Queue:
         self.timing = timing
         self.policy, self.settings = policy, policy.settings
         self.sources: list[QueueSource] = []
-        self.ready_list = ReadyList()  # those of them that have something
-        self.consumers: OrderedDict[Consumer, None] = OrderedDict()  # the one that was served longest ago first
-        self.selectors: Selectors | None = None  # while a consumer has one, or messages were skipped
-        self.assignment: Assignment | None = None  # where not everybody may take from every source
-        self.ordered = False  # its sources are looked at in their order: priorities
-        self.selection: Selection | None = None  # what it does not take is settled: a named subscription's selector
-        self.shares: FairDispatch | None = None  # once there were several consumers
-        self.gap = 0  # messages that were lost, and no consumer has been told yet
-        self.note = b""  # header lines that go out with the next message
-        self.reported: dict[
-            tuple[QueueSource, int], tuple[int, bytes]
-        ] = {}  # gap and note, by the message that had them
+        self.ready_list = ReadyList()
+        self.consumers: OrderedDict[Consumer, None] = OrderedDict()
+        self.selectors: Selectors | None = None
+        self.assignment: Assignment | None = None
+        self.ordered = False
+        self.selection: Selection | None = None
+        self.shares: FairDispatch | None = None
+        self.gap = 0
+        self.note = b""
+        self.reported: dict[tuple[QueueSource, int], tuple[int, bytes]] = {}
         self._on_lost = on_lost
 
     def join(self, consumer: Consumer, alone: bool, wake: Callable[[], None]) -> None:
-        """One more consumer; ``alone``: an exclusive one. ``wake`` is called when somebody's turn comes by that."""
+        """Add a consumer.
+
+        Args:
+            consumer: The consumer.
+            alone: True for an exclusive consumer.
+            wake: Called when an assignment changes.
+        """
         self.consumers[consumer] = None
-        for source in self.sources:  # what was others' may be its own now
-            self.ready_list.rouse(source)
+        for source in self.sources:  # the filter may have been extended
+            self.ready_list.wake(source)
         if self.selectors is not None:
             new = self.selectors.join(consumer)
             for source in self.sources:
@@ -1126,15 +1215,15 @@ class Queue:
                 self.timing.forget(self.shares)
                 self.shares = None
         if alone:
-            self._own(wake)
+            self._make_assignment(wake)
         if self.assignment is not None:
             self.assignment.joined(consumer, alone)
 
     def assign(self, source: QueueSource, wake: Callable[[], None]) -> None:
-        """This source is for one consumer at a time, so that the order of its messages is kept. ``wake``: as above."""
-        self._own(wake).add(source)
+        """Assign a source to one consumer at a time, to preserve the order of messages. ``wake`` is as in ``join``."""
+        self._make_assignment(wake).add(source)
 
-    def _own(self, wake: Callable[[], None]) -> Assignment:
+    def _make_assignment(self, wake: Callable[[], None]) -> Assignment:
         if self.assignment is None:
             self.assignment = Assignment(wake)
             for each in self.consumers:
@@ -1142,7 +1231,7 @@ class Queue:
         return self.assignment
 
     def leave(self, consumer: Consumer) -> None:
-        """A consumer is gone."""
+        """Remove a consumer."""
         del self.consumers[consumer]
         if self.selectors is not None:
             gone = self.selectors.leave(consumer)
@@ -1156,12 +1245,16 @@ class Queue:
             self.assignment.left(consumer)
 
     def check(self, selection: Selection | None) -> None:
-        """Raises ProtocolError (too-many) unless one more consumer may have this selector."""
+        """Check that another consumer may have this selector.
+
+        Raises:
+            ProtocolError: There are too many selectors (too-many).
+        """
         if self.selectors is not None:
             self.selectors.check(selection, self.name)
 
     def select(self) -> Selectors:
-        """The selectors of its consumers: from now on messages are handed out by these."""
+        """Return the selectors of the consumers, which decide about deliveries from now on."""
         if self.selectors is None:
             self.selectors = Selectors(self.consumers)
             for source in self.sources:
@@ -1170,14 +1263,14 @@ class Queue:
         return self.selectors
 
     def unselect(self) -> None:
-        """Hand messages out without asking who wants which, if all want all and none was skipped."""
+        """Stop to evaluate selectors if no consumer has one and no message is skipped."""
         if self.selectors is None or not self.selectors.plain:
             return
         if not self.consumers or all(source.skipped is None for source in self.sources):
             self.selectors = None
 
     def credited(self, consumer: Consumer) -> None:
-        """What held this consumer back is gone."""
+        """Note that a consumer may have credit again."""
         if self.selectors is not None:
             group = self.selectors.credited(consumer)
             for source in self.sources:
@@ -1185,32 +1278,39 @@ class Queue:
                     source.skipped.wake(group)
 
     def add(self, source: QueueSource) -> None:
-        """One more."""
+        """Add a source."""
         self.sources.append(source)
-        self.ready_list.rouse(source)
+        self.ready_list.wake(source)
 
     def drop(self, sources: Collection[QueueSource]) -> None:
-        """It reads these no more."""
+        """Remove sources."""
         self.sources = [source for source in self.sources if source not in sources]
         for source in sources:
             self.release(source)
 
     def release(self, source: QueueSource) -> None:
-        """Nothing more is handed out of this one, which is about to be dropped."""
+        """Deliver nothing from a source that is about to be removed."""
         self.ready_list.drop(source)
         if self.assignment is not None:
             self.assignment.remove(source)
 
     def replaced(self, old: QueueSource, new: QueueSource) -> None:
-        """Another cursor takes the place of this one."""
+        """Replace a source by another cursor."""
         self.sources[self.sources.index(old)] = new
         self.ready_list.drop(old)
-        self.ready_list.rouse(new)
+        self.ready_list.wake(new)
         if self.assignment is not None:
             self.assignment.replaced(old, new)
 
     def lost(self, source: QueueSource, count: int, first: int, last: int) -> None:
-        """``count`` messages of this queue were gone from the log before they could be delivered."""
+        """Count messages that were removed from the log before their delivery.
+
+        Args:
+            source: The source.
+            count: The number of messages.
+            first: The first offset of the range.
+            last: The last offset of the range.
+        """
         self.gap += count
         where = f"offsets {first} to {last} of {source.feed.partition.name}"
         self._on_lost(
@@ -1218,34 +1318,37 @@ class Queue:
         )
 
     def appended(self, partition: Any, messages: int) -> None:
-        """So many more messages wait. Called only where a rule limits that: nobody else asks for ``backlog``."""
+        """Count appended messages. Called only where a rule limits the backlog."""
         for source in self.sources:
             if source.feed.partition is partition:
                 source.waiting += messages
 
     @property
     def fresh(self) -> int:
-        """How many messages were never handed out."""
-        return sum(source.fresh for source in self.sources if not source.from_parent)
+        """The number of messages that were never delivered."""
+        return sum(source.fresh for source in self.sources if not source.from_fan_out)
 
     @property
     def backlog(self) -> int:
-        """Messages not settled: waiting or in flight. In a partition that several destinations share, after a restart,
-        a lower bound until the queue has been read once: nothing is refused for the sake of others."""
-        return sum(source.backlog for source in self.sources if not source.from_parent)
+        """The number of unsettled messages, waiting or in flight.
+
+        In a shared log it is a lower bound, after a restart, until the queue was read once. So no message is refused
+        because of other destinations' records.
+        """
+        return sum(source.backlog for source in self.sources if not source.from_fan_out)
 
     @property
     def backlog_bytes(self) -> int:
-        """About what these messages take in the log."""
+        """The approximate size of these messages in the log."""
         size = 0
-        for source in [each for each in self.sources if not each.from_parent]:
+        for source in [each for each in self.sources if not each.from_fan_out]:
             partition = source.feed.partition
             stored = partition.next_offset - partition.log_start_offset
             size += partition.size_bytes * source.backlog // max(1, stored)
         return size
 
     def note_delays(self, partition: Partition, offsets: Sequence[int], dues: Sequence[int]) -> None:
-        """Note that messages were appended to ``partition`` that are not due before these moments."""
+        """Note that messages were appended to ``partition`` that are not due before these times."""
         for source in self.sources:
             if source.feed.partition is partition:
                 source.note_delays(offsets, dues)
@@ -1256,7 +1359,7 @@ class Queue:
         self.sort()
 
     def sort(self) -> None:
-        """Sort the sources: by priority, the highest first, if that orders them; orphaned logs before others."""
+        """Sort the sources: orphaned ones first; if ``ordered``, by priority before that, the highest first."""
         by_priority = self.ordered
         self.sources = sorted(
             self.sources,
@@ -1266,7 +1369,7 @@ class Queue:
         )
 
     def select_by(self, selection: Selection | None) -> None:
-        """Settle what this selector does not take: the selector of a durable subscription."""
+        """Settle messages that this selector excludes: the selector of a durable subscription."""
         self.selection = selection
 
     def send_next(self, lines: bytes) -> None:
@@ -1274,11 +1377,11 @@ class Queue:
         self.note = lines
 
     def drop_closed(self) -> None:
-        """Drop the sources that were closed."""
+        """Remove the sources that were closed."""
         self.sources = [source for source in self.sources if not source.closed]
 
     def fair_dispatch(self) -> FairDispatch:
-        """The shares of the consumers, from now on."""
+        """Return the fair dispatch of the queue, created at first use."""
         if self.shares is None:
             self.shares = FairDispatch(self.consumers, self.ready_list.left, self.timing, self._wake)
         return self.shares
@@ -1286,16 +1389,22 @@ class Queue:
     def _wake(self) -> None:
         self.timing.wake(self)
 
-    def _given_up(self) -> Collection[QueueSource]:
-        """In which order the sources give up a message to make room: the oldest, of the lowest priority."""
+    def _drop_order(self) -> Collection[QueueSource]:
+        """Return the sources in the order in which they drop messages: the lowest priority first."""
         if not self.ordered:
-            return [each for each in self.sources if not each.from_parent]
+            return [each for each in self.sources if not each.from_fan_out]
         return sorted(self.sources, key=lambda each: (each.priority, not each.orphaned))
 
     def drop_oldest(self, newest_in: Partition | None = None) -> bool:
-        """Settle the oldest message that no consumer holds, to make room, but not the last one in ``newest_in`` if it
-        was never handed out; False if there is none."""
-        for source in self._given_up():
+        """Settle the oldest message that is not in flight, to make room.
+
+        Args:
+            newest_in: A partition whose last message is not dropped if it was never delivered.
+
+        Returns:
+            False if there is none.
+        """
+        for source in self._drop_order():
             lowest = source.take_lowest()
             if lowest is not None:
                 source.settle([lowest])
@@ -1306,7 +1415,7 @@ class Queue:
         return False
 
     def takers(self, source: QueueSource) -> Collection[Consumer]:
-        """Which consumers may take from this source, the one that was served longest ago first."""
+        """Return the consumers that may take from a source, the least recently served one first."""
         if self.assignment is None:
             return self.consumers
         takers = self.assignment.takers(source, self.consumers)
@@ -1315,7 +1424,7 @@ class Queue:
         return takers
 
     def send(self, source: QueueSource, batch: RecordBatch, consumer: Consumer, indexes: range | list[int]) -> None:
-        """Fresh messages for one consumer, whose credit was asked for."""
+        """Send fresh messages to one consumer with enough credit."""
         tails = source.feed.wire.tails(batch, consumer.session.version)
         count = len(indexes)
         if self.gap or self.note:
@@ -1335,20 +1444,22 @@ class Queue:
             self.shares.served(consumer, count)
 
     def _report(self, source: QueueSource, offset: int) -> bytes:
-        """The header lines by which this message tells what was lost, if anything was. Whoever gets it may die before
-        it has read them, so they are the message's until that is settled."""
+        """Return the header lines that report a loss with a message; empty if there is none.
+
+        A consumer may die before it has read the message, so the lines stay with the message until it is settled.
+        """
         if not (self.gap or self.note or self.reported):
             return b""
         gap, note = self.reported.pop((source, offset), (0, b""))
         gap, note, self.gap, self.note = gap + self.gap, note or self.note, 0, b""
         if gap or note:
             self.reported[source, offset] = gap, note
-            if len(self.reported) > REPORTED_MAX:  # nearly all of them are settled by then
+            if len(self.reported) > REPORTED_MAX:  # nearly all of them are settled
                 del self.reported[next(iter(self.reported))]
         return b"%bgap:%d\n" % (note, gap) if gap else note
 
     def passes(self, source: QueueSource, batch: RecordBatch, index: int) -> bool:
-        """Whether a message that came back may be delivered now; if not, it has been dealt with."""
+        """Return True if a returned message may be delivered now. If not, it was handled."""
         if not self.filter.takes(source.feed.partition.name, batch, index):
             source.skip([batch.offsets[index]])
             return False
@@ -1358,7 +1469,7 @@ class Queue:
         return not source.timed(batch, index) or source.may_go(batch, index)
 
     def send_again(self, source: QueueSource, batch: RecordBatch, index: int, consumer: Consumer) -> None:
-        """One message that came back."""
+        """Send one returned message."""
         offset = batch.offsets[index]
         count = source.deliveries(offset) + 1
         source.cursor.set_count(offset, count)
@@ -1373,6 +1484,6 @@ class Queue:
             self.shares.served(consumer, 1)
 
     def served(self, consumer: Consumer) -> None:
-        """Least recently served first: move to the end."""
+        """Move a consumer to the end of the order."""
         if consumer in self.consumers:
             self.consumers.move_to_end(consumer)

@@ -1,10 +1,12 @@
-"""What waits for its moment among the messages of a source that nobody has looked at yet: known so that it is counted
-as delayed, and not as ready. It is put off like any other when the source comes to it (``Deferred``).
+"""Scheduled messages beyond the position of a source, for counts only.
 
-A SEND with a delay is noted when it is appended. What an earlier run has left is looked through when somebody asks for
-figures: a bounded number of reads for each question; ``unlooked`` says how much is still to come.
+The source has not reached these messages. They are counted as delayed, not as ready. A source that reaches such a
+message moves it to ``Deferred``.
 
-Invariants: it is asked by those who count, and decides nothing; ``Timing.noted`` counts what is here, and is bounded.
+A SEND with a delay is noted at append. Messages of an earlier run are searched when figures are requested, with a
+bounded number of reads per request. ``QueueSource.unlooked`` is the number of messages that remain.
+
+Invariants: only counts use this information. ``Timing.noted`` counts the notes and is bounded.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from radiator import limits
-from radiator.broker.logs.moments import DELIVER_AT, EXPIRED, NOW, judge, marks
+from radiator.broker.logs.delivery_times import DELIVER_AT, EXPIRED, NOW, judge, marks
 from radiator.clock import WallNs
 from radiator.timers import NEVER_NS
 
@@ -27,19 +29,19 @@ if TYPE_CHECKING:
     from radiator.config import Settings
     from radiator.storage.batch import RecordBatch
 
-BLOCK = 1_000  # notes of which it is counted at once, by a search, how many are not due
+BLOCK = 1_000  # notes that one binary search counts
 
 
 class ScheduledCursor(Protocol):
-    """The cursor of a queue over one partition, as far as the messages before it need it."""
+    """The cursor of a queue over one partition, as far as this module uses it."""
 
     next_offset: int
-    left_to: int
+    earlier_to: int
     feed: Feed
 
     @property
     def closed(self) -> bool:
-        """True once nothing reads at the cursor any more."""
+        """True once the cursor is not read any more."""
 
     @property
     def settings(self) -> Settings:
@@ -47,7 +49,7 @@ class ScheduledCursor(Protocol):
 
 
 class Block:
-    """Some notes, in the order of their offsets."""
+    """Notes in the order of their offsets."""
 
     __slots__ = ("_ranked", "dues", "offsets")
 
@@ -57,13 +59,13 @@ class Block:
         self._ranked: list[int] | None = None
 
     def take_last(self) -> None:
-        """The last one is gone."""
+        """Remove the last note."""
         self.offsets.pop()
         self.dues.pop()
         self._ranked = None
 
     def count(self, start: int, now_ns: WallNs) -> int:
-        """How many of them, from this offset on, are not due."""
+        """Return how many notes with an offset of at least ``start`` are not due."""
         if self.offsets[0] < start or len(self.offsets) < BLOCK:
             pairs = zip(self.offsets, self.dues, strict=True)
             return sum(due > now_ns and offset >= start for offset, due in pairs)
@@ -73,33 +75,41 @@ class Block:
 
 
 class ScheduledAhead:
-    """See the top of the file."""
+    """The scheduled messages of one source that it has not reached.
 
-    __slots__ = ("_left", "_loading", "_reads", "_sent", "_source", "_timing", "looked_to")
+    Args:
+        source: The cursor of the queue.
+        timing: The present time and the totals.
+
+    Attributes:
+        searched_to: The end of the offsets of an earlier run that were searched.
+    """
+
+    __slots__ = ("_earlier", "_loading", "_reads", "_sent", "_source", "_timing", "searched_to")
 
     def __init__(self, source: ScheduledCursor, timing: Timing) -> None:
         self._source = source
         self._timing = timing
-        self._left: deque[Block] = deque()  # by an earlier run
+        self._earlier: deque[Block] = deque()  # notes of an earlier run
         self._sent: deque[Block] = deque()
-        self.looked_to = 0
+        self.searched_to = 0
         self._loading = False
         self._reads = 0
 
     def note(self, offsets: Sequence[int], dues: Sequence[int]) -> None:
-        """These were sent with a delay."""
+        """Note messages that were sent with a delay."""
         self._note(self._sent, offsets, dues)
 
     def count(self, now_ns: WallNs) -> int:
-        """How many of them nobody has looked at, and are not due."""
+        """Return how many noted messages were not reached and are not due."""
         start, found = self._source.next_offset, 0
-        for blocks in (self._left, self._sent):
+        for blocks in (self._earlier, self._sent):
             self._forget_passed(blocks)
             found += sum(block.count(start, now_ns) for block in blocks)
         return found
 
     def take_back(self, high_watermark: int) -> None:
-        """The offsets from here on will be given to other messages."""
+        """Remove the notes from ``high_watermark`` on: these offsets will be assigned again."""
         while self._sent and self._sent[-1].offsets[-1] >= high_watermark:
             self._sent[-1].take_last()
             self._timing.count(noted=-1)
@@ -107,8 +117,8 @@ class ScheduledAhead:
                 self._sent.pop()
 
     def close(self) -> None:
-        """The source is gone."""
-        for blocks in (self._left, self._sent):
+        """Remove all notes: the source is gone."""
+        for blocks in (self._earlier, self._sent):
             self._timing.count(noted=-sum(len(block.offsets) for block in blocks))
             blocks.clear()
 
@@ -132,10 +142,10 @@ class ScheduledAhead:
         while blocks and blocks[0].offsets[-1] < start:
             self._timing.count(noted=-len(blocks.popleft().offsets))
 
-    # --- what an earlier run has left ---------------------------------------------------------------------------------
+    # --- messages of an earlier run -----------------------------------------------------------------------------------
 
     def look(self, reads: int) -> None:
-        """Go on looking through it: so many reads."""
+        """Search messages of an earlier run with up to ``reads`` reads."""
         self._reads = reads
         if not self._loading:
             self._go_on()
@@ -144,8 +154,8 @@ class ScheduledAhead:
         source = self._source
         partition = source.feed.partition
         while self._reads and not source.closed:
-            offset = max(self.looked_to, source.next_offset, partition.log_start_offset)
-            if offset >= source.left_to:
+            offset = max(self.searched_to, source.next_offset, partition.log_start_offset)
+            if offset >= source.earlier_to:
                 break
             self._reads -= 1
             batch = partition.read(offset)
@@ -157,28 +167,28 @@ class ScheduledAhead:
 
     @property
     def waits(self) -> bool:
-        """False if the answer of a cold read is not needed any more (``Waiter``)."""
+        """False if the result of a cold read is not needed any more (``Waiter``)."""
         return not self._source.closed
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
-        """A cold read has ended (``Waiter``)."""
+        """Handle the end of a cold read (``Waiter``)."""
         self._loading = False
         if batch is not None and len(batch) and batch.next_offset > offset:
             self._see(offset, batch)
         elif skip_to is not None and skip_to > offset:
-            self.looked_to = skip_to
+            self.searched_to = skip_to
         else:
             return
         self._go_on()
 
     def _see(self, start: int, batch: RecordBatch) -> None:
         source = self._source
-        self.looked_to = max(batch.next_offset, start + 1)
+        self.searched_to = max(batch.next_offset, start + 1)
         if not marks(batch) & DELIVER_AT:
             return
         for index in range(batch.index_at(start), len(batch)):
-            if batch.offsets[index] >= source.left_to:
+            if batch.offsets[index] >= source.earlier_to:
                 break
             verdict = judge(batch, index, source.settings.message_ttl_ns, self._timing)
             if verdict not in (NOW, EXPIRED):
-                self._note(self._left, [batch.offsets[index]], [verdict])
+                self._note(self._earlier, [batch.offsets[index]], [verdict])

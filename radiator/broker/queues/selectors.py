@@ -1,14 +1,14 @@
-"""The distinct selectors of one queue's consumers, indexed so that a message finds the consumers that want it.
+"""The distinct selectors of one queue's consumers, indexed so that a message finds the matching consumers.
 
 Consumers with the same selector form a *group*; those without a selector form one too. A selector that needs
 ``name = 'text'``, alone or as an operand of its AND, is found by that text: of a thousand consumers with a correlation
-id each, a message costs one look-up in a dict. All other selectors are evaluated for each message, so a queue takes a
-bounded number of characters of them.
+id each, a message costs one look-up in a dict. All other selectors are evaluated for each message, so a queue accepts
+selectors up to a total number of characters.
 
-Knows: selectors, consumers, who was served last, who may have credit. Must not know: which messages wait, how one is
-sent.
-Invariants: every consumer of the queue is in one group; a group that is not ``able`` has no consumer with credit; a
-message costs ``limits.SELECTOR_QUEUE_CHARS_MAX`` characters at most.
+The module knows selectors, consumers, their last service, and which may have credit, but not which messages wait or how
+a message is sent.
+Invariants: every consumer of the queue is in one group. A group that is not ``able`` has no consumer with credit. A
+message costs at most ``limits.SELECTOR_QUEUE_CHARS_MAX`` characters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker.logs.selection import ASK_CHARS, LOOK_CHARS, YES, text_of, values
+from radiator.broker.logs.selection import EVALUATION_CHARS, LOOKUP_CHARS, YES, text_of, values
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
 
 
-FEW = 8  # records for which it is not worth it to keep the verdict of each selector with the batch
+FEW = 8  # for fewer records the results are not cached with the batch
 
 
-def _asked_chars(selection: Selection | None) -> int:
-    """As how many characters it counts to evaluate a selector for a record."""
-    return 0 if selection is None else len(selection.text) + ASK_CHARS
+def _evaluation_chars(selection: Selection | None) -> int:
+    """Return the cost of evaluating a selector for a record, in characters."""
+    return 0 if selection is None else len(selection.text) + EVALUATION_CHARS
 
 
 class Group:
-    """The consumers of one queue that have the same selector, the one that was served longest ago first."""
+    """The consumers of one queue with the same selector, the least recently served one first."""
 
     __slots__ = ("consumers", "selection")
 
@@ -48,23 +48,32 @@ class Group:
 
 
 class Keyed:
-    """The groups whose selectors need one name to have a certain text, by that text."""
+    """Groups whose selectors need one name to have a certain text, by that text.
+
+    Attributes:
+        chars: The characters that are evaluated for a message, by text.
+        groups: The groups, by text.
+        most: The highest value that ``chars`` has had since the first group.
+    """
 
     __slots__ = ("chars", "groups", "most")
 
     def __init__(self) -> None:
         self.groups: dict[str, list[Group]] = {}
-        self.chars: dict[str, int] = {}  # that are evaluated for a message with this text
-        self.most = 0  # of these; it does not fall before the last group is gone
+        self.chars: dict[str, int] = {}
+        self.most = 0
 
 
 class Selectors:
-    """See the top of the file.
+    """The selectors of one queue's consumers.
+
+    Args:
+        consumers: The consumers of the queue.
 
     Attributes:
         able: The groups that may have a consumer with credit.
-        keyed: By name, the groups whose selectors need it to have a certain text. To read.
-        open: The groups with other selectors, and that without one. To read.
+        keyed: By name, the groups whose selectors need it to have a certain text. Read-only.
+        open: The groups with other selectors, and the group without a selector. Read-only.
     """
 
     __slots__ = ("_chars", "_groups", "_turn", "_turns", "able", "keyed", "open")
@@ -74,7 +83,7 @@ class Selectors:
         self.keyed: dict[str, Keyed] = {}
         self.open: dict[Group, None] = {}
         self._chars = 0
-        self._turns: dict[Consumer, int] = {}  # when each was served last
+        self._turns: dict[Consumer, int] = {}  # the turn of each consumer's last service
         self._turn = 0
         self.able: dict[Group, None] = {}
         for consumer in consumers:
@@ -89,25 +98,33 @@ class Selectors:
         return not self.keyed and self._chars == 0
 
     def group_of(self, consumer: Consumer) -> Group:
-        """The group of a consumer that is here."""
+        """Return the group of a consumer of the queue."""
         return self._groups[text_of(consumer.selection)]
 
-    # --- consumers come and go ----------------------------------------------------------------------------------------
+    # --- joining and leaving ------------------------------------------------------------------------------------------
 
     @property
     def chars(self) -> int:
-        """Characters of selectors that a message may cost."""
-        return self._chars + sum(LOOK_CHARS + each.most for each in self.keyed.values())
+        """The highest number of characters that a message may cost."""
+        return self._chars + sum(LOOKUP_CHARS + each.most for each in self.keyed.values())
 
     def chars_of(self, groups: Collection[Group] | None) -> int:
-        """Characters that are looked at for each record, whatever it holds, if these groups are asked; None: all."""
-        looked = LOOK_CHARS * max(1, len(self.keyed))
+        """Return the characters that each record costs at least, for these groups; None: for all groups."""
+        looked = LOOKUP_CHARS * max(1, len(self.keyed))
         if groups is None:
             return looked + self._chars
-        return looked + sum(_asked_chars(each.selection) for each in self.open if each in groups)
+        return looked + sum(_evaluation_chars(each.selection) for each in self.open if each in groups)
 
     def check(self, selection: Selection | None, queue: str) -> None:
-        """Raises ProtocolError (too-many) unless a consumer with this selector may join."""
+        """Check that a consumer with this selector may join.
+
+        Args:
+            selection: The selector; None: no selector.
+            queue: The name of the queue, for the error.
+
+        Raises:
+            ProtocolError: There are too many selectors, or too long ones (too-many).
+        """
         if selection is None or selection.text in self._groups:
             return
         if len(self._groups) >= limits.SELECTORS_PER_QUEUE_MAX:
@@ -116,10 +133,10 @@ class Selectors:
                 f"header selector: the consumers of {queue[:200]!r} have {len(self._groups)} different ones already",
                 f"{limits.SELECTORS_PER_QUEUE_MAX} is the limit. Share a selector, or use several queues.",
             )
-        more = 0 if selection.is_key else _asked_chars(selection)
+        more = 0 if selection.is_key else _evaluation_chars(selection)
         if selection.key is not None:
             known = self.keyed.get(selection.key[0])
-            more += LOOK_CHARS if known is None else known.chars.get(selection.key[1], 0) - known.most
+            more += LOOKUP_CHARS if known is None else known.chars.get(selection.key[1], 0) - known.most
         if self.chars + more > limits.SELECTOR_QUEUE_CHARS_MAX:
             raise ProtocolError(
                 "too-many",
@@ -130,7 +147,7 @@ class Selectors:
             )
 
     def join(self, consumer: Consumer) -> Group | None:
-        """Add a consumer. Returns its group if that is new."""
+        """Add a consumer and return its group if that is new, else None."""
         selection, text = consumer.selection, text_of(consumer.selection)
         self._turn += 1
         self._turns[consumer] = self._turn
@@ -143,7 +160,7 @@ class Selectors:
         return new
 
     def leave(self, consumer: Consumer) -> Group | None:
-        """Remove a consumer. Returns its group if that is gone."""
+        """Remove a consumer and return its group if that is empty now, else None."""
         group = self.group_of(consumer)
         del group.consumers[consumer], self._turns[consumer]
         if group.consumers:
@@ -157,57 +174,61 @@ class Selectors:
         selection = group.selection
         if selection is None or selection.key is None:
             self.open[group] = None
-            self._chars += _asked_chars(selection)
+            self._chars += _evaluation_chars(selection)
             return
         name, text = selection.key
         keyed = self.keyed.setdefault(name, Keyed())
         keyed.groups.setdefault(text, []).append(group)
-        chars = keyed.chars[text] = keyed.chars.get(text, 0) + (0 if selection.is_key else _asked_chars(selection))
+        chars = keyed.chars[text] = keyed.chars.get(text, 0) + (0 if selection.is_key else _evaluation_chars(selection))
         keyed.most = max(keyed.most, chars)
 
     def _remove(self, group: Group) -> None:
         selection = group.selection
         if selection is None or selection.key is None:
             del self.open[group]
-            self._chars -= _asked_chars(selection)
+            self._chars -= _evaluation_chars(selection)
             return
         name, text = selection.key
         keyed = self.keyed[name]
         keyed.groups[text].remove(group)
-        keyed.chars[text] -= 0 if selection.is_key else _asked_chars(selection)
+        keyed.chars[text] -= 0 if selection.is_key else _evaluation_chars(selection)
         if not keyed.groups[text]:
             del keyed.groups[text], keyed.chars[text]
         if not keyed.groups:
             del self.keyed[name]
 
-    # --- who is served ------------------------------------------------------------------------------------------------
+    # --- service order ------------------------------------------------------------------------------------------------
 
     def turn(self, consumer: Consumer) -> int:
-        """When this consumer was served last: a lower number is longer ago."""
+        """Return the turn of the consumer's last service: a lower number is longer ago."""
         return self._turns[consumer]
 
     def credited(self, consumer: Consumer) -> Group:
-        """This consumer may have credit again. Returns its group."""
+        """Note that a consumer may have credit again, and return its group."""
         group = self.group_of(consumer)
         self.able[group] = None
         return group
 
     def served(self, consumer: Consumer) -> None:
-        """A message goes to this consumer: the others come first now."""
+        """Note that a message was sent to a consumer: the others come first now."""
         self._turn += 1
         self._turns[consumer] = self._turn
         self.group_of(consumer).consumers.move_to_end(consumer)
 
 
 class Wanted:
-    """Which groups want which of the records from ``start`` to ``stop``.
+    """The groups that match the records from ``start`` to ``stop`` of a batch.
 
     Args:
-        selectors: Those of the queue.
-        among: Ask only these groups; None: all.
+        selectors: The selectors of the queue.
+        wire: The wire form of the partition.
+        batch: The batch.
+        start: The first index.
+        stop: The exclusive last index.
+        among: Evaluate only these groups; None: all.
     """
 
-    __slots__ = ("_among", "_asked", "_columns", "_few", "_keyed", "_start", "_where")
+    __slots__ = ("_among", "_evaluated", "_columns", "_few", "_keyed", "_start", "_where")
 
     def __init__(
         self,
@@ -225,17 +246,17 @@ class Wanted:
         self._few = stop - start < FEW
         self._keyed = [(self._column(name), keyed.groups) for name, keyed in selectors.keyed.items()]
         groups = selectors.open if among is None else [each for each in selectors.open if each in among]
-        self._asked = [
+        self._evaluated = [
             (group, None if self._few or group.selection is None else group.selection.verdicts(*self._where))
             for group in groups
         ]
 
     def by(self, index: int) -> list[Group]:
-        """The groups that want the record with this index."""
+        """Return the groups that match the record with this index."""
         if self._few:
-            found = [group for group, _ in self._asked if self._holds(group, index)]
+            found = [group for group, _ in self._evaluated if self._holds(group, index)]
         else:
-            found = [group for group, verdicts in self._asked if verdicts is None or verdicts[index] == YES]
+            found = [group for group, verdicts in self._evaluated if verdicts is None or verdicts[index] == YES]
         for column, groups in self._keyed:
             value = column[index - self._start]
             if value is not None and value in groups:
@@ -260,12 +281,12 @@ class Wanted:
 
 
 class Credit:
-    """Who may be sent how much in one call. What subscriptions of one session share is given once.
+    """The credit of consumers during one call. The window that subscriptions of a session share is spent once.
 
     Args:
-        selectors: Those of the queue.
-        only: The one consumer that is asked; None: all of them.
-        but: The session whose consumers are not asked; None: all are.
+        selectors: The selectors of the queue.
+        only: The only consumer to serve; None: all.
+        but: A session whose consumers are not served; None: none.
     """
 
     __slots__ = ("_but", "_left", "_only", "_selectors", "_shared", "_spent")
@@ -275,16 +296,16 @@ class Credit:
         self._only = only
         self._but = but
         self._left: dict[Consumer, int] = {}
-        self._shared: dict[ConsumerSession, int] = {}  # what is left of the window that a session's subscriptions share
+        self._shared: dict[ConsumerSession, int] = {}  # the rest of a window that a session's subscriptions share
         self._spent: set[Group] = set()
 
     @property
     def everybody(self) -> bool:
-        """True if all consumers are asked."""
+        """True if all consumers may be served."""
         return self._only is None and self._but is None
 
     def next(self, group: Group) -> Consumer | None:
-        """The consumer of the group that comes next, among those with credit; None if there is none."""
+        """Return the next consumer of the group with credit; None if there is none."""
         if group in self._spent:
             return None
         if self._only is None:
@@ -306,13 +327,13 @@ class Credit:
         return left
 
     def close(self) -> None:
-        """The call ends: groups that have no credit are not asked again before a consumer of theirs has some."""
+        """End the call: groups without credit are not considered again before a consumer of theirs has credit."""
         if self.everybody:
             for group in self._spent:
                 self._selectors.able.pop(group, None)
 
     def take(self, consumer: Consumer) -> None:
-        """One message goes to it."""
+        """Spend credit of a consumer for one message."""
         self._left[consumer] -= 1
         if consumer.shares_window:
             self._shared[consumer.session] -= 1

@@ -1,22 +1,22 @@
-"""Messages of one source that were skipped: no consumer that could be sent one wanted them.
+"""Messages of one source that were skipped by selector: no consumer with credit matched them.
 
-A queue hands its messages out in order. Where consumers have selectors, a message that none of them wants, or whose
-consumers have no credit, must not hold up the others: it is *skipped*. The offsets of skipped messages are stored as
-runs; who wants which of them is not remembered but for a few. Instead each group of consumers with the same selector
-has a *place*: how far among the skipped messages its selector was evaluated, and the next few that it wants. What lies
-behind is read from the log again, in bounded steps (a *sweep*; groups at the same position share it). So any number
-of messages may be skipped, no consumer starves behind them, and a selector is evaluated about once for each message.
+A queue delivers its messages in order. With selectors, a message that matches no consumer with credit must not block
+the others: it is *skipped*. The offsets of skipped messages are stored as runs. Which consumer matches which of them
+is stored only for a few. Instead each group of consumers with the same selector has a *place*: the position among the
+skipped messages up to which its selector was evaluated, and the next few matching messages. Messages behind the
+position are read from the log again, in bounded steps (a *sweep*, shared by groups at the same position). So any number
+of messages may be skipped, no consumer starves, and a selector is evaluated about once for each message.
 
-    no place                  evaluated up to the front (``next_offset`` of the source), and wants none of it
-    place, no position        evaluated up to the front, and wants what it has ``found``
-    place with a position     evaluated up to there; goes on when it has none left that it found, and credit
+    no place                  evaluated up to ``next_offset`` of the source, no message matches
+    place, no position        evaluated up to ``next_offset``; the messages in ``found`` match
+    place with a position     evaluated up to there; continues when ``found`` is empty and the group has credit
 
-Knows: offsets, how far each group is. Must not know: what a selector says, who has credit.
-Invariants: what is here is unsettled, in nobody's hands and not in ``returned``; of the skipped messages below a
-group's position, those that it wants are in its ``found``, which has none from the position on. Memory: 16 bytes and
-two numbers for each run; a source has ``limits.SKIPPED_RUNS_MAX`` runs and all sources ``limits.SKIPPED_RUNS_ALL_MAX``
-(then the source looks no further, ``SkippedTotals``). A group has found ``limits.SKIPPED_FOUND_MAX`` offsets, and those
-that came back from consumers.
+The module knows offsets and the place of each group, but not selectors or credit.
+Invariants: a message here is unsettled, not in flight and not in ``returned``. Of the skipped messages below a group's
+position, the matching ones are in its ``found``, which has none from the position on. Memory: 16 bytes and two
+numbers for each run. A source has at most ``limits.SKIPPED_RUNS_MAX`` runs and all sources
+``limits.SKIPPED_RUNS_ALL_MAX``; then the source stops (``SkippedTotals``). A group has found at most
+``limits.SKIPPED_FOUND_MAX`` offsets, and those that consumers have returned.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 
 
 class SkippingCursor(Protocol):
-    """The cursor of a queue over one partition, as far as its skipped messages need it."""
+    """The cursor of a queue over one partition, as far as this module uses it."""
 
     @property
     def closed(self) -> bool:
-        """True once nothing reads at the cursor any more."""
+        """True once the cursor is not read any more."""
 
     @property
     def feed(self) -> Feed:
-        """The readers of the partition."""
+        """The feed of the partition."""
 
     @property
     def queue_name(self) -> str:
-        """The name of the queue, for people."""
+        """The name of the queue, for log lines."""
 
     def lose(self, start: int, stop: int) -> None:
         """Count messages that the log has lost."""
@@ -59,11 +59,11 @@ class SkippingCursor(Protocol):
 
 
 class Scan:
-    """A reader of one source's log beside the fresh messages: the batch at its position, also from the disk.
+    """A read position in one source's log besides its fresh messages.
 
     Args:
-        source: Whose log.
-        then: Called when a batch that had to be read from the disk is there.
+        source: The cursor of the queue.
+        then: Called when a batch was read from the disk.
     """
 
     __slots__ = ("_source", "_then", "batch", "loading")
@@ -75,7 +75,7 @@ class Scan:
         self.loading = False
 
     def batch_at(self, offset: int) -> RecordBatch | None:
-        """Return the batch that has this offset; None while it is read (``loading``), or if the message is gone."""
+        """Return the batch with this offset; None while it is read (``loading``), or if the message is gone."""
         source, partition = self._source, self._source.feed.partition
         if self.loading:
             return None
@@ -96,16 +96,16 @@ class Scan:
         return None
 
     def drop_batch(self) -> None:
-        """Let go of the batch in memory."""
+        """Drop the batch in memory."""
         self.batch = None
 
     @property
     def waits(self) -> bool:
-        """False if the answer of a cold read is not needed any more (``Waiter``)."""
+        """False if the result of a cold read is not needed any more (``Waiter``)."""
         return not self._source.closed
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
-        """A cold read has ended (``Waiter``)."""
+        """Handle the end of a cold read (``Waiter``)."""
         self.loading = False
         if self._source.closed:
             return
@@ -117,7 +117,7 @@ class Scan:
 
 
 class Sweep:
-    """Groups that go on evaluating their selectors from the same position."""
+    """Groups that continue the evaluation of their selectors from the same position."""
 
     __slots__ = ("groups", "position")
 
@@ -127,13 +127,20 @@ class Sweep:
 
 
 class Place:
-    """How far one group is among the skipped messages. ``sweep`` is the one that it takes part in now."""
+    """The place of one group among the skipped messages.
+
+    Args:
+        position: The selector was evaluated for the skipped messages below; None: for all.
+
+    Attributes:
+        sweep: The sweep that the group takes part in, if any.
+    """
 
     __slots__ = ("_found", "_known", "_position", "sweep")
 
     def __init__(self, position: int | None) -> None:
         self._position = position
-        self._found: list[int] = []  # a heap: what is wanted, and some that are skipped no more
+        self._found: list[int] = []  # a heap: matching offsets, and some that are not skipped any more
         self._known: set[int] = set()
         self.sweep: Sweep | None = None
 
@@ -143,24 +150,24 @@ class Place:
         return self._position if self.sweep is None else self.sweep.position
 
     def rest(self, position: int | None) -> None:
-        """Take part in no sweep from now on."""
+        """Leave the sweep."""
         self.sweep = None
         self._position = position
 
     def go_back(self, position: int) -> None:
-        """Evaluate the selector again from an earlier position on: what was found behind it is found again."""
+        """Evaluate the selector again from an earlier position, and forget what was found behind it."""
         self._position = position
         self._known = {offset for offset in self._known if offset < position}
         self._found = sorted(self._known)
 
     def add(self, offset: int) -> None:
-        """This skipped message is wanted."""
+        """Add a skipped message that matches the group."""
         if offset not in self._known:
             self._known.add(offset)
             heappush(self._found, offset)
 
     def full(self, runs: Runs) -> bool:
-        """True if no more may be found before some of these are handed out."""
+        """Return True if no more may be found before some of the found messages are delivered."""
         if len(self._known) < limits.SKIPPED_FOUND_MAX:
             return False
         self._known.intersection_update([offset for offset in self._known if offset in runs])
@@ -169,7 +176,7 @@ class Place:
         return len(self._known) >= limits.SKIPPED_FOUND_MAX
 
     def lowest(self, runs: Runs) -> int | None:
-        """The lowest of these; None if there is none."""
+        """Return the lowest offset found that is still skipped; None if there is none."""
         found = self._found
         while found and found[0] not in runs:
             self._known.discard(heappop(found))
@@ -177,13 +184,17 @@ class Place:
 
 
 class Skipped:
-    """See the top of the file.
+    """The skipped messages of one source.
+
+    Args:
+        source: The cursor of the queue.
+        totals: The totals over all queues.
 
     Attributes:
-        runs: The offsets. To read; ``add`` and ``remove`` change them.
-        scan: Reads what the sweeps and the consumers need.
-        sweeps: By position, the one whose turn is next first.
-        due: Groups that may be handed something that they found, or may go on sweeping, the one that is next first.
+        runs: The offsets. Read-only: ``add`` and ``remove`` change them.
+        scan: Reads the batches that sweeps and consumers need.
+        sweeps: The sweeps by position; the next one is first.
+        due: Groups that may get a message they found, or may continue to sweep; the next one is first.
     """
 
     __slots__ = ("_places", "_totals", "_source", "due", "runs", "scan", "sweeps")
@@ -192,7 +203,7 @@ class Skipped:
         self._source = source
         self._totals = totals
         self.runs = Runs()
-        self.scan = Scan(source, lambda: None)  # whoever loads wakes the queue
+        self.scan = Scan(source, lambda: None)  # the feed wakes the queue after a read
         self._places: dict[Group, Place] = {}
         self.sweeps: OrderedDict[int, Sweep] = OrderedDict()
         self.due: OrderedDict[Group, None] = OrderedDict()
@@ -204,7 +215,7 @@ class Skipped:
 
     @property
     def full(self) -> bool:
-        """True if no more may be skipped."""
+        """True if no more messages may be skipped."""
         runs, totals = self.runs.runs, self._totals
         if runs >= limits.SKIPPED_RUNS_MAX or (
             totals.runs >= limits.SKIPPED_RUNS_ALL_MAX and runs >= limits.SKIPPED_RUNS_OWN
@@ -217,7 +228,7 @@ class Skipped:
 
     @property
     def why_stopped(self) -> str:
-        """What keeps the consumers from the messages behind those that were skipped, in words."""
+        """A description of the limit that keeps the consumers from further messages."""
         source, runs = self._source, self.runs
         return (
             f"{source.queue_name}: the selectors of its consumers have skipped {len(runs)} messages in {runs.runs} "
@@ -226,20 +237,20 @@ class Skipped:
         )
 
     def add(self, start: int, stop: int) -> None:
-        """These messages are skipped."""
+        """Add the skipped messages in [start, stop)."""
         before = self.runs.runs
         self.runs.add(start, stop)
         self._totals.count(self.runs.runs - before)
 
     def remove(self, start: int, stop: int) -> int:
-        """These are handed out, settled or lost. Returns how many of them were here."""
+        """Remove the messages in [start, stop), which are delivered, settled or lost. Return how many were skipped."""
         before = self.runs.runs
         removed = self.runs.remove(start, stop)
         self._totals.count(self.runs.runs - before)
         return removed
 
     def close(self) -> None:
-        """The source is gone, or has nothing skipped any more."""
+        """Remove all messages: the source is gone, or has no skipped messages any more."""
         self._totals.count(-self.runs.runs)
         self.runs = Runs()
         self._totals.go_on(self._source, self._source.queue_name)
@@ -247,50 +258,51 @@ class Skipped:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     def place(self, group: Group) -> Place | None:
-        """The place of a group; None if it wants none of what was skipped."""
+        """Return the place of a group; None if it matches none of the skipped messages."""
         return self._places.get(group)
 
     def joined(self, selectors: Selectors) -> None:
-        """These are the groups of the queue from now on."""
+        """Begin with all groups of the queue."""
         for group in selectors:
             self.begin(group)
 
     def begin(self, group: Group) -> None:
-        """A group is new: it has everything to evaluate."""
+        """Add a new group, which has all skipped messages to evaluate."""
         first = self.runs.first(0)
         if first is not None:
             self._places[group] = Place(first)
             self.due[group] = None
 
     def forget(self, group: Group) -> None:
-        """The last consumer of a group is gone."""
+        """Remove a group without consumers."""
         place = self._places.pop(group, None)
         self.due.pop(group, None)
         if place is not None and place.sweep is not None:
             del place.sweep.groups[group]
 
     def pending(self, group: Group | None) -> bool:
-        """True if something that was skipped may be for a consumer with credit: of this group; None: of any group."""
+        """Return True if a skipped message may be for a consumer with credit, of ``group`` or (None) of any group."""
         if group is None:
             return bool(self.due or self.sweeps)
         place = self._places.get(group)
         return place is not None and (group in self.due or place.sweep is not None)
 
     def wake(self, group: Group) -> None:
-        """A consumer of the group may have credit again."""
+        """Note that a consumer of the group may have credit again."""
         if group in self._places:
             self.due[group] = None
 
     def awaits(self, group: Group) -> None:
-        """A batch is being read for the group, which is asked first when it has come.
+        """Serve the group first when the batch that is being read for it has come.
 
-        Memory may have room for one batch only. If another group were asked first, it might have its own batch read in
-        the place of this one, and the two would do that to each other for ever."""
+        Memory may have room for one batch only. If another group were served first, its batch could replace this one,
+        and the two groups could do that to each other for ever.
+        """
         self.due[group] = None
         self.due.move_to_end(group, last=False)
 
     def may_take(self, group: Group, offset: int) -> bool:
-        """True if the group wants nothing below ``offset`` that was skipped, as far as is known, and that is all."""
+        """Return True if the group is known to match no skipped message below ``offset``."""
         place = self._places.get(group)
         if place is None:
             return True
@@ -300,13 +312,13 @@ class Skipped:
         return (position is None or position > offset) and (lowest is None or lowest > offset)
 
     def wanted(self, group: Group, offset: int) -> None:
-        """This message was skipped, and the group wants it."""
+        """Note that a skipped message matches the group."""
         place = self._places.get(group)
         if place is None:
             place = self._places[group] = Place(None)
         position = place.position
         if position is not None and offset >= position:
-            return  # it is found there
+            return  # the group will find it there
         if position is None and place.full(self.runs):
             place.go_back(offset)
             return
@@ -314,7 +326,7 @@ class Skipped:
         self.due[group] = None
 
     def go_on(self, group: Group, place: Place) -> None:
-        """Let a group that has none left of what it found go on from its position; it is done if it is at the front."""
+        """Let a group with nothing found continue from its position. A group at the end is removed."""
         position = place.position
         if position is None:
             self.forget(group)
@@ -326,14 +338,14 @@ class Skipped:
             place.sweep = sweep
 
     def leave(self, sweep: Sweep, group: Group, position: int | None) -> None:
-        """Let a group rest: it has no credit, has found enough, or (None) has come to the front."""
+        """Take a group out of a sweep: no credit, enough found, or (``position`` None) at the end."""
         place = sweep.groups.pop(group)
         place.rest(position)
         if position is None and place.lowest(self.runs) is None:
             self.forget(group)
 
     def move(self, sweep: Sweep, position: int) -> None:
-        """A sweep has come to another position; the others have their turn first. One that is there goes along."""
+        """Move a sweep to another position, behind the other sweeps, and merge it with a sweep there."""
         del self.sweeps[sweep.position]
         if not sweep.groups:
             return

@@ -1,9 +1,9 @@
-"""Logs whose last receive time is in the future, because the clock was wrong when they were written.
+"""Logs whose last receive time is in the future because the clock was wrong at the time of writing.
 
-Receive times never fall within a log. So every new message gets that same time until the clock has caught up, and until
-then retention by age removes nothing of it, and a replay by time finds nothing between now and then.
+Receive times never decrease within a log. A new message therefore gets the last receive time until the clock has caught
+up. Until then retention by age removes nothing from the log, and a replay by time finds no message after the present.
 
-Knows: partitions, their last receive time. Must not know: how to mend a log.
+The module knows partitions and their last receive time, but not how to repair a log.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ log = logging.getLogger("radiator.broker")
 
 TOLERANCE_NS: Final = int(limits.LOG_AHEAD_SECONDS * NS_PER_SECOND)
 REMEDY: Final = "stop the broker and run `radiator fsck --repair --latest now`"
-NAMED_MAX: Final = 5  # logs in one text
+NAMED_MAX: Final = 5  # logs named in one log line
 
 
 class FutureLogs:
     """The logs of one store that are ahead of the clock.
 
-    They are looked for at the first tick and after a step back of the clock, which are the only moments at which a log
-    can become one: a receive time is the trusted time or the log's last one.
+    A receive time is the trusted time or the log's last receive time, so a log can get ahead of the clock only before
+    the first tick or by a backward step of the clock. ``tick`` scans the logs only then.
+
+    Args:
+        store: The open store.
     """
 
     __slots__ = ("_found", "_offset_ns", "_store")
@@ -37,13 +40,13 @@ class FutureLogs:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._found: list[Partition] = []
-        self._offset_ns: int | None = None  # the largest of the wall clock from the monotonic one since the last look
+        self._offset_ns: int | None = None  # the largest wall time minus monotonic time since the last scan
 
     def tick(self, now: Now) -> None:
-        """Look at all logs if the clock has stepped back, and report what is found to the log of the broker.
+        """Scan all logs at the first call and after a backward step of the clock; log an error if any log is ahead.
 
         Args:
-            now: Both clocks, the wall time being the trusted one.
+            now: Both clocks; the wall time is the trusted one.
         """
         offset_ns = now.wall - now.mono
         if self._offset_ns is not None and offset_ns >= self._offset_ns - TOLERANCE_NS:
@@ -60,7 +63,7 @@ class FutureLogs:
         return sorted(self._found, key=lambda each: -each.last_receive_ns)
 
     def text(self, now_ns: WallNs) -> str:
-        """Describe the logs that are ahead of the clock; empty if none is."""
+        """Return a description of the logs that are ahead of the clock; empty if there are none."""
         found = self.at(now_ns)
         if not found:
             return ""
@@ -78,7 +81,7 @@ def _ahead_ns(partition: Partition, now_ns: WallNs) -> int:
 
 
 def _span(ns: int) -> str:
-    """Return a length of time in words, in the largest unit of which there are at least two."""
+    """Return a length of time as text, in the largest unit that gives at least two."""
     seconds = ns // NS_PER_SECOND
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * size:

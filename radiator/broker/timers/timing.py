@@ -1,14 +1,13 @@
-"""The present time of one broker, and the timers of its queues.
+"""The present time of one broker, and its timers.
 
-A *subject* has something to do at a moment: messages that are not due yet, deliveries with a deadline, a queue whose
-first message will expire. It sets a timer with ``at`` (monotonic), ``at_wall`` (the trusted wall clock) or ``at_shown``
-(the wall clock as it is, trusted or not); ``due`` is called when that fires.
-``Broker.next_deadline_ns`` tells the shell the earliest moment, so nothing here is scanned, and without timers it costs
-nothing.
+A *subject* is an object with timers: a queue with scheduled messages, deliveries with a deadline, a queue whose first
+message expires. A subject sets a timer with ``at`` (monotonic clock), ``at_wall`` (trusted wall clock) or ``at_shown``
+(wall clock as shown, trusted or not). ``due`` of the subject is called when the timer fires. Timers are in heaps, so
+no subject is scanned, and ``Broker.next_deadline_ns`` returns the earliest one.
 
-Knows: moments. Must not know: messages, stores, clocks: the time comes in with each call of the broker.
-Invariant: ``due`` is never called before the moment of a timer, by the clock of that timer. A subject with two timers
-may be called by either, and judges what is due itself.
+The module knows times, but not messages or stores. Callers pass the time: the module reads no clock.
+Invariant: ``due`` is never called before the time of a timer, by the clock of that timer. A subject with two timers
+decides itself which of them has fired.
 """
 
 from __future__ import annotations
@@ -22,48 +21,54 @@ from radiator.broker.timers.trusted import TrustedClock
 from radiator.clock import BEFORE, NS_PER_MS, MonoNs, Now, WallNs
 from radiator.timers import NEVER_NS, Timers
 
-STEADY_NS: Final = NS_PER_MS  # clocks that were trusted, and have drifted apart by no more, need no judgement
-NOT_STEADY_NS: Final = -NEVER_NS  # no clocks are that far apart
+STEADY_NS: Final = NS_PER_MS  # a smaller change of the offset between the clocks needs no check
+NOT_STEADY_NS: Final = -NEVER_NS  # no real offset is that large
 
 
 class Subject(Protocol):
     """An object with timers."""
 
     def due(self, now: Now) -> None:
-        """A timer has fired, and is no longer set."""
+        """Handle a timer that has fired and is not set any more."""
 
 
 class Outcomes(Protocol):
-    """Decides what becomes of messages whose time is over. ``settling.returning.Returns`` is the one of a broker.
+    """Handles messages whose time has come. ``outcomes.returning.Returns`` is the implementation.
 
-    ``source`` is the cursor of the queue (``queues.queue.QueueSource``).
+    ``source`` is the cursor of a queue (``queues.queue.QueueSource``).
     """
 
     @property
     def crowded(self) -> bool:
-        """True if more dead letters wait than one turn moves: a caller with more of them should wait."""
+        """True if more dead letters wait than one turn moves. A caller with more dead letters should wait."""
 
     def due(self, source: Any, offsets: list[int]) -> None:
-        """Messages whose delay is over take their places again."""
+        """Return scheduled messages to their places in the queue: their delay is over."""
 
     def expired(self, source: Any, offset: int, deliveries: int) -> None:
-        """A message has expired, after so many deliveries."""
+        """Remove an expired message that was delivered ``deliveries`` times."""
 
     def ended(self, source: Any, offsets: list[int], reason: str) -> None:
-        """Messages are delivered no more, for this reason."""
+        """Deliver these messages no more, for this reason."""
 
     def timed_out(self, source: Any, subscription: Any, numbers: list[str]) -> None:
-        """Deliveries of a subscription were not answered in time."""
+        """Return deliveries that the subscription did not acknowledge in time."""
 
 
 class Timing:
-    """The present time, the timers, and the totals of what queues keep in memory about messages that wait.
+    """The present time, the timers, and the memory totals of scheduled and skipped messages.
 
     Args:
-        wake: Called with a queue that has something to hand out again.
-        on_error: Called with an unexpected exception of a subject. That subject waits for its next timer; the others
-            are called.
-        skipped: The totals of skipped messages.
+        wake: Called with a queue that has messages to deliver again.
+        on_error: Called with an unexpected exception of a subject. That subject waits for its next timer; the other
+            subjects are called.
+        skipped: The totals of messages skipped by selector.
+
+    Attributes:
+        now: The present time; its wall time is the trusted one.
+        shown_ns: The wall time as the clock shows it, trusted or not.
+        deferred: The number of scheduled messages that queues store by offset.
+        noted: The number of other scheduled messages that queues only count.
     """
 
     __slots__ = (
@@ -71,7 +76,7 @@ class Timing:
         "_on_error",
         "_shown",
         "_steady_ns",
-        "_stuck",
+        "_waiting_for_room",
         "_wall",
         "clock",
         "deferred",
@@ -91,22 +96,22 @@ class Timing:
         self.outcomes: Outcomes
         self.skipped = skipped
         self.clock = TrustedClock()
-        self._steady_ns = NOT_STEADY_NS  # the wall clock less the monotonic one, when it was trusted last
-        self.now = BEFORE  # its wall time is the trusted one
-        self.shown_ns = BEFORE.wall  # what the wall clock shows, trusted or not
-        self.deferred = 0  # messages that are not due yet and are remembered by their offsets
-        self.noted = 0  # others of which is known that they are not, for those who count (``Ahead``)
+        self._steady_ns = NOT_STEADY_NS  # wall time minus monotonic time when the wall clock was last trusted
+        self.now = BEFORE
+        self.shown_ns = BEFORE.wall
+        self.deferred = 0
+        self.noted = 0
         self._mono: Timers[MonoNs, Subject] = Timers()
         self._wall: Timers[WallNs, Subject] = Timers()
         self._shown: Timers[WallNs, Subject] = Timers()
-        self._stuck: list[Callable[[], None]] = []
+        self._waiting_for_room: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
-        """How many timers are set."""
+        """Return the number of timers that are set."""
         return len(self._mono) + len(self._wall) + len(self._shown)
 
     def see(self, now: Now) -> Now:
-        """Set the present time from what the clocks show. Returns it with the trusted wall time."""
+        """Set the present time from both clocks and return it with the trusted wall time."""
         self.shown_ns = wall_ns = now.wall
         offset_ns = wall_ns - now.mono
         if -STEADY_NS < offset_ns - self._steady_ns < STEADY_NS:
@@ -117,11 +122,11 @@ class Timing:
         return trusted
 
     def after(self, pause_ns: int, subject: Subject) -> None:
-        """Call ``subject.due`` after a pause, or earlier if an earlier timer is set."""
+        """Call ``subject.due`` after ``pause_ns``, or earlier if an earlier timer is set."""
         self._mono.at(MonoNs(self.now.mono + pause_ns), subject)
 
     def at(self, due_ns: MonoNs, subject: Subject) -> None:
-        """Call ``subject.due`` at a monotonic moment, or earlier if an earlier timer is set."""
+        """Call ``subject.due`` at a monotonic time, or earlier if an earlier timer is set."""
         self._mono.at(due_ns, subject)
 
     def at_wall(self, due_ns: WallNs, subject: Subject) -> None:
@@ -140,7 +145,7 @@ class Timing:
 
     @property
     def next_ns(self) -> MonoNs:
-        """When the next timer fires, if no clock steps; NEVER_NS without timers."""
+        """The monotonic time of the next timer if no clock steps; NEVER_NS without timers."""
         now, next_ns = self.now, self._mono.next_ns
         if (wall_ns := self._wall.next_ns) != NEVER_NS:
             next_ns = min(next_ns, MonoNs(wall_ns - now.wall + now.mono))
@@ -148,8 +153,8 @@ class Timing:
             next_ns = min(next_ns, MonoNs(shown_ns - self.shown_ns + now.mono))
         return next_ns
 
-    def meet(self) -> None:
-        """Call every subject with a timer whose moment has come, once."""
+    def fire_due(self) -> None:
+        """Call ``due`` of every subject with a timer that has fired, once each."""
         now = self.now
         due = [*self._mono.due(now.mono), *self._wall.due(now.wall), *self._shown.due(self.shown_ns)]
         for subject in dict.fromkeys(due):
@@ -158,30 +163,30 @@ class Timing:
             except Exception as error:
                 self._on_error(error)
 
-    # --- room for messages that are not due -------------------------------------------------------------------------
+    # --- memory limit of scheduled messages -------------------------------------------------------------------------
 
     @property
     def full(self) -> bool:
-        """True if no more of them can be remembered."""
+        """True if no more scheduled messages can be stored in memory."""
         return self.deferred >= limits.DEFERRED_MAX
 
     def decide_by(self, outcomes: Outcomes) -> None:
-        """Have ``outcomes`` decide what becomes of messages whose time is over: called once, by the broker."""
+        """Set the handler of messages whose time has come. The broker calls this once."""
         self.outcomes = outcomes
 
     def count(self, deferred: int = 0, noted: int = 0) -> None:
-        """Count more messages that are not due: deferred ones, and others that are only noted (``DelaysAhead``)."""
+        """Add to the totals of scheduled messages: ``deferred`` are stored by offset, ``noted`` only counted."""
         self.deferred += deferred
         self.noted += noted
 
     def await_room(self, resume: Callable[[], None]) -> None:
-        """Call ``resume`` once there is room to remember another message that is not due."""
-        self._stuck.append(resume)
+        """Call ``resume`` once another scheduled message can be stored."""
+        self._waiting_for_room.append(resume)
 
     def freed(self, number: int) -> None:
-        """So many of them are not remembered any more."""
+        """Subtract ``number`` from the stored scheduled messages and resume the callers of ``await_room``."""
         self.deferred -= number
-        if self._stuck:
-            stuck, self._stuck = self._stuck, []
-            for resume in stuck:
+        if self._waiting_for_room:
+            waiting, self._waiting_for_room = self._waiting_for_room, []
+            for resume in waiting:
                 resume()

@@ -1,13 +1,11 @@
-"""The wall time that decides whether something is too old to be kept.
+"""The trusted wall time, which decides about expiry and retention by age.
 
-A wall clock that steps forward makes every message older at once. If the step was a mistake, expiry and retention by
-age would destroy what they should have kept. So the core does not follow a step forward until it is confirmed: by an
-operator, or by time, as a wrong clock is usually put right soon. Until then the trusted time goes on with the
-monotonic clock from where it was. A step back is followed at once: it makes nothing older.
+A forward step of the wall clock makes every message older at once. If the step was a mistake, expiry and retention by
+age would delete messages too early. The broker therefore does not follow a forward step until the step is confirmed: by
+an operator, or by time, because a wrong clock is usually corrected soon. Until then the trusted time advances with the
+monotonic clock. A backward step is followed at once, because no message gets older.
 
-Receive times are trusted times, so a short wrong moment leaves none in the future. See ``docs/adr/0030-two-clocks.md``.
-
-Knows: moments. Must not know: what they are used for.
+Receive times are trusted times, so a short forward step stores none in the future. See ``docs/adr/0030-two-clocks.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 
 log = logging.getLogger("radiator.broker")
 
-STEP_NS: Final = NS_PER_SECOND  # what the two clocks drift apart between two looks is far less
+STEP_NS: Final = NS_PER_SECOND  # the normal drift between two calls is far smaller
 HOLD_NS_MAX: Final = int(limits.CLOCK_HOLD_SECONDS_MAX * NS_PER_SECOND)
 
 
@@ -28,24 +26,24 @@ class TrustedClock:
     """The trusted wall clock of one broker.
 
     Attributes:
-        ahead_ns: How far the wall clock is ahead of the trusted time, in nanoseconds; 0 if it is trusted.
+        ahead_ns: How far the wall clock is ahead of the trusted time, in nanoseconds; 0 if the wall clock is trusted.
     """
 
     __slots__ = ("_offset_ns", "_until_ns", "ahead_ns")
 
     def __init__(self) -> None:
-        self._offset_ns: int | None = None  # of the trusted wall clock, from the monotonic clock
-        self._until_ns = MonoNs(0)  # then the step is confirmed by time
+        self._offset_ns: int | None = None  # trusted wall time minus monotonic time
+        self._until_ns = MonoNs(0)  # when the step is confirmed by time
         self.ahead_ns = 0
 
     def see(self, now: Now) -> Now:
-        """Take note of both clocks.
+        """Return the present time with the trusted wall time.
 
         Args:
-            now: What the clocks show.
+            now: Both clocks.
 
         Returns:
-            The trusted wall time, with the same monotonic time.
+            The trusted wall time, and the same monotonic time.
         """
         offset_ns = now.wall - now.mono
         if self._offset_ns is None:
@@ -77,10 +75,10 @@ class TrustedClock:
         return Now(WallNs(now.mono + self._offset_ns), now.mono)
 
     def accept(self) -> int:
-        """Trust the wall clock as it is now: an operator has confirmed the step.
+        """Trust the wall clock as it is now, because an operator has confirmed the step.
 
         Returns:
-            How far it was ahead, in nanoseconds; 0 if it was trusted already.
+            How far the wall clock was ahead, in nanoseconds; 0 if it was trusted already.
         """
         ahead_ns, self.ahead_ns = self.ahead_ns, 0
         if ahead_ns:
@@ -91,9 +89,9 @@ class TrustedClock:
 
     @property
     def ahead_seconds(self) -> int:
-        """``ahead_ns``, for people."""
+        """``ahead_ns`` in seconds, rounded."""
         return round(self.ahead_ns / NS_PER_SECOND)
 
     def confirmed_in_ns(self, now_ns: MonoNs) -> int:
-        """How long until a step is confirmed by time, in nanoseconds."""
+        """Return the time until a step is confirmed, in nanoseconds; 0 without a step."""
         return max(0, self._until_ns - now_ns) if self.ahead_ns else 0

@@ -7,7 +7,7 @@ from typing import Any
 from radiator.broker.clients.session import Subscription
 from radiator.broker.delivery import selective
 from radiator.broker.durable.subscriptions import DurableSubscriptions
-from radiator.broker.logs.moments import EXPIRED, NOW
+from radiator.broker.logs.delivery_times import EXPIRED, NOW
 from radiator.broker.logs.selection import Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
@@ -170,7 +170,7 @@ def a_selector_takes_everything(right: Any) -> Around:
 def a_queue_takes_every_selector_for_true(right: Any) -> Around:
     def by(self: Any, index: int) -> list[Any]:
         keyed = [group for _, groups in self._keyed for each in groups.values() for group in each]
-        return [group for group, _ in self._asked] + keyed
+        return [group for group, _ in self._evaluated] + keyed
 
     return by
 
@@ -192,7 +192,7 @@ def a_new_owner_does_not_wait_for_the_last(right: Any) -> Around:
 
 @bug(Assignment, "active")
 def the_exclusive_consumer_that_came_last_is_served(right: Any) -> Around:
-    return property(lambda self: next(reversed(self._alone), None))  # type: ignore[return-value]
+    return property(lambda self: next(reversed(self._exclusive), None))  # type: ignore[return-value]
 
 
 @bug(DurableSubscriptions, "_take_over")
@@ -228,7 +228,7 @@ def the_selector_of_a_name_means_nothing(right: Any) -> Around:
 def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
     def settle(self: QueueSource, offsets: list[int]) -> None:
         right(self, offsets)
-        for each in list(self.feed.sources) if self.from_parent else ():
+        for each in list(self.feed.sources) if self.from_fan_out else ():
             if each is not self:
                 for offset in set(offsets).intersection(each.returned):
                     each.returned.remove(offset)
