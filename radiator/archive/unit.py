@@ -33,7 +33,7 @@ from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.storage.format import DamagedBatch
 
-ROW_BYTES = 100  # of a record besides its body, about
+ROW_BYTES = 100  # about the size of a record besides its body
 ALL_ROWS = 1 << 40  # of a chunk in one batch
 
 

@@ -28,7 +28,7 @@ from radiator.storage.store import RecoveryNote, Settings, Store, SyncPolicy
 PENDING_BYTES_MAX = 4 * limits.MIB  # gathered before it is written
 PENDING_RECORDS_MAX = 16_384
 TAIL_BYTES_MAX = limits.MIB  # a mirror has no readers
-SETTINGS = Settings(sync=SyncPolicy(1_000_000_000))  # the syncs are asked for here, by ``sync``
+SETTINGS = Settings(sync=SyncPolicy(1_000_000_000))  # syncs are made by ``sync`` only
 
 
 class Record(NamedTuple):

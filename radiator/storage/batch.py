@@ -159,7 +159,7 @@ class Run:
         self.size_bytes = 0  # of blocks and bodies
         self.body_bytes = 0
         self.sync = False  # some record asks for an fsync whatever the rule says
-        self.ids = Ids()  # of those records that have one
+        self.ids = Ids()  # message ids of the records that have one
 
     def __len__(self) -> int:
         return len(self.blocks)

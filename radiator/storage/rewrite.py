@@ -172,7 +172,7 @@ class Rewrite:
         self._fd = -1
         self._salt = 0
         self._synced = 0
-        self._covered = base_offset  # up to here the new file says what became of each offset
+        self._covered = base_offset  # up to here the new file covers each offset
         self._merger = Merger()
         self._entries: list[IndexEntry] = []
 

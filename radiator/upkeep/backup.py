@@ -396,4 +396,4 @@ def _archived(fs: FileSystem, stored: StoredPartition, end: int) -> int:
     try:
         return min(archived.read(fs, stored.directory), end)
     except StorageError:
-        return 0  # damaged: it holds retention back, as one that is not there
+        return 0  # a damaged mark retains everything, as a missing one does
