@@ -39,7 +39,7 @@ from radiator.limits import MIB
 from radiator.storage import archived, layout
 from radiator.storage.copies import kind_of_copy
 from radiator.storage.files import FileSystem, storage_error
-from radiator.storage.format import DamagedBatch
+from radiator.storage.header import DamagedBatch
 from radiator.storage.reader import StoredPartition
 
 COMMIT_BYTES = 256 * MIB  # of the log, in one commit; of merged files too: so much waits in the spool

@@ -22,7 +22,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.copies import begin_mirror
 from radiator.storage.file_partition import AppendJob, FilePartition
 from radiator.storage.files import FileSystem
-from radiator.storage.format import MISSING
+from radiator.storage.header import MISSING
 from radiator.storage.store import RecoveryNote, Settings, Store, SyncPolicy
 
 PENDING_BYTES_MAX = 4 * limits.MIB  # gathered before it is written

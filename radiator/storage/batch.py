@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from radiator.storage.dedup import Ids
-from radiator.storage.format import MISSING, TIME_MAX, encode_batch
+from radiator.storage.format import encode_batch
+from radiator.storage.header import MISSING, TIME_MAX
 
 # What CPython spends beside the bytes themselves (measured with sys.getsizeof): for the budgets of caches.
 BATCH_OVERHEAD_BYTES = 1_200

@@ -28,7 +28,7 @@ from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch, Run
 from radiator.storage.dedup import Dedup
 from radiator.storage.files import FileSystem
-from radiator.storage.format import MISSING, TIME_MAX
+from radiator.storage.header import MISSING, TIME_MAX
 from radiator.storage.jobs import Job
 from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
 from radiator.storage.segment import SegmentInfo

@@ -35,7 +35,7 @@ from radiator.storage.files import (
     suppress_no_room,
     write_all,
 )
-from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch
+from radiator.storage.header import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import Log
 from radiator.storage.names_recovery import Allowance, names_in, names_of

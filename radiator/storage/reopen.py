@@ -30,7 +30,8 @@ from radiator import limits
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import close_quietly, storage_error, write_all
-from radiator.storage.format import DamagedBatch, UnknownVersion, decode, encode_batch
+from radiator.storage.format import decode, encode_batch
+from radiator.storage.header import DamagedBatch, UnknownVersion
 from radiator.storage.index import IndexEntry
 from radiator.storage.log import PROBE, Log
 from radiator.storage.segment import Window, batch_at, find_batch, last_offset

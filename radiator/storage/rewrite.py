@@ -25,7 +25,7 @@ from radiator import limits
 from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, close_quietly, write_all
-from radiator.storage.format import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch
+from radiator.storage.header import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger
 from radiator.storage.segment import Window, find_batch, header_at, last_offset, read_run, salt_at

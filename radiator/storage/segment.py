@@ -24,8 +24,8 @@ from radiator import limits
 from radiator.storage import index, layout, salt
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, read_file, read_fully
-from radiator.storage.format import (
-    COPIED_BYTES_MAX,
+from radiator.storage.format import COPIED_BYTES_MAX, StoredBatch, decode_columns
+from radiator.storage.header import (
     CRC_FROM,
     HEADER,
     HEADER_BYTES,
@@ -35,15 +35,14 @@ from radiator.storage.format import (
     SPARSE,
     BatchHeader,
     DamagedBatch,
-    StoredBatch,
     UnknownVersion,
     check,
-    decode_columns,
     decode_header,
     find_magic,
+    newer_len,
     next_offset,
+    places_of,
 )
-from radiator.storage.header import newer_len, places_of
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_single_records
 

@@ -30,7 +30,7 @@ from radiator.storage.dedup_recovery import Identify
 from radiator.storage.definitions import Definitions, DefinitionsJob
 from radiator.storage.file_partition import AppendJob, FilePartition, RemoveJob
 from radiator.storage.files import NO_ROOM, DirectoryLock, FileSystem, lock_holder, storage_error, sync_ancestors
-from radiator.storage.format import UnknownVersion
+from radiator.storage.header import UnknownVersion
 from radiator.storage.jobs import Job, run
 from radiator.storage.journal.checkpoint import Checkpoints
 from radiator.storage.journal.dirty_logs import DirtyLogs

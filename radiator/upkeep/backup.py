@@ -26,7 +26,7 @@ from radiator.clock import WallNs
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, definitions, index, layout, names
 from radiator.storage.files import DirectoryLock, FileSystem, lock_holder, read_file, storage_error
-from radiator.storage.format import DamagedBatch
+from radiator.storage.header import DamagedBatch
 from radiator.storage.layout import Head
 from radiator.storage.reader import StoredPartition, list_partitions, stored_partition
 from radiator.storage.segment import Window, batch_at, load_index

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from radiator.speed import accelerated
-from radiator.storage.format import PREFIX, BatchHeader, DamagedBatch, check, decode_header
+from radiator.storage.header import PREFIX, BatchHeader, DamagedBatch, check, decode_header
 
 FILE_MAGIC = b"\x89RDW1\r\n\x1a"
 FILE_HEADER_BYTES = 64

@@ -22,8 +22,8 @@ from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import AppendJob, FilePartition
-from radiator.storage.format import SPARSE, decode
-from radiator.storage.header import BatchHeader
+from radiator.storage.format import decode
+from radiator.storage.header import SPARSE, BatchHeader
 from radiator.storage.journal.format import Entry, Part
 from radiator.storage.journal.reading import end_of
 from radiator.storage.recovery import RecoveryNote
