@@ -4,7 +4,7 @@ Python's lock is shared: while the caretaker's thread computes, the loop waits f
 system call. So the thread asks between its steps, and sleeps when a slice is over. And while it has a job the lock is
 asked back after half a millisecond instead of Python's five, so that a long step does not stall the loop either.
 
-Caretaker's thread only, but for ``stopping``.
+Maintenance thread only, but for ``stopping``.
 """
 
 from __future__ import annotations
