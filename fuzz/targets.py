@@ -28,7 +28,8 @@ from radiator.storage import cursor_files, index, layout, salt
 from radiator.storage import cursor_records as journal
 from radiator.storage.cursor_store import CursorStore
 from radiator.storage.files import FileSystem
-from radiator.storage.format import CRC_FROM, MAGIC, DamagedBatch, UnknownVersion, decode, encode_batch
+from radiator.storage.format import decode, encode_batch
+from radiator.storage.header import CRC_FROM, MAGIC, DamagedBatch, UnknownVersion
 from radiator.storage.journal.journal import Journal
 from radiator.storage.log import Log
 from radiator.storage.open_logs import OpenLogs

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-SECONDS_MAX = 30.0  # for what takes a store a second, or some where it has a hundred thousand commits
+SECONDS_MAX = 30.0  # for calls that take a second, or more with 100,000 commits
 REMEDY = (
     "look at the URI, the network, and what proves who asks (environment, profiles, roles: where the library of the "
     "store looks for them)"

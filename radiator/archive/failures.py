@@ -18,7 +18,7 @@ from radiator.archive.files import Files
 from radiator.archive.unit import Unit
 from radiator.errors import StorageError
 from radiator.limits import MIB
-from radiator.storage.format import DamagedBatch
+from radiator.storage.header import DamagedBatch
 
 _PLACE = re.compile(r'File "([^"]+)", line ([0-9]+)')
 _GO_ON = "what is committed is safe, and the next run goes on behind it"

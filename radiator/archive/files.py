@@ -41,8 +41,8 @@ class Entry(NamedTuple):
 class Files(ABC):
     """The files of an archive."""
 
-    uri: str  # of the archive, for messages: without what may be secret
-    given: str  # what opens it again
+    uri: str  # of the archive, for messages; without secrets
+    given: str  # the arguments that open it again
     local: str | None = None  # its directory, if it is one of this machine
 
     @abstractmethod

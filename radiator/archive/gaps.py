@@ -48,8 +48,8 @@ BEFORE_ARCHIVE = (
     "written from then on"
 )
 ELSEWHERE = (
-    "retention was told that they are archived, and they are not in this archive: its last commits are gone (restore "
-    "_log/), or it is not mounted here, or they are in another one"
+    "they are marked as archived, and they are not in this archive: its last commits are gone (restore _log/), or it "
+    "is not mounted here, or they are in another one"
 )
 
 
@@ -150,7 +150,7 @@ class GapFinder:
             found |= names
         return found
 
-    # --- what lies around ---------------------------------------------------------------------------------------------
+    # --- surroundings of gaps -----------------------------------------------------------------------------------------
 
     @cached_property
     def _files(self) -> Mapping[str, list[DataFile]]:

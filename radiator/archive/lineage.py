@@ -28,7 +28,8 @@ from radiator.errors import StorageError
 from radiator.limits import KIB
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file, storage_error
-from radiator.storage.format import MISSING, BatchHeader, Columns, DamagedBatch, decode_columns, decode_header
+from radiator.storage.format import Columns, decode_columns
+from radiator.storage.header import MISSING, BatchHeader, DamagedBatch, decode_header
 from radiator.storage.index import up_to_offset
 from radiator.storage.reader import StoredPartition, StoredSegment, newest_receive_ns, stored_partition
 from radiator.storage.salt import decode_key

@@ -16,7 +16,7 @@ from radiator.clock import NS_PER_MS
 from radiator.routing.pattern import parse_list
 
 Time = int | str | datetime  # 19 digits of nanoseconds since 1970, or 13 of milliseconds; RFC 3339; UTC without a zone
-UNITS = {19: 1, 13: NS_PER_MS}  # what a number counts, by its length
+UNITS = {19: 1, 13: NS_PER_MS}  # unit of a number, by its length
 
 
 def files(

@@ -40,7 +40,7 @@ class Plan:
     units: list[Unit] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     other_logs: list[str] = field(default_factory=list)
-    lost: list[Lost] = field(default_factory=list)  # what retention took before, as the units have it
+    lost: list[Lost] = field(default_factory=list)  # offsets that retention removed before, as in the units
 
     @property
     def bytes(self) -> int:

@@ -31,7 +31,7 @@ from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 
 INTENT_SECONDS_MAX = 12 * 3600  # from an intent to its commit
-LEFTOVER_SECONDS = 24 * 3600  # what others have left is theirs for so long
+LEFTOVER_SECONDS = 24 * 3600  # files of other runs are left alone for so long
 TRIES = 100  # conflicts in a row: others commit faster than we do
 
 

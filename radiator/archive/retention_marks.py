@@ -44,8 +44,8 @@ def ahead(found: Mapping[str, int], uri: str, state: State) -> str | None:
     name = names[0]
     more = f"; so it is with {len(names) - 1} more partitions" if names[1:] else ""
     return (
-        f"{name}: retention was told that it is archived up to offset {found[name]}, and {uri} has it up to "
-        f"{state.ends.get(name, 0)}{more}. Another archive or `radiator export --mark-archived` told it; or the "
-        "archive that told it is not mounted here, or its last commits are gone: then stop, and give it back. What "
-        "retention has removed meanwhile is not here"
+        f"{name}: is marked as archived up to offset {found[name]}, and {uri} has it up to "
+        f"{state.ends.get(name, 0)}{more}. The mark is from another archive or from `radiator export --mark-archived`; "
+        "or the archive of the mark is not mounted here, or its last commits are gone: then stop, and restore it. "
+        "Messages that retention has removed meanwhile are not here"
     )

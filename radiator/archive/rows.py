@@ -31,7 +31,7 @@ from radiator.columns.batches import Ints
 
 BATCH_ROWS = 65_536
 BODY_ROWS = 256  # likewise, with bodies
-WINDOW_OFFSETS = 16 * 1024 * 1024  # whose files are known at a time, 4 bytes each
+WINDOW_OFFSETS = 16 * 1024 * 1024  # offsets checked at a time, 4 bytes each
 _COLUMNS = ["destination", "partition", "offset", "receive_ns", "size"]
 
 

@@ -39,7 +39,7 @@ from radiator.limits import MIB
 from radiator.storage import archived, layout
 from radiator.storage.copies import kind_of_copy
 from radiator.storage.files import FileSystem, storage_error
-from radiator.storage.format import DamagedBatch
+from radiator.storage.header import DamagedBatch
 from radiator.storage.reader import StoredPartition
 
 COMMIT_BYTES = 256 * MIB  # of the log, in one commit; of merged files too: so much waits in the spool
@@ -179,7 +179,7 @@ class _Run:
 
     def _round(self) -> bool:
         """Do one round. Return whether another one is needed."""
-        _empty(self._spool)  # of what was not waited for
+        _empty(self._spool)  # results nobody waits for
         found = partitions(open_store(self._data))
         names = self._options.partitions
         self._out.unsealed = sum(
@@ -190,12 +190,12 @@ class _Run:
         made = plan(found, self._publisher.state, self._source, names, self._unit_bytes)
         self._out.problems.update(made.problems)
         self._unmark(made.other_logs)
-        self._mark(_verified(found, self._publisher.state, names, made.problems))  # what a run that died has committed
+        self._mark(_verified(found, self._publisher.state, names, made.problems))  # commits of a run that died
         units = [unit for unit in made.units if unit.partition not in self._out.problems]
         self._watch.total(sum(unit.bytes for unit in units))
         again = False
         pending: list[Written] = []
-        stopped: set[str] = set()  # partitions whose next units build on one that is not there
+        stopped: set[str] = set()  # partitions with a failed unit that later units depend on
         wanted: Callable[[Unit], bool] = lambda unit: unit.partition not in stopped  # noqa: E731
         left = sum(unit.bytes for unit in units)
         for unit, result in results(units, self._settings, self._jobs, self._watch.advance, wanted):
@@ -377,7 +377,7 @@ class _Run:
 def _verified(
     found: Iterable[StoredPartition], state: State, names: frozenset[str], problems: Mapping[str, str]
 ) -> dict[str, int]:
-    """Return what retention may be told: never more than the log has, and nothing of a partition with problems."""
+    """Return up to where to mark each log: at most its end, and nothing of a partition with problems."""
     return {
         each.name: min(state.ends[each.name], each.next_offset)
         for each in found

@@ -25,7 +25,7 @@ BATCH_BYTES = 16 * MIB  # that are decoded at a time, about
 BATCH_ROWS = 16_384
 PIECES_BYTES = 64 * MIB  # of all files that are merged together
 PIECE_BYTES_MIN = 64 * KIB
-ROW_BYTES = 200  # what a row takes in memory besides its body, at least
+ROW_BYTES = 200  # memory of a row besides its body, at least
 COMPRESSED_STREAM = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
 
 

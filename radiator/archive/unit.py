@@ -31,9 +31,9 @@ from radiator.columns.rows import Rows
 from radiator.columns.scan import Loss, LostRecords, SegmentRange, scan
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
-from radiator.storage.format import DamagedBatch
+from radiator.storage.header import DamagedBatch
 
-ROW_BYTES = 100  # of a record besides its body, about
+ROW_BYTES = 100  # about the size of a record besides its body
 ALL_ROWS = 1 << 40  # of a chunk in one batch
 
 

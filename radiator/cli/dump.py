@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from radiator.cli.formats import Show
     from radiator.client.message import Message
     from radiator.storage.batch import RecordBatch
-    from radiator.storage.format import BatchHeader
+    from radiator.storage.header import BatchHeader
 
 
 class Piece(NamedTuple):
@@ -231,7 +231,7 @@ class Printer:
         import msgspec
 
         from radiator.cli.formats import rfc3339
-        from radiator.storage.format import COMPRESSED
+        from radiator.storage.header import COMPRESSED
 
         packed = bool(header.flags & COMPRESSED)
         words = [word for bit, word in FLAGS.items() if header.flags & bit]

@@ -23,7 +23,7 @@ from radiator.columns.names import NameTable
 from radiator.columns.rows import Rows
 from radiator.columns.selection import HIGH, LOW, Selection
 from radiator.limits import MIB
-from radiator.storage.format import MISSING, DamagedBatch
+from radiator.storage.header import MISSING, DamagedBatch
 from radiator.storage.layout import encode_name
 
 Made = TypeVar("Made")

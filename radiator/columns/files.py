@@ -342,4 +342,4 @@ class RemoteFiles(FileSystem):
     open = pwritev = fdatasync = truncate = rename = remove = rmdir = link = stamp = free_bytes = mkdir = has_name = (
         _refuse
     )
-    sync_all = device = sync_dir = map = lock = unlock = in_place = held = ancestors = chmod = entropy = _refuse
+    sync_all = device = sync_dir = map = lock = unlock = in_place = is_locked = ancestors = chmod = entropy = _refuse

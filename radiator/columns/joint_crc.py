@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from radiator.columns.batches import Bytes, Ints
 from radiator.columns.checksum import crc32
-from radiator.storage.format import CRC_FROM, HEADER_BYTES, MAGIC
+from radiator.storage.header import CRC_FROM, HEADER_BYTES, MAGIC
 
 SMALL_BYTES = 4096  # larger batches on average: a step for each costs less than its crc
 LOOKED_AT = 4  # batches whose sizes are checked first

@@ -14,7 +14,7 @@ from radiator.columns.listing import listed
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, storage_error
-from radiator.storage.format import HEADER_BYTES, DamagedBatch, UnknownVersion, decode_header
+from radiator.storage.header import HEADER_BYTES, DamagedBatch, UnknownVersion, decode_header
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment, list_partitions
 from radiator.storage.segment import load_index

@@ -35,7 +35,7 @@ from radiator.columns.partial import Reach, read_part
 from radiator.errors import StorageError
 from radiator.limits import MIB
 from radiator.storage.files import FileSystem, storage_error
-from radiator.storage.format import (
+from radiator.storage.header import (
     CRC_FROM,
     HEADER_BYTES,
     KNOWN_FLAGS,

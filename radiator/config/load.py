@@ -31,7 +31,7 @@ Tree: TypeAlias = "MappingABC[str, Key | MappingABC[str, Key]]"
 
 EVER: Final = 1 << 63  # nanoseconds
 FAULTY: Final = object()  # in place of a value that could not be read
-FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a configuration, not data: what is larger was given by mistake
+FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a larger file is not a configuration
 
 RULE_KEYS: Final = frozenset(key.section for key in schema.RULE)
 SETTINGS_FIELDS: Final = frozenset(key.field for key in SETTINGS)
@@ -285,7 +285,7 @@ def _on_full_fault(own: dict[str, Any], whole: dict[str, Any]) -> str:
         bounded = whole["max_messages"] is not None or whole["max_bytes"] is not None
         bounded |= own["on_full"] == "block" and whole["store"] == "memory"  # where the memory of a partition ends
         return "" if bounded else "expected max_messages: or max_bytes: too; without, nothing is ever full"
-    # In memory, retention takes the oldest messages one by one as new ones come: just what drop_oldest says.
+    # In memory, retention removes the oldest messages one by one as new ones come, as drop_oldest does.
     retained = any(whole[field] is not None for field in ("retention_age_ns", "retention_bytes", "retention_count"))
     if own["on_full"] == "drop_oldest" and whole["store"] == "memory" and retained:
         return ""

@@ -23,7 +23,7 @@ class Scalar:
 
     line: int
     text: str
-    reads_as: str  # what YAML makes of it: str, int, float, bool, null, timestamp
+    reads_as: str  # its YAML type: str, int, float, bool, null, timestamp
     block: bool  # written with > or |
 
     def __str__(self) -> str:

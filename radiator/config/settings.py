@@ -43,7 +43,7 @@ OnFull = Literal["reject", "block", "drop_oldest", "drop_newest"]
 OnUnacked = Literal["requeue", "dead_letter", "delete"]
 RateAction = Literal["block", "reject"]
 
-EXA: Final = 1 << 60  # "as much as you like": far over any disk, far under what a 64 bit number holds
+EXA: Final = 1 << 60  # "no limit": larger than any disk, and fits 64 bits
 DAY_MAX: Final = "36500d"
 IN_FLIGHT_MAX: Final = 1_000_000  # each delivery that is not acknowledged has an entry in memory
 

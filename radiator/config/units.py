@@ -22,7 +22,7 @@ DURATION_UNITS_NS: Final[dict[str, int]] = {
     "s": 1_000_000_000,
     "ms": 1_000_000,
 }
-# What people write instead, and what they mean by it.
+# Common mistakes, and the intended value.
 SIZE_HINTS: Final[dict[str, str]] = {
     "": "add a unit, one of B KiB MiB GiB TiB",
     **{f"{p}{s}".lower(): f"write {p}iB" for p in "KMGT" for s in ("", "B", "iB", "i")},

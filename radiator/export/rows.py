@@ -11,7 +11,7 @@ from typing import NamedTuple
 from radiator.errors import ProtocolError
 from radiator.export.records import Chosen
 from radiator.stomp.headers import split_block
-from radiator.storage.format import MISSING
+from radiator.storage.header import MISSING
 from radiator.storage.layout import encode_name
 
 TAG_PREFIX = "tag-"

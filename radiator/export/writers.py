@@ -41,8 +41,8 @@ COLUMNS = (
     "size",
 )
 GROUP_ROWS = 65_536
-GROUP_BYTES = 32 * MIB  # of bodies and headers: what is held in memory, about three times over while it is encoded
-ROW_BYTES = 200  # what a row costs besides
+GROUP_BYTES = 32 * MIB  # of bodies and headers in memory; about three times as much while encoding
+ROW_BYTES = 200  # memory of a row besides its body
 
 
 class Writer(Protocol):
@@ -182,7 +182,7 @@ class Parquet:
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
         self._rows: list[Row] = []
         self._bytes = 0
-        self._headers: dict[str, str] | None = None  # of the last row, and what they take
+        self._headers: dict[str, str] | None = None  # of the last row, and their size
         self._headers_bytes = 0
 
     def write(self, rows: Iterable[Row]) -> None:

@@ -22,13 +22,13 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.copies import begin_mirror
 from radiator.storage.file_partition import AppendJob, FilePartition
 from radiator.storage.files import FileSystem
-from radiator.storage.format import MISSING
+from radiator.storage.header import MISSING
 from radiator.storage.store import RecoveryNote, Settings, Store, SyncPolicy
 
 PENDING_BYTES_MAX = 4 * limits.MIB  # gathered before it is written
 PENDING_RECORDS_MAX = 16_384
 TAIL_BYTES_MAX = limits.MIB  # a mirror has no readers
-SETTINGS = Settings(sync=SyncPolicy(1_000_000_000))  # the syncs are asked for here, by ``sync``
+SETTINGS = Settings(sync=SyncPolicy(1_000_000_000))  # syncs are made by ``sync`` only
 
 
 class Record(NamedTuple):

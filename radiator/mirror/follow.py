@@ -25,7 +25,7 @@ SYNC_EVERY_NS = NS_PER_SECOND
 WAIT_SECONDS = 0.2  # for a message, before it is looked whether to stop
 BACKOFF_SECONDS = 0.1, 5.0  # first, and at most
 TRY_AGAIN = {"shutting-down", "timeout", "storage", "too-many"}  # anything else will be refused again
-START_AT_BYTES_MAX = 48 * 1024  # of a header block of 64 KiB; what does not fit starts at `first` and is passed over
+START_AT_BYTES_MAX = 48 * 1024  # of a header block of 64 KiB; a name that does not fit starts at `first` and is skipped
 TEMPORARY = ("/temp-queue/", "/temp-topic/")
 REMEDY = "it was restored, or lost its end, or is kept in memory. Mirror into a new directory, or leave it out"
 _LENGTH = b"content-length:"
@@ -69,7 +69,7 @@ class Mirror:
         self._patterns = list(patterns)
         self._once = once
         self._tell = tell
-        self._asked: set[str] = set()  # logs that go on where they are asked to: nothing below comes
+        self._asked: set[str] = set()  # logs that continue at a given offset: nothing below is delivered
         self._compared: set[str] = set()
         self._synced_ns = 0
         self._behind_ns: int | None = None

@@ -37,7 +37,7 @@ from radiator.replay.merging import Stream, merge
 from radiator.replay.shelf import COLUMNS, Shelf, in_rows
 from radiator.storage.reader import StoredPartition
 
-FILES_MAX = 500  # at once: descriptors, and some 100 KiB each
+FILES_MAX = 500  # open at the same time: a descriptor and some 100 KiB each
 BUFFER_BYTES = 64 * KIB  # of each column of an open file
 ROWS, ROWS_BYTES = 256, MIB  # that are decoded at a time, about; or one row
 TRIES_MAX = 20  # without a row; each time the archive has changed in between
@@ -60,7 +60,7 @@ class Archived:
             check(place, self._files, self._state, chosen)
         self.ends = self._state.ends
         self.lost: list[tuple[str, int, int, str]] = []  # partition, first and last offset, why
-        self.settled: list[tuple[str, int, int, str]] = []  # of that what the queues of its log were through with
+        self.settled: list[tuple[str, int, int, str]] = []  # of these, messages that the queues of the log had settled
         for gap in self._around.gaps(self._selection):
             low = max(gap.first, self._selection.offsets_of(gap.partition)[0])
             (self.settled if gap.settled else self.lost).append(
@@ -88,7 +88,7 @@ class Archived:
             on_missing(low, high, why)
         yield from self._rows_of(partition, first, following)
 
-    # --- what there is ------------------------------------------------------------------------------------------------
+    # --- contents -----------------------------------------------------------------------------------------------------
 
     def _take(self, state: State) -> None:
         self._state = state

@@ -22,7 +22,7 @@ from radiator.export.rows import Row
 from radiator.limits import KIB, MIB
 
 PIECE_BYTES = 16 * MIB
-HELD_BYTES = MIB  # of one that stays in memory: hundreds of files may be read at once
+HELD_BYTES = MIB  # of a file in memory: hundreds may be read at the same time
 SLICE_ROWS, SLICE_BYTES = 128, 128 * KIB  # or one row; some hundred pieces are gigabytes of rows
 COLUMNS = list(Row._fields)
 _PACKED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))

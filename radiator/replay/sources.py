@@ -157,7 +157,7 @@ class Sources:
     # --- the archive -------------------------------------------------------------------------------------------------
 
     def _add_archive(self, archive: str, data: str | None, logs: list[StoredPartition]) -> dict[str, int]:
-        from radiator.replay.archived import Archived  # pyarrow: who reads a log needs none
+        from radiator.replay.archived import Archived  # imports pyarrow, which reading a log does not need
 
         found = self._archived = Archived(archive, self._choice, data, logs)
         self.archived_names = found.names

@@ -40,7 +40,7 @@ class PatternIndex(Generic[Value]):
         self._exact: dict[str, dict[Value, None]] = {}
         self._numbers: dict[Value, int] = {}
         self._added = 0
-        self.regexes: dict[Value, Regex] = {}  # by no index: each is asked for each name
+        self.regexes: dict[Value, Regex] = {}  # not indexed: each is matched against each name
 
     def __len__(self) -> int:
         return len(self._numbers)

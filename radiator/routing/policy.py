@@ -22,4 +22,4 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[str, ...]  # names, one per partition, in order of their number
     priority: bool  # the partitions are priority levels, from 0 to 9, made when they are first used
     dead_letter_name: str | None
-    fan_out: tuple[str, ...]  # the queues that get what is sent here
+    fan_out: tuple[str, ...]  # the queues that get messages sent here

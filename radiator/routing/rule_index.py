@@ -34,7 +34,7 @@ class RuleIndex:
     __slots__ = ("_index", "_matchers")
 
     def __init__(self, matchers: Iterable[Matcher]) -> None:
-        self._matchers: list[tuple[int, Captures]] = []  # by number in the tree: the rule, and what decides
+        self._matchers: list[tuple[int, Captures]] = []  # by number in the tree: the rule, and its captures
         self._index: PatternIndex[int] = PatternIndex()
         for rule, matcher in enumerate(matchers):
             if isinstance(matcher, PatternSet):
@@ -72,7 +72,7 @@ def enclosing(expression: re.Pattern[str]) -> Pattern:
     assert plain is not None
     begins = "" if "|" in text else re.sub(r"\\(.)", r"\1", plain[1], flags=re.DOTALL)
     parts: list[str] = []
-    for part in segments(begins)[:-1][:SEGMENTS_MAX]:  # the last of them may go on
+    for part in segments(begins)[:-1][:SEGMENTS_MAX]:  # the last segment may be incomplete
         if part in WILDCARDS:
             break
         parts.append(part)

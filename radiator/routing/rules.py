@@ -34,7 +34,7 @@ TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
 TEMPORARY: Final = (TEMP_QUEUE_PREFIX, "/temp-topic/")  # the second is another word for the first
 PRIORITIES: Final = 10  # 0 to 9, as JMS has them
 DEFAULT_PRIORITY: Final = 4
-POLICIES_MAX: Final = 10_000  # remembered, 2 MB: the names come from peers, and who exists keeps its own
+POLICIES_MAX: Final = 10_000  # cached policies, 2 MB; bounded because clients choose the names
 REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")

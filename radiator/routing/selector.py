@@ -75,7 +75,7 @@ def compile_selector(text: str) -> Selector:
     return Selector(parse(text))
 
 
-# --- what values mean beside one another ------------------------------------------------------------------------------
+# --- comparing values -------------------------------------------------------------------------------------------------
 
 
 def as_number(value: Value) -> int | float | None:

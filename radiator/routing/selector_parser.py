@@ -285,7 +285,7 @@ class _Parser:
         self._take()
         return Literal(-value if sign is not None and sign.kind == "-" else value)
 
-    # --- what fits where --------------------------------------------------------------------------------------------
+    # --- types of operands -------------------------------------------------------------------------------------------
 
     def _as_condition(self, node: Node, place: int) -> Node:
         if isinstance(node, Name) or (isinstance(node, Literal) and isinstance(node.value, bool)):

@@ -22,7 +22,7 @@ from radiator.stomp.parser import HeadCache, Parser, ParserLimits
 from radiator.stomp.spec import VERSIONS
 
 _SNIFF_BYTES = 8
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # what some editors and runtimes put before UTF-8
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # written before UTF-8 by some editors and runtimes
 HEART_BEAT_MS_MAX = 10**12 - 1  # thirty years
 _OPENS = frozenset({"CONNECT", "STOMP"})
 
@@ -176,7 +176,7 @@ class ServerConnection:
                     self._first = data[:_SNIFF_BYTES]
                     self.failed = ProtocolError("not-stomp", message, detail)
                     return []
-            if data.startswith(b"\0"):  # between frames they are skipped, but who begins with them speaks no STOMP
+            if data.startswith(b"\0"):  # NULs are skipped between frames, but STOMP does not begin with one
                 detail = f"expected CONNECT or STOMP, got {data[:_SNIFF_BYTES]!r}"
                 self.failed = ProtocolError("bad-frame", "expected a STOMP command", detail)
                 return []

@@ -59,7 +59,7 @@ class Parser:
         self.version = "1.0"
         self.failed: ProtocolError | None = None
         self.failed_receipt: bytes | None = None  # of the offending frame, where it was seen before the offence
-        self.failed_head: Head | None = None  # of a frame whose body was the offence
+        self.failed_head: Head | None = None  # the head of the frame with the offending body
         self.paused = False
         # A half frame: its pieces, their length and last two bytes, and what they wait for. If the head is complete it
         # is in pending_head, and the pieces are of the body only.
@@ -170,7 +170,7 @@ class Parser:
                 body_at = end + (2 if end == blank else 3)
                 head, receipt = self._read_head(buf[pos:end])
                 opening = head.command in OPENING_COMMANDS
-                if opening:  # has no body worth more, and nobody has logged in
+                if opening:  # has no larger body, and the client has not logged in
                     body_bytes_max = min(body_bytes_max, self._limits.header_block_bytes_max)
             # -- the body
             length = head.content_length
@@ -297,7 +297,7 @@ class Parser:
             self._partial_bytes - len(data) <= _limits.COMMAND_BYTES_MAX
             or self._partial_bytes > self._limits.header_block_bytes_max
         ):
-            return True  # refuse what is no command, or too large, as soon as it shows
+            return True  # refuse an unknown command or too large a head at once
         return b"\n\n" in boundary or b"\n\r\n" in boundary or b"\n\n" in data or b"\n\r\n" in data
 
 

@@ -15,7 +15,7 @@ from typing import Final
 VERSIONS: Final = ("1.0", "1.1", "1.2")
 
 # command -> version -> headers that the specification requires. `host` of CONNECT is required by 1.1 and 1.2 but
-# many clients leave it out; it is not asked for here (see "Deviations" in docs/protocol.md).
+# many clients leave it out; it is not required here (see "Deviations" in docs/protocol.md).
 _NONE: Final[dict[str, tuple[str, ...]]] = {"1.0": (), "1.1": (), "1.2": ()}
 CLIENT_COMMANDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "CONNECT": _NONE,
@@ -44,7 +44,7 @@ SERVER_COMMANDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 # The first frame of either side: its headers are never escaped, because the version is not agreed yet.
 OPENING_COMMANDS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 
-# character -> what stands for it on the wire. The backslash comes first: the order in which they are applied.
+# character -> its escape on the wire. The backslash comes first: the order in which they are applied.
 ESCAPES: Final[Mapping[str, Mapping[str, str]]] = {
     "1.0": {},
     "1.1": {"\\": "\\\\", "\n": "\\n", ":": "\\c"},
@@ -58,7 +58,7 @@ UNENCODABLE: Final[Mapping[str, str]] = {"1.0": "\r\n", "1.1": "\r", "1.2": ""}
 # Headers of SEND that end their life at the broker: they are about the hop, not about the message.
 HOP_BY_HOP: Final = frozenset({"destination", "content-length", "receipt", "transaction"})
 
-# Headers of SEND whose value is another one in each message: a header block with one of them will not come again.
+# Headers of SEND that differ in each message: a header block with one of them is not cached.
 UNIQUE: Final = frozenset({"dedup-id", "sequence"})
 
 # Headers that the broker adds to a dead letter. Only the broker may write them; stripped from SEND before it is stored.

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from radiator.storage.dedup import Ids
-from radiator.storage.format import MISSING, TIME_MAX, encode_batch
+from radiator.storage.format import encode_batch
+from radiator.storage.header import MISSING, TIME_MAX
 
 # What CPython spends beside the bytes themselves (measured with sys.getsizeof): for the budgets of caches.
 BATCH_OVERHEAD_BYTES = 1_200
@@ -170,7 +171,7 @@ class Run:
         self.size_bytes = 0  # of blocks and bodies
         self.body_bytes = 0
         self.sync = False  # some record asks for an fsync whatever the rule says
-        self.ids = Ids()  # of those records that have one
+        self.ids = Ids()  # message ids of the records that have one
 
     def __len__(self) -> int:
         return len(self.blocks)

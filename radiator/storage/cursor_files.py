@@ -26,7 +26,7 @@ from radiator.storage.journal.reading import JournalFiles
 DELIVERED = "delivered"  # hints: see ``hints``
 TRIES_MAX = 20  # each finds that a checkpoint has just replaced the snapshot
 
-Entries = Iterable[tuple[int, bytes]]  # numbers, and what each says of cursors
+Entries = Iterable[tuple[int, bytes]]  # entry numbers and the cursor changes of each
 
 
 class OldJournal(NamedTuple):
@@ -34,7 +34,7 @@ class OldJournal(NamedTuple):
 
     path: str
     data: bytes
-    end: int  # of the last block that holds
+    end: int  # end of the last valid block
     lost: int  # bytes before it that do not
 
 
@@ -42,15 +42,15 @@ class StoredCursors(NamedTuple):
     """All cursors, as stored in the files."""
 
     snapshot: StoredSnapshot
-    unsorted: list[CursorState]  # whose intervals are not in order in the snapshot, or touch
+    unsorted: list[CursorState]  # cursors with unordered or adjacent intervals in the snapshot
     states: dict[int, CursorState]
     highest_number: int  # the highest number that was ever given
-    entries_to: int  # what entries below this number say is in it
+    entries_to: int  # entries below this number are included
     first_entry: int  # number of the first in the journal; 0: there is none
     changed: bool  # since the snapshot was written
     delivered: bool  # something has been, by the hints; False if the snapshot is there
     old_journals: list[int]  # generations
-    old_journal: OldJournal | None  # the one that goes on from the snapshot
+    old_journal: OldJournal | None  # the journal that continues the snapshot
 
     @property
     def generation(self) -> int:
@@ -77,7 +77,7 @@ class StoredMetadata(NamedTuple):
 
     cursors: StoredCursors
     names: bytes | None  # the file of names; None: there is none
-    names_changes: list[bytes]  # what the journal says of names since
+    names_changes: list[bytes]  # changes of names in the journal since
     last: tuple[int, int] | None  # numbers of the last entry of the journal that was read, and of its file
 
 
@@ -113,7 +113,7 @@ def read(fs: FileSystem, directory: str, entries: Entries, redone: Iterable[byte
     for number, records in entries:
         first_entry = first_entry or number
         if number < entries_to:
-            continue  # what it settled may have been lost since, and its offsets given again
+            continue  # the settled messages may have been lost since, and their offsets reused
         entries_to = number + 1
         if records:
             changed = True

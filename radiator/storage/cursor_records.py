@@ -270,7 +270,7 @@ class Snapshot(NamedTuple):
 
     generation: int  # rises with each
     highest_number: int  # a cursor with a number up to this, and not in the snapshot, was deleted
-    entries_to: int  # what entries of the journal below this say is in it
+    entries_to: int  # journal entries below this number are included
 
 
 def load_snapshot(data: bytes | None, states: dict[int, CursorState]) -> Snapshot | None:

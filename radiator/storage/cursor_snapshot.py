@@ -26,9 +26,9 @@ COPY = "snapshot.copy"
 class StoredSnapshot(NamedTuple):
     """What was read of the snapshot and its copy."""
 
-    snapshot: Snapshot | None  # None: there is none that holds
+    snapshot: Snapshot | None  # None: there is no valid one
     states: dict[int, CursorState]
-    damaged: bool  # something stands in the snapshot's place that does not hold
+    damaged: bool  # the snapshot file exists and is invalid
     copied: bool  # this is the copy
     alike: bool  # both hold the same
 

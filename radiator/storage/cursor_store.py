@@ -103,9 +103,9 @@ class CursorStore:
     def __init__(self, fs: FileSystem, directory: str, journal: Journal) -> None:
         self.fs = fs
         self.directory = directory
-        self.waiters: list[Any] = []  # for what is dirty now; the next take() returns them
+        self.waiters: list[Any] = []  # waiters for the current changes; the next take() returns them
         self.failed: StorageError | None = None
-        self.changed = False  # ``load`` has found what no snapshot has
+        self.changed = False  # ``load`` has found changes that no snapshot has
         self.sync_due_ns: MonoNs | None = None
         self._journal = journal
         self._sync_error: StorageError | None = None  # the latest of the journal that has been noticed
@@ -127,7 +127,7 @@ class CursorStore:
         self._snapshot_records: list[bytes] = []  # records of the snapshot that is being encoded
         self._unencoded: dict[Cursor, None] | None = None  # cursors that these lack; None: no snapshot is being encoded
         self._generation = 0  # of the latest snapshot
-        self.entries_to = 1  # what earlier entries of the journal say was here when the store was opened
+        self.entries_to = 1  # changes of earlier journal entries were loaded when the store was opened
         self._unsynced = False  # a cursor that was made or deleted, or an ack of an `always` one, has not been synced
 
     # --- opening ------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class CursorStore:
         had += [offset + 1 for offset, count in counted.items() if count > 1 and offset < end]
         known = min(zeros, default=end)  # behind a skipped message only counts show deliveries
         cursor.mark_delivered(max(cursor.delivered, min(max([*had, stop]), known)))
-        fresh = max(cursor.delivered, cursor.ceiling)  # what is above goes out as new, and counts from there
+        fresh = max(cursor.delivered, cursor.ceiling)  # offsets from here on are delivered for the first time
         void = [each for each in zeros if each >= fresh or (each < cursor.delivered and first <= each < stop)]
         for offset in void:
             del counts[offset]

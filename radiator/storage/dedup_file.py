@@ -41,7 +41,7 @@ ENTRY_BYTES = 32  # id, offset u64, receive time i64
 BLOCK_IDS = 1_024
 BLOCK_LOG_BYTES = 1 * limits.MIB
 SYNC_LOG_BYTES = 8 * limits.MIB
-SPARE_IDS = 4_096  # a file is written anew when it has this many more than twice the ids in memory
+SPARE_IDS = 4_096  # a file is rewritten when it has this many more than twice the ids in memory
 
 
 def encode_block(before: int, covered: int, rows: bytes) -> bytes:
@@ -54,8 +54,8 @@ class Decoded(NamedTuple):
     """The valid blocks of a file."""
 
     rows: bytes
-    covered: int | None  # None: not one block holds
-    end: int  # position behind the last block that holds
+    covered: int | None  # None: there is no valid block
+    end: int  # position behind the last valid block
 
 
 def decode(data: bytes) -> Decoded:
@@ -139,7 +139,7 @@ class DedupFile:
 
     def __init__(self) -> None:
         self.exists = False
-        self.stale = True  # what is there now does not count: it must be written as a whole
+        self.stale = True  # the current content is invalid: the whole file must be rewritten
         self.wanted = False  # a block is wanted now, and synced
         self.under_way = False
         self.covered = 0

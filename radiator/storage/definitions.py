@@ -77,7 +77,7 @@ class DefinitionsJob(Job):
         super().__init__(needs_sync=True)
         self.waiters = waiters
         self.changes = changes
-        self.puts = puts  # it has what was put until then
+        self.puts = puts  # it has all changes put before
         self._keeper = component
 
     @property
@@ -111,12 +111,12 @@ class Definitions:
         self.entries: dict[str, Entry] = {}
         self.stored: dict[str, Entry] = {}  # as the file and the journal have them; not changed by callers
         self.whole = True  # no entry may be missing: no damaged file is there
-        self.waiters: list[Any] = []  # for what was put; the next take() returns them
+        self.waiters: list[Any] = []  # waiters for these changes; the next take() returns them
         self.failed: StorageError | None = None
         self._dirty = False
         self._puts = 0
-        self._unwritten: dict[str, int] = {}  # the number of the last put of what is not stored yet
-        self._updated: set[str] = set()  # keys of what need not be stored before something else is
+        self._unwritten: dict[str, int] = {}  # by key not stored yet: the number of its last put
+        self._updated: set[str] = set()  # keys with changes that may be stored later, with other changes
         self._changes = 0  # made to ``entries`` so far
         self._saved = 0  # of these the file has so many
         self._retry_due_ns: MonoNs | None = None

@@ -26,7 +26,7 @@ class DeliveredRanges:
     def __init__(self, slots: memoryview) -> None:
         self._slots = slots
         self._recorded: dict[int, tuple[int, int]] = {}  # by slot: since the last entry of the journal was made
-        self._taken: dict[int, tuple[int, int]] = {}  # what entries say that may not be written yet
+        self._taken: dict[int, tuple[int, int]] = {}  # changes in entries that may not be written yet
 
     def record(self, slot: int, offset: int) -> None:
         """Add a message to the range of its cursor, before its bytes leave."""

@@ -30,11 +30,11 @@ class DeliveryCounts:
     __slots__ = ("_free", "_next", "_recorded", "_places", "_taken", "_words", "generation")
 
     def __init__(self, words: memoryview) -> None:
-        self.generation = 0  # of the journal that will have what is noted now
+        self.generation = 0  # generation of the journal that will get the current counts
         self._words = words
         self._places: dict[Key, int] = {}
         self._recorded: set[Key] = set()  # since the last entry of the journal was made
-        self._taken: set[Key] = set()  # what entries say that may not be written yet
+        self._taken: set[Key] = set()  # changes in entries that may not be written yet
         self._free: list[int] = []
         self._next = _FIRST
 

@@ -36,7 +36,7 @@ from radiator.storage.tail import ColdCache, Tail
 from radiator.storage.turn import Place, Turn
 
 NOWHERE = 1 << 63  # an offset
-SHORT_RECORDS_MAX = 4  # what a producer that waits for each receipt has under way
+SHORT_RECORDS_MAX = 4  # messages in progress of a producer that waits for each receipt
 RETRY_EVERY_NS = 2_000_000_000  # how soon a partition that failed takes messages again when the disk lets it
 
 
@@ -119,10 +119,10 @@ class FilePartition(Partition):
         self._retry_wanted = False
         # In the journal, and not in the segment: they will be there, at these offsets.
         self.unwritten: list[RecordBatch] = []
-        self._under_way: list[RecordBatch] = []  # of those: being written
+        self._under_way: list[RecordBatch] = []  # batches of ``unwritten`` that are being written
         self.decided_to = 0  # where the last batch that is in the journal ends
         self._cuts: list[tuple[int, int]] = []  # failed files, and how much of them is still of use
-        self._cutting: set[int] = set()  # those whose job is under way
+        self._cutting: set[int] = set()  # segments with a cut in progress
         self._cut_due_ns: MonoNs | None = None
         self.dedup_file: DedupFile | None = None  # once there was an id
         self.undeleted: list[int] = []  # segments that could not be removed: they go first, or there would be holes
@@ -151,7 +151,7 @@ class FilePartition(Partition):
         self.settlements += 1
         self._agenda.sweep_candidates[self] = None
         if offset is not None and offset >= self._reclaim_at:
-            self._reclaim_at = NOWHERE  # asked once; should it be held back, the sweep asks again
+            self._reclaim_at = NOWHERE  # checked once; if it must stay, the sweep checks again
             self.want_retention()
 
     def want_retention(self) -> None:
@@ -223,7 +223,7 @@ class FilePartition(Partition):
                 if needs_sync and self.dedup is not None:
                     self.dedup.to_be_synced(builder)
                 job = AppendJob(self, builder.finish(), builder, needs_sync, roll)
-                job.atomic = place <= atomic  # and what comes before it: decided offsets must be dense
+                job.atomic = place <= atomic  # and everything before it: decided offsets must be dense
                 jobs.append(job)
                 roll = False
         elif roll:
@@ -342,7 +342,7 @@ class FilePartition(Partition):
         """Return the sync that is due, for an interval or for waiting receipts."""
         waiting, self._pending_sync, self.sync_wanted = self._pending_sync, PendingSync(), False
         jobs: list[Job] = [SyncJob(self)]
-        if waiting.offset >= self.high_watermark:  # what was under way could not be written
+        if waiting.offset >= self.high_watermark:  # a write in progress has failed
             jobs.append(UnstoredJob(self))
             jobs[-1].error = StorageError(f"partition {self.name}: a repeated message was not stored the first time")
         jobs[-1].waiters, jobs[-1].place = waiting.waiters, waiting
@@ -404,7 +404,7 @@ class FilePartition(Partition):
     def fail(self, error: StorageError, now_ns: MonoNs) -> None:
         """Refuse messages until the disk was tried again."""
         super().fail(error, now_ns)
-        self.roll_due_ns = None  # an interval's sync stays due: what is whole is still to be synced
+        self.roll_due_ns = None  # an interval's sync stays due: complete batches are still unsynced
         if self._retry_due_ns is None:
             self._retry_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
             self._agenda.wake(self, self._retry_due_ns)
@@ -664,7 +664,7 @@ class FilePartition(Partition):
             self._cut_due_ns = MonoNs(now.mono + RETRY_EVERY_NS) if self.cold.pending else None
             self.queue()
         if self.age_due_ns is not None and self.age_due_ns <= now.wall:
-            self.age_due_ns = None  # what is held back by retain_from is looked at again by the store's sweep
+            self.age_due_ns = None  # the store's sweep checks again what retain_from retains
             self.want_retention()
         self._wake()
 

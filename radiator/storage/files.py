@@ -57,7 +57,7 @@ def storage_error(path: str, doing: str, error: OSError, remedy: str | None = No
 
 
 LOCK_TRIES = 3
-LOCK_AGAIN_SECONDS = 0.01  # ``held`` has a lock for a much shorter time
+LOCK_AGAIN_SECONDS = 0.01  # ``is_locked`` has a lock for a much shorter time
 
 
 class FileStat(NamedTuple):

@@ -41,7 +41,9 @@ TRANSMIT_ABSENT = 1 << 7
 TRANSACTION = 1 << 8  # the records of one transaction in this partition
 SPARSE = 1 << 9  # offset_delta u32[n] follows destination_id: records have been removed here
 PARTIAL_CRCS = 1 << 10  # the last 8 bytes say what the crc was behind the names, and behind the header blocks
-PLAIN = EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION  # of all that the broker appends, and PARTIAL_CRCS of what is long
+PLAIN = (
+    EVENT_ABSENT | TRANSMIT_ABSENT | TRANSACTION
+)  # flags of every batch that the broker appends; long ones also have PARTIAL_CRCS
 KNOWN_FLAGS = PLAIN | SPARSE | COMPRESSED | PARTIAL_CRCS
 
 #        magic  total_len crc | base min_ns max_ns count flags destinations names headers bodies salt

@@ -35,7 +35,7 @@ class Job:
     postponed = again = False  # decided, and not written yet; retried after that (``AppendJob``)
     lost: Sequence[tuple[int, int]] = ()  # first and last of offsets that were receipted and are gone
     note = ""  # for the operator's log
-    what = "acknowledgement"  # what could not be stored, if it fails and there is no batch
+    what = "acknowledgement"  # what could not be stored, for the message if the job has no batch
 
     def __init__(self, partition: Any = None, needs_sync: bool = False) -> None:
         self.partition = partition

@@ -204,7 +204,7 @@ class LastJob:
             if not log.open or facts is None:
                 continue
             after_ns = -heap[0][0] if heap else BEFORE_ALL
-            if any(each.pending for each in logs if each is not log):  # this log may go on with what is later than that
+            if any(each.pending for each in logs if each is not log):  # this log may get later messages
                 after_ns = max(after_ns, facts.times[facts.start])
             log.pending.append(facts)
             self._count(after_ns)

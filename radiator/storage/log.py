@@ -30,7 +30,7 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs
 
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
-PROBE = bytes(64 * 1024)  # what a full disk must take before messages are
+PROBE = bytes(64 * 1024)  # must fit on a full disk before messages are accepted again
 
 
 class Log:
@@ -387,7 +387,7 @@ class Log:
     def _seal(self) -> None:
         if self.failed is not None:
             self.fs.truncate(self.fd, self.position)
-        if self.syncs or self.remembers:  # a sealed segment is not read by a start: it would not see what is missing
+        if self.syncs or self.remembers:  # a start does not read sealed segments, so it would miss a loss
             self._sync(self.fd)
         self.publish_head()
         self.write_index()
@@ -411,7 +411,7 @@ class Log:
 
     def _give_up_file(self) -> None:
         self.file_failed = True
-        if self.inherited:  # what the earlier run wrote may be what could not be synced
+        if self.inherited:  # the earlier run may have failed to sync what it wrote
             self.synced, self.synced_offset = 0, self.base_offset
 
     def sync_has_failed(self, error: OSError) -> StorageError:
@@ -456,7 +456,7 @@ class Log:
                 self.fs.truncate(self.fd, self.position)
         except OSError as error:
             raise self.fail("write", error) from error
-        close_quietly(self.fs, self.fd)  # opened anew: what was under way when the disk was full is then complete
+        close_quietly(self.fs, self.fd)  # reopened, to complete a write that the full disk interrupted
         self.fd = -1
         self.failed = None
 

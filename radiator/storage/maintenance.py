@@ -33,7 +33,7 @@ from radiator.storage.partition import Partition
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.settled_scan import SCAN_COST_MAX, SettledScan
 
-RECLAIMS_AT_ONCE_MAX = 16  # segments whose intervals are held in memory
+RECLAIMS_AT_ONCE_MAX = 16  # segments with their intervals in memory
 NEW_PART = 8  # a log is compacted when one part in so many is new
 REST_NS_MIN, REST_NS_MAX = 10 * NS_PER_SECOND, 600 * NS_PER_SECOND
 
@@ -85,7 +85,7 @@ class Maintenance:
     """Background maintenance of sealed segments. ``removals``: jobs for the disk thread, behind a turn's acks."""
 
     def __init__(self, removals: list[Job]) -> None:
-        self.key_of: Callable[[str], KeyOf] | None = None  # what ``compact_by`` means; set by the broker
+        self.key_of: Callable[[str], KeyOf] | None = None  # returns the key for ``compact_by``; set by the broker
         self.tombstone_ns = int(limits.TOMBSTONE_SECONDS * NS_PER_SECOND)
         self.keys_max = limits.COMPACT_KEYS_MAX
         self.counts = dict.fromkeys(("rewritten", "removed_records", "saved_bytes", "failed", "damaged"), 0)

@@ -19,7 +19,7 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.compaction import KeyOf, Keys, Replaced
 from radiator.storage.files import FileSystem, read_file, storage_error
-from radiator.storage.format import DamagedBatch
+from radiator.storage.header import DamagedBatch
 from radiator.storage.jobs import Job
 from radiator.storage.rewrite import Rewrite, compressed, keep_outside, runs, small_commits, split, worth_rewriting
 from radiator.storage.segment import SegmentInfo

@@ -109,7 +109,7 @@ class MemoryPartition(Partition):
         if offset is not None and not self.history:
             self.drop_before(min(offset, self.high_watermark))
         else:
-            self.queue()  # what it held back may go, if retention says so
+            self.queue()  # messages it retained may go, if retention allows
             self.budget.offer(self)
 
     @property
@@ -222,7 +222,7 @@ class MemoryPartition(Partition):
             batch = tail.oldest()
         if batch is not None and age_ns is not None:
             deadline_ns = WallNs(batch.receive_ns[-1] + age_ns + 1)
-            if deadline_ns > now_ns:  # else only ``retain_from`` keeps it, and that tells when it moves
+            if deadline_ns > now_ns:  # else only ``retain_from`` retains it, and reports when it moves
                 self._agenda.wake_at_wall(self, deadline_ns)
 
     def tick(self, now: Now) -> None:

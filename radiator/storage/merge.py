@@ -13,7 +13,8 @@ from array import array
 from collections.abc import Sequence
 
 from radiator.storage.batch import RecordBatch
-from radiator.storage.format import MISSING, decode_single_records
+from radiator.storage.format import decode_single_records
+from radiator.storage.header import MISSING
 
 
 class Merger:

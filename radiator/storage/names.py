@@ -82,7 +82,7 @@ class NameList:
         self.known: set[str] = set()
         self.listed = NOT_LISTED  # in the file, up to there
         self.whole = True  # no batch is in the log with a name that is not known
-        self.vouched = encode_listed(NOT_LISTED)  # what the head says of the list
+        self.vouched = encode_listed(NOT_LISTED)  # the list's size and crc in the head
 
     def set_stored(self, known: set[str], listed: Listed) -> None:
         """Set what a start has read from the file."""

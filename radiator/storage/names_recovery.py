@@ -19,7 +19,8 @@ from zlib import crc32
 from radiator import limits
 from radiator.storage import layout, names
 from radiator.storage.files import FileSystem, read_file, suppress_no_room
-from radiator.storage.format import HEADER_BYTES, BatchHeader, DamagedBatch, StoredBatch, split_names
+from radiator.storage.format import StoredBatch, split_names
+from radiator.storage.header import HEADER_BYTES, BatchHeader, DamagedBatch
 from radiator.storage.log import Log
 from radiator.storage.segment import SegmentInfo, Window, last_offset, scan_plain_batches, whole_batches
 

@@ -28,7 +28,7 @@ from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch, Run
 from radiator.storage.dedup import Dedup
 from radiator.storage.files import FileSystem
-from radiator.storage.format import MISSING, TIME_MAX
+from radiator.storage.header import MISSING, TIME_MAX
 from radiator.storage.jobs import Job
 from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
 from radiator.storage.segment import SegmentInfo
@@ -86,7 +86,7 @@ class BatchBuilder:
         self.size_bytes = 0  # of blocks, bodies and names
         self.waiters: list[Any] = [] if waiters is None else waiters
         self.atomic = False  # holds a part of a transaction over several files
-        self.sync_requested = False  # some record asked for an fsync whatever the rule says
+        self.sync_requested = False  # a record requires an fsync, whatever the rule is
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -208,16 +208,15 @@ class Agenda:
     )
 
     def __init__(self) -> None:
-        self.postponed_partitions: dict[Partition, None] = {}  # those with postponed batches
-        self.failed: dict[Partition, None] = {}  # those that refuse messages
-        self.sweep_candidates: dict[
-            Partition, None
-        ] = {}  # those of which something may go that could not when they were last swept
+        self.postponed_partitions: dict[Partition, None] = {}  # partitions with postponed batches
+        self.failed: dict[Partition, None] = {}  # partitions that refuse messages
+        # Partitions where more can be removed than at the last sweep.
+        self.sweep_candidates: dict[Partition, None] = {}
         self.dirty: list[Partition] = []
-        self.end_offsets: dict[EndOffsets, None] = {}  # moments at which the ends of logs are needed
+        self.end_offsets: dict[EndOffsets, None] = {}  # to which the ends of logs are reported
         self.removals: list[Job] = []  # which come after everything else of a turn, and after its syncs
         self.turn_synced = Turn()
-        self.turn_unsynced = Turn()  # of batches whose rules need no sync: their receipts leave before it
+        self.turn_unsynced = Turn()  # batches without a sync by their rules: receipts are sent before it
         self._mono: Timers[MonoNs, Partition] = Timers()
         self._wall: Timers[WallNs, Partition] = Timers()
 
@@ -314,11 +313,11 @@ class Partition(ABC):
             None  # called with the start of the log if retention passed a cursor
         )
         self.settled_in: Callable[[int, int], list[tuple[int, int]]] | None = (
-            None  # what all cursors have settled there
+            None  # intervals that all cursors have settled
         )
         self.open_batch: BatchBuilder = IDLE
         self.begun = False  # there is, or will be, a file, whether or not anything is appended
-        self.queued = False  # stands in the agenda: take() must visit
+        self.queued = False  # is in the agenda: take() must visit it
         self.dedup: Dedup | None = None  # ids of messages, once there was one
         self._closed: list[BatchBuilder] = []  # full, not yet taken
 

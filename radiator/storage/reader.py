@@ -21,7 +21,8 @@ from radiator.storage import cursor_files, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor import Cursor
 from radiator.storage.files import FileSystem, read_file, storage_error
-from radiator.storage.format import SPARSE, BatchHeader, DamagedBatch, decode_columns
+from radiator.storage.format import decode_columns
+from radiator.storage.header import SPARSE, BatchHeader, DamagedBatch
 from radiator.storage.segment import (
     Window,
     base_of,

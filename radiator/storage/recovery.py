@@ -35,7 +35,7 @@ from radiator.storage.files import (
     suppress_no_room,
     write_all,
 )
-from radiator.storage.format import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch
+from radiator.storage.header import HEADER_BYTES, SPARSE, BatchHeader, DamagedBatch
 from radiator.storage.index import ENTRY_BYTES, IndexEntry
 from radiator.storage.log import Log
 from radiator.storage.names_recovery import Allowance, names_in, names_of
@@ -62,7 +62,7 @@ class RecoveryNote:
     path: str
     text: str
     kind: str  # "torn", "damage", "foreign", "cursors", "ids", "names", "missing", "archived"
-    first_offset: int | None = None  # of what was lost, where it is known
+    first_offset: int | None = None  # the lost offsets, if known
     last_offset: int | None = None
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Recovered:
     next_offset: int
     last_receive_ns: int
     destinations: set[str]
-    whole: bool = True  # these are all whose messages may be here
+    whole: bool = True  # the list has every destination with messages here
 
 
 class Journal(Protocol):
@@ -142,7 +142,7 @@ def _recover(
     for base in [each for each in map(layout.index_base, files) if each is not None and each not in bases]:
         fs.remove(layout.index_path(directory, base))  # its segment was taken by retention
     for name in [each for each in files if each.endswith(layout.NEW_SUFFIX)]:
-        fs.remove(f"{directory}/{name}")  # never took its place: what it was to replace is still there
+        fs.remove(f"{directory}/{name}")  # never renamed: the original still exists
     remembers = layout.DEDUP in files
     raw = read_file(fs, layout.head_path(directory)) or b""
     head = layout.decode_head(raw) or layout.Head(0, 0, 0)
@@ -286,7 +286,7 @@ def _walk_active(
             if header is None or header.base_offset != expected:
                 found = find_batch(window, search, size, expected)
                 if found is None and journal.has(log.names.own_name, expected, expected + 1):
-                    fs.truncate(fd, position)  # what the journal has from here on is appended again
+                    fs.truncate(fd, position)  # journal entries from here on are appended again
                     break
                 mended = b""  # no sync had covered it, or it was damaged since
                 if found is not None:

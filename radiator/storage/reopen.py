@@ -30,13 +30,14 @@ from radiator import limits
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import close_quietly, storage_error, write_all
-from radiator.storage.format import DamagedBatch, UnknownVersion, decode, encode_batch
+from radiator.storage.format import decode, encode_batch
+from radiator.storage.header import DamagedBatch, UnknownVersion
 from radiator.storage.index import IndexEntry
 from radiator.storage.log import PROBE, Log
 from radiator.storage.segment import Window, batch_at, find_batch, last_offset
 
 COPY_BYTES = 1024 * 1024
-READ_ATTEMPTS_MAX = 10  # of a file that cannot be read, before what only it has is given up
+READ_ATTEMPTS_MAX = 10  # of an unreadable file, before its messages are given up
 
 
 class Piece(NamedTuple):
@@ -93,7 +94,7 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Jou
             log.unreadable += 1
             if log.unreadable < READ_ATTEMPTS_MAX:
                 raise found.unreadable
-        write_all(fs, fd, [PROBE], position)  # the disk is asked, in any case
+        write_all(fs, fd, [PROBE], position)  # this reads the disk in any case
         fs.truncate(fd, position)
         fs.fdatasync(fd)
         log.open_logs.synced()

@@ -25,7 +25,7 @@ from radiator import limits
 from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, close_quietly, write_all
-from radiator.storage.format import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch
+from radiator.storage.header import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger
 from radiator.storage.segment import Window, find_batch, header_at, last_offset, read_run, salt_at
@@ -172,7 +172,7 @@ class Rewrite:
         self._fd = -1
         self._salt = 0
         self._synced = 0
-        self._covered = base_offset  # up to here the new file says what became of each offset
+        self._covered = base_offset  # up to here the new file covers each offset
         self._merger = Merger()
         self._entries: list[IndexEntry] = []
 

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file, read_fully, replace_file
-from radiator.storage.format import HEADER, HEADER_BYTES, MAGIC, DamagedBatch, check, decode_header
+from radiator.storage.header import HEADER, HEADER_BYTES, MAGIC, DamagedBatch, check, decode_header
 
 KEY_MAGIC = b"\x89RDS1\r\n\x1a"
 KEY_BYTES = 16

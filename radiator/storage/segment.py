@@ -24,8 +24,8 @@ from radiator import limits
 from radiator.storage import index, layout, salt
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, read_file, read_fully
-from radiator.storage.format import (
-    COPIED_BYTES_MAX,
+from radiator.storage.format import COPIED_BYTES_MAX, StoredBatch, decode_columns
+from radiator.storage.header import (
     CRC_FROM,
     HEADER,
     HEADER_BYTES,
@@ -35,15 +35,14 @@ from radiator.storage.format import (
     SPARSE,
     BatchHeader,
     DamagedBatch,
-    StoredBatch,
     UnknownVersion,
     check,
-    decode_columns,
     decode_header,
     find_magic,
+    newer_len,
     next_offset,
+    places_of,
 )
-from radiator.storage.header import newer_len, places_of
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_single_records
 
@@ -256,7 +255,7 @@ def find_batch(window: Window, position: int, end: int, min_offset: int) -> tupl
             rows.append(found)
         at = found[0] + found[1].total_len
     chosen = _largest_run([(header.base_offset, header.total_len) for _, header in rows])
-    window.vetted = frozenset([rows[place][0] for place in chosen])  # so that each stretch is looked at once
+    window.vetted = frozenset([rows[place][0] for place in chosen])  # so that each range is read once
     return rows[chosen[0]]
 
 
@@ -398,7 +397,7 @@ def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> 
     """
     place = position - window.position
     if place < 0 or not window.data or (place and 2 * (len(window.data) - place) < bytes_max):
-        window.at(position, max(bytes_max, HEADER_BYTES))  # what is compressed may fill many runs from one chunk
+        window.at(position, max(bytes_max, HEADER_BYTES))  # a compressed chunk may fill many runs
     try:
         header = batch_at(window, position)
     except DamagedBatch:

@@ -17,7 +17,7 @@ from radiator.storage.segment import SegmentInfo
 STEP_OFFSETS = 8_192  # at first: half as many intervals at most
 STEP_OFFSETS_MAX = 65_536
 FEW = 256  # intervals in a step: the next one is twice as long
-STEP_COST, PIN_COST = 16, 4  # of a question, and for each cursor that is asked, in intervals
+STEP_COST, PIN_COST = 16, 4  # per step, and per cursor in it, in intervals
 SCAN_COST_MAX = 8_192  # in one turn: some milliseconds
 
 Intervals = list[tuple[int, int]]
@@ -44,7 +44,9 @@ class SettledScan:
     ) -> None:
         self.needed = needed
         self.fingerprint = fingerprint
-        self.found: list[tuple[SegmentInfo, int, Intervals, int]] = []  # segment, its end, what is settled, what is not
+        self.found: list[
+            tuple[SegmentInfo, int, Intervals, int]
+        ] = []  # segment, end, settled intervals, unsettled count
         self._todo = deque(sealed)
         self._remaining = remaining
         self._found_max = found_max

@@ -30,7 +30,7 @@ from radiator.storage.dedup_recovery import Identify
 from radiator.storage.definitions import Definitions, DefinitionsJob
 from radiator.storage.file_partition import AppendJob, FilePartition, RemoveJob
 from radiator.storage.files import NO_ROOM, DirectoryLock, FileSystem, lock_holder, storage_error, sync_ancestors
-from radiator.storage.format import UnknownVersion
+from radiator.storage.header import UnknownVersion
 from radiator.storage.jobs import Job, run
 from radiator.storage.journal.checkpoint import Checkpoints
 from radiator.storage.journal.dirty_logs import DirtyLogs
@@ -92,9 +92,11 @@ class Store:
         self._cold = ColdCache(min(limits.COLD_BYTES_MAX, tail_bytes_max))
         self._lock: DirectoryLock | None = None
         self._key = b""  # of the salts
-        self._together: dict[Partition, None] = {}  # whose open batches hold parts of transactions over several files
+        self._together: dict[
+            Partition, None
+        ] = {}  # partitions with parts of multi-log transactions in their open batch
         self._outcomes: list[Outcome] = []
-        self.transaction_waiters: list[Any] = []  # who waits for the next take()'s transactions to be decided
+        self.transaction_waiters: list[Any] = []  # waiters for the transactions of the next take()
         self.restored = 0  # messages that the start has found in the journal, and in no segment
         self._now = BEFORE  # at the last call
 
@@ -130,7 +132,7 @@ class Store:
             decided = transaction_log.load(self.fs, self.root)  # by an earlier version
             redo = Redo(self._recovered_partition, decided, files.entries())
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
-            files.sync()  # before a snapshot has a part of what they say
+            files.sync()  # before a snapshot has only a part of their changes
             notes += self._load_metadata(redo, ends | redo.ends, decided)
             redo.append(notes, now)
             self.restored = redo.appended
@@ -143,7 +145,7 @@ class Store:
                 for partition in redo.partitions.values():
                     partition.log.sync()
                 transaction_log.remove(self.fs, self.root)
-            # Names that an earlier run made, and could not sync, must not vanish under what is promised from now on.
+            # Directory entries that an earlier run could not sync must be durable before anything is acknowledged.
             self.fs.sync_dir(layout.partitions_path(self.root))
             self.fs.sync_dir(self.root)
             sync_ancestors(self.fs, self.root)
@@ -165,7 +167,7 @@ class Store:
         faults = definitions.load(data for number, data in redo.names if number >= since)
         notes = [RecoveryNote(definitions.path, text, "subscriptions") for text in faults]
         notes += [RecoveryNote(directory, text, "cursors") for text in cursors.load(found, ends)]
-        if cursors.changed:  # saved at once: nothing of it hangs on pages that an earlier run failed to sync
+        if cursors.changed:  # saved at once, independent of pages that an earlier run failed to sync
             try:
                 self._snapshots.save(cursors.entries_to)
             except OSError as error:
@@ -256,7 +258,7 @@ class Store:
             if in_segments and not errors and self._save_metadata():
                 self.journal.clear()
             else:
-                self.journal.sync()  # the next start takes from it what is in no synced segment
+                self.journal.sync()  # the next start recovers from it what no synced segment has
         except StorageError as error:
             errors.append(error)
         except OSError as error:

@@ -28,7 +28,7 @@ class Sweep:
         self._agenda = agenda
         self._due_ns = MonoNs(0)
         self._todo: deque[Partition] = deque()
-        self._others: deque[Partition] = deque()  # whose turn is still to come
+        self._others: deque[Partition] = deque()  # partitions still to be swept
 
     def take(self, now_ns: MonoNs) -> list[Partition]:
         """Return the partitions to check in this tick."""

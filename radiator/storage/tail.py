@@ -16,7 +16,7 @@ from collections import deque
 from radiator.storage.batch import RecordBatch
 from radiator.storage.merge import merge
 
-MERGE_RECORDS_MAX = 512  # what one reader takes at a time, about; larger merges would only delay its first record
+MERGE_RECORDS_MAX = 512  # about what one reader takes at a time; larger merges delay its first record
 MERGE_BYTES_MAX = 256 * 1024
 MERGE_BATCHES_MIN = 4  # fewer are not worth the copy
 SMALL_RECORDS = 64  # a batch of this many is a list already

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from radiator.storage.files import FileSystem
-from radiator.storage.format import HEADER_BYTES, DamagedBatch, UnknownVersion
+from radiator.storage.header import HEADER_BYTES, DamagedBatch, UnknownVersion
 from radiator.storage.reader import StoredSegment
 from radiator.storage.segment import Window, batch_at
 

@@ -18,7 +18,7 @@ from radiator.storage.files import FileSystem, read_file
 from radiator.storage.journal.format import Entry, decode_parts
 
 MAGIC = b"\x89RDT1\r\n\x1a"
-UNCOVERED = (1 << 64) - 1  # no snapshot has what stands in these
+UNCOVERED = (1 << 64) - 1  # no snapshot includes these
 _ENTRY = Struct("<8sQII")
 _SERIAL = Struct("<Q")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-NONE: dict[Any, Any] = {}  # stands for the failures of all turns that have none; it stays empty
+NONE: dict[Any, Any] = {}  # shared by all turns without failures; it stays empty
 
 
 class Turn:
@@ -20,8 +20,8 @@ class Turn:
 
     def __init__(self) -> None:
         self._left = 0  # places that have not ended
-        self.failures = NONE  # by place: why what was to be stored there is not
-        self.waiters: list[Any] = []  # what the broker tells when the last place has ended
+        self.failures = NONE  # by place: why its messages are not stored
+        self.waiters: list[Any] = []  # what the broker sends when the last place has ended
 
     @property
     def begun(self) -> bool:

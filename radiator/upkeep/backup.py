@@ -26,7 +26,7 @@ from radiator.clock import WallNs
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, definitions, index, layout, names
 from radiator.storage.files import DirectoryLock, FileSystem, lock_holder, read_file, storage_error
-from radiator.storage.format import DamagedBatch
+from radiator.storage.header import DamagedBatch
 from radiator.storage.layout import Head
 from radiator.storage.reader import StoredPartition, list_partitions, stored_partition
 from radiator.storage.segment import Window, batch_at, load_index
@@ -396,4 +396,4 @@ def _archived(fs: FileSystem, stored: StoredPartition, end: int) -> int:
     try:
         return min(archived.read(fs, stored.directory), end)
     except StorageError:
-        return 0  # damaged: it holds retention back, as one that is not there
+        return 0  # a damaged mark retains everything, as a missing one does

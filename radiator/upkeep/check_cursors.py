@@ -74,7 +74,7 @@ def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int,
         if facts.is_file and facts.mode & 0o077:
             yield Finding("mode", path, f"mode {facts.mode:04o}, expected no more than {layout.FILE_MODE:04o}")
         if name == DELIVERED:
-            if (facts.size % U64_BYTES or facts.size > HINTS_BYTES) and not live:  # a start fills up what is shorter
+            if (facts.size % U64_BYTES or facts.size > HINTS_BYTES) and not live:  # a start extends a shorter file
                 text = f"{facts.size} bytes, expected {HINTS_BYTES}, or less in whole numbers of {U64_BYTES} bytes"
                 yield Finding("delivered", path, text)
         elif name == DAMAGED_SNAPSHOT:

@@ -65,7 +65,7 @@ class Walk:
         self.expected = base_offset
         self.indexed = -limits.INDEX_INTERVAL_BYTES
         self.foreign_salts = 0
-        self.ended: int | None = None  # behind the last batch, if something else stands there
+        self.ended: int | None = None  # position behind the last batch, if other bytes follow
         self.uncommitted: list[tuple[int, int, int]] = []  # position, first offset, records
 
     def run(self) -> SegmentCheck:

@@ -54,7 +54,7 @@ class ConsistentPoint:
 
     cursors: CursorCopy
     heads: dict[str, Head | None]  # by partition, if anything is committed there; None: the file is lost or damaged
-    journal: bytes  # a file of a journal with what is decided and is above the heads; empty: nothing is
+    journal: bytes  # a journal file with the decided entries above the heads; empty if there are none
     decided: dict[str, int]  # the partitions that it names, which must be there for it, and where they end by it
     whole: bool  # each transaction is in it as a whole or not at all
 

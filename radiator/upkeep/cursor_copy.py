@@ -125,7 +125,7 @@ class CursorCopy:
                 changes.append(records.acked(state.number, cursor.intervals))
             if cursor.counts:
                 changes.append(records.counts(state.number, cursor.counts))
-        changes.append(records.covers(self._stored.highest_number, 1))  # what is to be added has a journal of its own
+        changes.append(records.covers(self._stored.highest_number, 1))  # later changes are in the journal of the copy
         yield SNAPSHOT, records.snapshot(self._stored.generation, changes)
         used = (len(self._delivered.rstrip(b"\0")) + U64_BYTES - 1) & -U64_BYTES  # the store makes it whole again
         if used:

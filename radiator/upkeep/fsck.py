@@ -154,7 +154,7 @@ class Fsck:
             raise NoSuchStore(f"{self.root}: no partition {missing!r} here; `radiator ls` lists them")
         return found
 
-    # --- what lies about ----------------------------------------------------------------------------------------------
+    # --- other files --------------------------------------------------------------------------------------------------
 
     def _root(self, listed: list[str]) -> Iterator[Finding]:
         yield from self._mode(self.root)
@@ -226,7 +226,7 @@ class Fsck:
 
     def _examine(self, found: PartitionCheck, directory: str) -> None:
         fs = self.fs
-        head, raw = read_head(fs, directory)  # before the directory: what it speaks of is then listed
+        head, raw = read_head(fs, directory)  # before the directory, so that the files it names are listed
         listed = fs.listdir(directory)
         bases = sorted(base for base in map(layout.segment_base, listed) if base is not None)
         found.findings += self._unexpected_files(directory, listed, bases)
@@ -235,7 +235,7 @@ class Fsck:
         elif head is None:
             head = layout.Head(bases[0] if bases else 0, 0, bases[0] if bases else 0)  # nothing was ever committed
         if bases and head is not None and head.segment_base < bases[0] == head.next_offset:
-            head = layout.Head(bases[0], 0, bases[0])  # rolled while idle, and retention took what was before
+            head = layout.Head(bases[0], 0, bases[0])  # rolled while idle, and retention removed the segments before
         if bases and head is not None and head.segment_base not in bases:
             text = f"names the segment {head.segment_base}, which does not exist"
             found.findings.append(Finding("head", layout.head_path(directory), text))

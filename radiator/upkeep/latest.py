@@ -143,7 +143,7 @@ class ClampTimes:
         fs, size, done, records = self.fs, window.fs.size(window.fd), 0, 0
         for position, header in whole_batches(window, 0, size, base):
             if header.max_receive_ns <= self._latest_ns:
-                continue  # copied with what is before the next one that changes
+                continue  # copied together with the next changed batch
             self._copy_unchanged(window.fd, target, done, position)
             place = window.at(position, header.total_len)
             data, lowered = clamp_times(window.data[place : place + header.total_len], header, self._latest_ns)

@@ -86,7 +86,7 @@ class Manifest:
 
     time_ns: int
     radiator: str  # the version that made it
-    store: str  # tells stores apart: a digest of the key of the salts
+    store: str  # a digest of the key of the salts, which differs between stores
     partitions: list[CopiedPartition] = field(default_factory=list)
     cursors: list[CopiedCursor] = field(default_factory=list)
     files: list[CopiedFile] = field(default_factory=list)

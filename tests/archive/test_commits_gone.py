@@ -113,7 +113,7 @@ def test_marks_that_say_more_than_the_archive_has_are_told(root: Path) -> None:
     (root / "archive" / commit_path(version)).unlink()
     before = load(open_files(root / "archive")).ends["flights"]
     (text,) = go(root)
-    assert text.startswith(f"flights: retention was told that it is archived up to offset {end}, and ")
+    assert text.startswith(f"flights: is marked as archived up to offset {end}, and ")
     assert f" has it up to {before}. " in text
     assert go(root) == []
     (text,) = go(root, "elsewhere")
@@ -141,7 +141,7 @@ def test_a_last_commit_that_is_gone_is_told_to_who_reads_archive_and_log_as_one(
     found = joined(root)
     assert found.gaps == ()  # nothing is missing yet
     (text,) = found.hints
-    assert text.startswith("flights: retention was told that it is archived up to offset ")
+    assert text.startswith("flights: is marked as archived up to offset ")
     assert "its last commits are gone" in text
     assert joined(root, Selection().partition("in", "other")).hints == ()
 
@@ -151,7 +151,7 @@ def test_what_retention_took_for_a_commit_that_is_gone_is_a_hole(root: Path) -> 
     first, following = load(open_files(root / "archive")).ends["flights"], log_of(root).log_start_offset
     assert int(taken[-1].stem) > first
     (text,) = joined(root).gaps
-    assert text.startswith(f"partition 'flights': offsets {first} to {following - 1}: retention was told that they are")
+    assert text.startswith(f"partition 'flights': offsets {first} to {following - 1}: they are marked as")
     assert "last commits are gone (restore _log/)" in text
     replayed = Archived(str(root / "archive"), Choice(), str(root / "data"), list_partitions(str(root / "data")))
     assert replayed.lost == [("flights", first, following - 1, ELSEWHERE)]
@@ -173,7 +173,9 @@ def test_a_partition_of_which_the_archive_has_lost_everything_is_not_one_that_it
         shutil.rmtree(tmp_path / "archive")  # as where a disk is not mounted
     found = joined(tmp_path)
     (text,) = found.gaps
-    assert text.startswith(f"partition 'flights': offsets 0 to {log_of(tmp_path).log_start_offset - 1}: retention was")
+    assert text.startswith(
+        f"partition 'flights': offsets 0 to {log_of(tmp_path).log_start_offset - 1}: they are marked"
+    )
     assert found.settled == ()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from radiator.clock import NS_PER_SECOND
 from radiator.storage import layout
-from radiator.storage.format import BatchHeader
+from radiator.storage.header import BatchHeader
 from radiator.storage.reader import segment_batches
 from tests.broker.harness import NOW, World
 

@@ -13,7 +13,7 @@ from radiator.cli.main import run
 from radiator.storage import archived, layout
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
-from radiator.storage.format import decode_header
+from radiator.storage.header import decode_header
 from radiator.upkeep.show import FILES, reader_of
 from tests.storage import former_redo_log
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from radiator.limits import BATCH_BYTES_MAX
 from radiator.storage import layout
-from radiator.storage.format import CRC_FROM
+from radiator.storage.header import CRC_FROM
 from tests.columns.segments import encode
 from tests.spark.stores import START_NS, Message
 

@@ -14,7 +14,8 @@ from radiator.columns.partial import Reach
 from radiator.columns.scan import Loss, SegmentRange, scan
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
-from radiator.storage.format import BatchHeader, decode_header, encode_batch
+from radiator.storage.format import encode_batch
+from radiator.storage.header import BatchHeader, decode_header
 from tests.spark.stores import Message
 
 SALT = 77

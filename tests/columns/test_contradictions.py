@@ -19,7 +19,7 @@ from radiator.columns.scan import Loss, scan
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
 from radiator.limits import MIB
-from radiator.storage.format import UnknownVersion
+from radiator.storage.header import UnknownVersion
 from tests.columns.segments import read_rows, whole, write_segment
 from tests.spark.stores import Message, numbered
 

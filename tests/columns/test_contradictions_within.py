@@ -23,17 +23,8 @@ from radiator.columns.scan import Loss, LostRecords
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
 from radiator.limits import BATCH_RECORDS_MAX
-from radiator.storage.format import (
-    BODIES_ZSTD,
-    HEADER,
-    HEADER_BYTES,
-    KNOWN_FLAGS,
-    MAGIC,
-    DamagedBatch,
-    StoredBatch,
-    decode,
-    decode_header,
-)
+from radiator.storage.format import StoredBatch, decode
+from radiator.storage.header import BODIES_ZSTD, HEADER, HEADER_BYTES, KNOWN_FLAGS, MAGIC, DamagedBatch, decode_header
 from tests.columns.segments import Placed, encode, whole, write_segment
 from tests.spark.stores import START_NS, Message, numbered
 

@@ -15,7 +15,7 @@ from radiator.columns.batches import Batches
 from radiator.columns.decode import Counters, Decoder
 from radiator.columns.schema import COLUMNS, arrow_schema
 from radiator.columns.selection import Selection
-from radiator.storage.format import HEADER_BYTES, DamagedBatch
+from radiator.storage.header import HEADER_BYTES, DamagedBatch
 from radiator.storage.layout import message_id
 from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.spark.stores import MS, START_NS, Message, numbered

@@ -13,7 +13,7 @@ from radiator.columns import scan
 from radiator.columns.batches import Bytes
 from radiator.columns.joint_crc import small_batches
 from radiator.columns.scan import Loss
-from radiator.storage.format import MAGIC, UnknownVersion
+from radiator.storage.header import MAGIC, UnknownVersion
 from tests.columns.segments import Placed, encode, read_rows, whole, write_segment
 from tests.spark.stores import Message, numbered
 

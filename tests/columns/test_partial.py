@@ -21,7 +21,7 @@ from radiator.columns.scan import Loss, LostRecords, SegmentRange
 from radiator.columns.schema import COLUMNS, arrow_schema
 from radiator.columns.selection import Selection
 from radiator.storage import format as codec
-from radiator.storage.format import PARTIAL_CRCS, decode_header
+from radiator.storage.header import PARTIAL_CRCS, decode_header
 from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.columns.test_decode import BATCHES
 from tests.spark.stores import Message, Writer, numbered

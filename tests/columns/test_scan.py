@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from radiator.columns.scan import Loss, SegmentRange
 from radiator.storage import layout
-from radiator.storage.format import MAGIC, UnknownVersion, encode_batch
+from radiator.storage.format import encode_batch
+from radiator.storage.header import MAGIC, UnknownVersion
 from tests.columns.segments import Placed, read_rows, whole, write_segment
 from tests.formats.newer import flagged, newer
 from tests.spark.stores import Message, numbered

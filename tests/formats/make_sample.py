@@ -12,7 +12,7 @@ from pathlib import Path
 from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.files import FileSystem
-from radiator.storage.format import FORMAT_VERSION
+from radiator.storage.header import FORMAT_VERSION
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import commit

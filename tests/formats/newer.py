@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from radiator.storage.format import CRC_FROM, HEADER_BYTES
+from radiator.storage.header import CRC_FROM, HEADER_BYTES
 
 
 def newer(batch: bytes, version: int = 2, tail: bytes = b"") -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from radiator.storage import reader
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem
-from radiator.storage.format import (
+from radiator.storage.header import (
     BODIES_ZSTD,
     COMPRESSED,
     FORMAT_VERSION,

@@ -28,7 +28,8 @@ from radiator.clock import NS_PER_SECOND, Now
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor_store import CursorStore, EncodedCursors
 from radiator.storage.file_partition import AppendJob, FilePartition
-from radiator.storage.format import decode, decode_columns, decode_header
+from radiator.storage.format import decode, decode_columns
+from radiator.storage.header import decode_header
 from radiator.storage.journal import format as journal_format
 from radiator.storage.journal import redo
 from radiator.storage.journal.checkpoint import Checkpoint

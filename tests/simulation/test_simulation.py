@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.storage.format import DamagedBatch
+from radiator.storage.header import DamagedBatch
 from tests.simulation.broken import BUGS, SHELL
 from tests.simulation.casts import CASTS
 from tests.simulation.checkers import Violation

@@ -26,7 +26,7 @@ from radiator.limits import BATCH_BYTES_MAX, INDEX_INTERVAL_BYTES, KIB
 from radiator.spark.options import parse
 from radiator.spark.schema import SCHEMA, arrow_schema, select
 from radiator.storage import layout
-from radiator.storage.format import HEADER_BYTES, DamagedBatch
+from radiator.storage.header import HEADER_BYTES, DamagedBatch
 from tests.columns.segments import encode, read_rows, whole, write_segment
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.storage.rewriting import Keep, everything, rewritten

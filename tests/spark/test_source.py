@@ -17,7 +17,7 @@ from radiator.spark import collect, read, register, snapshot
 from radiator.spark.report import reason
 from radiator.spark.schema import SCHEMA, select
 from radiator.storage import layout
-from radiator.storage.format import HEADER_BYTES
+from radiator.storage.header import HEADER_BYTES
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
 from tests.tiers import sampled
 

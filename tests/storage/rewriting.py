@@ -8,7 +8,8 @@ from collections.abc import Callable
 from radiator import limits
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
-from radiator.storage.format import MISSING, decode, encode_batch
+from radiator.storage.format import decode, encode_batch
+from radiator.storage.header import MISSING
 from radiator.storage.merge import merge
 from tests.storage.faults import FaultyFileSystem, Node
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from radiator.clock import WallNs
 from radiator.storage.batch import RecordBatch, Run, densify
-from radiator.storage.format import MISSING
+from radiator.storage.header import MISSING
 from radiator.storage.partition import BatchBuilder
 from tests.storage.driving import ALWAYS, opened
 from tests.storage.faults import FaultyFileSystem

@@ -19,7 +19,8 @@ from radiator import limits
 from radiator.errors import StorageError
 from radiator.storage import format as codec
 from radiator.storage.compression import compress, decompress
-from radiator.storage.format import DamagedBatch, UnknownVersion, decode, decode_header, encode_batch
+from radiator.storage.format import decode, encode_batch
+from radiator.storage.header import COMPRESSED, DamagedBatch, UnknownVersion, decode_header
 
 DELTAS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=8, unique=True).map(sorted)
 VALUES = st.sampled_from([b"", b"k:v", b"content-type:text/plain\ntag-city:Newark", b"x" * 500]) | st.binary(
@@ -62,13 +63,13 @@ def test_decode_is_the_inverse_of_encode_dense_sparse_and_compressed(
     stored = codec.StoredBatch(whole, 0, header)
     assert (list(stored.offsets()), list(stored.receive_ns())) == (list(columns.offsets), list(range(n)))
     if not level:
-        assert not header.flags & codec.COMPRESSED
+        assert not header.flags & COMPRESSED
 
 
 def test_only_what_gets_smaller_is_compressed() -> None:
     header = decode_header(batch([b"alike " * 100]))
-    assert header.flags & codec.COMPRESSED == codec.BODIES_ZSTD and header.bodies_len < 100 and header.headers_len == 15
-    assert not decode_header(batch([b"a", b"b"])).flags & codec.COMPRESSED
+    assert header.flags & COMPRESSED == codec.BODIES_ZSTD and header.bodies_len < 100 and header.headers_len == 15
+    assert not decode_header(batch([b"a", b"b"])).flags & COMPRESSED
     assert compress(b"", 3) is None
     assert compress(bytes(limits.BATCH_BYTES_MAX + 1), 1) is None, "no reader would unpack it"
     assert decompress(compress(bytes(limits.BATCH_BYTES_MAX), 1) or b"", limits.BATCH_BYTES_MAX).count(0) == 16 << 20

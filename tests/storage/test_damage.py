@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from radiator.storage import layout
-from radiator.storage.format import BatchHeader
+from radiator.storage.header import BatchHeader
 from radiator.storage.reader import segment_batches
 from radiator.storage.store import Store
 from tests.storage.damaging import DIRECTORY, HEAD, NAME, SEGMENT, Built, whole_of

@@ -11,6 +11,7 @@ import pytest
 from radiator import limits
 from radiator.storage import cursor_records, dedup_file, index, layout, salt, transaction_log
 from radiator.storage import format as codec
+from radiator.storage.header import HEADER, MISSING
 from radiator.storage.journal import format as journal_format
 from radiator.storage.log import OpenLogs
 
@@ -36,7 +37,7 @@ def test_the_worked_example_decodes_to_what_is_said_of_it() -> None:
     assert header.salt == 0x9F3C17E2
     assert columns.offsets == range(41, 43)
     assert list(columns.receive_ns) == [1_700_000_000_000_000_000, 1_700_000_000_000_000_500]
-    assert columns.event_ns is not None and list(columns.event_ns) == [1_699_999_999_000_000_000, codec.MISSING]
+    assert columns.event_ns is not None and list(columns.event_ns) == [1_699_999_999_000_000_000, MISSING]
     assert columns.transmit_ns is None
     assert [columns.names[number] for number in columns.destination_ids] == ["/topic/weather.EWR", "/topic/weather.JFK"]
     assert columns.blocks == [b"tag-city:Newark", b""]
@@ -139,7 +140,7 @@ def test_every_magic_is_in_the_document(magic: bytes) -> None:
 def test_the_table_of_the_header_is_the_struct() -> None:
     rows = re.findall(r"^\| (\d+) \| (\w+)[^|]*? (u16|u32|u64|i64|8 bytes) \|", TEXT.split("## Head")[0], re.M)
     sizes = {"u16": "H", "u32": "I", "u64": "Q", "i64": "q", "8 bytes": "8s"}
-    assert "<" + "".join(sizes[kind] for _, _, kind in rows) == codec.HEADER.format
+    assert "<" + "".join(sizes[kind] for _, _, kind in rows) == HEADER.format
     widths = {"u16": 2, "u32": 4, "u64": 8, "i64": 8, "8 bytes": 8}
     at = 0
     for place, name, kind in rows:

@@ -12,19 +12,22 @@ from hypothesis import strategies as st
 
 from radiator.limits import PARTIAL_CRC_BYTES_MIN
 from radiator.storage import format as codec
-from radiator.storage.format import (
+from radiator.storage.format import StoredBatch, decode, encode_batch
+from radiator.storage.header import (
+    HEADER,
+    MISSING,
     PARTIAL_CRCS,
+    TIME_MAX,
     DamagedBatch,
-    StoredBatch,
     UnknownVersion,
-    decode,
     decode_header,
-    encode_batch,
+    find_magic,
+    next_offset,
 )
 from tests.formats.newer import flagged, newer
 
 pytestmark = pytest.mark.usefixtures("both_speeds")
-TIMES = st.integers(codec.MISSING + 1, codec.TIME_MAX)
+TIMES = st.integers(MISSING + 1, TIME_MAX)
 RECORDS = st.lists(
     st.tuples(
         st.sampled_from(["/queue/a", "/topic/ä", "x" * 300]),
@@ -40,8 +43,8 @@ RECORDS = st.lists(
 
 def encoded(records: list[tuple[str, bytes, bytes, int | None, int | None]], base: int = 7, flags: int = 0) -> bytes:
     names = list(dict.fromkeys(record[0] for record in records))
-    events = [codec.MISSING if record[3] is None else record[3] for record in records]
-    transmits = [codec.MISSING if record[4] is None else record[4] for record in records]
+    events = [MISSING if record[3] is None else record[3] for record in records]
+    transmits = [MISSING if record[4] is None else record[4] for record in records]
     return b"".join(
         encode_batch(
             base,
@@ -84,7 +87,7 @@ def test_decode_is_the_inverse_of_encode(
         assert columns.names[columns.destination_ids[at]] == name
         assert (columns.blocks[at], columns.bodies[at]) == (block, body)
         for column, value in ((columns.event_ns, event), (columns.transmit_ns, transmit)):
-            assert (codec.MISSING if column is None else column[at]) == (codec.MISSING if value is None else value)
+            assert (MISSING if column is None else column[at]) == (MISSING if value is None else value)
     batch = StoredBatch(data, 0, header)
     assert list(batch.offsets()) == list(columns.offsets) and list(batch.receive_ns()) == list(columns.receive_ns)
     assert list(batch.destination_ids()) == list(columns.destination_ids) and batch.names() == columns.names
@@ -106,7 +109,7 @@ def test_a_sparse_batch_keeps_its_offsets() -> None:
     header, columns = decode(data)
     assert list(columns.offsets) == [10, 14, 19]
     assert list(StoredBatch(data, 0, header).offsets()) == [10, 14, 19]
-    assert codec.next_offset(data, 0, header) == 20
+    assert next_offset(data, 0, header) == 20
 
 
 @given(RECORDS, st.data())
@@ -193,15 +196,15 @@ def test_one_flipped_bit_is_no_newer_version() -> None:
 
 
 def test_a_header_that_claims_more_than_any_batch_may_have_is_damage() -> None:
-    header = codec.HEADER.pack(codec.MAGIC, 1 << 31, 0, 0, 0, 0, 1, 0, 1, 0, 0, (1 << 31) - 112, 1)
+    header = HEADER.pack(codec.MAGIC, 1 << 31, 0, 0, 0, 0, 1, 0, 1, 0, 0, (1 << 31) - 112, 1)
     with pytest.raises(DamagedBatch):
         decode_header(header)
 
 
 def test_find_magic_looks_at_aligned_places_only() -> None:
     data = b"abc" + codec.MAGIC + b"abcde" + codec.MAGIC
-    assert codec.find_magic(data, 0) == 16
-    assert codec.find_magic(data, 17) == -1
+    assert find_magic(data, 0) == 16
+    assert find_magic(data, 17) == -1
 
 
 @pytest.mark.parametrize("block", [0, 1, PARTIAL_CRC_BYTES_MIN // 2, PARTIAL_CRC_BYTES_MIN])

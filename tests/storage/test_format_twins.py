@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator.storage import format as codec
-from radiator.storage.format import EVENT_ABSENT, FEW_RECORDS_MAX, MISSING, TIME_MAX, TRANSACTION, TRANSMIT_ABSENT
+from radiator.storage.format import FEW_RECORDS_MAX
+from radiator.storage.header import EVENT_ABSENT, MISSING, TIME_MAX, TRANSACTION, TRANSMIT_ABSENT
 from tests.speeds import needs_compiled, pair
 
 TIMES = st.integers(MISSING, TIME_MAX)

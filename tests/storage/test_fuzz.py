@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fuzz.run import STORAGE
 from fuzz.targets import TARGETS, seal, seeds
-from radiator.storage.format import DamagedBatch, UnknownVersion, decode
+from radiator.storage.format import decode
+from radiator.storage.header import DamagedBatch, UnknownVersion
 from radiator.storage.segment import Window, find_batch, whole_batches
 from tests.storage.faults import FaultyFileSystem
 

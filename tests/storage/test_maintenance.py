@@ -16,7 +16,7 @@ from radiator.storage import archived, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.compaction import KeyOf
 from radiator.storage.file_partition import FilePartition
-from radiator.storage.format import decode_header
+from radiator.storage.header import decode_header
 from radiator.storage.rewrite import runs
 from radiator.storage.store import Store
 from tests.clocks import both

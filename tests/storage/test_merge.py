@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radiator.storage.batch import RecordBatch
-from radiator.storage.format import MISSING, DamagedBatch, decode, encode_batch
+from radiator.storage.format import decode, encode_batch
+from radiator.storage.header import MISSING, DamagedBatch
 from radiator.storage.merge import Merger, merge, merge_single_records
 from radiator.storage.partition import BatchBuilder
 

@@ -8,7 +8,7 @@ from radiator import limits
 from radiator.clock import WallNs
 from radiator.config import Settings
 from radiator.storage import partition as module
-from radiator.storage.format import MISSING
+from radiator.storage.header import MISSING
 from radiator.storage.partition import IDLE, BatchBuilder
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, BLOCK, NOW, answer, appends, commit, opened, put, read_all

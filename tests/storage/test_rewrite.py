@@ -13,7 +13,8 @@ from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.compaction import Keys, hash_of
-from radiator.storage.format import SPARSE, TRANSACTION, decode, decode_header, encode_batch
+from radiator.storage.format import decode, encode_batch
+from radiator.storage.header import SPARSE, TRANSACTION, decode_header
 from radiator.storage.rewrite import Rewrite, keep_outside, runs, split
 from tests.storage.driving import NOW, commit, opened
 from tests.storage.faults import FaultyFileSystem

@@ -12,7 +12,8 @@ import pytest
 from radiator import limits
 from radiator.config import Settings
 from radiator.storage import index, layout, reader
-from radiator.storage.format import DamagedBatch, decode_header, encode_batch
+from radiator.storage.format import encode_batch
+from radiator.storage.header import DamagedBatch, decode_header
 from radiator.storage.index import IndexEntry
 from radiator.storage.partition import Partition
 from radiator.storage.reader import Damage

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from radiator.storage import layout, reader, salt
-from radiator.storage.format import HEADER_BYTES, decode_header, encode_batch
+from radiator.storage.format import encode_batch
+from radiator.storage.header import HEADER_BYTES, decode_header
 from radiator.storage.segment import Window, find_batch
 from radiator.storage.store import Store
 from tests.clocks import both

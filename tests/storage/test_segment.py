@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from radiator.storage import index, layout
-from radiator.storage.format import HEADER_BYTES, MAGIC, encode_batch
+from radiator.storage.format import encode_batch
+from radiator.storage.header import HEADER_BYTES, MAGIC
 from radiator.storage.index import IndexEntry
 from radiator.storage.segment import (
     Window,

@@ -7,7 +7,7 @@ import pytest
 from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.format import UnknownVersion
+from radiator.storage.header import UnknownVersion
 from tests.clocks import both, deadline
 from tests.formats.newer import flagged, newer
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all

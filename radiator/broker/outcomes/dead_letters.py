@@ -28,7 +28,7 @@ from radiator.clock import NS_PER_SECOND, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.headers import escape, split_block
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES
-from radiator.storage.format import MISSING
+from radiator.storage.header import MISSING
 from radiator.storage.memory import MemoryPartition
 
 if TYPE_CHECKING:

@@ -69,8 +69,8 @@ class Checkpoint:
         self.syncfs_failed = False  # syncfs reports an error once: the next checkpoint must not rely on it
         self._one_by_one = one_by_one  # the segments are synced, without syncfs
         self._dirty = dirty
-        self.incomplete = incomplete  # a log has failed and not continued: the journal has what it lacks
-        self.first_needed = first_needed  # file of the journal: those before it are released
+        self.incomplete = incomplete  # a log has failed and not continued: only the journal has the rest
+        self.first_needed = first_needed  # the first journal file to keep: earlier files are released
         self.errors: dict[Target, OSError] = {}
         self.error: StorageError | None = None  # of the directory of all logs
         self.snapshot_error: StorageError | None = None
@@ -163,7 +163,7 @@ class Checkpoints:
         fail: Callable[[Log, StorageError, Now], None],
     ) -> None:
         self.snapshots = snapshots
-        self.fail = fail  # the partition of a log whose segment could not be synced
+        self.fail = fail  # reports the partition whose segment could not be synced
         self.made = 0  # so far, for metrics
         self.failed: StorageError | None = None  # why the last one has released nothing, if no log is the reason
         self._fs = fs

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from radiator.speed import accelerated
-from radiator.storage.format import PREFIX, BatchHeader, DamagedBatch, check, decode_header
+from radiator.storage.header import PREFIX, BatchHeader, DamagedBatch, check, decode_header
 
 FILE_MAGIC = b"\x89RDW1\r\n\x1a"
 FILE_HEADER_BYTES = 64
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     partition: str
     header: BatchHeader
     data: memoryview
-    position: int  # in what was read
+    position: int  # position in the data
 
 
 class Entry(NamedTuple):
@@ -68,8 +68,8 @@ class Entry(NamedTuple):
     epoch: int
     parts: list[Part]
     cursors: bytes  # records about them
-    names: bytes  # what has changed in named subscriptions
-    start: int  # where it stands in its file
+    names: bytes  # changes of named subscriptions
+    start: int  # position in its file
     end: int
     file: int = 0  # the number of that file
 
@@ -115,7 +115,7 @@ class EntryBuilder:
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
-        self._sealed: list[bytes] = []  # what the crc of the entry is of
+        self._sealed: list[bytes] = []  # the bytes that the entry's crc covers
         self.length = 0
         self.batches = 0
 

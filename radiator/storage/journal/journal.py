@@ -46,7 +46,7 @@ ROOM_ENTRIES = 4_000  # more than fit into that
 AHEAD_BYTES_MAX = 4 * limits.MIB
 ZEROS = memoryview(bytes(AHEAD_BYTES_MAX))
 VOID = bytes(8)  # in place of an entry's magic
-PROBE = ZEROS[:AHEAD_BYTES_MIN]  # what a full disk must take before messages are
+PROBE = ZEROS[:AHEAD_BYTES_MIN]  # must fit on a full disk before messages are accepted again
 
 
 class Extent(NamedTuple):
@@ -82,7 +82,7 @@ class Journal:
         self._fd = -1
         self._path = ""
         self._unsynced: list[tuple[int, int]] = []  # (number, descriptor) of full files that no sync has covered
-        self._doubtful = 0  # the newest file whose sync has failed
+        self._doubtful = 0  # the newest file with a failed sync
         self._synced = 0  # position
         self._salt = 0  # of the last file
         self._ahead = 0  # up to where there is room in the file already
@@ -152,9 +152,9 @@ class Journal:
             self._abandoned = self.wants_checkpoint = True
             self._doubtful = self.file_number
             for fd in (*(fd for _, fd in self._unsynced), self._fd):
-                with contextlib.suppress(OSError):  # for the next start, which must not believe what the kernel has
+                with contextlib.suppress(OSError):  # for the next start, which must not rely on the page cache
                     self.fs.pwritev(fd, [SYNC_FAILED], SYNC_FAILED_AT)
-            self._close_unsynced(self.file_number)  # asked again, they might say that all is well
+            self._close_unsynced(self.file_number)  # a second sync might report success
             self.sync_error = self._fail("sync", error)
             raise self.sync_error from error
         self._synced = self.position
@@ -241,7 +241,7 @@ class Journal:
             if ahead < self._first_bytes:
                 ahead = write_all(fs, fd, [ZEROS[: self._first_bytes]], 0)
             write_all(fs, fd, [journal_format.encode_file_header(header)], 0)  # last: it ends the file before
-            if self._abandoned:  # what was refused must not come back
+            if self._abandoned:  # refused messages must not come back
                 fs.fdatasync(fd)
                 fs.sync_dir(self.directory)
         except OSError:

@@ -63,12 +63,12 @@ class JournalFiles:
         self.fs = fs
         self.directory = layout.journal_path(root)
         self.gaps: list[Gap] = []
-        self.unread: list[str] = []  # paths of files without a header that holds, or with one of another file
+        self.unread: list[str] = []  # paths of files with an invalid header, or that of another file
         self._headers: dict[int, FileHeader] = {}
         self._sizes: dict[int, int] = {}
         self._suspect: set[int] = set()  # a sync of these has failed
         self._last = FileHeader(0, 1, 1, 0)
-        self.next_entry = 1  # behind those that ``entries`` has found
+        self.next_entry = 1  # the number behind the last entry found
         self._places: dict[str, dict[int, _Place]] | None = None  # by partition and offset
         misnamed: dict[int, FileHeader] = {}
         names = fs.listdir(self.directory)

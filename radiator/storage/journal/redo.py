@@ -22,14 +22,14 @@ from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage.batch import RecordBatch
 from radiator.storage.file_partition import AppendJob, FilePartition
-from radiator.storage.format import SPARSE, decode
-from radiator.storage.header import BatchHeader
+from radiator.storage.format import decode
+from radiator.storage.header import SPARSE, BatchHeader
 from radiator.storage.journal.format import Entry, Part
 from radiator.storage.journal.reading import end_of
 from radiator.storage.recovery import RecoveryNote
 from radiator.storage.segment import merge_run
 
-RUN_BYTES_MAX = limits.MIB  # of small batches that follow one another, written at once
+RUN_BYTES_MAX = limits.MIB  # size of consecutive small batches written together
 
 PartitionOf = Callable[[str], FilePartition | None]
 
@@ -55,7 +55,7 @@ class Redo:
             OSError: The journal cannot be read.
             StorageError: Messages are for a partition in memory.
         """
-        self.cursors: list[tuple[int, bytes]] = []  # numbers of entries, and what each says of cursors
+        self.cursors: list[tuple[int, bytes]] = []  # entry numbers and the cursor changes of each
         self.names: list[tuple[int, bytes]] = []  # the same, of named subscriptions
         self.ends: dict[str, int] = {}  # where the logs will end that are spoken of
         self.partitions: dict[str, FilePartition] = {}

@@ -38,7 +38,7 @@ class Snapshots:
 
     def __init__(self, fs: FileSystem, root: str, cursors: CursorStore, names: Definitions) -> None:
         self.cursors = cursors
-        self.first_entry = 1  # what earlier entries of the journal say is in the snapshot
+        self.first_entry = 1  # earlier journal entries are included in the snapshot
         self._fs = fs
         self._root = root
         self._names = names
