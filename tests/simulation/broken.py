@@ -169,7 +169,7 @@ def a_repeat_is_receipted_when_it_is_written(right: Any) -> Any:
     return Partition.wait_point
 
 
-@bug(waits, "repeats", "repeating")
+@bug(waits, "request_syncs", "repeating")
 def a_COMMIT_does_not_wait_for_the_syncs_of_what_it_repeats(right: Any) -> Any:
     return lambda transaction, places: None
 
@@ -202,7 +202,7 @@ def partitions_of_a_group_belong_to_nobody(right: Any) -> Any:
     return lambda self, source, consumers: consumers
 
 
-@bug(dispatch, "_hand_out")
+@bug(dispatch, "_deliver")
 def what_comes_back_waits_for_what_is_new(right: Any) -> Any:
     def hand_out(queue: Any, source: Any, credits: Any, count_max: int) -> Any:
         back = []
@@ -279,7 +279,7 @@ def what_nobody_wants_now_is_settled(right: Any) -> Any:
     return lambda self, batch, index, groups: self.source.settle([batch.offsets[index]])
 
 
-@bug(selective, "_found")
+@bug(selective, "_deal_skipped")
 def what_was_skipped_is_not_looked_at_again(right: Any) -> Any:
     return lambda call, skipped: None
 

@@ -2,8 +2,8 @@
 
     {"do": "destinations.ls", "limit": 100}  ->  {"ok": true, "do": "destinations.ls", "destinations": [...], ...}
 
-A verb is a row of ``VERBS``: a function of the broker and what was asked, which gives the answer's fields. One that has
-to wait for something gives None and calls ``Ask.answer`` later. What it refuses it raises as ProtocolError; the client
+A verb is a row of ``VERBS``: a function of the broker and the request, which gives the answer's fields. One that has
+to wait for something gives None and calls ``Request.answer`` later. What it refuses it raises as ProtocolError; it
 gets that as JSON and keeps its connection. Only a request that cannot be answered at all is an ERROR.
 
 Knows: the table, who may ask, how an answer travels. Must not know: what the verbs do.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from radiator.broker.admin import clock_orders, cursor_orders, delayed_orders, lists
-from radiator.broker.admin.request import Answer, Ask, Work, bad_request
+from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.subscribing import subscribing
 from radiator.clock import Now
 from radiator.errors import ProtocolError, printable
@@ -39,10 +39,10 @@ LOGGED_CHARS_MAX = 500
 
 
 class Verb(NamedTuple):
-    """``of_names``: it concerns single destinations and asks for the right over each itself (``Ask.require``), so it
+    """``of_names``: it concerns single destinations and asks for the right over each (``Request.require``), so it
     takes the ``admin`` right over some names only; the others take the right over everything."""
 
-    run: Callable[[Services, Ask], Answer | Work]
+    run: Callable[[Services, Request], Answer | Work]
     of_names: bool = False
 
 
@@ -77,52 +77,54 @@ def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
         raise ProtocolError(
             "bad-header", "header reply-to: the queue of another connection", f"Expected {TEMP_QUEUE_PREFIX}<name>."
         )
-    asked = Ask(broker, session, reply_queue, headers.get("correlation-id"), now)
+    request = Request(broker, session, reply_queue, headers.get("correlation-id"), now)
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)
     try:
-        fields = yield from _run(broker, asked, frame.body)
+        fields = yield from _run(broker, request, frame.body)
     except ProtocolError as error:
         broker.peer_log.line(
             logging.INFO,
             "refused admin requests",
             session.origin,
             "%s %s %s: refused: %s",
-            _who(session),
-            printable(asked.verb) or "?",
-            _what(asked),
+            _client_text(session),
+            printable(request.verb) or "?",
+            _args_text(request),
             printable(error.message),
             logger=log,
         )
-        asked.refuse(error)
+        request.refuse(error)
     else:
         if fields is not None:
-            yield from asked.answering(fields)
+            yield from request.answer_steps(fields)
 
 
-def _run(broker: Services, asked: Ask, body: bytes) -> Work:
+def _run(broker: Services, request: Request, body: bytes) -> Work:
     if len(body) > REQUEST_BYTES_MAX:
         raise bad_request(f"an admin request has at most {REQUEST_BYTES_MAX} bytes", f"got {len(body)}")
     try:
-        request = json.loads(body)
+        parsed = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise bad_request("an admin request is one JSON object", f"got something else: {error}"[:300]) from None
-    if not isinstance(request, dict) or not isinstance(request.get("do"), str):
-        raise bad_request('an admin request is a JSON object with "do", the verb', f"got {request!r}"[:300])
-    asked.begin(request.pop("do")[:100], request)
-    verb = VERBS.get(asked.verb)
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("do"), str):
+        raise bad_request('an admin request is a JSON object with "do", the verb', f"got {parsed!r}"[:300])
+    request.begin(parsed.pop("do")[:100], parsed)
+    verb = VERBS.get(request.verb)
     if verb is None:
-        raise ProtocolError("unsupported", f"unknown verb {asked.verb!r}", f"The verbs are {', '.join(sorted(VERBS))}.")
+        raise ProtocolError(
+            "unsupported", f"unknown verb {request.verb!r}", f"The verbs are {', '.join(sorted(VERBS))}."
+        )
     if not verb.of_names:
-        asked.session.require_all("admin")
-    log.info("%s %s %s", _who(asked.session), asked.verb, _what(asked))
-    done = verb.run(broker, asked)
+        request.session.require_all("admin")
+    log.info("%s %s %s", _client_text(request.session), request.verb, _args_text(request))
+    done = verb.run(broker, request)
     return (yield from done) if isinstance(done, Generator) else done
 
 
-def _who(session: Session) -> str:
+def _client_text(session: Session) -> str:
     return f"{printable(session.user) or 'anonymous'} at {session.address} ({session.id}):"
 
 
-def _what(asked: Ask) -> str:
-    return printable(json.dumps(asked.args)[:LOGGED_CHARS_MAX])
+def _args_text(request: Request) -> str:
+    return printable(json.dumps(request.args)[:LOGGED_CHARS_MAX])

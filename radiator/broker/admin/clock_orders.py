@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from radiator.clock import NS_PER_SECOND
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.request import Ask
+    from radiator.broker.admin.request import Request
     from radiator.broker.services import Services
 
 
-def show(broker: Services, asked: Ask) -> dict[str, Any]:
+def show(broker: Services, request: Request) -> dict[str, Any]:
     """``clock``: what the wall clock shows, the trusted time, and when a step forward is confirmed by itself."""
     return facts(broker)
 
 
-def accept(broker: Services, asked: Ask) -> dict[str, Any]:
+def accept(broker: Services, request: Request) -> dict[str, Any]:
     """``clock.accept``: trust the wall clock as it is now. ``accepted_ns``: how far it was ahead."""
     return {"accepted_ns": broker.timing.clock.accept(), **facts(broker)}
 

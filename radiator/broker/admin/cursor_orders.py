@@ -23,7 +23,7 @@ from radiator.errors import ProtocolError, StorageError
 from radiator.storage.cursor import Cursor
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.request import Ask, Work
+    from radiator.broker.admin.request import Request, Work
     from radiator.broker.budget import Steps
     from radiator.broker.queues.queue import Queue
     from radiator.broker.services import Services
@@ -35,11 +35,11 @@ ROW_UNITS = 5
 PLACE_UNITS = 20  # of a log in which a queue's cursor is moved
 
 
-def ls(broker: Services, asked: Ask) -> Work:
+def ls(broker: Services, request: Request) -> Work:
     """Cursors whose name matches ``match`` (with ``*``), in pages by name. A page ends early where the cursors of its
     names lie over very many logs."""
-    match, after = asked.text("match", "*"), asked.text("after", "")
-    limit = asked.number("limit", PAGE, 1, PAGE)
+    match, after = request.text("match", "*"), request.text("after", "")
+    limit = request.number("limit", PAGE, 1, PAGE)
     stranded: dict[str, list[dict[str, Any]]] = {}
     for each in broker.orphaned.stranded:
         stranded.setdefault(each.cursor, []).append(each.row)
@@ -50,7 +50,7 @@ def ls(broker: Services, asked: Ask) -> Work:
             yield True
         if key <= after or (len(found) > limit and key >= found[-1]):
             continue
-        if not (fnmatchcase(key, match) or fnmatchcase(_bare(key), match)):
+        if not (fnmatchcase(key, match) or fnmatchcase(_without_prefix(key), match)):
             continue
         at = bisect_left(found, key)
         if (at == len(found) or found[at] != key) and (key in stranded or lag.queue_of(broker, key) is not None):
@@ -70,9 +70,9 @@ def ls(broker: Services, asked: Ask) -> Work:
     return {"cursors": rows, "next": last if len(found) > limit else None}
 
 
-def rm(broker: Services, asked: Ask) -> Work:
+def rm(broker: Services, request: Request) -> Work:
     """Delete a named subscription, also one that is in use: whoever uses it is told and its connection ended."""
-    key = _find(broker, asked.text("name"))
+    key = _find(broker, request.text("name"))
     yield from broker.durable.free(key)
     durable = broker.durable.by_key.get(key)
     if durable is None:
@@ -86,42 +86,42 @@ def rm(broker: Services, asked: Ask) -> Work:
     return {"cursor": key}
 
 
-def move(broker: Services, asked: Ask) -> Work:
+def move(broker: Services, request: Request) -> Work:
     """Set a cursor to ``position``: over all its logs, or with ``destination`` over those of that one."""
-    key = _find(broker, asked.text("name"))
-    position = parse_position("position", asked.text("position"), asked.now.wall)
-    wanted = asked.text("destination", "")
+    key = _find(broker, request.text("name"))
+    position = parse_position("position", request.text("position"), request.now.wall)
+    wanted = request.text("destination", "")
     if wanted and wanted not in broker.destinations:
         raise ProtocolError("bad-request", f"there is no destination {wanted[:200]!r}")
     yield from broker.durable.free(key)
     durable = broker.durable.by_key.get(key)
     if durable is None:
-        yield from _move_queue(broker, asked, key, position, wanted)
+        yield from _move_queue(broker, request, key, position, wanted)
         return None
     topics = [each for each in durable.destinations if not wanted or each.name == wanted]
     if not topics:
         raise ProtocolError("bad-request", f"{key} is not about {wanted[:200]!r}", f"It reads {durable.patterns.text}.")
     with broker.durable.changing(key):
         if wanted:
-            yield from durable.move_in(topics, position, asked.now.wall)
+            yield from durable.move_in(topics, position, request.now.wall)
         else:
-            yield from durable.move(list(durable.destinations), position, asked.now.wall)
+            yield from durable.move(list(durable.destinations), position, request.now.wall)
 
     def settled(error: StorageError | None) -> None:
         if durable.gone:
-            asked.refuse(ProtocolError("not-found", f"{key} was deleted meanwhile"))
+            request.refuse(ProtocolError("not-found", f"{key} was deleted meanwhile"))
         elif error is not None:
-            asked.refuse(_failed(error, "It is looked up again, and then holds; or set the cursor anew."))
+            request.refuse(_failed(error, "It is looked up again, and then holds; or set the cursor anew."))
             broker.durable.keep_once_settled(durable)
         else:
             broker.durable.keep(durable)
-            asked.answer({"cursors": lag.rows(broker, key, durable.queue)})
+            request.answer({"cursors": lag.rows(broker, key, durable.queue)})
 
-    durable.seeking.settled(settled)
+    durable.position_lookups.settled(settled)
     return None
 
 
-def _move_queue(broker: Services, asked: Ask, key: str, position: Position, wanted: str) -> Steps:
+def _move_queue(broker: Services, request: Request, key: str, position: Position, wanted: str) -> Steps:
     queue = lag.queue_of(broker, key)
     if queue is None:
         raise ProtocolError("not-found", f"{key} was deleted meanwhile")
@@ -138,14 +138,14 @@ def _move_queue(broker: Services, asked: Ask, key: str, position: Position, want
             return
         if isinstance(place, StorageError):  # nothing has been changed
             failed.append(place)
-            asked.refuse(_failed(place, "Nothing was changed; try again."))
+            request.refuse(_failed(place, "Nothing was changed; try again."))
             return
         places[source] = place
         if len(places) == len(sources):
             for each, offset in places.items():
                 if each in queue.sources:
                     _replace(broker, key, queue, each, offset)
-            asked.answer({"cursors": lag.rows(broker, key, queue)})
+            request.answer({"cursors": lag.rows(broker, key, queue)})
 
     for source in sources:
         broker.budget.spend(PLACE_UNITS)
@@ -215,5 +215,5 @@ def _find(broker: Services, name: str) -> str:
     return key
 
 
-def _bare(key: str) -> str:
+def _without_prefix(key: str) -> str:
     return key.partition(":")[2]

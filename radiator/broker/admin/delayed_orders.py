@@ -12,20 +12,20 @@ from radiator.broker.queues.queue import QueueSource
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.request import Ask, Work
+    from radiator.broker.admin.request import Request, Work
     from radiator.broker.services import Services
 
 SETTLE_UNITS = 1  # of a message
 
 
-def settle(broker: Services, asked: Ask) -> Work:
+def settle(broker: Services, request: Request) -> Work:
     """What the queue ``name`` has put off, up to the offsets that ``until`` names by partition, each included."""
-    name = asked.text("name")
-    asked.require(name)
+    name = request.text("name")
+    request.require(name)
     destination = broker.destinations.get(name)
     if destination is None or destination.queue is None:
         raise ProtocolError("not-found", f"there is no queue {name[:200]!r} with messages of its own")
-    until = asked.args.get("until")
+    until = request.args.get("until")
     if not isinstance(until, dict) or not all(type(each) is int for each in until.values()):
         raise ProtocolError("bad-request", "until: expected the last offset of each partition, by its name")
     settled = 0

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.destinations import orphaned as orphaned
+from radiator.broker.destinations import orphaned
 from radiator.broker.logs import cursor_names
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services
 
-LOOKED_AT = 2_000  # some milliseconds
+ROWS_READ_MAX = 2_000  # some milliseconds
 
 
 def names(broker: Services) -> list[str]:
@@ -70,14 +70,14 @@ def unsettled(source: QueueSource) -> int:
 
 
 def furthest_behind(broker: Services, most: int) -> list[dict[str, Any]]:
-    """The rows with the largest lag, for those who watch: of the first LOOKED_AT, named subscriptions before queues, as
+    """The rows with the largest lag, for those who watch: the first ROWS_READ_MAX, subscriptions before queues, as
     to ask a hundred thousand takes too long."""
     known = [(key, durable.queue) for key, durable in broker.durable.by_key.items()]
     known += [
         (cursor_names.of_queue(name), each.queue)
-        for name, each in islice(broker.destinations.items(), LOOKED_AT)
+        for name, each in islice(broker.destinations.items(), ROWS_READ_MAX)
         if each.queue is not None and not name.startswith(TEMP_QUEUE_PREFIX)
     ]
-    every = islice((row for key, queue in known for row in rows(broker, key, queue)), LOOKED_AT)
+    every = islice((row for key, queue in known for row in rows(broker, key, queue)), ROWS_READ_MAX)
     found = [row for row in every if row["lag"]]
     return sorted(found, key=lambda row: (-row["lag"], row["cursor"], row["partition"]))[:most]

@@ -24,7 +24,7 @@ from radiator.routing.pattern import parse_list
 from radiator.routing.rules import TEMPORARY
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.request import Ask, Work
+    from radiator.broker.admin.request import Request, Work
     from radiator.broker.budget import Budget
     from radiator.broker.clients.session import Session
     from radiator.broker.destinations.destination import Destination
@@ -45,20 +45,20 @@ MERGED_TOGETHER = 50  # names, a unit each
 COUNTED = ("ready", "in_flight", "delayed", "burying", "unlooked", "total")  # messages of a queue
 
 
-def destinations(broker: Services, asked: Ask) -> Work:
+def destinations(broker: Services, request: Request) -> Work:
     """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there; temporary queues
     only if that begins as they do; with ``dead_letters`` only what some rule names as a dead-letter destination."""
-    match = asked.text("match", "#")
+    match = request.text("match", "#")
     patterns, temporaries = parse_list(match), match.startswith(TEMPORARY)
-    may = asked.session.rights.may
-    templates = dead_letter.templates(broker.config) if asked.flag("dead_letters") else None
+    may = request.session.rights.may
+    templates = dead_letter.templates(broker.config) if request.flag("dead_letters") else None
 
     def wanted(name: str) -> bool:
         if templates is not None and not any(dead_letter.is_dead_letter(each, name) for each in templates):
             return False
         return patterns.matches(name) and may("admin", name) and (temporaries or not name.startswith(TEMPORARY))
 
-    page, more = yield from _page(broker, asked, broker.destinations, wanted)
+    page, more = yield from _page(broker, request, broker.destinations, wanted)
     found = [each for each in map(broker.destinations.get, page) if each is not None]
     reads = LOOKED_READS
     for source in [source for each in found if each.queue is not None for source in each.queue.sources]:
@@ -72,16 +72,16 @@ def destinations(broker: Services, asked: Ask) -> Work:
     return {"destinations": entries, "next": more}
 
 
-def clients(broker: Services, asked: Ask) -> Work:
+def clients(broker: Services, request: Request) -> Work:
     """``clients.ls``: the connections, those whose session, user or address matches ``match`` (with ``*``)."""
-    match = asked.text("match", "*")
+    match = request.text("match", "*")
     sessions = broker.sessions
 
     def wanted(name: str) -> bool:
         session = sessions[name]
         return any(fnmatchcase(text, match) for text in (name, session.user, session.address))
 
-    page, more = yield from _page(broker, asked, sessions, wanted)
+    page, more = yield from _page(broker, request, sessions, wanted)
     entries = []
     for each in [session for session in map(sessions.get, page) if session is not None]:
         broker.budget.spend(ENTRY_UNITS + len(each.subscriptions))
@@ -90,7 +90,7 @@ def clients(broker: Services, asked: Ask) -> Work:
     return {"clients": entries, "next": more}
 
 
-def stats(broker: Services, asked: Ask) -> Work:
+def stats(broker: Services, request: Request) -> Work:
     """``stats``: the counters since the start, and facts."""
     broker.budget.spend(FIGURES_UNITS)
     yield True
@@ -98,15 +98,15 @@ def stats(broker: Services, asked: Ask) -> Work:
 
 
 def _page(
-    broker: Services, asked: Ask, there: Collection[str], wanted: Callable[[str], bool]
+    broker: Services, request: Request, there: Collection[str], wanted: Callable[[str], bool]
 ) -> Generator[bool, None, tuple[list[str], str | None]]:
-    limit = asked.number("limit", PAGE, 1, PAGE)
-    after = asked.text("after", "")
+    limit = request.number("limit", PAGE, 1, PAGE)
+    after = request.text("after", "")
     budget = broker.budget
-    verb, names = asked.session.listing
-    if not after or verb != asked.verb:
+    verb, names = request.session.listing
+    if not after or verb != request.verb:
         names = yield from _sorted(budget, there)
-        asked.session.list_for(asked.verb, names)
+        request.session.list_for(request.verb, names)
     start = bisect_right(names, after)
     found: list[str] = []
     for at in range(start, min(start + LOOKED_AT_MAX, len(names))):
@@ -120,7 +120,7 @@ def _page(
         at = min(start + LOOKED_AT_MAX, len(names)) - 1
     if at + 1 < len(names):
         return found, names[at]
-    asked.session.list_for("", [])
+    request.session.list_for("", [])
     return found, None
 
 

@@ -25,7 +25,7 @@ Answer = dict[str, Any]  # a list, or an iterator, is sent entry by entry
 Work = Generator[bool, None, Answer | None]  # what a verb does, in steps (``broker.budget``)
 
 
-class Ask:
+class Request:
     """One request: who asks (``session``), when (``now``), for what (``args``, without ``do``)."""
 
     __slots__ = ("_broker", "_correlation", "_reply_to", "args", "now", "session", "verb")
@@ -75,9 +75,9 @@ class Ask:
 
     def answer(self, fields: Answer, ok: bool = True) -> None:
         """Send the answer, from outside of the verb's steps."""
-        self._broker.background.add(self.answering(fields, ok))
+        self._broker.background.add(self.answer_steps(fields, ok))
 
-    def answering(self, fields: Answer, ok: bool = True) -> Steps:
+    def answer_steps(self, fields: Answer, ok: bool = True) -> Steps:
         """Send the answer; nothing, if the asker is gone. In ASCII: a request may hold half a character."""
         broker, session = self._broker, self.session
         parts = [json.dumps({"ok": ok, "do": self.verb})[:-1]]

@@ -30,9 +30,8 @@ from radiator.broker.publishing.sending import (
     require_subscriber,
 )
 from radiator.broker.queues import overflow
-from radiator.broker.settling import answers as settling
-from radiator.broker.transactions import transactional_acks as transactional_acks
-from radiator.broker.transactions import transactions
+from radiator.broker.settling import settlement
+from radiator.broker.transactions import transactional_acks, transactions
 from radiator.errors import StorageError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.memory import MemoryPartition
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from radiator.storage.turn import Place
 
 DROP_UNITS = 4  # of a message that is given up
-HAPPENING_A_UNIT = 8  # messages, and deliveries that are answered
+APPLIED_A_UNIT = 8  # messages, and deliveries that are answered
 
 
 def commit(broker: Services, session: Session, frame: Frame, name: str) -> Steps:
@@ -61,16 +60,16 @@ def commit(broker: Services, session: Session, frame: Frame, name: str) -> Steps
     while True:
         prepared = Prepared(broker, session)
         yield from prepared.steps(transaction)
-        if len(prepared) // HAPPENING_A_UNIT > broker.budget.left:
+        if len(prepared) // APPLIED_A_UNIT > broker.budget.left:
             broker.budget.give_way()  # as much of a turn as it needs
             yield True
         while prepared.holds():
             unread = _check(broker, session, transaction, prepared)
             if unread is not None:
                 transactions.end(broker, session, name)
-                _happen(broker, session, frame, transaction, prepared, unread)
+                _apply(broker, session, frame, transaction, prepared, unread)
                 return
-            yield from waits.waited(transaction)
+            yield from waits.wait(transaction)
 
 
 def _check(broker: Services, session: Session, transaction: Transaction, prepared: Prepared) -> set[Partition] | None:
@@ -102,7 +101,7 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
         place = partition.wait_point(offset, synced=True)
         if place is not None:
             places[place] = None
-    if waits.repeats(transaction, places) or waits.files(transaction, prepared.messages):
+    if waits.request_syncs(transaction, places) or waits.request_files(transaction, prepared.messages):
         return None
     _check_limits(session, prepared, now.mono)
     return unread
@@ -123,7 +122,7 @@ def _check_limits(session: Session, prepared: Prepared, now_ns: MonoNs) -> None:
         throttle.spend(session.buckets, rated, now_ns)
 
 
-def _happen(
+def _apply(
     broker: Services,
     session: Session,
     frame: Frame,
@@ -131,10 +130,10 @@ def _happen(
     prepared: Prepared,
     unread: set[Partition],
 ) -> None:
-    broker.budget.spend(len(prepared) // HAPPENING_A_UNIT)
+    broker.budget.spend(len(prepared) // APPLIED_A_UNIT)
     broker.stats.count(duplicates=prepared.repeats)
     broker.stats.count(late_acks=prepared.late)
-    _leave_out(broker, prepared)
+    _drop_newest(broker, prepared)
     firsts: dict[Partition, int] = {}  # offset of the first message there
     for partition, messages in prepared.messages.items():
         if partition in unread:
@@ -142,8 +141,8 @@ def _happen(
         elif messages.run:
             firsts[partition] = _append(broker, partition, messages)
     for subscription, acked in prepared.acked.items():
-        settling.take_acked(broker, subscription, acked.keys)
-    refused = [(each, settling.take_refused(broker, each, keys), why) for each, keys, why in prepared.refused]
+        settlement.take_acked(broker, subscription, acked.keys)
+    refused = [(each, settlement.take_refused(broker, each, keys), why) for each, keys, why in prepared.refused]
     waited: list[list[object]] = [partition.open_batch.waiters for partition in firsts]
     waited += _settle_together(broker, firsts, prepared.settled)
     given_back: list[Any] = []  # told when that is done
@@ -156,8 +155,8 @@ def _happen(
         session.receipts.after(frame.receipt, waited)
     for queue, messages_there in prepared.dropping.items():
         if queue.settings.on_full == "drop_oldest":
-            broker.background.add(_trimmed(broker, queue, messages_there[-1][0]))
-    broker.background.add(_finished(broker, transaction, refused, given_back))
+            broker.background.add(_drop_oldest(broker, queue, messages_there[-1][0]))
+    broker.background.add(_finish(broker, transaction, refused, given_back))
 
 
 def _append(broker: Services, partition: Partition, messages: Messages) -> int:
@@ -172,7 +171,7 @@ def _append(broker: Services, partition: Partition, messages: Messages) -> int:
     return first
 
 
-def _leave_out(broker: Services, prepared: Prepared) -> None:
+def _drop_newest(broker: Services, prepared: Prepared) -> None:
     """The messages for which a queue that drops the newest has no room are none of the transaction's any more."""
     left_out: dict[Messages, set[int]] = {}
     for queue, messages_there in prepared.dropping.items():
@@ -192,11 +191,11 @@ def _leave_out(broker: Services, prepared: Prepared) -> None:
             left_out.setdefault(messages, set()).add(number)
         broker.stats.count(dropped_newest=len(messages_there) - kept)
     for messages, numbers in left_out.items():
-        broker.budget.spend(len(messages.run) // HAPPENING_A_UNIT)
-        messages.leave_out(numbers)
+        broker.budget.spend(len(messages.run) // APPLIED_A_UNIT)
+        messages.remove(numbers)
 
 
-def _trimmed(broker: Services, queue: Queue, partition: Partition) -> Steps:
+def _drop_oldest(broker: Services, queue: Queue, partition: Partition) -> Steps:
     """Give up the oldest messages of a queue that has taken more than it has room for, but not the newest, which is in
     ``partition``."""
     while overflow.trim_one(queue, partition):
@@ -205,7 +204,7 @@ def _trimmed(broker: Services, queue: Queue, partition: Partition) -> Steps:
         yield True
 
 
-def _finished(
+def _finish(
     broker: Services,
     transaction: Transaction,
     refused: list[tuple[Subscription, list[InFlight], Refusal]],

@@ -18,8 +18,8 @@ from radiator.broker.budget import PORTION, PORTION_A_UNIT
 from radiator.broker.clients.session import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for
 from radiator.broker.queues import overflow
-from radiator.broker.settling import answers as settling
-from radiator.broker.transactions import transactional_acks as transactional_acks
+from radiator.broker.settling import settlement
+from radiator.broker.transactions import transactional_acks
 from radiator.errors import ProtocolError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.batch import Run
@@ -71,7 +71,7 @@ class Messages:
             numbers.append(number)
             dues.append(plan.due_ns)
 
-    def leave_out(self, left_out: Container[int]) -> None:
+    def remove(self, left_out: Container[int]) -> None:
         """Remove the messages with these numbers."""
         kept = [number for number in range(len(self.run)) if number not in left_out]
         self.run = self.run.select(kept)
@@ -224,7 +224,7 @@ class Prepared:
             return
         subscription = answer[0]
         if not acks:
-            refusal = settling.refusal(frame)
+            refusal = settlement.refusal(frame)
             last = self.refused[-1] if self.refused else None
             if last is not None and last[0] is subscription and last[2] == refusal:
                 last[1].extend(keys)

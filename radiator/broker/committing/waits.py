@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from radiator.storage.turn import Place
 
 
-def repeats(transaction: Transaction, places: Collection[Place]) -> bool:
+def request_syncs(transaction: Transaction, places: Collection[Place]) -> bool:
     """Have the messages that the transaction repeats synced.
 
     Args:
@@ -36,7 +36,7 @@ def repeats(transaction: Transaction, places: Collection[Place]) -> bool:
         places: where receipts for those messages wait, of those that are not synced.
 
     Returns:
-        True if there is one, so that the COMMIT has to wait (``waited``).
+        True if there is one, so that the COMMIT has to wait (``wait``).
     """
     if places:
         repeated = AllOf()
@@ -46,8 +46,8 @@ def repeats(transaction: Transaction, places: Collection[Place]) -> bool:
     return bool(places)
 
 
-def waited(transaction: Transaction) -> Steps:
-    """Wait until the disk is done with what ``repeats`` and ``files`` have asked for. Raises ProtocolError if it
+def wait(transaction: Transaction) -> Steps:
+    """Wait until the disk is done with what ``request_syncs`` and ``request_files`` have asked for. Raises if it
     failed."""
     if transaction.repeated is not None:
         while transaction.repeated.under_way():
@@ -55,16 +55,16 @@ def waited(transaction: Transaction) -> Steps:
         transaction.wait_for_repeats(None)
     partitions = transaction.waited
     while partitions:
-        if _unmade(partitions[-1]):
+        if _has_no_file(partitions[-1]):
             yield False
         else:
             partitions.pop()
 
 
-def files(transaction: Transaction, partitions: Iterable[Partition]) -> bool:
+def request_files(transaction: Transaction, partitions: Iterable[Partition]) -> bool:
     """Where these are to have a message together, not too many of them begin a file with it. True if the COMMIT has to
-    wait for that (``waited``)."""
-    unmade = [each for each in partitions if isinstance(each, FilePartition) and _unmade(each)]
+    wait for that (``wait``)."""
+    unmade = [each for each in partitions if isinstance(each, FilePartition) and _has_no_file(each)]
     if len(unmade) > limits.NEW_FILES_TOGETHER_MAX:
         for partition in unmade:
             partition.request_file()
@@ -72,6 +72,6 @@ def files(transaction: Transaction, partitions: Iterable[Partition]) -> bool:
     return bool(transaction.waited)
 
 
-def _unmade(partition: FilePartition) -> bool:
+def _has_no_file(partition: FilePartition) -> bool:
     """It has no file yet."""
     return partition.failed is None and not partition.segments

@@ -42,8 +42,8 @@ class ColdReads:
         self._refuse = refuse
         self._reads: list[Read] = []
         self._stalled: list[tuple[Feed, int]] = []
-        self._unripe: list[tuple[Callable[[], bool], Callable[[], None]]] = []
-        self._again: list[Callable[[], None]] = []  # look-ups that the disk failed
+        self._not_stored: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self._retries: list[Callable[[], None]] = []  # look-ups that the disk failed
         self._reported: set[tuple[str, int]] = set()  # (path, where it ends) of damage
 
     def start(self, feed: Feed, job: Any) -> None:
@@ -52,10 +52,10 @@ class ColdReads:
 
         def then(done: Any) -> None:
             if done.error is not None and done.result is None and done.skip_to is None:
-                self._failed(feed, offset, done.error)
+                self._read_failed(feed, offset, done.error)
                 return
             if done.damage is not None:
-                self._damaged(feed.partition.name, done.damage)
+                self._report_damage(feed.partition.name, done.damage)
             feed.read_done(offset, done)
             self._ready.feed(feed)
 
@@ -71,7 +71,7 @@ class ColdReads:
         """The same, once everything below these ends is stored, or was lost; the job is made then, and may take several
         goes (``finished``)."""
 
-        def ripe() -> bool:
+        def is_stored() -> bool:
             return all(each.high_watermark >= end or each.next_offset < end for each, end in ends)
 
         def begin() -> None:
@@ -83,10 +83,10 @@ class ColdReads:
             else:
                 self.look_up(job, done, wanted)
 
-        if ripe():
+        if is_stored():
             begin()
         else:
-            self._unripe.append((ripe, begin))
+            self._not_stored.append((is_stored, begin))
 
     def resolve(
         self, readers: list[Reader], make: Callable[[], Any], then: Callable[[Any], None], ends: Ends | None = None
@@ -122,17 +122,17 @@ class ColdReads:
         """The disk failed one that must not be given up: ``again`` is called at the next tick."""
         self._stats.count(read_errors=1)
         log.error("storage: %s", error)
-        self._again.append(again)
+        self._retries.append(again)
 
     def take(self) -> list[Read]:
         """What is to be run on a read thread."""
-        if self._unripe:
-            waiting, self._unripe = self._unripe, []
-            for ripe, begin in waiting:
-                if ripe():
+        if self._not_stored:
+            waiting, self._not_stored = self._not_stored, []
+            for is_stored, begin in waiting:
+                if is_stored():
                     begin()
                 else:
-                    self._unripe.append((ripe, begin))
+                    self._not_stored.append((is_stored, begin))
         reads, self._reads = self._reads, []
         return reads
 
@@ -146,11 +146,11 @@ class ColdReads:
         stalled, self._stalled = self._stalled, []
         for feed, offset in stalled:
             feed.retry(offset)
-        again, self._again = self._again, []
+        again, self._retries = self._retries, []
         for each in again:
             each()
 
-    def _failed(self, feed: Feed, offset: int, error: StorageError) -> None:
+    def _read_failed(self, feed: Feed, offset: int, error: StorageError) -> None:
         """The disk did not give what it has: readers are told in the end, queues go on trying, as their messages must
         not be given up."""
         self._stats.count(read_errors=1)
@@ -162,7 +162,7 @@ class ColdReads:
                     self._refuse(waiter.subscription.session, refusal)
         self._stalled.append((feed, offset))
 
-    def _damaged(self, partition: str, damage: Damage) -> None:
+    def _report_damage(self, partition: str, damage: Damage) -> None:
         key = (damage.path, damage.end_offset)
         if key in self._reported or len(self._reported) >= limits.DAMAGES_TOLD_MAX:
             return

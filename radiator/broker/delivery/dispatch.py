@@ -35,7 +35,7 @@ def pump(
     happens."""
     if queue.selectors is not None and only is not None:
         queue.credited(only)  # also if there is nothing for it now
-    handed = 0
+    delivered = 0
     for source in tuple(queue.sources) if queue.ordered else queue.ready_list.turns():
         first = source.first
         if source.loading or not (source.ready or source.skipped is not None):
@@ -50,7 +50,7 @@ def pump(
             one = only if consumers is queue.consumers else next(iter(consumers), None)
             if one is None and consumers is not queue.consumers:
                 continue
-            handed += selective.hand_out(queue, source, one, but, count_max - handed)
+            delivered += selective.deliver(queue, source, one, but, count_max - delivered)
             if source.skipped is not None and (only is not None or but is not None):
                 queue.timing.wake(queue)  # others may want what these did not
         else:
@@ -65,16 +65,16 @@ def pump(
                 credits = queue.fair_dispatch().limit(credits, only is None and but is None, but)
                 if not credits:
                     break
-            handed += _hand_out(queue, source, credits, count_max - handed)
+            delivered += _deliver(queue, source, credits, count_max - delivered)
         source.rest()
-        if handed >= count_max or (first and _holds(source, one)):
+        if delivered >= count_max or (first and _blocks_lower_priority(source, one)):
             break
-    return handed
+    return delivered
 
 
-def _hand_out(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, int]], count_max: int) -> int:
+def _deliver(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, int]], count_max: int) -> int:
     if source.returned:
-        return _hand_out_returned(queue, source, credits[0][0])
+        return _deliver_returned(queue, source, credits[0][0])
     offset = source.next_offset
     batch = source.batch_at(offset)
     if batch is None:
@@ -94,15 +94,15 @@ def _hand_out(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, i
         stop = source.bound(batch, start, start + run_length(batch, start, stop, room))
         if queue.selection is not None:
             stop = min(stop, start + queue.selection.run)
-        return _hand_out_slow(queue, source, batch, start, stop, credits, count_max)
+        return _deliver_checked(queue, source, batch, start, stop, credits, count_max)
     count = run_length(batch, start, min(stop, start + count_max, start + credit), room)
     indexes = range(start, start + count)
     source.move(batch, start, start + count)
-    _spread(queue, source, batch, indexes, credits)
+    _distribute(queue, source, batch, indexes, credits)
     return count
 
 
-def _hand_out_slow(
+def _deliver_checked(
     queue: Queue,
     source: QueueSource,
     batch: RecordBatch,
@@ -127,11 +127,11 @@ def _hand_out_slow(
         return 0
     source.move(batch, start, index)
     if picked:
-        _spread(queue, source, batch, picked, credits)
+        _distribute(queue, source, batch, picked, credits)
     return max(1, len(picked))
 
 
-def _spread(
+def _distribute(
     queue: Queue,
     source: QueueSource,
     batch: RecordBatch,
@@ -155,7 +155,7 @@ def _spread(
         queue.served(consumer)
 
 
-def _hand_out_returned(queue: Queue, source: QueueSource, consumer: Consumer) -> int:
+def _deliver_returned(queue: Queue, source: QueueSource, consumer: Consumer) -> int:
     offset = source.returned[0]
     batch = source.batch_at(offset)
     if batch is None:
@@ -167,13 +167,13 @@ def _hand_out_returned(queue: Queue, source: QueueSource, consumer: Consumer) ->
     return 1
 
 
-def _holds(source: QueueSource, consumer: Consumer | None) -> bool:
+def _blocks_lower_priority(source: QueueSource, consumer: Consumer | None) -> bool:
     """Return True if a source of some priority has something, or may have it once a read has ended: sources of lower
     priority wait for it.
 
     Args:
         source: The source.
-        consumer: The one to which messages are handed out; None: to all.
+        consumer: The one to which messages are delivered; None: to all.
     """
     if source.loading or source.ready:
         return True

@@ -81,7 +81,7 @@ def place(
 def _find(
     reading: ColdReads, part: Part, readers: dict[Feed, Reader], number: int, then: Callable[[Reader, Found], None]
 ) -> None:
-    at_once = reported(part, number)
+    at_once = from_offsets(part, number)
     if at_once is not None:
         for feed, reader in readers.items():
             then(reader, at_once[feed.partition.name])
@@ -96,7 +96,7 @@ def _find(
     reading.resolve(list(readers.values()), make, placed, ends)
 
 
-def reported(part: Part, number: int) -> dict[str, Found] | None:
+def from_offsets(part: Part, number: int) -> dict[str, Found] | None:
     """The same as a look-up would, if the numbers of the log tell it."""
     feed, names = next(iter(part.items()))
     partition = feed.partition

@@ -1,9 +1,9 @@
-"""How a queue is handed out while some of its consumers have selectors.
+"""How a queue is delivered while some of its consumers have selectors.
 
 Each message goes to a consumer that wants it, the one that was served longest ago among those with credit. A message
 that none of these wants is skipped (``queues.skipped``) and holds up no other.
 
-    hand_out = what was returned, lowest first; what groups have found among the skipped; one step of a sweep through
+    deliver = what was returned, lowest first; what groups have found among the skipped; one step of a sweep through
                the skipped; then fresh messages, as long as a consumer has credit that waits for nothing before them
 
 Knows: order, credit, who wants what (``queues.selectors``). Must not know: how a message is sent (``Queue``), what a
@@ -38,9 +38,9 @@ RECORDS_MAX = 2_000  # records of them
 
 
 class Call:
-    """One call of ``hand_out``: what is left of its budget, and what it has done."""
+    """One call of ``deliver``: what is left of its budget, and what it has done."""
 
-    __slots__ = ("_enough", "credit", "handed", "left", "only", "progress", "queue", "selectors", "source")
+    __slots__ = ("_spent_chars_max", "credit", "delivered", "left", "only", "progress", "queue", "selectors", "source")
 
     def __init__(self, queue: Queue, source: QueueSource, credit: Credit, only: Group | None, count_max: int) -> None:
         selectors = queue.selectors
@@ -51,19 +51,19 @@ class Call:
         self.credit = credit
         self.only = only
         self.left = count_max
-        self.handed = 0
+        self.delivered = 0
         self.progress = False
-        self._enough = 0
+        self._spent_chars_max = 0
         self.begin()
 
     def begin(self) -> None:
         """A half of the call begins, with a budget of its own: what was skipped, or what is fresh."""
-        self._enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2
+        self._spent_chars_max = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2
 
     @property
     def exhausted(self) -> bool:
         """True if nothing more should be begun in this call."""
-        return self.left <= 0 or Selection.spent_chars >= self._enough
+        return self.left <= 0 or Selection.spent_chars >= self._spent_chars_max
 
     def choose(self, groups: Iterable[Group], offset: int) -> Consumer | None:
         """Which consumer of these groups gets this message; its credit is taken."""
@@ -76,7 +76,7 @@ class Call:
                 best, turn = consumer, self.selectors.turn(consumer)
         if best is not None:
             self.credit.take(best)
-            self.handed += 1
+            self.delivered += 1
             self.left -= 1
         return best
 
@@ -89,7 +89,7 @@ class Call:
         self.source.expiry.skipped(batch, index)
 
 
-def hand_out(
+def deliver(
     queue: Queue, source: QueueSource, only: Consumer | None, but: ConsumerSession | None, count_max: int
 ) -> int:
     """One bounded run.
@@ -100,33 +100,33 @@ def hand_out(
         count_max: The most messages to hand out.
 
     Returns:
-        How many messages were handed out, or 1 for progress of another kind.
+        How many messages were delivered, or 1 for progress of another kind.
     """
     selectors = queue.select()
     credit = Credit(selectors, only, but)
     call = Call(queue, source, credit, None if only is None else selectors.group_of(only), count_max)
-    _again(call)
+    _deal_returned(call)
     if source.skipped is not None:
-        _found(call, source.skipped)
-        if call.handed:
+        _deal_skipped(call, source.skipped)
+        if call.delivered:
             source.handed_out([])
         _sweep(call, source.skipped)
     if not source.loading and not source.returned and call.left > 0:
-        _fresh(call)
+        _deal_fresh(call)
     credit.close()
     if source.skipped is not None:
         if not call.progress:
             source.skipped.scan.drop_batch()
         source.unskip()
         queue.unselect()
-    return call.handed or int(call.progress)
+    return call.delivered or int(call.progress)
 
 
-def _again(call: Call) -> None:
+def _deal_returned(call: Call) -> None:
     """Messages that came back."""
     source = call.source
     for _ in range(AGAIN_MAX):
-        if not source.returned or call.exhausted or not _witness(call):
+        if not source.returned or call.exhausted or not _any_credit(call):
             return
         offset = source.returned[0]
         batch = source.batch_at(offset)
@@ -145,7 +145,7 @@ def _again(call: Call) -> None:
                 call.queue.send_again(source, batch, index, consumer)
 
 
-def _found(call: Call, skipped: Skipped) -> None:
+def _deal_skipped(call: Call, skipped: Skipped) -> None:
     """What groups with credit have found among the skipped messages; those that have none left go on sweeping."""
     source, most = call.source, AGAIN_MAX
     groups = list(islice(skipped.due, GROUPS_MAX)) if call.only is None else [call.only]
@@ -182,7 +182,7 @@ def _found(call: Call, skipped: Skipped) -> None:
             call.progress = True
             if call.queue.passes(source, batch, index):
                 call.credit.take(consumer)
-                call.handed += 1
+                call.delivered += 1
                 call.left -= 1
                 call.queue.send_again(source, batch, index, consumer)
     if call.credit.everybody:
@@ -250,33 +250,33 @@ def _evaluate(call: Call, skipped: Skipped, sweep: Sweep, batch: RecordBatch, st
     return stop
 
 
-def _able(call: Call) -> Iterable[Group]:
+def _groups_with_credit(call: Call) -> Iterable[Group]:
     """The groups that may have credit."""
     return call.selectors.able if call.only is None else (call.only,)
 
 
-def _witness(call: Call) -> bool:
+def _any_credit(call: Call) -> bool:
     """True if a consumer has credit."""
-    return any(call.credit.next(group) is not None for group in _able(call))
+    return any(call.credit.next(group) is not None for group in _groups_with_credit(call))
 
 
-def _at_front(call: Call, witness: Group | None) -> Group | None:
-    """A group that has credit and waits for nothing before the fresh messages: ``witness``, if it still is one."""
+def _at_front(call: Call, front: Group | None) -> Group | None:
+    """A group that has credit and waits for nothing before the fresh messages: ``front``, if it still is one."""
     skipped, end = call.source.skipped, call.source.next_offset
 
     def is_one(group: Group) -> bool:
         return call.credit.next(group) is not None and (skipped is None or skipped.may_take(group, end))
 
-    if witness is not None and is_one(witness):
-        return witness
-    return next(filter(is_one, _able(call)), None)
+    if front is not None and is_one(front):
+        return front
+    return next(filter(is_one, _groups_with_credit(call)), None)
 
 
-def _fresh(call: Call) -> None:
+def _deal_fresh(call: Call) -> None:
     """Messages that were not looked at before."""
     source, queue = call.source, call.queue
-    witness = _at_front(call, None) if source.ready else None
-    if witness is None:
+    front = _at_front(call, None) if source.ready else None
+    if front is None:
         return
     batch = source.batch_at(source.next_offset)
     if batch is None:
@@ -292,7 +292,7 @@ def _fresh(call: Call) -> None:
     shares: dict[Consumer, list[int]] = {}
     index = start
     call.begin()
-    while witness is not None and not call.exhausted and (source.skipped is None or not source.skipped.full):
+    while front is not None and not call.exhausted and (source.skipped is None or not source.skipped.full):
         index = source.pass_over(batch, firsts, index, stop)
         if index == stop or source.stuck:
             break
@@ -304,7 +304,7 @@ def _fresh(call: Call) -> None:
             shares.setdefault(consumer, []).append(index)
         index += 1
         if groups:
-            witness = _at_front(call, witness)
+            front = _at_front(call, front)
     if index == start:
         return
     call.progress = True

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.destinations import priorities as priorities
+from radiator.broker.destinations import priorities
 from radiator.broker.destinations.orphaned import NAMES, Stranded, unsettled
 from radiator.broker.logs import cursor_names
 from radiator.broker.queues.queue import QueueSource
@@ -41,31 +41,31 @@ class OrphanedPartitions:
     def __init__(self, core: Core, names: DurableSubscriptions) -> None:
         """At a start: all destinations and names are there, and nobody is connected."""
         self._core = core
-        self._by_name = names
+        self._durable = names
         self.ends: dict[QueueSource, int] = {}  # those that are drained, and up to where
         self.stranded: list[Stranded] = []
         self._owner: dict[QueueSource, Destination] = {}  # of those that are queues'
         cursors, partitions = core.store.cursors, core.store.partitions
         queues = [each.queue for each in core.destinations.values() if each.queue is not None]
-        queues += [durable.queue for durable in self._by_name.by_key.values()]
+        queues += [durable.queue for durable in self._durable.by_key.values()]
         read = {id(source.cursor) for queue in queues for source in queue.sources}
         for name, where in cursors.names():
             cursor, partition = cursors.get(name, where), partitions.get(where)
             if cursor is not None and partition is not None and id(cursor) not in read:
                 if name.startswith(NAMES):
-                    self._names(name, cursor, partition)
+                    self._find_of_subscription(name, cursor, partition)
                 else:
-                    self._queues(name, cursor, partition)
+                    self._find_of_queue(name, cursor, partition)
         self._report()
 
     # --- finding ----------------------------------------------------------------------------------------------------
 
-    def _queues(self, key: str, cursor: Cursor, partition: Any) -> None:
+    def _find_of_queue(self, key: str, cursor: Cursor, partition: Any) -> None:
         core, name = self._core, key.removeprefix(cursor_names.QUEUE)
         destination = core.destinations.get(name)
         if destination is None or destination.queue is None:
             if name in partition.destinations:
-                self._strand(key, cursor, partition, _why(destination))
+                self._add_unreadable(key, cursor, partition, _reason(destination))
             return
         queue, registry = destination.queue, core.registry
         if not any(map(queue.filter.has, partition.destinations)):
@@ -102,9 +102,9 @@ class OrphanedPartitions:
             self._drain(source, left)
         feed.pin()
 
-    def _names(self, key: str, cursor: Cursor, partition: Any) -> None:
+    def _find_of_subscription(self, key: str, cursor: Cursor, partition: Any) -> None:
         core = self._core
-        durable = self._by_name.by_key.get(key)
+        durable = self._durable.by_key.get(key)
         if durable is None:
             return
         there = [core.destinations[each] for each in sorted(partition.destinations) if each in core.destinations]
@@ -116,7 +116,7 @@ class OrphanedPartitions:
                 self._drain(durable.drain(feed, wanted[0]), left)
             feed.pin()
         elif any(each.policy.kind == "queue" and durable.patterns.matches(each.name) for each in there):
-            self._strand(key, cursor, partition, "what was a topic is a queue now")
+            self._add_unreadable(key, cursor, partition, "what was a topic is a queue now")
 
     def _drain(self, source: QueueSource, left: int) -> None:
         feed = source.feed
@@ -132,7 +132,7 @@ class OrphanedPartitions:
 
     # --- what cannot be drained ---------------------------------------------------------------------------------------
 
-    def _strand(self, key: str, cursor: Cursor, partition: Any, why: str) -> None:
+    def _add_unreadable(self, key: str, cursor: Cursor, partition: Any, why: str) -> None:
         left = unsettled(cursor, partition)
         if left:
             end = partition.high_watermark
@@ -173,7 +173,7 @@ class OrphanedPartitions:
         log.info("%s has settled everything in its former log %s", queue.name, feed.partition.name)
         destination = self._owner.get(source)
         if destination is None:
-            self._by_name.by_key[queue.name].drained(source)
+            self._durable.by_key[queue.name].drained(source)
             return
         queue.drop([source])
         for each in (destination, *destination.parents):
@@ -192,7 +192,7 @@ class OrphanedPartitions:
         return {"former_logs": len(self.ends), "stranded_logs": len(self.stranded)}
 
 
-def _why(destination: Destination | None) -> str:
+def _reason(destination: Destination | None) -> str:
     if destination is None:
         return "its rule does not let the queue be"
     if destination.is_parent:

@@ -1,6 +1,6 @@
 """Places that are looked up on disk: the sources of a named subscription that do not know yet where they begin.
 
-    seek() -> a look-up, off the loop -> found: the source is told its place
+    start() -> a look-up, off the loop -> found: the source is told its place
                                       or failed: who waits is told; it is asked for again at the next tick
 
 Knows: sources, jobs, who waits. Must not know: what a place means, sessions.
@@ -24,7 +24,7 @@ Found = Callable[[Any, "QueueSource"], None]
 Then = Callable[["StorageError | None"], None]
 
 
-class Seeking:
+class PositionLookups:
     """Those of one named subscription."""
 
     __slots__ = ("_reading", "_sources", "_waiting")
@@ -34,13 +34,13 @@ class Seeking:
         self._sources: dict[QueueSource, None] = {}
         self._waiting: list[Then] = []
 
-    def seek(self, sources: list[QueueSource], ends: Ends, make: Make, found: Found) -> None:
+    def start(self, sources: list[QueueSource], ends: Ends, make: Make, found: Found) -> None:
         """``make`` gives the job that looks their places up, each time it is tried, once what lies below ``ends`` is
         stored; ``found`` gets the finished one, for each of them."""
         for source in sources:
             source.wait_for_place()
             self._sources[source] = None
-        self._ask(sources, ends, make, found)
+        self._look_up(sources, ends, make, found)
 
     def drop(self, source: QueueSource) -> None:
         """Nobody wants to know it any more."""
@@ -58,7 +58,7 @@ class Seeking:
         for then in waiting:
             then(error)
 
-    def _ask(self, sources: list[QueueSource], ends: Ends, make: Make, found: Found) -> None:
+    def _look_up(self, sources: list[QueueSource], ends: Ends, make: Make, found: Found) -> None:
         def wanted() -> bool:
             return any(source in self._sources for source in sources)
 
@@ -66,7 +66,7 @@ class Seeking:
             if not wanted():
                 return
             if finished.error is not None:
-                self._reading.failed_look_up(finished.error, partial(self._ask, sources, ends, make, found))
+                self._reading.failed_look_up(finished.error, partial(self._look_up, sources, ends, make, found))
                 self.report(finished.error)
                 return
             for source in sources:

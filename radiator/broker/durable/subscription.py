@@ -1,7 +1,7 @@
 """A named subscription: a queue over topics, whose cursors stay when its subscribers go.
 
 ``join`` lets it take part in topics, from a position on; ``leave`` lets go of them. A position that has to be looked up
-on disk is found off the loop, and its source waits for it (``seeking``).
+on disk is found off the loop, and its source waits for it (``position_lookups``).
 
 Knows: the queue, its claim, its cursors. Must not know: sessions, headers, who may use it.
 Invariants: there is one source for each log of its topics; in a log kept in memory it pins nothing and has no stored
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker.clients.joined import JOINED_BYTES
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.delivery import last_messages as last_messages
-from radiator.broker.durable.start_positions import Make, Seeking
+from radiator.broker.delivery import last_messages
+from radiator.broker.durable.start_positions import Make, PositionLookups
 from radiator.broker.headers.positions import NEXT, Position
 from radiator.broker.logs.destination_filter import TopicFilter
 from radiator.broker.queues.policy import QueuePolicy, agreed
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from radiator.broker.delivery.cold_reads import ColdReads, Ends
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.registry import Registry
-    from radiator.broker.durable.subscription_names import Asked
+    from radiator.broker.durable.subscription_names import SubscriptionName
     from radiator.broker.logs.feed import Feed
     from radiator.broker.timers.timing import Timing
     from radiator.memory import MemoryShare
@@ -49,7 +49,7 @@ CLOSE_UNITS = 20  # of a log, where a cursor is deleted
 ADJUSTED = b"start-adjusted:true\n"
 
 
-class Means(NamedTuple):
+class Dependencies(NamedTuple):
     """What a named subscription needs of the broker. ``matches`` says whether these patterns want that topic."""
 
     registry: Registry
@@ -67,23 +67,25 @@ class Means(NamedTuple):
 class DurableSubscription:
     """See the top of the file. ``user`` is whose it is; ``used_ns`` when it was last in use."""
 
-    def __init__(self, means: Means, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> None:
+    def __init__(
+        self, dependencies: Dependencies, asked: SubscriptionName, user: str, patterns: PatternSet, now_ns: WallNs
+    ) -> None:
         self.asked = asked
         self.key = asked.key
         self.user = user
         self.patterns = patterns
         self.made_ns = self.used_ns = now_ns
-        self.filter = TopicFilter(partial(means.matches, patterns))
-        self.queue = Queue(self.key, self.filter, means.on_lost, means.timing, QueuePolicy())
+        self.filter = TopicFilter(partial(dependencies.matches, patterns))
+        self.queue = Queue(self.key, self.filter, dependencies.on_lost, dependencies.timing, QueuePolicy())
         self.destinations: dict[Destination, None] = {}
-        self.joined = means.joined.of_one(means.joined_each)
+        self.joined = dependencies.joined.of_one(dependencies.joined_each)
         self._sources: dict[Feed, QueueSource] = {}
-        self._handed: dict[Feed, dict[int, int]] = {}
+        self._delivered: dict[Feed, dict[int, int]] = {}
         self.starts: Starts = {}  # of the claim's, those that hold after a restart too
         self.requested: Starts = {}  # the same, where it is an offset that was asked for: there or not
-        self.seeking = Seeking(means.reading)
+        self.position_lookups = PositionLookups(dependencies.reading)
         self.gone = False
-        self._means = means
+        self._dependencies = dependencies
 
     @property
     def active(self) -> bool:
@@ -95,7 +97,7 @@ class DurableSubscription:
     def ask(self, patterns: PatternSet) -> None:
         """It is about these from now on; the caller lets it leave and join."""
         self.patterns = patterns
-        self.filter.set_patterns(partial(self._means.matches, patterns))
+        self.filter.set_patterns(partial(self._dependencies.matches, patterns))
 
     def revive(self, destination: Destination) -> None:
         """A topic is there, of an earlier run or just born: go on where the cursors are, or begin with its first
@@ -123,7 +125,7 @@ class DurableSubscription:
             self.filter.want_since(to_come_ns, [each.name for each in destinations])
         names: dict[Feed, list[str]] = {}
         made_of: dict[Feed, Destination] = {}
-        budget, moment = self._means.budget, self._means.moment()
+        budget, moment = self._dependencies.budget, self._dependencies.moment()
         try:
             for destination in destinations:
                 self._enter(destination)
@@ -143,7 +145,7 @@ class DurableSubscription:
                     if self._source(feed) is None:  # else a topic that was created meanwhile has begun it
                         self._begin(feed, new[feed], wanted, position, now_ns, end)
                 elif feed not in new and position == NEXT:
-                    self._want_from(feed, wanted, end, self.starts)
+                    self._set_start(feed, wanted, end, self.starts)
                 budget.spend(BEGIN_UNITS)
                 yield True
         finally:
@@ -152,12 +154,12 @@ class DurableSubscription:
     def leave(self, destinations: Iterable[Destination]) -> Generator[bool, None, list[Destination]]:
         """Let go of these; in a log where others of it are, what comes from these is passed over. Returns them, once
         all steps are done."""
-        budget = self._means.budget
+        budget = self._dependencies.budget
         left = [destination for destination in destinations if destination in self.destinations]
         for destination in left:
             del self.destinations[destination]
             self.joined.remove(1)
-            self._means.memory.add(-JOINED_BYTES)
+            self._dependencies.memory.add(-JOINED_BYTES)
             destination.count_subscribers(-1)
             self.filter.since.pop(destination.name, None)
             budget.spend(ENTER_UNITS)
@@ -184,9 +186,9 @@ class DurableSubscription:
     def end(self) -> Generator[bool, None, list[Destination]]:
         """Let go of everything, for good. Returns what it was about, once all steps are done."""
         left = yield from self.leave(list(self.destinations))
-        self._means.registry.cursors.delete(self.key)
-        self._means.registry.cursors.sync_soon()
-        self.seeking.report(None)
+        self._dependencies.registry.cursors.delete(self.key)
+        self._dependencies.registry.cursors.sync_soon()
+        self.position_lookups.report(None)
         return left
 
     def move(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
@@ -196,7 +198,7 @@ class DurableSubscription:
         self.filter.begin_again()
         with self._rewinding():
             yield from self.leave(list(self.destinations))
-            self._means.registry.cursors.delete(self.key)
+            self._dependencies.registry.cursors.delete(self.key)
             yield from self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
 
     def move_in(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
@@ -209,16 +211,16 @@ class DurableSubscription:
     @contextmanager
     def _rewinding(self) -> Iterator[None]:
         """Cursors that are made meanwhile know what those that go have handed out."""
-        self._handed = {source.feed: source.unsettled_deliveries() for source in self.queue.sources}
+        self._delivered = {source.feed: source.unsettled_deliveries() for source in self.queue.sources}
         yield
-        self._handed = {}
+        self._delivered = {}
 
     def _enter(self, destination: Destination) -> None:
         if destination not in self.destinations:
             self.joined.check()
             self.destinations[destination] = None
             self.joined.add()
-            self._means.memory.add(JOINED_BYTES)
+            self._dependencies.memory.add(JOINED_BYTES)
             destination.count_subscribers(1)
             for feed in destination.feeds:
                 source = self._source(feed)
@@ -268,7 +270,7 @@ class DurableSubscription:
     def _open(self, feed: Feed, start: int, destination: Destination, orphaned: bool = False) -> QueueSource:
         partition = feed.partition
         in_memory = isinstance(partition, MemoryPartition)
-        registry = self._means.registry
+        registry = self._dependencies.registry
         if in_memory:
             cursor = Cursor(start)
         else:
@@ -280,14 +282,14 @@ class DurableSubscription:
             policy = agreed([policy, *map(self._policy, others)])
         first = orphaned and not self.asked.is_group
         source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, policy, orphaned=orphaned, first=first)
-        source.expect_again(self._handed.get(feed, {}))
+        source.expect_again(self._delivered.get(feed, {}))
         self.queue.add(source)
         self._sources[feed] = source
         if self.asked.is_group and (orphaned or len(destination.feeds) > 1):
-            self.queue.assign(source, partial(self._means.timing.wake, self.queue))
+            self.queue.assign(source, partial(self._dependencies.timing.wake, self.queue))
         feed.join(source, pins=not in_memory)
         feed.pin()
-        self._means.timing.wake(self.queue)
+        self._dependencies.timing.wake(self.queue)
         return source
 
     def _close(self, source: QueueSource) -> None:
@@ -295,14 +297,14 @@ class DurableSubscription:
         source.close()
         source.feed.leave(self.queue)
         source.feed.pin()
-        self._means.registry.cursors.delete(self.key, source.feed.partition.name)
-        self._means.registry.dirty_sources.pop(source, None)
-        self.seeking.drop(source)
+        self._dependencies.registry.cursors.delete(self.key, source.feed.partition.name)
+        self._dependencies.registry.dirty_sources.pop(source, None)
+        self.position_lookups.drop(source)
         self.filter.forget(source.feed.partition.name)
         self.starts.pop(source.feed.partition.name, None)
         self.requested.pop(source.feed.partition.name, None)
 
-    def _want_from(self, feed: Feed, names: Iterable[str], offset: int, kept: Starts | None) -> None:
+    def _set_start(self, feed: Feed, names: Iterable[str], offset: int, kept: Starts | None) -> None:
         """Of these destinations, what is stored from ``offset`` on. ``kept``: where that is remembered."""
         starts = dict.fromkeys(names, offset)
         self.filter.want_from(feed.partition.name, starts)
@@ -330,10 +332,10 @@ class DurableSubscription:
 
     def _begin_at_last(self, new: dict[Feed, Destination], parts: list[last_messages.Part], number: int) -> Steps:
         for whole in parts:
-            self._means.budget.spend(BEGIN_UNITS * len(whole))
+            self._dependencies.budget.spend(BEGIN_UNITS * len(whole))
             yield True
             part = {feed: names for feed, names in whole.items() if feed in new}
-            at_once = last_messages.reported(part, number) if part else {}
+            at_once = last_messages.from_offsets(part, number) if part else {}
             if at_once is None:
                 make, ends = last_messages.look_up(part, number)
                 found_in = partial(self._found_in, part)
@@ -354,7 +356,7 @@ class DurableSubscription:
         source = self._open(feed, min(offset, high_watermark), destination)
         if offset > high_watermark:
             source.want_from(min(offset, feed.partition.next_offset))
-            self._want_from(feed, names, offset, kept)
+            self._set_start(feed, names, offset, kept)
 
     def _look_up(
         self,
@@ -369,9 +371,9 @@ class DurableSubscription:
             starts = found_in(finished, source.feed)
             first = min(starts.values())
             for name, start in starts.items() if max(starts.values()) > first else ():
-                self._want_from(source.feed, [name], start, self.starts)
+                self._set_start(source.feed, [name], start, self.starts)
             source.begin_at(first)
-            self._means.timing.wake(self.queue)
+            self._dependencies.timing.wake(self.queue)
 
         sources = [self._open(feed, feed.partition.log_start_offset, made_of) for feed, made_of in feeds.items()]
-        self.seeking.seek(sources, ends, make, found)
+        self.position_lookups.start(sources, ends, make, found)

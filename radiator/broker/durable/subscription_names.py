@@ -33,7 +33,7 @@ NAME_HEADERS = (
 GROUP = "group"
 
 
-class Asked(NamedTuple):
+class SubscriptionName(NamedTuple):
     """``prefix`` is that of its cursors (``cursor_names``)."""
 
     prefix: str
@@ -53,7 +53,7 @@ class Asked(NamedTuple):
         return f"{'group' if self.is_group else 'subscription-name'} {self.name[:200]!r}"
 
 
-def named_in(session: Session, headers: Mapping[str, str], subscription_id: str | None) -> Asked | None:
+def named_in(session: Session, headers: Mapping[str, str], subscription_id: str | None) -> SubscriptionName | None:
     """The name in these headers; None if there is none. Raises ProtocolError (bad-header)."""
     durable = flag(headers, "durable")
     given = {headers[each]: each for each in reversed(NAME_HEADERS) if each in headers}
@@ -66,22 +66,22 @@ def named_in(session: Session, headers: Mapping[str, str], subscription_id: str 
             ", ".join([*texts, *([f"group:{group[:100]}"] if group is not None else [])]),
         )
     if group is not None:
-        return Asked(cursor_names.GROUP, _checked(GROUP, group))
+        return SubscriptionName(cursor_names.GROUP, _checked(GROUP, group))
     if given and durable is False:
         raise ProtocolError(
             "bad-header", "a subscription with a name is durable", "Leave durable:false or the name out."
         )
     for name, header in given.items():
-        return Asked(cursor_names.SUBSCRIPTION, _checked(header, name))
+        return SubscriptionName(cursor_names.SUBSCRIPTION, _checked(header, name))
     if durable and subscription_id:
         name = f"{session.client_id}.{subscription_id}" if session.client_id else subscription_id
-        return Asked(cursor_names.SUBSCRIPTION, _checked("id", name), by_id=True)
+        return SubscriptionName(cursor_names.SUBSCRIPTION, _checked("id", name), by_id=True)
     return None
 
 
 def asked_for(
     rules: Rules, session: Session, headers: Mapping[str, str], subscription_id: str, patterns: PatternSet
-) -> Asked | None:
+) -> SubscriptionName | None:
     """The name that this SUBSCRIBE is to have; None if it is an ordinary one. Raises ProtocolError."""
     asked = named_in(session, headers, subscription_id)
     if asked is None:

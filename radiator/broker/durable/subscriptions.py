@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from radiator import limits
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.durable.subscription import DurableSubscription, Means
-from radiator.broker.durable.subscription_names import Asked
+from radiator.broker.durable.subscription import Dependencies, DurableSubscription
+from radiator.broker.durable.subscription_names import SubscriptionName
 from radiator.broker.headers.positions import NEXT, Position
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.selection import Selection, text_of
@@ -46,12 +46,12 @@ FORGET_UNITS = 2  # of a topic that a name has left
 GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for those who use a name to come back
 
 
-class Making:
+class DefinitionWaiters:
     """Receipts that wait for a new name to stand in the file, which is gone if it cannot."""
 
     def __init__(self, names: DurableSubscriptions, durable: DurableSubscription, waiters: list[Any]) -> None:
         self._names = names
-        self._named = durable
+        self._durable = durable
         self._waiters = waiters
 
     def settle(self, failure: ProtocolError | None = None) -> None:
@@ -59,7 +59,7 @@ class Making:
         for each in self._waiters:
             each.settle(failure)
         if failure is not None:
-            self._names.give_up(self._named)
+            self._names.give_up(self._durable)
 
 
 class DurableSubscriptions:
@@ -85,7 +85,7 @@ class DurableSubscriptions:
             )
             try:
                 assert prefix is not None
-                asked = Asked(prefix, key.removeprefix(prefix))
+                asked = SubscriptionName(prefix, key.removeprefix(prefix))
                 durable = self._new(
                     asked, str(entry["user"]), parse_list(entry["destination"]), WallNs(entry["made_ns"])
                 )
@@ -143,7 +143,7 @@ class DurableSubscriptions:
     def subscribe(
         self,
         subscription: Subscription,
-        asked: Asked,
+        asked: SubscriptionName,
         topics: list[Destination],
         position: Position | None,
         reset: bool,
@@ -170,12 +170,12 @@ class DurableSubscriptions:
                     self._index.remove(durable, durable.patterns.patterns)
                     durable.ask(patterns)
                     self._index.add(durable, patterns.patterns)
-                    yield from self._narrow(durable, topics)
+                    yield from self._drop_topics_except(durable, topics)
                     if not reset:
                         more = [each for each in topics if each not in durable.destinations]
                         yield from durable.join(more, position or NEXT, now_ns)
                 elif not reset:
-                    yield from self._narrow(durable, topics)
+                    yield from self._drop_topics_except(durable, topics)
                     yield from durable.join([each for each in topics if each not in durable.destinations], NEXT, now_ns)
                 if reset:
                     yield from durable.move([*durable.destinations, *topics], position or NEXT, now_ns)
@@ -186,7 +186,7 @@ class DurableSubscriptions:
         return durable
 
     def check(
-        self, session: Session, asked: Asked, patterns: PatternSet, selection: Selection | None, reset: bool
+        self, session: Session, asked: SubscriptionName, patterns: PatternSet, selection: Selection | None, reset: bool
     ) -> None:
         """What could refuse it, before anything is changed. Raises ProtocolError."""
         durable = self.by_key.get(asked.key)
@@ -247,7 +247,7 @@ class DurableSubscriptions:
         if not self._definitions.is_stored(durable.key):
             waiting = list(waiters)
             made = durable.key not in self._definitions.stored
-            self._definitions.wait([Making(self, durable, waiting)] if made and waiting else waiting)
+            self._definitions.wait([DefinitionWaiters(self, durable, waiting)] if made and waiting else waiting)
             return
         for group in waiters:
             group.settle()
@@ -266,7 +266,7 @@ class DurableSubscriptions:
             elif not durable.gone:
                 self.keep(durable)
 
-        durable.seeking.settled(settled)
+        durable.position_lookups.settled(settled)
 
     def permit(self, subscription: Subscription) -> None:
         """Its user may read other topics now than before."""
@@ -309,15 +309,15 @@ class DurableSubscriptions:
             del self._counts[durable.user]
         self._index.remove(durable, durable.patterns.patterns)
         self._definitions.put(durable.key, None)  # first: a definition without its cursors would begin anew
-        self._core.background.add(self._end(durable))
+        self._core.background.add(self._deleting(durable))
 
-    def _end(self, durable: DurableSubscription) -> Steps:
+    def _deleting(self, durable: DurableSubscription) -> Steps:
         with self.changing(durable.key):
             while durable.queue.consumers:
                 yield False
-            yield from self._forget((yield from durable.end()))
+            yield from self._drop_unused_destinations((yield from durable.end()))
 
-    def find(self, session: Session, asked: Asked) -> DurableSubscription:
+    def find(self, session: Session, asked: SubscriptionName) -> DurableSubscription:
         """An existing one that this session may use. Raises ProtocolError."""
         durable = self.by_key.get(asked.key)
         if durable is None:
@@ -347,12 +347,12 @@ class DurableSubscriptions:
             )
         yield from self._core.background.until(lambda: all(each.left for each in older_ones))
 
-    def _narrow(self, durable: DurableSubscription, topics: list[Destination]) -> Steps:
+    def _drop_topics_except(self, durable: DurableSubscription, topics: list[Destination]) -> Steps:
         """It lets go of what is not among these: it does not match any more, or its user may not read it."""
         kept = set(topics)
         gone = [each for each in durable.destinations if each not in kept]
         if gone:
-            yield from self._forget((yield from durable.leave(gone)))
+            yield from self._drop_unused_destinations((yield from durable.leave(gone)))
 
     def _add(self, durable: DurableSubscription) -> DurableSubscription:
         self.by_key[durable.key] = durable
@@ -360,9 +360,9 @@ class DurableSubscriptions:
         self._index.add(durable, durable.patterns.patterns)
         return durable
 
-    def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> DurableSubscription:
+    def _new(self, asked: SubscriptionName, user: str, patterns: PatternSet, now_ns: WallNs) -> DurableSubscription:
         core = self._core
-        means = Means(
+        dependencies = Dependencies(
             core.registry,
             core.budget,
             core.store.end_offsets,
@@ -374,7 +374,7 @@ class DurableSubscriptions:
             core.reading,
             self._matches,
         )
-        return DurableSubscription(means, asked, user, patterns, now_ns)
+        return DurableSubscription(dependencies, asked, user, patterns, now_ns)
 
     def _matches(self, patterns: PatternSet, name: str) -> bool:
         if not patterns.matches(name):
@@ -384,7 +384,7 @@ class DurableSubscriptions:
         except ProtocolError:
             return False
 
-    def _forget(self, destinations: list[Destination]) -> Steps:
+    def _drop_unused_destinations(self, destinations: list[Destination]) -> Steps:
         """Of those that only this name was about nothing may be left."""
         for destination in destinations:
             self._core.budget.spend(FORGET_UNITS)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from radiator.broker.budget import PORTION
 from radiator.broker.clients.session import INDIVIDUAL
 from radiator.broker.headers.flags import flag
-from radiator.broker.settling import answers
-from radiator.broker.transactions import transactional_acks as transactional_acks
-from radiator.broker.transactions import transactions
+from radiator.broker.settling import settlement
+from radiator.broker.transactions import transactional_acks, transactions
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def ack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | N
     if frame.receipt is None and _ack_one(broker, session, frame.head.headers):
         return None
     if flag(frame.head.headers, "touch"):
-        return answers.touch(broker, session, frame)
+        return settlement.touch(broker, session, frame)
     if "transaction" in frame.head.headers:
         return _hold(broker, session, frame)
     return _ack(broker, session, frame)
@@ -35,8 +34,8 @@ def ack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | N
 
 def _ack(broker: Services, session: Session, frame: Frame) -> Steps:
     late = True
-    for subscription, keys in answers.answered(broker, answers.locate(session, frame)):
-        late = not answers.settle(broker, subscription, keys) and late
+    for subscription, keys in settlement.answered(broker, settlement.locate(session, frame)):
+        late = not settlement.settle(broker, subscription, keys) and late
         if frame.receipt is not None and len(keys) == PORTION:  # more may come, in later turns
             session.receipts.silently_after(broker.cursor_waiters(False))
         yield True
@@ -75,12 +74,14 @@ def nack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     if "transaction" in frame.head.headers:
         yield from _hold(broker, session, frame)
         return
-    for subscription, keys in answers.answered(broker, answers.locate(session, frame)):
-        broker.returns.refused(subscription, answers.take_refused(broker, subscription, keys), answers.refusal(frame))
+    for subscription, keys in settlement.answered(broker, settlement.locate(session, frame)):
+        broker.returns.refused(
+            subscription, settlement.take_refused(broker, subscription, keys), settlement.refusal(frame)
+        )
         if frame.receipt is not None:
             session.receipts.silently_after(broker.cursor_waiters(False) + broker.dead_letters.waited())
         yield True
-    answers.receipt_now(session, frame)  # behind all that
+    settlement.receipt_now(session, frame)  # behind all that
 
 
 def _hold(broker: Services, session: Session, frame: Frame) -> Steps:
@@ -88,19 +89,17 @@ def _hold(broker: Services, session: Session, frame: Frame) -> Steps:
     already, which COMMIT has to know."""
     transaction = transactions.add(broker, session, frame.head.headers["transaction"], frame)
     try:
-        found = answers.locate(session, frame, transaction.answered)
-        durable = found or answers.locate(
-            session, frame
-        )  # answered before in this transaction: it has to be held all the same
+        found = settlement.locate(session, frame, transaction.answered)
+        durable = found or settlement.locate(session, frame)  # answered before: it has to be held all the same
     except ProtocolError as error:
         transaction.answers.append(error)
     else:
         transaction.answers.append(found)
-        settles = frame.head.command == "ACK" or not answers.refusal(frame).requeue
+        settles = frame.head.command == "ACK" or not settlement.refusal(frame).requeue
         if found is not None:
             transaction.answered.add(found)
         if durable is not None:
             yield from transactional_acks.hold(broker, transaction, *durable, settles)
         elif settles and session.may_have_lost(frame.head.headers.get("id") or frame.head.headers["message-id"]):
             transaction.note_late()
-    answers.receipt_now(session, frame)
+    settlement.receipt_now(session, frame)

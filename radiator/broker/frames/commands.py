@@ -10,11 +10,9 @@ from radiator.broker.clients import windows
 from radiator.broker.committing import commit as committing
 from radiator.broker.frames import acknowledging
 from radiator.broker.publishing.sending import not_connected
-from radiator.broker.settling.answers import receipt_now, receipt_settled
-from radiator.broker.subscribing import durable_subscribing as named_subscribing
-from radiator.broker.subscribing import leaving, subscribing
-from radiator.broker.transactions import transactional_acks as transactional_acks
-from radiator.broker.transactions import transactions
+from radiator.broker.settling.settlement import receipt_now, receipt_settled
+from radiator.broker.subscribing import durable_subscribing, leaving, subscribing
+from radiator.broker.transactions import transactional_acks, transactions
 from radiator.clock import Now
 from radiator.errors import ProtocolError
 from radiator.stomp import encoder
@@ -102,7 +100,7 @@ def unsubscribe(broker: Services, session: Session, frame: Frame, now: Now) -> S
         subscription = next(
             (each for each in session.subscriptions.values() if each.patterns.text == destination), None
         )
-    if (yield from named_subscribing.unsubscribe(broker, session, frame, subscription_id, subscription)):
+    if (yield from durable_subscribing.unsubscribe(broker, session, frame, subscription_id, subscription)):
         return
     if not subscription_id:
         raise ProtocolError("bad-header", "UNSUBSCRIBE needs a header id", "Expected the id given on SUBSCRIBE.")

@@ -47,7 +47,7 @@ RECEIVED = "dlq-received"
 HOPS = "dlq-hops"
 HOPS_MAX = 8  # from grave to grave, with nobody between who sends it on: then it goes in circles
 RUN_MAX = 500  # are moved in one turn: 5 ms
-CIRCLES = f"{HOPS_MAX} times from one dead-letter destination to the next; look at dead_letter: in the rules"
+LOOP_HINT = f"{HOPS_MAX} times from one dead-letter destination to the next; look at dead_letter: in the rules"
 PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 
 _OURS = tuple(name.encode() + b":" for name in (*HEADERS, SUBSCRIPTION, RECEIVED, HOPS))
@@ -55,7 +55,7 @@ _hops = header_value(HOPS)
 _received = header_value(RECEIVED)
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A message that is moved ``to`` another destination: the ``dead_letter`` of its queue when the move began.
 
     ``deliveries``: how often the message was delivered."""
@@ -65,7 +65,7 @@ class Letter(NamedTuple):
     reason: str
     deliveries: int
     to: str
-    fate: Fate | None = None
+    outcome: OutcomeWaiters | None = None
 
     def settle(self) -> None:
         """It is done with where it was, without a transaction: whoever waits has to wait for the cursor."""
@@ -79,11 +79,11 @@ class Letter(NamedTuple):
 
     def end(self, by_cursor: bool = False) -> None:
         """It is known what has become of it."""
-        if self.fate is not None:
-            self.fate.known(by_cursor)
+        if self.outcome is not None:
+            self.outcome.known(by_cursor)
 
 
-class Fate:
+class OutcomeWaiters:
     """Receipts that wait until it is known what has become of some letters; if a cursor has to tell, until it does."""
 
     __slots__ = ("_by_cursor", "_core", "_left", "_waiters")
@@ -110,7 +110,7 @@ class Fate:
 class DeadLetters:
     """All of one broker."""
 
-    __slots__ = ("_buried", "_core", "_dropped", "_held", "_loading", "_pauses", "_receiver", "_waiters",
+    __slots__ = ("_new", "_core", "_dropped", "_held", "_loading", "_pauses", "_receiver", "_waiters",
                  "_waiting")  # fmt: skip
 
     def __init__(self, core: Core, receiver: Callable[[str], Destination], dropped: DroppedLog) -> None:
@@ -118,39 +118,39 @@ class DeadLetters:
         self._core = core
         self._receiver = receiver
         self._dropped = dropped
-        self._buried: list[Letter] = []  # since the last run()
+        self._new: list[DeadLetter] = []  # since the last run()
         self._waiters: list[Any] = []  # who waits for all of these; the next run() takes them along
-        self._waiting: deque[Letter] = deque()
-        self._loading: dict[Feed, Loading] = {}
-        self._held: dict[str, Held] = {}  # by dead-letter destination
+        self._waiting: deque[DeadLetter] = deque()
+        self._loading: dict[Feed, LetterRead] = {}
+        self._held: dict[str, HeldBack] = {}  # by dead-letter destination
         self._pauses: dict[str, int] = {}  # the last ones of those that fail
 
     @property
     def waiting(self) -> bool:
         """True if ``run`` has something to do."""
-        return bool(self._waiting or self._buried)
+        return bool(self._waiting or self._new)
 
     @property
     def crowded(self) -> bool:
         """True if more are waiting than one turn moves: who can wait with more of them should."""
-        return len(self._waiting) + len(self._buried) >= RUN_MAX
+        return len(self._waiting) + len(self._new) >= RUN_MAX
 
-    def bury(self, letters: list[Letter]) -> None:
+    def bury(self, letters: list[DeadLetter]) -> None:
         """These messages are no longer offered to consumers; their queues have a dead-letter destination."""
         for each in letters:
             each.source.count_dead_letters(1)
-        self._buried += letters
+        self._new += letters
 
     def waited(self) -> list[list[Any]]:
         """Where the receipt of a frame waits that may have buried something; nowhere, if nothing is on its way."""
-        return [self._waiters] if self._buried else []
+        return [self._waiters] if self._new else []
 
     def run(self) -> None:
         """Move what waits. What is appended here is taken by the store in this turn or the next."""
-        buried, self._buried = self._buried, []
+        buried, self._new = self._new, []
         if self._waiters:
-            fate = Fate(self._core, len(buried), self._waiters)
-            buried, self._waiters = [each._replace(fate=fate) for each in buried], []
+            outcome = OutcomeWaiters(self._core, len(buried), self._waiters)
+            buried, self._waiters = [each._replace(outcome=outcome) for each in buried], []
         self._waiting += buried
         for _ in range(min(RUN_MAX, len(self._waiting))):
             letter = self._waiting.popleft()
@@ -167,16 +167,16 @@ class DeadLetters:
             else:
                 self._load(letter)
 
-    def _load(self, letter: Letter) -> None:
+    def _load(self, letter: DeadLetter) -> None:
         feed = letter.source.feed
         loading = self._loading.get(feed)
         if loading is not None:
             loading.letters.append(letter)
             return
-        self._loading[feed] = loading = Loading(self, letter)
+        self._loading[feed] = loading = LetterRead(self, letter)
         feed.load(letter.offset, loading)
 
-    def loaded(self, feed: Feed, others: list[Letter], batch: RecordBatch | None) -> None:
+    def loaded(self, feed: Feed, others: list[DeadLetter], batch: RecordBatch | None) -> None:
         """A cold read has ended, and the letter that it was for has been dealt with. Others in the batch may go too; of
         the rest it is asked again whether they have to be read."""
         del self._loading[feed]
@@ -188,7 +188,7 @@ class DeadLetters:
             else:
                 self._waiting.append(letter)
 
-    def move(self, letter: Letter, batch: RecordBatch) -> None:
+    def move(self, letter: DeadLetter, batch: RecordBatch) -> None:
         """The message is in this batch."""
         source, offset = letter.source, letter.offset
         index = batch.index_at(offset)
@@ -199,7 +199,7 @@ class DeadLetters:
             letter.leave()
         elif (hops := hops_of(batch, index)) > HOPS_MAX:
             self._core.stats.count(dropped_in_circles=1)
-            self._dropped.add(source.queue.name, "dead letters in circles", 1, CIRCLES)
+            self._dropped.add(source.queue.name, "dead letters in circles", 1, LOOP_HINT)
             letter.settle()
         else:
             try:
@@ -207,12 +207,12 @@ class DeadLetters:
             except (ProtocolError, StorageError) as error:
                 self.hold(letter, str(error))
 
-    def gone(self, letter: Letter) -> None:
+    def gone(self, letter: DeadLetter) -> None:
         """The log has lost it."""
         letter.settle()
         letter.source.queue.lost(letter.source, 1, letter.offset, letter.offset)
 
-    def _append(self, letter: Letter, batch: RecordBatch, index: int, hops: int) -> None:
+    def _append(self, letter: DeadLetter, batch: RecordBatch, index: int, hops: int) -> None:
         core, source = self._core, letter.source
         destination = self._receiver(letter.to)
         if core.files_refused is not None and destination.policy.settings.store == "file":
@@ -225,7 +225,7 @@ class DeadLetters:
         body = batch.bodies[index]
         if destination.queue is not None:
             core.stats.count(dropped_oldest=overflow.bring(destination.queue, len(body)))
-        partition = _feed(destination, batch.blocks[index]).partition
+        partition = _choose_feed(destination, batch.blocks[index]).partition
         now_ns = WallNs(max(core.timing.now.wall, partition.last_receive_ns))
         block = stamp(batch.blocks[index], letter, origin, subscription, now_ns, received(batch, index), hops)
         partition.check()
@@ -247,9 +247,9 @@ class DeadLetters:
             acks = [(source.cursor, [letter.offset])]
             core.store.together([partition], acks, partial(self.decided, letter, True))
         else:
-            partition.open_batch.waiters.append(Appended(self, letter))
+            partition.open_batch.waiters.append(AppendedLetter(self, letter))
 
-    def decided(self, letter: Letter, together: bool, holds: bool) -> None:
+    def decided(self, letter: DeadLetter, together: bool, holds: bool) -> None:
         """The message is safe at its new place, or will not be there; and so is the cursor if it went ``together``."""
         if not holds:
             self.hold(letter, "it could not be stored")
@@ -260,14 +260,14 @@ class DeadLetters:
         letter.source.flush()  # a snapshot of the cursors, which may replace what the journal has, must have it
         letter.leave(not together)
 
-    def hold(self, letter: Letter, why: str) -> None:
+    def hold(self, letter: DeadLetter, why: str) -> None:
         """It stays where it is; what goes to the same place waits with it."""
         name = letter.to
         held = self._held.get(name)
         if held is None:
             pause_ns = min(2 * self._pauses.get(name, PAUSE_NS // 2), PAUSE_MOST_NS)
             self._pauses[name] = pause_ns
-            held = self._held[name] = Held(self, name)
+            held = self._held[name] = HeldBack(self, name)
             self._core.timing.after(pause_ns, held)
             self._core.peer_log.line(
                 logging.WARNING,
@@ -282,14 +282,14 @@ class DeadLetters:
             )
         held.add(letter)
 
-    def again(self, held: Held) -> None:
+    def again(self, held: HeldBack) -> None:
         """Try those that were held back."""
         del self._held[held.name]
         self._core.timing.freed(len(held.letters))
         self._waiting += held.letters
 
 
-class Held:
+class HeldBack:
     """Those that cannot go to one destination now."""
 
     __slots__ = ("_owner", "letters", "name")
@@ -297,12 +297,12 @@ class Held:
     def __init__(self, owner: DeadLetters, name: str) -> None:
         self._owner = owner
         self.name = name
-        self.letters: list[Letter] = []
+        self.letters: list[DeadLetter] = []
 
-    def add(self, letter: Letter) -> None:
+    def add(self, letter: DeadLetter) -> None:
         """Nobody waits for a letter that may have to wait for ever; but it is stored that it is one."""
         letter.end(letter.source.note_end(letter.offset, letter.reason, letter.deliveries))
-        self.letters.append(letter._replace(fate=None))
+        self.letters.append(letter._replace(outcome=None))
         letter.source.queue.timing.count(deferred=1)
 
     def due(self, now: Now) -> None:
@@ -310,15 +310,15 @@ class Held:
         self._owner.again(self)
 
 
-class Loading:
+class LetterRead:
     """A message that has to be read from the disk first (``Waiter``); ``letters``: others of its log meanwhile."""
 
     __slots__ = ("_letter", "_owner", "letters", "waits")
 
-    def __init__(self, owner: DeadLetters, letter: Letter) -> None:
+    def __init__(self, owner: DeadLetters, letter: DeadLetter) -> None:
         self._owner = owner
         self._letter = letter
-        self.letters: list[Letter] = []
+        self.letters: list[DeadLetter] = []
         self.waits = True
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
@@ -333,12 +333,12 @@ class Loading:
         self._owner.loaded(self._letter.source.feed, self.letters, found)
 
 
-class Appended:
+class AppendedLetter:
     """Waits for the batch that a message was appended to, as a receipt does."""
 
     __slots__ = ("_letter", "_owner")
 
-    def __init__(self, owner: DeadLetters, letter: Letter) -> None:
+    def __init__(self, owner: DeadLetters, letter: DeadLetter) -> None:
         self._owner = owner
         self._letter = letter
 
@@ -361,7 +361,7 @@ def received(batch: RecordBatch, index: int) -> bytes | None:
 
 def stamp(
     block: bytes,
-    letter: Letter,
+    letter: DeadLetter,
     origin: str,
     subscription: str | None,
     now_ns: WallNs,
@@ -381,7 +381,7 @@ def stamp(
     return b"\n".join(lines)
 
 
-def _feed(destination: Destination, block: bytes) -> Feed:
+def _choose_feed(destination: Destination, block: bytes) -> Feed:
     """Of several partitions the one that the message's key chooses. A number that its sender forced was another's."""
     if len(destination.feeds) == 1 and not destination.policy.priority:
         return destination.feeds[0]

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from radiator.broker.clients.session import by_source
-from radiator.broker.outcomes.dead_letters import Letter
+from radiator.broker.outcomes.dead_letters import DeadLetter
 from radiator.broker.queues import end_reasons as ended
 from radiator.broker.queues import overflow
 
@@ -63,7 +63,7 @@ class Returns:
         self._core.stats.count(returned=len(offsets))
         source.released(offsets)
         if attempted:
-            offsets = self._may_go_on(source, offsets)
+            offsets = self._below_delivery_limit(source, offsets)
         else:
             source.spare(offsets)
         self.due(source, offsets)
@@ -100,7 +100,7 @@ class Returns:
             source.released(offsets)
             if refusal.requeue:
                 core.stats.count(returned=len(offsets))
-                self._later(source, self._may_go_on(source, offsets), refusal.delay_ns)
+                self._requeue_after_backoff(source, self._below_delivery_limit(source, offsets), refusal.delay_ns)
             else:
                 self.ended(source, offsets, ended.REJECTED)
             source.queue.served(subscription)
@@ -134,7 +134,7 @@ class Returns:
         self._core.stats.count(expired=1)
         to = source.policy.dead_letter if source.policy.buries_expired else None
         if to is not None:
-            self.dead_letters.bury([Letter(source, offset, ended.EXPIRED, deliveries, to)])
+            self.dead_letters.bury([DeadLetter(source, offset, ended.EXPIRED, deliveries, to)])
         else:
             source.settle([offset])
 
@@ -142,7 +142,7 @@ class Returns:
         """These were delivered as often as their rule allows."""
         self.ended(source, offsets, ended.MAX_DELIVERIES)
 
-    def _may_go_on(self, source: QueueSource, offsets: list[int]) -> list[int]:
+    def _below_delivery_limit(self, source: QueueSource, offsets: list[int]) -> list[int]:
         """Those of these that may be delivered once more."""
         most = source.settings.redeliver_max
         if most is None:
@@ -154,7 +154,7 @@ class Returns:
         left = set(offsets).difference(spent)
         return [offset for offset in offsets if offset in left]
 
-    def _later(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
+    def _requeue_after_backoff(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
         at_once = []
         for offset in offsets:
             pause_ns = source.policy.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
@@ -171,7 +171,7 @@ class Returns:
         """These are delivered no more."""
         to = source.policy.dead_letter
         if to is not None:
-            self.dead_letters.bury([Letter(source, each, reason, source.deliveries(each), to) for each in offsets])
+            self.dead_letters.bury([DeadLetter(source, each, reason, source.deliveries(each), to) for each in offsets])
             return
         source.settle(offsets)
         stats = self._core.stats

@@ -44,20 +44,20 @@ def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | No
             if message is None:
                 message = Message(name, dict(frame.head.headers), frame.body, session.user, session.address)
             if not _run(broker, session.origin, hooks, message):
-                _dropped(broker, session, frame)
+                _drop(broker, session, frame)
                 return None
             if message.destination != name:
                 name = message.destination
                 if (hooks := hooks_for(broker, name)) is None:
-                    return _changed(broker, frame, message)
+                    return _changed_frame(broker, frame, message)
                 continue
         if hooks.validate is not None:
             body = frame.body if message is None else message.body
-            complaint = _judge(broker, session.origin, hooks.validate, body, name)
+            complaint = _schema_error(broker, session.origin, hooks.validate, body, name)
             if complaint is not None:
                 broker.stats.count(rejected=1)
                 raise ProtocolError("rejected", f"the message does not fit the schema of {name[:200]}", complaint)
-        return frame if message is None else _changed(broker, frame, message)
+        return frame if message is None else _changed_frame(broker, frame, message)
     broker.stats.count(rejected=1)
     raise ProtocolError(
         "rejected",
@@ -79,7 +79,7 @@ def _run(broker: Services, origin: str, hooks: RuleHooks, message: Message) -> b
         try:
             answer = function(message)
             if answer is message:
-                _check(message)
+                _check_message(message)
         except Reject as refusal:
             broker.stats.count(rejected=1)
             raise ProtocolError("rejected", f"{name} refuses the message", str(refusal)[:2_000]) from None
@@ -100,7 +100,7 @@ def _run(broker: Services, origin: str, hooks: RuleHooks, message: Message) -> b
     return True
 
 
-def _judge(broker: Services, origin: str, validate: Validate, body: bytes, destination: str) -> str | None:
+def _schema_error(broker: Services, origin: str, validate: Validate, body: bytes, destination: str) -> str | None:
     try:
         return validate(body)
     except BaseException as error:
@@ -121,7 +121,7 @@ def _failed(name: str) -> ProtocolError:
     )
 
 
-def _check(message: Message) -> None:
+def _check_message(message: Message) -> None:
     """A function may have put anything there."""
     if not isinstance(message.destination, str) or not message.destination:
         raise TypeError(f"destination: expected a name, got {message.destination!r}")
@@ -132,7 +132,7 @@ def _check(message: Message) -> None:
             raise TypeError(f"headers: expected text without NUL, got {name!r}: {value!r}")
 
 
-def _changed(broker: Services, frame: Frame, message: Message) -> Frame:
+def _changed_frame(broker: Services, frame: Frame, message: Message) -> Frame:
     """The frame with what middleware has made of it. What belongs to the conversation stays as it was."""
     most = broker.config.limits.message
     if len(message.body) > most:
@@ -151,7 +151,7 @@ def _changed(broker: Services, frame: Frame, message: Message) -> Frame:
     return Frame(Head("SEND", headers, raw, "1.2", len(message.body)), frame.receipt, message.body)
 
 
-def _dropped(broker: Services, session: Session, frame: Frame) -> None:
+def _drop(broker: Services, session: Session, frame: Frame) -> None:
     broker.stats.count(dropped_by_middleware=1)
     if frame.receipt is not None:
         reported = b"" if "transaction" in frame.head.headers else b"\ndropped:true"

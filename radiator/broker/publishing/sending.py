@@ -20,7 +20,7 @@ from radiator.broker.headers.positions import parse_time
 from radiator.broker.publishing import hooks, idempotence
 from radiator.broker.queues import overflow
 from radiator.broker.queues.overflow import Verdict
-from radiator.broker.settling import answers as settling
+from radiator.broker.settling import settlement
 from radiator.broker.subscribing import subscribing, temporary
 from radiator.broker.throttle import Wait
 from radiator.broker.transactions import transactions
@@ -90,8 +90,8 @@ class Plan:
             if self.identity is not None:
                 self.feed = self.feed or idempotence.feed_for(destination, headers)
         self.block = stored_block(head)
-        self.event_ns = _time(headers, "event-time")
-        self.transmit_ns = _time(headers, "transmit-time")
+        self.event_ns = _time_header(headers, "event-time")
+        self.transmit_ns = _time_header(headers, "transmit-time")
         self.sync = headers.get("durability") == "fsync"
         self.mandatory = flag(headers, "mandatory") is True
         policy = destination.policy
@@ -122,7 +122,7 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> None:
     elif plan.rights is not session.rights:  # somebody else's: what it means is the same, who may do it is not
         session.require("write", plan.name)
         plan.rights = session.rights
-    if plan.identity is not None and _is_repeat(broker, session, plan, frame, now.wall):
+    if plan.identity is not None and _answer_duplicate(broker, session, plan, frame, now.wall):
         return
     if broker.files_refused is not None and plan.destination.policy.settings.store == "file":
         raise broker.files_refused
@@ -265,7 +265,7 @@ def _append_same_head(
     return len(bodies), size_bytes, weight
 
 
-def _is_repeat(broker: Services, session: Session, plan: Plan, frame: Frame, now_ns: WallNs) -> bool:
+def _answer_duplicate(broker: Services, session: Session, plan: Plan, frame: Frame, now_ns: WallNs) -> bool:
     """True if the message is stored already, or on its way: then it is answered with the receipt of the first one, once
     that is as durable as this one is to be."""
     feed, identity = plan.feed, plan.identity
@@ -346,8 +346,8 @@ def _plan(broker: Services, session: Session, frame: Frame, now: Now) -> Plan | 
     name = headers.get("destination")
     if not name:
         raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
-    if name == settling.TOUCH:
-        session.run(broker.budget, settling.touch(broker, session, frame))
+    if name == settlement.TOUCH:
+        session.run(broker.budget, settlement.touch(broker, session, frame))
         return None
     if name == channel.DESTINATION:
         session.run(broker.budget, channel.ask(broker, session, frame, now))
@@ -381,7 +381,7 @@ def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Pla
         own = subscribing.own_reply_queue(broker, session, reply_to)
         if own:
             plan.block = _replace_header(plan.block, "reply-to", temporary.address_of(session, own))
-    delay = _schedule(plan, head.headers, broker.timing.shown_ns)
+    delay = _apply_schedule(plan, head.headers, broker.timing.shown_ns)
     if (
         not (delay or is_temporary or own)
         and plan.identity is None
@@ -398,7 +398,7 @@ def no_route(name: str) -> ProtocolError:
     )
 
 
-def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: WallNs) -> bool:
+def _apply_schedule(plan: Plan, headers: Mapping[str, str], now_ns: WallNs) -> bool:
     """Obey the headers about time; True if they mean another moment each time."""
     if scheduling.HEADERS.isdisjoint(headers):
         return False
@@ -500,7 +500,7 @@ def _make_room(broker: Services, session: Session, plan: Plan, frame: Frame, ver
     return True
 
 
-def _time(headers: Mapping[str, str], header: str) -> int | None:
+def _time_header(headers: Mapping[str, str], header: str) -> int | None:
     text = headers.get(header)
     if text is None:
         return None

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.durable.subscription_names import Asked, named_in
+from radiator.broker.durable.subscription_names import SubscriptionName, named_in
 from radiator.broker.headers.flags import flag
 from radiator.broker.subscribing import leaving
 from radiator.clock import WallNs
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def subscribe(
     broker: Services,
     subscription: Subscription,
-    asked: Asked,
+    asked: SubscriptionName,
     topics: list[Destination],
     position: Position | None,
     frame: Frame,
@@ -44,7 +44,7 @@ def subscribe(
     waiting: list[Any] = []
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, [waiting, broker.store.cursors.waiters])
-    durable.seeking.settled(partial(_settled, broker, session, durable, waiting))
+    durable.position_lookups.settled(partial(_settled, broker, session, durable, waiting))
 
 
 def _settled(

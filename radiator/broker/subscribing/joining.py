@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from radiator.broker.clients.joined import JOINED_BYTES
 from radiator.broker.clients.session import Reader, Subscription
 from radiator.broker.clients.windows import without_limit
-from radiator.broker.delivery import last_messages as last_messages
+from radiator.broker.delivery import last_messages
 from radiator.broker.destinations import fan_out
 from radiator.broker.headers.positions import FIRST, NEXT, Position
 from radiator.broker.subscribing import searching
@@ -53,7 +53,7 @@ class Joining:
         now_ns: When it was asked for.
     """
 
-    __slots__ = ("_joined", "_moment", "_now_ns", "_start", "_starts", "stop", "subscription")
+    __slots__ = ("_joined", "_end_offsets", "_now_ns", "_start", "_starts", "stop", "subscription")
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Joining:
         self.stop = stop
         self._now_ns = now_ns
         self._joined: list[Destination] = []
-        self._moment: EndOffsets
+        self._end_offsets: EndOffsets
 
     def steps(self, broker: Services) -> Steps:
         """Join everything that matches. Raises ProtocolError where one of the destinations refuses it."""
@@ -77,14 +77,14 @@ class Joining:
         subscription.begin_joining()
         with self._begun(broker):
             for name in asked.names:
-                self._consider(broker, broker.destination(name))
+                self._join(broker, broker.destination(name))
                 yield True
             if not asked.is_literal:
                 if self.stop is None:
                     broker.creation.watch(subscription)
                 for found in searching.matching(broker, asked):
                     if found is not None and (destination := broker.destinations.get(found)) is not None:
-                        self._consider(broker, destination)
+                        self._join(broker, destination)
                     yield True
             if any(each is not None and each.kind == "last" for each in (self._start, self.stop)):
                 yield from last_messages.place(
@@ -108,13 +108,13 @@ class Joining:
 
     @contextmanager
     def _begun(self, broker: Services) -> Iterator[None]:
-        self._moment = broker.store.end_offsets()
+        self._end_offsets = broker.store.end_offsets()
         try:
             yield
         finally:
-            self._moment.close()
+            self._end_offsets.close()
 
-    def _consider(self, broker: Services, destination: Destination) -> None:
+    def _join(self, broker: Services, destination: Destination) -> None:
         """Join it, if it is permitted and not joined yet. Raises ProtocolError."""
         subscription, name = self.subscription, destination.name
         session, right = subscription.session, subscription.right
@@ -142,7 +142,7 @@ class Joining:
             return
         subscription.enter(destination)
         for feed in fan_out.read_for(destination):
-            self._read(broker, destination, feed, self._moment.end_of(feed.partition))
+            self._read(broker, destination, feed, self._end_offsets.end_of(feed.partition))
 
     def _read(self, broker: Services, destination: Destination, feed: Feed, end: int) -> None:
         """Start a reader on one partition, or let the one that is there already take this destination along."""

@@ -57,10 +57,10 @@ def all_of(broker: Services, session: Session) -> Steps:
     session.temporary.clear()
     for subscription in subscriptions:
         close(broker, subscription)
-    return _all(broker, subscriptions, transactions_freed, names)
+    return _leaving(broker, subscriptions, transactions_freed, names)
 
 
-def _all(broker: Services, subscriptions: list[Subscription], transactions_freed: Steps, names: list[str]) -> Steps:
+def _leaving(broker: Services, subscriptions: list[Subscription], transactions_freed: Steps, names: list[str]) -> Steps:
     for subscription in subscriptions:
         yield from steps(broker, subscription)
     for name in names:

@@ -42,12 +42,12 @@ def matching(broker: Services, patterns: PatternSet) -> Iterator[str | None]:
         if found is not None:
             yield from found
             return
-    reach = _reach(patterns)
+    matcher = _matcher(patterns)
     names = list(broker.destinations)
     budget.spend(len(names) // NAMES_A_UNIT)
     steps = 0
     for name in names:
-        wanted, cost = reach(name)
+        wanted, cost = matcher(name)
         steps += cost + NAME_STEPS
         if steps >= STEPS_A_UNIT:
             budget.spend(steps // STEPS_A_UNIT)
@@ -55,7 +55,7 @@ def matching(broker: Services, patterns: PatternSet) -> Iterator[str | None]:
         yield name if wanted else None
 
 
-def _reach(patterns: PatternSet) -> Callable[[str], tuple[bool, int]]:
+def _matcher(patterns: PatternSet) -> Callable[[str], tuple[bool, int]]:
     """What says of a name whether it is wanted, and how many steps that took."""
     if isinstance(patterns, RegexSet):
         return lambda name: (patterns.matches(name), REGEX_STEPS)

@@ -13,8 +13,7 @@ from radiator.broker.durable.subscription_names import asked_for
 from radiator.broker.headers.flags import flag
 from radiator.broker.headers.positions import NEXT, Position, parse_position
 from radiator.broker.logs.selection import selection_of
-from radiator.broker.subscribing import durable_subscribing as named_subscribing
-from radiator.broker.subscribing import leaving, regexes, searching, temporary
+from radiator.broker.subscribing import durable_subscribing, leaving, regexes, searching, temporary
 from radiator.broker.subscribing.joining import Joining
 from radiator.clock import Now, WallNs
 from radiator.errors import ProtocolError
@@ -101,7 +100,7 @@ def subscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Ste
     if browser and start is None and stop is None:
         stop = Position("end")
     if asked is not None:
-        yield from named_subscribing.subscribe(broker, subscription, asked, topics, start, frame, now.wall)
+        yield from durable_subscribing.subscribe(broker, subscription, asked, topics, start, frame, now.wall)
         return
     joining = Joining(subscription, start, starts, stop, now.wall)
     yield from joining.steps(broker)

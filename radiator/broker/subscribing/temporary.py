@@ -83,7 +83,7 @@ def keep(broker: Services, session: Session, name: str) -> None:
     if name in kept:
         return
     if len(kept) >= most:
-        _let_go(broker, session)
+        _drop_unused(broker, session)
     if len(kept) >= most:
         raise ProtocolError(
             "too-many",
@@ -94,7 +94,7 @@ def keep(broker: Services, session: Session, name: str) -> None:
     kept[name] = None
 
 
-def _let_go(broker: Services, session: Session) -> None:
+def _drop_unused(broker: Services, session: Session) -> None:
     asked = {name for subscription in session.subscriptions.values() for name in subscription.asked.names}
     for name in [each for each in session.temporary if each not in asked]:
         destination = broker.destinations.get(name)

@@ -118,15 +118,15 @@ def discard(core: Core, session: Session) -> Steps:
     for transaction in closed:
         _close(core, session, transaction)
     session.transactions.clear()
-    return _freed(core, closed)
+    return _freeing(core, closed)
 
 
 def free(core: Core, transaction: Transaction) -> None:
     """Let go of the frames of one that has ended, in the background: each is a few objects."""
-    core.background.add(_freed(core, [transaction]))
+    core.background.add(_freeing(core, [transaction]))
 
 
-def _freed(core: Core, transactions: list[Transaction]) -> Steps:
+def _freeing(core: Core, transactions: list[Transaction]) -> Steps:
     for transaction in transactions:
         for objects in (transaction.frames, transaction.answers, transaction.acked):
             while objects:
