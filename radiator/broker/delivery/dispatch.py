@@ -1,8 +1,9 @@
-"""Hand the messages of a queue to its consumers.
+"""Deliver the messages of a queue to its consumers.
 
-Between consumers the one that was served longest ago comes first; between the queues of one client see ``QueueRing``.
+Among consumers with credit, the least recently served one is served first. ``QueueRing`` orders the queues of one
+session.
 
-Invariant: no consumer is sent more than its credit, and credit that subscriptions share is given once.
+Invariants: no consumer gets more messages than it has credit; credit that subscriptions share is spent once.
 """
 
 from __future__ import annotations
@@ -30,11 +31,20 @@ def pump(
     count_max: int = limits.BATCH_RECORDS_MAX,
     but: ConsumerSession | None = None,
 ) -> int:
-    """Hand out one run from each source, in turn or in order. Returns how many messages went out, or else 1 if
-    there was progress of another kind (something was skipped), so that 0 means: nothing to do until something
-    happens."""
+    """Deliver one run of messages from each source of a queue.
+
+    Args:
+        queue: The queue.
+        only: The only consumer to serve; None to serve all.
+        count_max: The maximum number of messages.
+        but: The session whose consumers are not served; None to serve all.
+
+    Returns:
+        The number of delivered messages, or 1 for other progress, such as skipped messages. 0 means that there is
+        nothing to do until the next event.
+    """
     if queue.selectors is not None and only is not None:
-        queue.credited(only)  # also if there is nothing for it now
+        queue.credited(only)  # its credit counts for later messages, even if none is ready now
     delivered = 0
     for source in tuple(queue.sources) if queue.ordered else queue.ready_list.turns():
         first = source.first
@@ -52,7 +62,7 @@ def pump(
                 continue
             delivered += selective.deliver(queue, source, one, but, count_max - delivered)
             if source.skipped is not None and (only is not None or but is not None):
-                queue.timing.wake(queue)  # others may want what these did not
+                queue.timing.wake(queue)  # the other consumers may match the messages that were skipped here
         else:
             if but is not None:
                 consumers = [consumer for consumer in consumers if consumer.session is not but]
@@ -111,8 +121,10 @@ def _deliver_checked(
     credits: list[tuple[Consumer, int]],
     count_max: int,
 ) -> int:
-    """As above, where each record has to be looked at: others' are settled, and so is what has expired; what is not
-    due is put off."""
+    """Deliver a run whose records have to be checked one by one.
+
+    Records of other destinations and expired records are settled, scheduled records are put off.
+    """
     count = min(count_max, sum(credit for _, credit in credits))
     picked: list[int] = []
     firsts = queue.filter.firsts(source.feed.partition.name, batch)
@@ -138,7 +150,7 @@ def _distribute(
     indexes: range | list[int],
     credits: list[tuple[Consumer, int]],
 ) -> None:
-    """Deal fresh messages out, one to each consumer while it has credit, in turn or to whom it makes equal."""
+    """Distribute fresh messages among consumers with credit, by round robin or by fair dispatch."""
     source.mark_delivered()
     if len(credits) == 1:
         queue.send(source, batch, credits[0][0], indexes)
@@ -168,12 +180,13 @@ def _deliver_returned(queue: Queue, source: QueueSource, consumer: Consumer) -> 
 
 
 def _blocks_lower_priority(source: QueueSource, consumer: Consumer | None) -> bool:
-    """Return True if a source of some priority has something, or may have it once a read has ended: sources of lower
-    priority wait for it.
+    """Return True if sources of lower priority have to wait for this source.
+
+    That is so if the source has ready messages, or may have some once a read has ended.
 
     Args:
         source: The source.
-        consumer: The one to which messages are delivered; None: to all.
+        consumer: The only consumer that is served; None if all are.
     """
     if source.loading or source.ready:
         return True
@@ -184,7 +197,10 @@ def _blocks_lower_priority(source: QueueSource, consumer: Consumer | None) -> bo
 
 
 def _credits(consumers: Collection[Consumer]) -> list[tuple[Consumer, int]]:
-    """The consumers that may be sent something, and how much; what subscriptions of one session share is given once."""
+    """Return the consumers with credit and the credit of each.
+
+    Credit that subscriptions of one session share is counted once.
+    """
     credits: list[tuple[Consumer, int]] = []
     given: dict[ConsumerSession, int] = {}
     for consumer in consumers:

@@ -1,16 +1,19 @@
-"""How a queue is delivered while some of its consumers have selectors.
+"""Deliver the messages of a queue some of whose consumers have selectors.
 
-Each message goes to a consumer that wants it, the one that was served longest ago among those with credit. A message
-that none of these wants is skipped (``queues.skipped``) and holds up no other.
+Each message goes to a consumer whose selector matches, the least recently served one among those with credit. A
+message that matches none of these is skipped (``queues.skipped``) and blocks no other message.
 
-    deliver = what was returned, lowest first; what groups have found among the skipped; one step of a sweep through
-               the skipped; then fresh messages, as long as a consumer has credit that waits for nothing before them
+    deliver = returned messages, lowest offset first
+              then skipped messages that groups of consumers with equal selectors have matched
+              then one step of a sweep over the skipped messages
+              then fresh messages, while a consumer with credit waits for none before them
 
-Knows: order, credit, who wants what (``queues.selectors``). Must not know: how a message is sent (``Queue``), what a
-selector says.
-Invariants: a message is given to a consumer only after every lower one that the consumer wants was settled, is in a
-consumer's hands, or is not due. One call looks at a bounded number of messages, and evaluates about
-``limits.SELECTOR_RUN_CHARS`` characters of selectors; what it does not come to is done in the next call.
+This module knows order, credit and which selectors match (``queues.selectors``). It knows neither how a message is sent
+(``Queue``) nor the contents of a selector.
+
+Invariants: a consumer gets a message only if every lower one that its selector matches is settled, in flight or
+scheduled for later. One call looks at a bounded number of messages and evaluates about ``limits.SELECTOR_RUN_CHARS``
+characters of selectors; the next call does the rest.
 """
 
 from __future__ import annotations
@@ -31,14 +34,14 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.storage.batch import RecordBatch
 
-AGAIN_MAX = 256  # messages that come back or were found, one by one, in one call
-GROUPS_MAX = 256  # groups that are asked for what they found, in one call
-BATCHES_MAX = 64  # batches that one step of a sweep looks at
-RECORDS_MAX = 2_000  # records of them
+AGAIN_MAX = 256  # returned or matched skipped messages in one call
+GROUPS_MAX = 256  # groups whose matches are delivered in one call
+BATCHES_MAX = 64  # batches in one step of a sweep
+RECORDS_MAX = 2_000  # records in one step of a sweep
 
 
 class Call:
-    """One call of ``deliver``: what is left of its budget, and what it has done."""
+    """One call of ``deliver``: its remaining budget and its results."""
 
     __slots__ = ("_spent_chars_max", "credit", "delivered", "left", "only", "progress", "queue", "selectors", "source")
 
@@ -57,16 +60,24 @@ class Call:
         self.begin()
 
     def begin(self) -> None:
-        """A half of the call begins, with a budget of its own: what was skipped, or what is fresh."""
+        """Start one half of the call (skipped messages, or fresh ones) with a budget of its own."""
         self._spent_chars_max = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2
 
     @property
     def exhausted(self) -> bool:
-        """True if nothing more should be begun in this call."""
+        """True if this call may start nothing more."""
         return self.left <= 0 or Selection.spent_chars >= self._spent_chars_max
 
     def choose(self, groups: Iterable[Group], offset: int) -> Consumer | None:
-        """Which consumer of these groups gets this message; its credit is taken."""
+        """Choose the consumer that gets a message, and take its credit.
+
+        Args:
+            groups: The groups whose selectors match.
+            offset: The offset of the message.
+
+        Returns:
+            The consumer; None if no consumer of these groups can get the message now.
+        """
         skipped, best, turn = self.source.skipped, None, 0
         for group in groups:
             consumer = self.credit.next(group)
@@ -81,7 +92,7 @@ class Call:
         return best
 
     def skip(self, batch: RecordBatch, index: int, groups: Iterable[Group]) -> None:
-        """No consumer gets this message now; these groups want it."""
+        """Mark a message as skipped, and as matched by these groups."""
         offset = batch.offsets[index]
         skipped = self.source.skip_over(offset)
         for group in groups:
@@ -92,15 +103,17 @@ class Call:
 def deliver(
     queue: Queue, source: QueueSource, only: Consumer | None, but: ConsumerSession | None, count_max: int
 ) -> int:
-    """One bounded run.
+    """Deliver one bounded run of a source.
 
     Args:
-        only: The one consumer that may be given something; None: all.
-        but: The session whose consumers are given nothing; None: all are.
-        count_max: The most messages to hand out.
+        queue: The queue; it has selectors.
+        source: The source.
+        only: The only consumer to serve; None to serve all.
+        but: The session whose consumers are not served; None to serve all.
+        count_max: The maximum number of messages.
 
     Returns:
-        How many messages were delivered, or 1 for progress of another kind.
+        The number of delivered messages, or 1 for other progress.
     """
     selectors = queue.select()
     credit = Credit(selectors, only, but)
@@ -123,7 +136,7 @@ def deliver(
 
 
 def _deal_returned(call: Call) -> None:
-    """Messages that came back."""
+    """Deliver messages that were returned."""
     source = call.source
     for _ in range(AGAIN_MAX):
         if not source.returned or call.exhausted or not _any_credit(call):
@@ -146,7 +159,7 @@ def _deal_returned(call: Call) -> None:
 
 
 def _deal_skipped(call: Call, skipped: Skipped) -> None:
-    """What groups with credit have found among the skipped messages; those that have none left go on sweeping."""
+    """Deliver skipped messages that groups with credit have matched. Groups without a match continue their sweep."""
     source, most = call.source, AGAIN_MAX
     groups = list(islice(skipped.due, GROUPS_MAX)) if call.only is None else [call.only]
     for group in groups:
@@ -158,14 +171,14 @@ def _deal_skipped(call: Call, skipped: Skipped) -> None:
             consumer = call.credit.next(group)
             if consumer is None:
                 if not call.credit.everybody:
-                    skipped.wake(group)  # another call asks its other consumers
+                    skipped.wake(group)  # another call serves its other consumers
                 break
             offset = place.lowest(skipped.runs)
             if offset is None:
                 skipped.go_on(group, place)
                 break
             first = source.returned[0] if source.returned else offset
-            if first < offset or call.exhausted or most <= 0:  # an earlier message that came back is dealt out first
+            if first < offset or call.exhausted or most <= 0:  # an earlier returned message is delivered first
                 skipped.wake(group)
                 break
             batch = skipped.scan.batch_at(offset)
@@ -186,11 +199,11 @@ def _deal_skipped(call: Call, skipped: Skipped) -> None:
                 call.left -= 1
                 call.queue.send_again(source, batch, index, consumer)
     if call.credit.everybody:
-        call.progress |= bool(skipped.due)  # those that are left have their turn in the next call
+        call.progress |= bool(skipped.due)  # the next call serves the remaining groups
 
 
 def _sweep(call: Call, skipped: Skipped) -> None:
-    """One step: groups that are at the same position evaluate their selectors for what was skipped behind it."""
+    """Advance one sweep by a step: its groups evaluate their selectors for the next skipped messages."""
     if call.only is not None:
         place = skipped.place(call.only)
         sweep = None if place is None else place.sweep
@@ -224,11 +237,14 @@ def _sweep(call: Call, skipped: Skipped) -> None:
 
 
 def _evaluate(call: Call, skipped: Skipped, sweep: Sweep, batch: RecordBatch, start: int, stop: int) -> int:
-    """Evaluate the selectors of these groups for what was skipped of these records. Returns the index up to which that
-    was done: at least one record, and no more than the budget lets."""
+    """Evaluate the selectors of a sweep's groups for the skipped messages in a range of a batch.
+
+    Returns:
+        The index up to which the records were evaluated: at least one record, and no more than the budget allows.
+    """
     source, offsets = call.source, batch.offsets
     wanted = Wanted(call.selectors, source.feed.wire, batch, start, stop, sweep.groups)
-    enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2  # of those that are asked of few records
+    enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2  # bounds long selectors, whatever the record count
     for first, end in skipped.runs.within(offsets[start], offsets[stop - 1] + 1):
         at, expected = batch.index_at(first), first
         while at < stop and offsets[at] < end:
@@ -251,17 +267,17 @@ def _evaluate(call: Call, skipped: Skipped, sweep: Sweep, batch: RecordBatch, st
 
 
 def _groups_with_credit(call: Call) -> Iterable[Group]:
-    """The groups that may have credit."""
+    """Return the groups that may have credit."""
     return call.selectors.able if call.only is None else (call.only,)
 
 
 def _any_credit(call: Call) -> bool:
-    """True if a consumer has credit."""
+    """Return True if a consumer has credit."""
     return any(call.credit.next(group) is not None for group in _groups_with_credit(call))
 
 
 def _at_front(call: Call, front: Group | None) -> Group | None:
-    """A group that has credit and waits for nothing before the fresh messages: ``front``, if it still is one."""
+    """Return a group with credit that waits for no message before the fresh ones, ``front`` if it still qualifies."""
     skipped, end = call.source.skipped, call.source.next_offset
 
     def is_one(group: Group) -> bool:
@@ -273,7 +289,7 @@ def _at_front(call: Call, front: Group | None) -> Group | None:
 
 
 def _deal_fresh(call: Call) -> None:
-    """Messages that were not looked at before."""
+    """Deliver or skip messages that no selector was evaluated for before."""
     source, queue = call.source, call.queue
     front = _at_front(call, None) if source.ready else None
     if front is None:

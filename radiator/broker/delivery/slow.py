@@ -1,10 +1,7 @@
-"""Subscribers that are too slow for what is kept: counted, and told in the broker's log.
+"""Slow subscribers: count the messages that they miss, and log each slow subscription once.
 
-A slow subscriber is an offset that lags. Of a topic in files nothing is lost to it while the files are kept; of one in
-memory the oldest messages go as new ones come, and who had not come to them hears of it by ``gap``. Nobody else
-notices.
-
-Knows: who missed how many. Invariant: each subscription is told once, however often it falls behind.
+A slow subscriber is an offset that lags. A topic in files loses nothing to it while the files are retained. A topic in
+memory drops its oldest messages, and a reader behind them gets a ``gap``. Other subscribers are not affected.
 """
 
 from __future__ import annotations
@@ -21,14 +18,14 @@ log = logging.getLogger("radiator.broker")
 
 
 class Slow:
-    """All of one broker."""
+    """The slow subscriptions of one broker."""
 
     def __init__(self, stats: Stats, peer_log: PeerLog) -> None:
         self._stats = stats
         self._peer_log = peer_log
 
     def missed(self, reader: Reader, count: int) -> None:
-        """So many records were gone before this reader came to them."""
+        """Count records that were removed before this reader read them, and log the subscription the first time."""
         subscription = reader.subscription
         self._stats.count(missed_by_slow=count)
         if subscription.reported_slow:
