@@ -152,7 +152,7 @@ class Prepared:
         answered = [*(each.keys for each in self.acked.values()), *(keys for _, keys, _ in self.refused)]
         return sum(len(each.run) for each in self.messages.values()) + sum(map(len, answered))
 
-    # --- finding out --------------------------------------------------------------------------------------------------
+    # --- preparation --------------------------------------------------------------------------------------------------
 
     def steps(self, transaction: Transaction) -> Steps:
         """Look at each frame. Raises ProtocolError."""
@@ -267,7 +267,7 @@ class Prepared:
                 self._broker.budget.spend(PORTION // PORTION_A_UNIT)
                 yield True
 
-    # --- whether it is still so ---------------------------------------------------------------------------------------
+    # --- validity -----------------------------------------------------------------------------------------------------
 
     def holds(self) -> bool:
         """False if something that it has found is not so any more."""

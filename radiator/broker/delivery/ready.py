@@ -62,7 +62,7 @@ class Ready:
         self._queues: dict[Queue, None] = {}
         self._readers: dict[Reader, None] = {}
 
-    # --- what has become possible -----------------------------------------------------------------------------------
+    # --- adding -----------------------------------------------------------------------------------------------------
 
     def queue(self, queue: Queue) -> None:
         """Add a queue that has a new message or a new consumer."""

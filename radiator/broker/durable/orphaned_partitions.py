@@ -1,16 +1,15 @@
-"""Orphaned partitions: logs that a rule has stopped to name, in which a queue, or a durable subscription, has messages.
+r"""Orphaned partitions: logs that a changed rule no longer names, with unsettled messages of a queue or subscription.
 
-They are found at a start, from the cursors alone, so a restart or a kill in the middle goes on where it was. Each is
-one more source of its queue, to which nothing is added: what is in it comes first, then what is in the logs that the
-rule names. Once all is settled the source goes. Its cursor stays for as long as the log has records, and says that
-they are done with, should the rule name the log again; the log itself is kept, or not, as the rule of its destination
-says.
+A start finds them from the cursors alone, so a restart in the middle continues the work. Each orphaned partition is one
+more source of its queue and gets no new messages. Its messages are delivered before those of the current logs. The
+source is removed when everything in it is settled. Its cursor stays while the log has records: it records them as
+settled, should a rule name the log again. Retention of the log follows the rule of its destination.
 
-    found at a start -> a source of the queue -> settled up to the end -> out of the queue, nothing is held back
-                    \\-> stranded: nobody can read it; it is reported, and nothing is removed
+    found at a start -> a source of its queue -> settled to the end -> removed from the queue
+                    \-> stranded: no consumer can read it; it is reported, and nothing is removed
 
-Invariants: no cursor has two sources; nothing is removed that somebody has not settled; what cannot be drained is
-reported at every start, and in the figures.
+Invariants: no cursor has two sources; nothing unsettled is removed; a log that cannot be drained is reported at every
+start and in the metrics.
 """
 
 from __future__ import annotations
@@ -32,19 +31,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
-REPORTED_MAX = 20  # lines; then only how many more
+REPORTED_MAX = 20  # log lines; a last one counts the rest
 
 
 class OrphanedPartitions:
-    """All of one core."""
+    """The orphaned partitions of one broker.
+
+    Args:
+        core: The core; all destinations are known and no client is connected.
+        names: The durable subscriptions, all loaded.
+
+    Attributes:
+        ends: The sources that are drained, each with the offset at which it is done.
+        stranded: The logs with messages that no consumer can get.
+    """
 
     def __init__(self, core: Core, names: DurableSubscriptions) -> None:
-        """At a start: all destinations and names are there, and nobody is connected."""
         self._core = core
         self._durable = names
-        self.ends: dict[QueueSource, int] = {}  # those that are drained, and up to where
+        self.ends: dict[QueueSource, int] = {}
         self.stranded: list[Stranded] = []
-        self._owner: dict[QueueSource, Destination] = {}  # of those that are queues'
+        self._owner: dict[QueueSource, Destination] = {}  # only for sources of queues
         cursors, partitions = core.store.cursors, core.store.partitions
         queues = [each.queue for each in core.destinations.values() if each.queue is not None]
         queues += [durable.queue for durable in self._durable.by_key.values()]
@@ -69,7 +76,7 @@ class OrphanedPartitions:
             return
         queue, registry = destination.queue, core.registry
         if not any(map(queue.filter.has, partition.destinations)):
-            if partition.whole and partition.destinations:  # a ``fan_out`` fed it from there, and does not any more
+            if partition.whole and partition.destinations:  # the log of a fan-out source that the queue was bound to
                 registry.cursors.delete(key, partition.name)
             return
         if partition.log_start_offset >= partition.next_offset:
@@ -80,7 +87,7 @@ class OrphanedPartitions:
             return
         policy = destination.policy
         feed = registry.orphaned_feed(partition, policy)
-        registry.cursors.open(key, partition.name, cursor.floor, policy.settings.sync)  # that is there
+        registry.cursors.open(key, partition.name, cursor.floor, policy.settings.sync)  # it exists; this sets its sync
         source = QueueSource(
             queue,
             feed,
@@ -130,7 +137,7 @@ class OrphanedPartitions:
                 feed.partition.name,
             )
 
-    # --- what cannot be drained ---------------------------------------------------------------------------------------
+    # --- stranded logs ------------------------------------------------------------------------------------------------
 
     def _add_unreadable(self, key: str, cursor: Cursor, partition: Any, why: str) -> None:
         left = unsettled(cursor, partition)
@@ -151,10 +158,10 @@ class OrphanedPartitions:
         if len(self.stranded) > REPORTED_MAX:
             log.warning("%d more logs have messages that nobody reads", len(self.stranded) - REPORTED_MAX)
 
-    # --- the end ------------------------------------------------------------------------------------------------------
+    # --- end of the drain ---------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Now and then: those that are done with are let go."""
+        """Remove the sources that are drained. Called at intervals."""
         for source, end in list(self.ends.items()):
             wanted = source.orphaned and not source.closed
             if wanted and source.cursor.floor < end:
@@ -164,7 +171,7 @@ class OrphanedPartitions:
             del self.ends[source]
             self._owner.pop(source, None)
             source.feed.count_orphaned(-1)
-            if source.feed.destinations:  # others store here, and would be held back
+            if source.feed.destinations:  # other destinations store here, and their retention must not wait
                 source.feed.release_settled()
             source.feed.pin()
 
@@ -181,14 +188,14 @@ class OrphanedPartitions:
                 each.orphaned.remove(feed)
 
     def replaced(self, old: QueueSource, new: QueueSource) -> None:
-        """A cursor was set."""
+        """Take over a source that was made anew because its cursor was set."""
         if old in self.ends:
             self.ends[new] = self.ends.pop(old)
             self._owner[new] = self._owner.pop(old)
 
     @property
     def figures(self) -> Mapping[str, int]:
-        """For those who watch."""
+        """The number of orphaned and of stranded logs, for the metrics."""
         return {"former_logs": len(self.ends), "stranded_logs": len(self.stranded)}
 
 
