@@ -1,4 +1,4 @@
-"""The frames ACK and NACK."""
+"""The commands ACK and NACK."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def ack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | None:
-    """ACK: settle for ever; with a receipt, once the cursor is stored as the rule says."""
+    """Process an ACK. Its RECEIPT is sent once the cursor is stored as the rule says."""
     if frame.receipt is None and _ack_one(broker, session, frame.head.headers):
         return None
     if flag(frame.head.headers, "touch"):
@@ -36,7 +36,7 @@ def _ack(broker: Services, session: Session, frame: Frame) -> Steps:
     late = True
     for subscription, keys in settlement.answered(broker, settlement.locate(session, frame)):
         late = not settlement.settle(broker, subscription, keys) and late
-        if frame.receipt is not None and len(keys) == PORTION:  # more may come, in later turns
+        if frame.receipt is not None and len(keys) == PORTION:  # later turns may settle more
             session.receipts.silently_after(broker.cursor_waiters(False))
         yield True
     if frame.receipt is not None:
@@ -44,8 +44,11 @@ def _ack(broker: Services, session: Session, frame: Frame) -> Steps:
 
 
 def _ack_one(broker: Services, session: Session, headers: Mapping[str, str]) -> bool:
-    """How nearly every ACK is: of one delivery that is held, named by its ack id, or by its subscription and message
-    id. False: it is another kind."""
+    """Process the common ACK: one unacknowledged delivery, named by its ack id, or by subscription and message id.
+
+    Returns:
+        False if the frame is another kind of ACK; then nothing has changed.
+    """
     if "transaction" in headers or "touch" in headers:
         return False
     name, number = headers.get("id"), None
@@ -70,7 +73,7 @@ def _ack_one(broker: Services, session: Session, headers: Mapping[str, str]) -> 
 
 
 def nack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
-    """NACK: back to the queue, in the original place; a topic has nowhere to put it back, so there it settles."""
+    """Process a NACK: return the message to its place in the queue. A message of a topic is settled."""
     if "transaction" in frame.head.headers:
         yield from _hold(broker, session, frame)
         return
@@ -81,16 +84,18 @@ def nack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
         if frame.receipt is not None:
             session.receipts.silently_after(broker.cursor_waiters(False) + broker.dead_letters.waited())
         yield True
-    settlement.receipt_now(session, frame)  # behind all that
+    settlement.receipt_now(session, frame)  # the receipts added above hold it back
 
 
 def _hold(broker: Services, session: Session, frame: Frame) -> Steps:
-    """The frame waits for the COMMIT of its transaction, and so do the deliveries that it names; or they are gone
-    already, which COMMIT has to know."""
+    """Store an ACK or NACK in its transaction until COMMIT, and mark its deliveries as acknowledged by the transaction.
+
+    If a delivery has returned to its queue already, that is noted for COMMIT.
+    """
     transaction = transactions.add(broker, session, frame.head.headers["transaction"], frame)
     try:
         found = settlement.locate(session, frame, transaction.answered)
-        durable = found or settlement.locate(session, frame)  # answered before: it has to be held all the same
+        durable = found or settlement.locate(session, frame)  # answered before: it must be in flight all the same
     except ProtocolError as error:
         transaction.answers.append(error)
     else:

@@ -1,15 +1,15 @@
-"""Dead letters: messages that leave their queue for another one, with the reason.
+r"""Dead letters: messages that move from their queue to a dead-letter destination, with the reason.
 
-A message is appended to the dead-letter destination and settled where it was in one transaction (``Store.together``),
-so a crash finds it in one of the two places. Where one of them is in memory there is no transaction to have: then it is
-settled once the other place has it.
+A message is appended to the dead-letter destination and settled in its queue in one transaction (``Store.together``),
+so after a crash it is in one of the two places. If one of them is in memory, no transaction is possible; then the
+message is settled once it is stored at its new place.
 
-    bury -> buried -> waiting -> (a cold read) -> appended -> the store has decided -> settled
-                                              \\-> no room, no rule, no disk: held back, and tried again
+    bury -> waiting -> (a cold read) -> appended -> the store has decided -> settled
+                                    \-> no room, no rule, no disk: held back, and tried again later
 
-Invariants: what is here is unsettled, in nobody's hands, and in no other list of its source; whatever happens, it is
-settled here or stays a message of its queue; one turn moves a bounded number; of one log one cold read is under way.
-What is held back is counted in ``Timing.deferred``.
+Invariants: a dead letter that waits here is unsettled, not in flight, and in no other list of its source. It is either
+settled here or stays a message of its queue. One turn moves a bounded number. Each log has at most one cold read in
+progress. Letters that are held back are counted in ``Timing.deferred``.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
 SUBSCRIPTION = "dlq-subscription"
 RECEIVED = "dlq-received"
 HOPS = "dlq-hops"
-HOPS_MAX = 8  # from grave to grave, with nobody between who sends it on: then it goes in circles
-RUN_MAX = 500  # are moved in one turn: 5 ms
+HOPS_MAX = 8  # moves in a row without a consumer in between; more are taken for a circle
+RUN_MAX = 500  # moves in one turn: 5 ms
 LOOP_HINT = f"{HOPS_MAX} times from one dead-letter destination to the next; look at dead_letter: in the rules"
 PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 
@@ -56,9 +56,16 @@ _received = header_value(RECEIVED)
 
 
 class DeadLetter(NamedTuple):
-    """A message that is moved ``to`` another destination: the ``dead_letter`` of its queue when the move began.
+    """A message that moves to a dead-letter destination.
 
-    ``deliveries``: how often the message was delivered."""
+    Attributes:
+        source: The source of its queue.
+        offset: Its offset.
+        reason: Why it moves, for the header ``dlq-reason``.
+        deliveries: Its delivery count.
+        to: The dead-letter destination of its queue at the time when the move began.
+        outcome: The receipts that wait for the move; None if there are none.
+    """
 
     source: QueueSource
     offset: int
@@ -68,23 +75,29 @@ class DeadLetter(NamedTuple):
     outcome: OutcomeWaiters | None = None
 
     def settle(self) -> None:
-        """It is done with where it was, without a transaction: whoever waits has to wait for the cursor."""
+        """Settle the message in its queue without a transaction. Receipts then wait for the cursor."""
         self.source.settle([self.offset])
         self.leave(True)
 
     def leave(self, by_cursor: bool = False) -> None:
-        """It is no letter any more, and it is known what has become of it."""
+        """End the move, and report it to the receipts that wait."""
         self.source.count_dead_letters(-1)
         self.end(by_cursor)
 
     def end(self, by_cursor: bool = False) -> None:
-        """It is known what has become of it."""
+        """Report the outcome to the receipts that wait. If ``by_cursor``, they go on to wait for the cursor."""
         if self.outcome is not None:
             self.outcome.known(by_cursor)
 
 
 class OutcomeWaiters:
-    """Receipts that wait until it is known what has become of some letters; if a cursor has to tell, until it does."""
+    """Receipts that wait for the outcome of dead letters, and then for the cursors if an outcome is only in a cursor.
+
+    Args:
+        core: The core of the broker.
+        letters: The number of dead letters.
+        waiters: The receipts.
+    """
 
     __slots__ = ("_by_cursor", "_core", "_left", "_waiters")
 
@@ -95,7 +108,7 @@ class OutcomeWaiters:
         self._by_cursor = False
 
     def known(self, by_cursor: bool) -> None:
-        """One of them."""
+        """Count one dead letter whose outcome is known, and settle the receipts after the last one."""
         self._left -= 1
         self._by_cursor |= by_cursor
         if self._left:
@@ -108,22 +121,27 @@ class OutcomeWaiters:
 
 
 class DeadLetters:
-    """All of one broker."""
+    """The dead letters of one broker that are being moved.
+
+    Args:
+        core: The core of the broker.
+        receiver: Returns the destination of a name, created if need be, for a message that is about to be sent to it.
+        dropped: The log of dropped messages.
+    """
 
     __slots__ = ("_new", "_core", "_dropped", "_held", "_loading", "_pauses", "_receiver", "_waiters",
                  "_waiting")  # fmt: skip
 
     def __init__(self, core: Core, receiver: Callable[[str], Destination], dropped: DroppedLog) -> None:
-        """``receiver`` gives the destination of a name, created if need be, to which a message is about to be sent."""
         self._core = core
         self._receiver = receiver
         self._dropped = dropped
         self._new: list[DeadLetter] = []  # since the last run()
-        self._waiters: list[Any] = []  # who waits for all of these; the next run() takes them along
+        self._waiters: list[Any] = []  # receipts that wait for all of these; the next run() takes them along
         self._waiting: deque[DeadLetter] = deque()
         self._loading: dict[Feed, LetterRead] = {}
         self._held: dict[str, HeldBack] = {}  # by dead-letter destination
-        self._pauses: dict[str, int] = {}  # the last ones of those that fail
+        self._pauses: dict[str, int] = {}  # the last pause in ns, by dead-letter destination that fails
 
     @property
     def waiting(self) -> bool:
@@ -132,21 +150,21 @@ class DeadLetters:
 
     @property
     def crowded(self) -> bool:
-        """True if more are waiting than one turn moves: who can wait with more of them should."""
+        """True if more dead letters wait than one turn moves. Other work that adds dead letters should then wait."""
         return len(self._waiting) + len(self._new) >= RUN_MAX
 
     def bury(self, letters: list[DeadLetter]) -> None:
-        """These messages are no longer offered to consumers; their queues have a dead-letter destination."""
+        """Move messages to their dead-letter destinations. They are no longer offered to consumers."""
         for each in letters:
             each.source.count_dead_letters(1)
         self._new += letters
 
     def waited(self) -> list[list[Any]]:
-        """Where the receipt of a frame waits that may have buried something; nowhere, if nothing is on its way."""
+        """Return the lists to which a receipt adds itself to wait for the messages that its frame has buried."""
         return [self._waiters] if self._new else []
 
     def run(self) -> None:
-        """Move what waits. What is appended here is taken by the store in this turn or the next."""
+        """Move waiting messages, at most RUN_MAX. The store takes the appended messages in this turn or the next."""
         buried, self._new = self._new, []
         if self._waiters:
             outcome = OutcomeWaiters(self._core, len(buried), self._waiters)
@@ -177,8 +195,15 @@ class DeadLetters:
         feed.load(letter.offset, loading)
 
     def loaded(self, feed: Feed, others: list[DeadLetter], batch: RecordBatch | None) -> None:
-        """A cold read has ended, and the letter that it was for has been dealt with. Others in the batch may go too; of
-        the rest it is asked again whether they have to be read."""
+        """Continue after a cold read whose own letter is dealt with.
+
+        Letters in the same batch move at once; the others wait for the next run.
+
+        Args:
+            feed: The partition reader.
+            others: Letters of the same log.
+            batch: The batch that was read; None if there is none.
+        """
         del self._loading[feed]
         moved = 0
         for letter in others:
@@ -189,11 +214,11 @@ class DeadLetters:
                 self._waiting.append(letter)
 
     def move(self, letter: DeadLetter, batch: RecordBatch) -> None:
-        """The message is in this batch."""
+        """Move a message that is in this batch."""
         source, offset = letter.source, letter.offset
         index = batch.index_at(offset)
         if index >= len(batch) or batch.offsets[index] != offset:
-            letter.settle()  # removed on purpose
+            letter.settle()  # maintenance has removed it
         elif not source.queue.filter.takes(source.feed.partition.name, batch, index):
             source.skip([offset])
             letter.leave()
@@ -208,7 +233,7 @@ class DeadLetters:
                 self.hold(letter, str(error))
 
     def gone(self, letter: DeadLetter) -> None:
-        """The log has lost it."""
+        """Settle a message that its log has lost."""
         letter.settle()
         letter.source.queue.lost(letter.source, 1, letter.offset, letter.offset)
 
@@ -250,18 +275,24 @@ class DeadLetters:
             partition.open_batch.waiters.append(AppendedLetter(self, letter))
 
     def decided(self, letter: DeadLetter, together: bool, holds: bool) -> None:
-        """The message is safe at its new place, or will not be there; and so is the cursor if it went ``together``."""
+        """Process the result of an append.
+
+        Args:
+            letter: The dead letter.
+            together: True if the append and the cursor were one transaction.
+            holds: True if the message is stored at its new place.
+        """
         if not holds:
             self.hold(letter, "it could not be stored")
             return
         self._pauses.pop(letter.to, None)
         self._core.stats.count(dead_lettered=1)
         letter.source.settle([letter.offset])
-        letter.source.flush()  # a snapshot of the cursors, which may replace what the journal has, must have it
+        letter.source.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
         letter.leave(not together)
 
     def hold(self, letter: DeadLetter, why: str) -> None:
-        """It stays where it is; what goes to the same place waits with it."""
+        """Keep a message in its queue and try again after a pause. Later ones for its destination wait with it."""
         name = letter.to
         held = self._held.get(name)
         if held is None:
@@ -283,14 +314,14 @@ class DeadLetters:
         held.add(letter)
 
     def again(self, held: HeldBack) -> None:
-        """Try those that were held back."""
+        """Move the messages that were held back."""
         del self._held[held.name]
         self._core.timing.freed(len(held.letters))
         self._waiting += held.letters
 
 
 class HeldBack:
-    """Those that cannot go to one destination now."""
+    """Dead letters for one destination that cannot take them now."""
 
     __slots__ = ("_owner", "letters", "name")
 
@@ -300,18 +331,26 @@ class HeldBack:
         self.letters: list[DeadLetter] = []
 
     def add(self, letter: DeadLetter) -> None:
-        """Nobody waits for a letter that may have to wait for ever; but it is stored that it is one."""
+        """Add a dead letter.
+
+        Receipts do not wait for it any longer, because it may never move. The reason is stored, so it is a dead letter
+        after a restart as well.
+        """
         letter.end(letter.source.note_end(letter.offset, letter.reason, letter.deliveries))
         self.letters.append(letter._replace(outcome=None))
         letter.source.queue.timing.count(deferred=1)
 
     def due(self, now: Now) -> None:
-        """Their pause is over."""
+        """Try again: the pause is over (``Timer``)."""
         self._owner.again(self)
 
 
 class LetterRead:
-    """A message that has to be read from the disk first (``Waiter``); ``letters``: others of its log meanwhile."""
+    """A cold read for a dead letter (``Waiter``).
+
+    Attributes:
+        letters: Other dead letters of the same log, which wait for the same read.
+    """
 
     __slots__ = ("_letter", "_owner", "letters", "waits")
 
@@ -322,7 +361,7 @@ class LetterRead:
         self.waits = True
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
-        """The cold read has ended."""
+        """Process the result of the cold read."""
         found = batch if batch is not None and len(batch) and batch.next_offset > offset else None
         if found is not None:
             self._owner.move(self._letter, found)
@@ -334,7 +373,7 @@ class LetterRead:
 
 
 class AppendedLetter:
-    """Waits for the batch that a message was appended to, as a receipt does."""
+    """A dead letter that waits for the batch to which it was appended, as a receipt does."""
 
     __slots__ = ("_letter", "_owner")
 
@@ -343,19 +382,23 @@ class AppendedLetter:
         self._letter = letter
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """The batch is stored, or could not be."""
+        """Process the result: the batch is stored, or storing it has failed."""
         self._owner.decided(self._letter, False, failure is None)
 
 
 def hops_of(batch: RecordBatch, index: int) -> int:
-    """How many moves in a row this one would be."""
+    """Return how many moves in a row the next move of this message makes."""
     if not buried(batch, index):
         return 1
     return int(_hops(batch.blocks[index]) or 1) + 1
 
 
 def received(batch: RecordBatch, index: int) -> bytes | None:
-    """When the broker first had this message; not known of a letter that an earlier version has moved."""
+    """Return when the broker first received this message, in nanoseconds since 1970, as digits.
+
+    Returns:
+        None for a dead letter that an earlier version has moved without the time.
+    """
     return _received(batch.blocks[index]) if buried(batch, index) else b"%d" % batch.receive_ns[index]
 
 
@@ -368,7 +411,17 @@ def stamp(
     received: bytes | None,
     hops: int,
 ) -> bytes:
-    """The message's header block with what happened to it. ``subscription``: the cursor's name, if it was one's."""
+    """Return the header block of a dead letter: the message's own headers and the ``dlq-`` headers.
+
+    Args:
+        block: The message's header block.
+        letter: The dead letter.
+        origin: The destination that the message was sent to.
+        subscription: The cursor name of its durable subscription; None for a queue.
+        now_ns: The time of the move, in nanoseconds since 1970.
+        received: The first receive time (``received``).
+        hops: The number of moves in a row (``hops_of``).
+    """
     lines = [line for line in block.split(b"\n") if line and not line.startswith(_OURS)]
     values = (letter.reason, origin, letter.deliveries, now_ns)
     lines += [f"{name}:{escape(str(value), '1.2')}".encode() for name, value in zip(HEADERS, values, strict=True)]
@@ -382,11 +435,14 @@ def stamp(
 
 
 def _choose_feed(destination: Destination, block: bytes) -> Feed:
-    """Of several partitions the one that the message's key chooses. A number that its sender forced was another's."""
+    """Return the partition of a dead-letter destination that the message's key chooses.
+
+    The ``partition`` header is ignored, because it was meant for another destination.
+    """
     if len(destination.feeds) == 1 and not destination.policy.priority:
         return destination.feeds[0]
     headers = {name: value for name, value in split_block(block) if name != "partition"}
     try:
         return destination.choose(headers) or destination.next_feed()
-    except ProtocolError:  # a priority that is none: nobody asked for one where it came from
+    except ProtocolError:  # a bad priority: its own destination has no priority levels and did not check it
         return destination.choose({}) or destination.next_feed()
