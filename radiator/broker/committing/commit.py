@@ -1,17 +1,18 @@
-"""COMMIT: everything is checked before anything happens, then all of it happens in one turn.
+"""The command COMMIT: check everything before anything happens, then apply all of it in one turn.
 
-    prepare     find out what it would do, in as many turns as that takes (``prepared``)
-    check       whether that is still so, whether anything refuses it; here it may wait for the disk (``waits``)
-    happen      append a run to each log, settle what is acknowledged, take what is refused (NACK) from its consumer:
-                a few calls, however many messages
-    afterwards  in the background: what is refused goes back, or to the dead letters; what queues have no room for goes
+    prepare     compute the effects, in as many turns as necessary (``prepared``)
+    check       check whether they still hold and whether a limit refuses them; may wait for the disk (``waits``)
+    apply       append a run to each log, settle the acknowledged deliveries, take the refused ones (NACK) from their
+                consumers: a few calls for any number of messages
+    finish      in the background: return refused messages, or move them to the dead letters; drop what exceeds queues
 
-Only the third step has to be one: nobody sees a part of it, and what of it goes to files is all or nothing there. It is
-the one step of the broker that may be larger than the budget of a turn: 10 to 20 ms for the 65,536 frames that
-``limits.transaction`` lets in at most.
+Only ``apply`` has to be one step: no client sees a part of it, and its writes to files are all or nothing. It is the
+one step of the broker that may exceed the budget of a turn: it takes 10 to 20 ms for 65,536 frames, the most that
+``limits.transaction`` allows.
 
-Knows: what was prepared, limits. Must not know: frames' headers.
-Invariant: a COMMIT that is refused has changed nothing but that destinations exist.
+This module knows prepared effects and limits. It knows no headers.
+
+Invariant: a refused COMMIT has changed nothing, except that destinations exist.
 """
 
 from __future__ import annotations
@@ -49,19 +50,30 @@ if TYPE_CHECKING:
     from radiator.storage.partition import Partition
     from radiator.storage.turn import Place
 
-DROP_UNITS = 4  # of a message that is given up
-APPLIED_A_UNIT = 8  # messages, and deliveries that are answered
+DROP_UNITS = 4  # per message that is dropped
+APPLIED_A_UNIT = 8  # messages, and acknowledged or refused deliveries
 
 
 def commit(broker: Services, session: Session, frame: Frame, name: str) -> Steps:
-    """COMMIT of the transaction ``name``. The RECEIPT waits for all of it. Raises ProtocolError, or Wait: then it comes
-    again."""
+    """Commit a transaction, in steps. The RECEIPT is sent once all effects are stored.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        frame: The COMMIT.
+        name: The id of the transaction.
+
+    Raises:
+        ProtocolError: The transaction is refused.
+        StorageError: A log cannot be written.
+        Wait: A queue or a rate has no room; the frame is processed again later.
+    """
     transaction = transactions.committing(broker, session, name)
     while True:
         prepared = Prepared(broker, session)
         yield from prepared.steps(transaction)
         if len(prepared) // APPLIED_A_UNIT > broker.budget.left:
-            broker.budget.give_way()  # as much of a turn as it needs
+            broker.budget.give_way()  # begin with a whole turn
             yield True
         while prepared.holds():
             unread = _check(broker, session, transaction, prepared)
@@ -73,11 +85,16 @@ def commit(broker: Services, session: Session, frame: Frame, name: str) -> Steps
 
 
 def _check(broker: Services, session: Session, transaction: Transaction, prepared: Prepared) -> set[Partition] | None:
-    """Whether it can happen now. Raises ProtocolError and StorageError if something refuses it, and Wait.
+    """Check whether the transaction can be applied now.
 
     Returns:
-        The logs of temporary queues that nobody reads: what goes there is dropped. None: the COMMIT has to wait for the
-        disk first.
+        The logs of temporary queues without a reader, whose messages are dropped; None if the COMMIT has to wait for
+        the disk first.
+
+    Raises:
+        ProtocolError: The transaction is refused.
+        StorageError: A log cannot be written.
+        Wait: A queue or a rate has no room.
     """
     now, unread = broker.timing.now, set()
     for partition, messages in prepared.messages.items():
@@ -108,8 +125,7 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
 
 
 def _check_limits(session: Session, prepared: Prepared, now_ns: MonoNs) -> None:
-    """Check all that a COMMIT sends against the limits of destinations and rules. Raises ProtocolError, or Wait: then
-    the whole transaction waits."""
+    """Check the messages against the limits of queues and the rates of rules. ``Wait`` concerns all of them."""
     rated: dict[int, tuple[Policy, int]] = {}
     for destination, (count, size) in prepared.sent.items():
         if destination.queue is not None:
@@ -145,7 +161,7 @@ def _apply(
     refused = [(each, settlement.take_refused(broker, each, keys), why) for each, keys, why in prepared.refused]
     waited: list[list[object]] = [partition.open_batch.waiters for partition in firsts]
     waited += _settle_together(broker, firsts, prepared.settled)
-    given_back: list[Any] = []  # told when that is done
+    given_back: list[Any] = []  # settled when the refused messages are returned
     if refused:
         waited.append(given_back)
     if frame.receipt is None:
@@ -160,7 +176,11 @@ def _apply(
 
 
 def _append(broker: Services, partition: Partition, messages: Messages) -> int:
-    """Into one batch, if one can hold them: that is all or nothing on disk. Returns the offset of the first."""
+    """Append the messages of a log, into one batch if possible, which is all or nothing on disk.
+
+    Returns:
+        The offset of the first.
+    """
     run = messages.run
     partition.make_room(len(run), run.size_bytes)
     first = append_run(broker, partition, run, broker.timing.now.wall)
@@ -172,7 +192,7 @@ def _append(broker: Services, partition: Partition, messages: Messages) -> int:
 
 
 def _drop_newest(broker: Services, prepared: Prepared) -> None:
-    """The messages for which a queue that drops the newest has no room are none of the transaction's any more."""
+    """Remove the messages for which a queue with ``on_full: drop_newest`` has no room."""
     left_out: dict[Messages, set[int]] = {}
     for queue, messages_there in prepared.dropping.items():
         if queue.settings.on_full != "drop_newest":
@@ -183,7 +203,7 @@ def _drop_newest(broker: Services, prepared: Prepared) -> None:
             most -= 1
             most_bytes -= len(prepared.messages[partition].run.bodies[number])
             if most < 0 or most_bytes < 0:
-                break  # nothing overtakes what is left out
+                break  # later messages must not overtake a dropped one
             kept += 1
         for partition, number in messages_there[kept:]:
             messages = prepared.messages[partition]
@@ -196,8 +216,7 @@ def _drop_newest(broker: Services, prepared: Prepared) -> None:
 
 
 def _drop_oldest(broker: Services, queue: Queue, partition: Partition) -> Steps:
-    """Give up the oldest messages of a queue that has taken more than it has room for, but not the newest, which is in
-    ``partition``."""
+    """Drop the oldest messages of a queue beyond its limit, in steps, but not the newest, in ``partition``."""
     while overflow.trim_one(queue, partition):
         broker.stats.count(dropped_oldest=1)
         broker.budget.spend(DROP_UNITS)
@@ -210,8 +229,10 @@ def _finish(
     refused: list[tuple[Subscription, list[InFlight], Refusal]],
     waiters: list[object],
 ) -> Steps:
-    """Give back what the transaction refuses, whether or not the connection is lost meanwhile. ``waiters`` are called
-    once that is stored, as far as it has to be."""
+    """Return the messages that the transaction refuses, in steps, also if the connection is lost meanwhile.
+
+    The waiters are settled once that is stored.
+    """
     done = AllOf(waiters)
     for subscription, taken, refusal in refused:
         for part in broker.budget.portions(taken):
@@ -227,8 +248,13 @@ def _finish(
 def _settle_together(
     broker: Services, firsts: dict[Partition, int], acked: dict[QueueSource, list[int]]
 ) -> list[list[object]]:
-    """Lets ACKs take effect: at once; or, where they and the messages of their transaction are kept in several files or
-    batches, when the store has decided that all of it holds. Returns where a receipt has to wait for that."""
+    """Apply acknowledgements: at once, or when the store has decided that the whole transaction holds.
+
+    The store decides if cursors and messages of the transaction are in several files or batches.
+
+    Returns:
+        The lists to which a receipt adds itself to wait for the decision.
+    """
     stored = {source: offsets for source, offsets in acked.items() if source.cursor.stored}
     files = {each: first for each, first in firsts.items() if not isinstance(each, MemoryPartition)}
     split = any(each.open_batch.base_offset > first for each, first in files.items())
