@@ -1,14 +1,15 @@
-"""The admin channel: questions and orders as JSON in a SEND to ``/radiator/admin``, answered to its ``reply-to``.
+"""The admin channel: requests as JSON in a SEND to ``/radiator/admin``, answered to its ``reply-to``.
 
     {"do": "destinations.ls", "limit": 100}  ->  {"ok": true, "do": "destinations.ls", "destinations": [...], ...}
 
-A verb is a row of ``VERBS``: a function of the broker and the request, which gives the answer's fields. One that has
-to wait for something gives None and calls ``Request.answer`` later. What it refuses it raises as ProtocolError; it
-gets that as JSON and keeps its connection. Only a request that cannot be answered at all is an ERROR.
+A verb is a row of ``VERBS``: a function of the broker and the request that returns the fields of the answer. A verb
+that has to wait returns None and calls ``Request.answer`` later. A verb refuses a request with a ProtocolError, which
+the client gets as JSON; the connection stays open. Only a request that cannot be answered at all is an ERROR.
 
-Knows: the table, who may ask, how an answer travels. Must not know: what the verbs do.
-Invariants: every request is answered once or is an ERROR, also while ``limits.memory`` is used up; none is carried out
-without the ``admin`` right; every one is in the log, with who, when (the log's own time) and what.
+This module knows the table, the rights and the way of an answer. It does not know the work of the verbs.
+
+Invariants: every request is answered once or is an ERROR, also while ``limits.memory`` is used up; no request is
+carried out without the ``admin`` right; every request is logged with user, time and arguments.
 """
 
 from __future__ import annotations
@@ -34,13 +35,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.admin")
 
 DESTINATION = "/radiator/admin"
-REQUEST_BYTES_MAX = 64 * 1024  # an order, not data
+REQUEST_BYTES_MAX = 64 * 1024  # requests carry arguments, no data
 LOGGED_CHARS_MAX = 500
 
 
 class Verb(NamedTuple):
-    """``of_names``: it concerns single destinations and asks for the right over each (``Request.require``), so it
-    takes the ``admin`` right over some names only; the others take the right over everything."""
+    """A verb of the admin channel.
+
+    Attributes:
+        run: Carries out a request.
+        of_names: The verb checks the right over each destination itself (``Request.require``), so the ``admin`` right
+            over some names suffices. Other verbs need the right over everything.
+    """
 
     run: Callable[[Services, Request], Answer | Work]
     of_names: bool = False
@@ -60,7 +66,17 @@ VERBS: dict[str, Verb] = {
 
 
 def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
-    """A SEND to the admin channel. Raises ProtocolError where there is nobody, or nowhere, to answer."""
+    """Process a SEND to the admin channel, in steps.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        frame: The SEND.
+        now: The current time.
+
+    Raises:
+        ProtocolError: The session has no ``admin`` right, or the request has no queue for an answer.
+    """
     headers = frame.head.headers
     session.require_some("admin")
     if "transaction" in headers:

@@ -1,10 +1,11 @@
-"""Orders of the admin channel about cursors: ``cursors.ls``, ``cursors.set``, ``cursors.rm``.
+"""Cursors on the admin channel: ``cursors.ls``, ``cursors.set``, ``cursors.rm``.
 
-A cursor is called as in the store (``queue:/queue/a``, ``sub:billing``, ``group:workers``); without a prefix the first
-of the three that there is. To set a queue's cursor its sources are made anew; what consumers hold of the old ones is
-not called back, and its acknowledgement means nothing any more.
+Cursors have the names of the store (``queue:/queue/a``, ``sub:billing``, ``group:workers``). A name without a prefix
+means the first that exists of a durable subscription, a group and a queue. To set a queue's cursor its sources are made
+anew. Messages that are in flight from the old sources stay with their consumers, and their acknowledgements have no
+effect.
 
-Knows: queues, sources, positions. Must not know: who may ask.
+This module knows queues, sources and positions. It does not know rights.
 """
 
 from __future__ import annotations
@@ -29,21 +30,23 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
 
 PAGE = 500
-ROWS_MAX = 2_000  # of a page: no further name is begun
-NAMES_A_UNIT = 2  # that are looked at
+ROWS_MAX = 2_000  # rows in a page; no further name is begun after them
+NAMES_A_UNIT = 2  # names that are compared
 ROW_UNITS = 5
-PLACE_UNITS = 20  # of a log in which a queue's cursor is moved
+PLACE_UNITS = 20  # per log in which a queue's cursor is set
 
 
 def ls(broker: Services, request: Request) -> Work:
-    """Cursors whose name matches ``match`` (with ``*``), in pages by name. A page ends early where the cursors of its
-    names lie over very many logs."""
+    """Return a page of cursors whose name matches ``match`` (with ``*``), in steps (``cursors.ls``).
+
+    A page ends early if the cursors of its names cover very many logs.
+    """
     match, after = request.text("match", "*"), request.text("after", "")
     limit = request.number("limit", PAGE, 1, PAGE)
     stranded: dict[str, list[dict[str, Any]]] = {}
     for each in broker.orphaned.stranded:
         stranded.setdefault(each.cursor, []).append(each.row)
-    found: list[str] = []  # the first of them by name, and one more
+    found: list[str] = []  # the names of the page in order, and one more
     for number, key in enumerate([*lag.names(broker), *stranded]):
         if number % NAMES_A_UNIT == 0:
             broker.budget.spend(1)
@@ -71,7 +74,11 @@ def ls(broker: Services, request: Request) -> Work:
 
 
 def rm(broker: Services, request: Request) -> Work:
-    """Delete a named subscription, also one that is in use: whoever uses it is told and its connection ended."""
+    """Delete a durable subscription, in steps (``cursors.rm``). Connections that use it get an ERROR and are closed.
+
+    Raises:
+        ProtocolError: There is no such cursor, or it is a queue's.
+    """
     key = _find(broker, request.text("name"))
     yield from broker.durable.free(key)
     durable = broker.durable.by_key.get(key)
@@ -87,7 +94,11 @@ def rm(broker: Services, request: Request) -> Work:
 
 
 def move(broker: Services, request: Request) -> Work:
-    """Set a cursor to ``position``: over all its logs, or with ``destination`` over those of that one."""
+    """Set a cursor to ``position`` in all its logs, or in those of ``destination``, in steps (``cursors.set``).
+
+    Raises:
+        ProtocolError: There is no such cursor, or an argument is bad.
+    """
     key = _find(broker, request.text("name"))
     position = parse_position("position", request.text("position"), request.now.wall)
     wanted = request.text("destination", "")
@@ -136,7 +147,7 @@ def _move_queue(broker: Services, request: Request, key: str, position: Position
     def placed(source: QueueSource, place: int | StorageError) -> None:
         if failed:
             return
-        if isinstance(place, StorageError):  # nothing has been changed
+        if isinstance(place, StorageError):
             failed.append(place)
             request.refuse(_failed(place, "Nothing was changed; try again."))
             return
@@ -160,7 +171,7 @@ def _failed(error: StorageError, remedy: str) -> ProtocolError:
 def _place(
     broker: Services, source: QueueSource, position: Position, then: Callable[[QueueSource, int | StorageError], None]
 ) -> None:
-    """Find the offset; ``then`` is called with it, now or once it was looked up, or with what went wrong."""
+    """Find the offset of a position, and call ``then`` with it or with the error, now or after a look-up."""
     partition = source.feed.partition
     first, end = partition.log_start_offset, partition.high_watermark
     if position.kind in ("first", "next", "offset"):

@@ -1,10 +1,10 @@
-"""What the admin channel lists: destinations, clients, figures.
+"""Lists on the admin channel: destinations, clients, counters.
 
-Lists come in pages: at most ``limit`` entries after the one called ``after``, by name; ``next`` in the answer is the
-``after`` of the next page, or null. The names are sorted once for all pages of a session's list, and a page looks at a
-bounded number of them: a hundred thousand destinations do not stop the broker. Reads only.
+Lists come in pages: at most ``limit`` entries after the name ``after``; ``next`` in the answer is the ``after`` of the
+next page, or null. The names are sorted once for all pages of a session's list, and a page looks at a bounded number of
+names, so that a hundred thousand destinations do not block the broker.
 
-Knows: where the facts are. Must not know: how they travel.
+This module changes nothing. It does not know how answers are sent.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue
     from radiator.broker.services import Services
 
-PAGE = 1_000  # entries of an answer: some hundred kilobytes
+PAGE = 1_000  # entries of an answer: a few hundred kilobytes
 PARTITIONS_SHOWN = 16  # of a destination
 SUBSCRIPTIONS_SHOWN = 20  # of a client
-LOOKED_AT_MAX = 2_000  # names, for one page: some milliseconds
-NAME_UNITS = 2  # of a name that is looked at
-ENTRY_UNITS = 10  # of an entry of the answer
-LOOKED_READS = 32  # for one page, through what an earlier run has left: 16 MiB
-FIGURES_UNITS = 1_000  # of the figures of the broker
+LOOKED_AT_MAX = 2_000  # names for one page: a few milliseconds
+NAME_UNITS = 2  # per name that is compared
+ENTRY_UNITS = 10  # per entry of the answer
+LOOKED_READS = 32  # reads for one page, of messages that an earlier run has left: 16 MiB
+FIGURES_UNITS = 1_000  # for the counters of the broker
 SORTED_TOGETHER = 500  # names
 SORTED_A_UNIT = 5
 MERGED_TOGETHER = 50  # names, a unit each
@@ -46,8 +46,11 @@ COUNTED = ("ready", "in_flight", "delayed", "burying", "unlooked", "total")  # m
 
 
 def destinations(broker: Services, request: Request) -> Work:
-    """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there; temporary queues
-    only if that begins as they do; with ``dead_letters`` only what some rule names as a dead-letter destination."""
+    """Return a page of destinations that the client may administer, in steps (``destinations.ls``).
+
+    ``match`` limits the names. Temporary queues are listed only if ``match`` begins with their prefix. ``dead_letters``
+    limits the list to dead-letter destinations of rules.
+    """
     match = request.text("match", "#")
     patterns, temporaries = parse_list(match), match.startswith(TEMPORARY)
     may = request.session.rights.may
@@ -73,7 +76,10 @@ def destinations(broker: Services, request: Request) -> Work:
 
 
 def clients(broker: Services, request: Request) -> Work:
-    """``clients.ls``: the connections, those whose session, user or address matches ``match`` (with ``*``)."""
+    """Return a page of connections, in steps (``clients.ls``).
+
+    ``match`` (with ``*``) limits them to those whose session, user or address matches.
+    """
     match = request.text("match", "*")
     sessions = broker.sessions
 
@@ -91,7 +97,7 @@ def clients(broker: Services, request: Request) -> Work:
 
 
 def stats(broker: Services, request: Request) -> Work:
-    """``stats``: the counters since the start, and facts."""
+    """Return the counters since the start and the current state, in steps (``stats``)."""
     broker.budget.spend(FIGURES_UNITS)
     yield True
     return {"version": broker.server_name, **readiness.figures(broker)}
@@ -125,7 +131,7 @@ def _page(
 
 
 def _sorted(budget: Budget, there: Collection[str]) -> Generator[bool, None, list[str]]:
-    """The names in their order, sorted in portions that are then merged."""
+    """Return the names in order, sorted in portions that are merged, in steps."""
     names = list(there)
     runs = []
     for at in range(0, len(names), SORTED_TOGETHER):
@@ -162,8 +168,10 @@ def _destination(destination: Destination, now_ns: WallNs) -> dict[str, Any]:
 
 
 def _waiting(queue: Queue, now_ns: WallNs) -> dict[str, Any]:
-    """Of a queue: what waits and what is with consumers. In a log that other destinations share it is not known without
-    reading it, so it is null."""
+    """Return the numbers of waiting and unacknowledged messages of a queue.
+
+    They are null for a queue in a shared log, because only a read would give them.
+    """
     if any(source.shared for source in queue.sources):
         return {"consumers": len(queue.consumers), **dict.fromkeys(COUNTED)}
     waiting = delayed = burying = unlooked = total = 0

@@ -269,7 +269,7 @@ def _settle_together(
         for source, offsets in stored.items():
             if holds:
                 source.settle(offsets)
-                source.flush()  # a snapshot of the cursors, which may replace what the journal has, must have it
+                source.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
             else:
                 broker.returns.back(source, offsets)
 

@@ -1,12 +1,14 @@
-"""What stands between a SEND and the log where a rule says so: the operator's middleware, and a schema.
+"""Hooks of a rule, between a SEND and the log: the operator's middleware and a schema.
 
-    SEND -> middleware of its rule, in order -> (its new destination's rule, if it was sent on) -> schema -> as usual
+    SEND -> middleware of its rule, in order -> (the rule of its new destination, if that changed) -> schema -> log
 
-Middleware comes first, as it may repair what a schema would refuse. Both run once per message, for a transaction when
-its SEND comes and not again at COMMIT. What is changed here is a new frame: heads are shared by other frames.
+Middleware comes first, because it may repair a message that a schema would refuse. Both run once per message; in a
+transaction they run at the SEND and not again at COMMIT. A changed message is a new frame, because frames share heads.
 
-Knows: messages and functions. Must not know: files, JSON, where functions come from (``radiator.server.hooks``).
-Invariants: an exception of a hook is an ERROR to the sender and nothing else; what is dropped is counted.
+This module knows messages and functions. It does not know files, JSON, or where the functions come from
+(``radiator.server.hooks``).
+
+Invariants: an exception of a hook is an ERROR to the sender and has no other effect; dropped messages are counted.
 """
 
 from __future__ import annotations
@@ -28,11 +30,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
-HOPS_MAX = 8  # how often one message may be sent on by middleware before that is taken for a circle
+HOPS_MAX = 8  # changes of destination for one message; more are taken for a circle
 
 
 def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | None:
-    """The frame as it shall be stored; None if it was dropped, and dealt with. Raises ProtocolError (rejected)."""
+    """Run the hooks of a SEND.
+
+    Args:
+        broker: The services of the broker.
+        session: The session that sends.
+        frame: The SEND.
+
+    Returns:
+        The frame to store; None if middleware dropped the message, whose RECEIPT is sent.
+
+    Raises:
+        ProtocolError: ``rejected``, by middleware or the schema, or because a hook failed; ``denied``.
+    """
     name = frame.head.headers.get("destination", "")
     hooks = hooks_for(broker, name)
     if hooks is None or name == channel.DESTINATION:
@@ -67,13 +81,17 @@ def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | No
 
 
 def hooks_for(broker: Services, name: str) -> RuleHooks | None:
-    """What the rule of this destination wants done."""
+    """Return the hooks of this destination's rule; None if it has none."""
     hooks: Mapping[int, RuleHooks] = broker.hooks
     return hooks.get(broker.rules.policy_for(name).rule_index) if hooks and name else None
 
 
 def _run(broker: Services, origin: str, hooks: RuleHooks, message: Message) -> bool:
-    """Let the functions of a rule change the message; False if one of them drops it."""
+    """Run the middleware of a rule on a message, up to the first change of its destination.
+
+    Returns:
+        False if a function drops the message.
+    """
     for name, function in hooks.middleware:
         destination = message.destination
         try:
@@ -83,7 +101,7 @@ def _run(broker: Services, origin: str, hooks: RuleHooks, message: Message) -> b
         except Reject as refusal:
             broker.stats.count(rejected=1)
             raise ProtocolError("rejected", f"{name} refuses the message", str(refusal)[:2_000]) from None
-        except BaseException as error:  # gevent's time-outs, sys.exit(): no Exception; a signal does not come this way
+        except BaseException as error:  # gevent's timeouts and sys.exit() are no Exception; signals never arrive here
             broker.stats.count(middleware_failures=1)
             what = "middleware %s failed on a message to %s"
             _log(broker, f"failures of middleware {name}", origin, what, name, destination, error=error)
@@ -122,7 +140,11 @@ def _failed(name: str) -> ProtocolError:
 
 
 def _check_message(message: Message) -> None:
-    """A function may have put anything there."""
+    """Check the fields of a message that a middleware function has returned.
+
+    Raises:
+        TypeError: A field has another type than before.
+    """
     if not isinstance(message.destination, str) or not message.destination:
         raise TypeError(f"destination: expected a name, got {message.destination!r}")
     if not isinstance(message.body, bytes):
@@ -133,7 +155,11 @@ def _check_message(message: Message) -> None:
 
 
 def _changed_frame(broker: Services, frame: Frame, message: Message) -> Frame:
-    """The frame with what middleware has made of it. What belongs to the conversation stays as it was."""
+    """Return a new frame with the changes of middleware. ``receipt`` and ``transaction`` stay those of the SEND.
+
+    Raises:
+        ProtocolError: The body exceeds ``limits.message``.
+    """
     most = broker.config.limits.message
     if len(message.body) > most:
         raise ProtocolError(
