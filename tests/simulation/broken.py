@@ -18,7 +18,7 @@ from radiator.broker.logs import moments
 from radiator.broker.logs.selection import NO, YES, Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
-from radiator.broker.outcomes.returning import Returns
+from radiator.broker.outcomes.redelivery import Returns
 from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.selectors import Wanted

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker.admin import clock_orders, cursor_orders, delayed_orders, lists
+from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.subscribing import subscribing
 from radiator.clock import Now
@@ -56,12 +56,12 @@ VERBS: dict[str, Verb] = {
     "destinations.ls": Verb(lists.destinations, of_names=True),
     "clients.ls": Verb(lists.clients),
     "stats": Verb(lists.stats),
-    "clock": Verb(clock_orders.show),
-    "clock.accept": Verb(clock_orders.accept),
-    "cursors.ls": Verb(cursor_orders.ls),
-    "cursors.set": Verb(cursor_orders.move),
-    "cursors.rm": Verb(cursor_orders.rm),
-    "queues.settle_delayed": Verb(delayed_orders.settle, of_names=True),
+    "clock": Verb(clock_verbs.show),
+    "clock.accept": Verb(clock_verbs.accept),
+    "cursors.ls": Verb(cursor_verbs.ls),
+    "cursors.set": Verb(cursor_verbs.move),
+    "cursors.rm": Verb(cursor_verbs.rm),
+    "queues.settle_delayed": Verb(delayed_verbs.settle, of_names=True),
 }
 
 

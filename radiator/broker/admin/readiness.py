@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.admin import clock_orders, lag
+from radiator.broker.admin import clock_verbs, lag
 from radiator.clock import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def reasons(broker: Services) -> list[str]:
 
 def held_back(broker: Services) -> list[str]:
     """Return sentences that say what has to wait now though nothing is refused."""
-    found = clock_orders.held_back(broker)
+    found = clock_verbs.held_back(broker)
     if ahead := broker.future_logs.text(broker.timing.now.wall):
         found.append(ahead)
     found += [source.why_stopped for source in islice(broker.timing.skipped.stopped, STOPPED_SHOWN)]

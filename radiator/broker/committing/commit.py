@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.clients.session import InFlight, Session, Subscription, Transaction
     from radiator.broker.committing.prepared import Messages
-    from radiator.broker.outcomes.returning import Refusal
+    from radiator.broker.outcomes.redelivery import Refusal
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services
     from radiator.clock import MonoNs
@@ -167,7 +167,7 @@ def _apply(
     if frame.receipt is None:
         session.receipts.silently_after(waited)
     else:
-        waited += broker.cursor_waiters(prepared.acked_late) + broker.dead_letters.waited()
+        waited += broker.cursor_waiters(prepared.acked_late) + broker.dead_letters.waiter_lists()
         session.receipts.after(frame.receipt, waited)
     for queue, messages_there in prepared.dropping.items():
         if queue.settings.on_full == "drop_oldest":
@@ -238,10 +238,10 @@ def _finish(
         for part in broker.budget.portions(taken):
             with broker.internal_errors:
                 broker.returns.refused(subscription, part, refusal)
-            done.wait_for(broker.cursor_waiters(False) + broker.dead_letters.waited())
+            done.wait_for(broker.cursor_waiters(False) + broker.dead_letters.waiter_lists())
             yield True
     done.settle()
-    yield from transactional_acks.ended(broker, transaction)
+    yield from transactional_acks.release(broker, transaction)
     transactions.free(broker, transaction)
 
 

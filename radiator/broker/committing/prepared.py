@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.clients.session import Answer, InFlight, Session, Subscription, Transaction
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.outcomes.returning import Refusal
+    from radiator.broker.outcomes.redelivery import Refusal
     from radiator.broker.queues.consumer import Number
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services

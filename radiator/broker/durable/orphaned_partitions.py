@@ -120,7 +120,7 @@ class OrphanedPartitions:
         if wanted:
             feed = core.registry.orphaned_feed(partition, wanted[0].policy)
             if left:
-                self._drain(durable.drain(feed, wanted[0]), left)
+                self._drain(durable.add_orphaned(feed, wanted[0]), left)
             feed.pin()
         elif any(each.policy.kind == "queue" and durable.patterns.matches(each.name) for each in there):
             self._add_unreadable(key, cursor, partition, "what was a topic is a queue now")
@@ -180,7 +180,7 @@ class OrphanedPartitions:
         log.info("%s has settled everything in its former log %s", queue.name, feed.partition.name)
         destination = self._owner.get(source)
         if destination is None:
-            self._durable.by_key[queue.name].drained(source)
+            self._durable.by_key[queue.name].remove_orphaned(source)
             return
         queue.drop([source])
         for each in (destination, *destination.parents):

@@ -96,7 +96,7 @@ class DurableSubscription:
         requested: The same for an offset that the client gave, whether or not the log has it yet.
         position_lookups: Look-ups of start positions.
         used_ns: The time of its last use, in nanoseconds since 1970.
-        gone: True once it was deleted.
+        deleted: True once it was deleted.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class DurableSubscription:
         self.starts: Starts = {}
         self.requested: Starts = {}
         self.position_lookups = PositionLookups(dependencies.reading)
-        self.gone = False
+        self.deleted = False
         self._dependencies = dependencies
 
     @property
@@ -126,12 +126,12 @@ class DurableSubscription:
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
-    def ask(self, patterns: PatternSet) -> None:
+    def set_patterns(self, patterns: PatternSet) -> None:
         """Replace its patterns. The caller then lets it leave and join topics."""
         self.patterns = patterns
         self.filter.set_patterns(partial(self._dependencies.matches, patterns))
 
-    def revive(self, destination: Destination) -> None:
+    def add_topic(self, destination: Destination) -> None:
         """Join a topic that was loaded at a start or just created.
 
         Existing cursors continue. Without one, the subscription begins with the topic's first message.
@@ -250,7 +250,7 @@ class DurableSubscription:
         self.position_lookups.report(None)
         return left
 
-    def move(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
+    def seek(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
         """Set the whole subscription to a position, in steps.
 
         Args:
@@ -266,7 +266,7 @@ class DurableSubscription:
             self._dependencies.registry.cursors.delete(self.key)
             yield from self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
 
-    def move_in(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
+    def seek_in(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
         """Set the subscription to a position in some of its topics, in steps.
 
         Args:
@@ -302,11 +302,11 @@ class DurableSubscription:
         """Note the time of its last use."""
         self.used_ns = now_ns
 
-    def note_gone(self) -> None:
+    def note_deleted(self) -> None:
         """Note that it was deleted."""
-        self.gone = True
+        self.deleted = True
 
-    def remember(self, starts: Starts, requested: Starts) -> None:
+    def restore_starts(self, starts: Starts, requested: Starts) -> None:
         """Set the start offsets that its stored definition has."""
         self.starts = {where: dict(each) for where, each in starts.items()}
         self.requested = {where: dict(each) for where, each in requested.items()}
@@ -322,7 +322,7 @@ class DurableSubscription:
 
     # --- cursors ----------------------------------------------------------------------------------------------------
 
-    def drain(self, feed: Feed, destination: Destination) -> QueueSource:
+    def add_orphaned(self, feed: Feed, destination: Destination) -> QueueSource:
         """Add an orphaned partition as a source. In a group one member at a time reads it.
 
         Args:
@@ -331,7 +331,7 @@ class DurableSubscription:
         """
         return self._open(feed, feed.partition.high_watermark, destination, orphaned=True)
 
-    def drained(self, source: QueueSource) -> None:
+    def remove_orphaned(self, source: QueueSource) -> None:
         """Remove the source of an orphaned partition. Its cursor stays, should a rule name the log again."""
         self.queue.drop([source])
         del self._sources[source.feed]

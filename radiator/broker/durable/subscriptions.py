@@ -53,7 +53,7 @@ class DefinitionWaiters:
     """Receipts that wait until a new definition is stored. If that fails, the new subscription is deleted."""
 
     def __init__(self, names: DurableSubscriptions, durable: DurableSubscription, waiters: list[Any]) -> None:
-        self._names = names
+        self._subscriptions = names
         self._durable = durable
         self._waiters = waiters
 
@@ -62,7 +62,7 @@ class DefinitionWaiters:
         for each in self._waiters:
             each.settle(failure)
         if failure is not None:
-            self._names.give_up(self._durable)
+            self._subscriptions.delete_if_new(self._durable)
 
 
 class DurableSubscriptions:
@@ -82,7 +82,7 @@ class DurableSubscriptions:
         self._looked_ns = MonoNs(0)
         self.by_key: dict[str, DurableSubscription] = {}
         self._counts: Counter[str] = Counter()  # subscriptions by user
-        self._busy: Counter[str] = Counter()  # keys of subscriptions that a change or deletion is in progress for
+        self._locked: Counter[str] = Counter()  # keys of subscriptions that a change or deletion is in progress for
         self._index: PatternIndex[DurableSubscription] = PatternIndex()
 
     # --- loading at a start -----------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class DurableSubscriptions:
                 durable.filter.want_since(int(entry.get("since_ns", 0)))
                 for topic, since_ns in dict(entry.get("since", {})).items():
                     durable.filter.want_since(int(since_ns), [topic])
-                durable.remember(entry.get("starts", {}), entry.get("wished", {}))
+                durable.restore_starts(entry.get("starts", {}), entry.get("wished", {}))
             except (AssertionError, KeyError, TypeError, ValueError, ProtocolError) as error:
                 log.error("subscription %s: its definition cannot be used: %r", key, error)
                 continue
@@ -145,7 +145,7 @@ class DurableSubscriptions:
         for durable in found:
             if durable.filter.has(destination.name) and not (silent and destination.name not in durable.patterns.names):
                 try:
-                    durable.revive(destination)
+                    durable.add_topic(destination)
                 except (StorageError, ProtocolError) as error:  # the sender is not at fault
                     self._core.stats.count(cursors_refused=1)
                     self._core.peer_log.line(
@@ -188,10 +188,10 @@ class DurableSubscriptions:
             ProtocolError: ``check`` refuses it by now, or too many destinations are joined.
         """
         patterns, session = subscription.asked, subscription.session
-        yield from self.free(asked.key)
+        yield from self.wait_unlocked(asked.key)
         self.check(session, asked, patterns, subscription.selection, reset)
         durable = self.by_key.get(asked.key)
-        with self.changing(asked.key):
+        with self.lock(asked.key):
             if durable is None:
                 durable = self._add(self._new(asked, session.user, patterns, now_ns))
                 try:
@@ -204,7 +204,7 @@ class DurableSubscriptions:
                     yield from self._take_over(durable)
                 if durable.patterns.text != patterns.text:
                     self._index.remove(durable, durable.patterns.patterns)
-                    durable.ask(patterns)
+                    durable.set_patterns(patterns)
                     self._index.add(durable, patterns.patterns)
                     yield from self._drop_topics_except(durable, topics)
                     if not reset:
@@ -214,7 +214,7 @@ class DurableSubscriptions:
                     yield from self._drop_topics_except(durable, topics)
                     yield from durable.join([each for each in topics if each not in durable.destinations], NEXT, now_ns)
                 if reset:
-                    yield from durable.move([*durable.destinations, *topics], position or NEXT, now_ns)
+                    yield from durable.seek([*durable.destinations, *topics], position or NEXT, now_ns)
         durable.queue.select_by(subscription.take_selection())
         durable.note_use(now_ns)
         durable.permit(subscription.patterns)
@@ -269,7 +269,7 @@ class DurableSubscriptions:
                 "All members say the same selector; to change it, let them go first.",
             )
 
-    def keep(self, durable: DurableSubscription, waiters: Iterable[Any] = ()) -> None:
+    def store(self, durable: DurableSubscription, waiters: Iterable[Any] = ()) -> None:
         """Store the definition of a subscription.
 
         An unchanged definition is not written again, so that a subscriber can return while the disk is full.
@@ -306,19 +306,19 @@ class DurableSubscriptions:
         for group in waiters:
             group.settle()
 
-    def give_up(self, durable: DurableSubscription) -> None:
+    def delete_if_new(self, durable: DurableSubscription) -> None:
         """Delete a subscription after a failed creation, unless it existed before or is in use."""
-        if not durable.active and not durable.gone and durable.key not in self._definitions.stored:
+        if not durable.active and not durable.deleted and durable.key not in self._definitions.stored:
             self.delete(durable)
 
-    def keep_once_settled(self, durable: DurableSubscription) -> None:
+    def store_once_settled(self, durable: DurableSubscription) -> None:
         """Store a changed definition once all its positions are known, after a look-up has failed."""
 
         def settled(error: StorageError | None) -> None:
-            if error is not None and not durable.gone:
-                self.keep_once_settled(durable)
-            elif not durable.gone:
-                self.keep(durable)
+            if error is not None and not durable.deleted:
+                self.store_once_settled(durable)
+            elif not durable.deleted:
+                self.store(durable)
 
         durable.position_lookups.settled(settled)
 
@@ -328,9 +328,9 @@ class DurableSubscriptions:
         if durable is not None:
             durable.permit(subscription.patterns)
 
-    def free(self, key: str) -> Steps:
+    def wait_unlocked(self, key: str) -> Steps:
         """Wait until no change or deletion of a name is in progress, in steps."""
-        return self._core.background.until(lambda: key not in self._busy)
+        return self._core.background.until(lambda: key not in self._locked)
 
     def used_by(self, subscription: Subscription) -> DurableSubscription | None:
         """Return the durable subscription that a subscription of a session uses; None if there is none."""
@@ -344,22 +344,22 @@ class DurableSubscriptions:
         return [self._definitions.waiters, self._core.store.cursors.waiters]
 
     @contextmanager
-    def changing(self, key: str) -> Iterator[None]:
-        """Lock the name with this key in this block, so that ``free`` waits."""
-        self._busy[key] += 1
+    def lock(self, key: str) -> Iterator[None]:
+        """Lock the name with this key in this block, so that ``wait_unlocked`` waits."""
+        self._locked[key] += 1
         try:
             yield
         finally:
-            self._busy[key] -= 1
-            if not self._busy[key]:
-                del self._busy[key]
+            self._locked[key] -= 1
+            if not self._locked[key]:
+                del self._locked[key]
 
     def delete(self, durable: DurableSubscription) -> None:
         """Delete a subscription for ever. The caller has ended its subscribers.
 
-        ``free`` waits until the deletion is complete.
+        ``wait_unlocked`` waits until the deletion is complete.
         """
-        durable.note_gone()
+        durable.note_deleted()
         del self.by_key[durable.key]
         self._counts[durable.user] -= 1
         if not self._counts[durable.user]:
@@ -369,7 +369,7 @@ class DurableSubscriptions:
         self._core.background.add(self._deleting(durable))
 
     def _deleting(self, durable: DurableSubscription) -> Steps:
-        with self.changing(durable.key):
+        with self.lock(durable.key):
             while durable.queue.consumers:
                 yield False
             yield from self._drop_unused_destinations((yield from durable.end()))
@@ -467,7 +467,7 @@ class DurableSubscriptions:
             used = durable.active or durable.used_ns > now.wall
             if used:
                 durable.note_use(now.wall)
-            if expiry_ns is None or durable.key in self._busy:
+            if expiry_ns is None or durable.key in self._locked:
                 continue
             if used:
                 entry = self._definitions.entries.get(durable.key)
@@ -492,8 +492,8 @@ class DurableSubscriptions:
 
     def _expiry_ns(self, durable: DurableSubscription) -> int | None:
         """Return the longest ``cursor_expiry`` of the topics' rules, in nanoseconds; None if one has no limit."""
-        said = [each.policy.settings.cursor_expiry_ns for each in durable.destinations]
-        if not said:
+        expiries = [each.policy.settings.cursor_expiry_ns for each in durable.destinations]
+        if not expiries:
             return self._core.config.defaults.settings.cursor_expiry_ns
-        known = [each for each in said if each is not None]
-        return max(known) if len(known) == len(said) else None
+        limited = [each for each in expiries if each is not None]
+        return max(limited) if len(limited) == len(expiries) else None

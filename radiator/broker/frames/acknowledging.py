@@ -82,7 +82,7 @@ def nack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
             subscription, settlement.take_refused(broker, subscription, keys), settlement.refusal(frame)
         )
         if frame.receipt is not None:
-            session.receipts.silently_after(broker.cursor_waiters(False) + broker.dead_letters.waited())
+            session.receipts.silently_after(broker.cursor_waiters(False) + broker.dead_letters.waiter_lists())
         yield True
     settlement.receipt_now(session, frame)  # the receipts added above hold it back
 
@@ -104,7 +104,7 @@ def _hold(broker: Services, session: Session, frame: Frame) -> Steps:
         if found is not None:
             transaction.answered.add(found)
         if durable is not None:
-            yield from transactional_acks.hold(broker, transaction, *durable, settles)
+            yield from transactional_acks.add(broker, transaction, *durable, settles)
         elif settles and session.may_have_lost(frame.head.headers.get("id") or frame.head.headers["message-id"]):
             transaction.note_late()
     settlement.receipt_now(session, frame)

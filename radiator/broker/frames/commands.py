@@ -136,7 +136,7 @@ def begin(broker: Services, session: Session, frame: Frame, now: Now) -> None:
 def abort(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     """Process an ABORT: discard the transaction's frames."""
     transaction = transactions.end(broker, session, _required(frame, "transaction"))
-    yield from transactional_acks.ended(broker, transaction)
+    yield from transactional_acks.release(broker, transaction)
     transactions.free(broker, transaction)
     receipt_now(session, frame)
 

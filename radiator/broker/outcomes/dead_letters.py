@@ -159,7 +159,7 @@ class DeadLetters:
             each.source.count_dead_letters(1)
         self._new += letters
 
-    def waited(self) -> list[list[Any]]:
+    def waiter_lists(self) -> list[list[Any]]:
         """Return the lists to which a receipt adds itself to wait for the messages that its frame has buried."""
         return [self._waiters] if self._new else []
 
@@ -181,7 +181,7 @@ class DeadLetters:
             if batch is not None:
                 self.move(letter, batch)
             elif letter.offset < partition.log_start_offset or isinstance(partition, MemoryPartition):
-                self.gone(letter)
+                self.settle_lost(letter)
             else:
                 self._load(letter)
 
@@ -230,9 +230,9 @@ class DeadLetters:
             try:
                 self._append(letter, batch, index, hops)
             except (ProtocolError, StorageError) as error:
-                self.hold(letter, str(error))
+                self.hold_back(letter, str(error))
 
-    def gone(self, letter: DeadLetter) -> None:
+    def settle_lost(self, letter: DeadLetter) -> None:
         """Settle a message that its log has lost."""
         letter.settle()
         letter.source.queue.lost(letter.source, 1, letter.offset, letter.offset)
@@ -283,7 +283,7 @@ class DeadLetters:
             holds: True if the message is stored at its new place.
         """
         if not holds:
-            self.hold(letter, "it could not be stored")
+            self.hold_back(letter, "it could not be stored")
             return
         self._pauses.pop(letter.to, None)
         self._core.stats.count(dead_lettered=1)
@@ -291,7 +291,7 @@ class DeadLetters:
         letter.source.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
         letter.leave(not together)
 
-    def hold(self, letter: DeadLetter, why: str) -> None:
+    def hold_back(self, letter: DeadLetter, why: str) -> None:
         """Keep a message in its queue and try again after a pause. Later ones for its destination wait with it."""
         name = letter.to
         held = self._held.get(name)
@@ -313,7 +313,7 @@ class DeadLetters:
             )
         held.add(letter)
 
-    def again(self, held: HeldBack) -> None:
+    def retry(self, held: HeldBack) -> None:
         """Move the messages that were held back."""
         del self._held[held.name]
         self._core.timing.freed(len(held.letters))
@@ -342,7 +342,7 @@ class HeldBack:
 
     def due(self, now: Now) -> None:
         """Try again: the pause is over (``Timer``)."""
-        self._owner.again(self)
+        self._owner.retry(self)
 
 
 class LetterRead:
@@ -366,9 +366,9 @@ class LetterRead:
         if found is not None:
             self._owner.move(self._letter, found)
         elif skip_to is not None and skip_to > offset:
-            self._owner.gone(self._letter)
+            self._owner.settle_lost(self._letter)
         else:
-            self._owner.hold(self._letter, "it could not be read")
+            self._owner.hold_back(self._letter, "it could not be read")
         self._owner.loaded(self._letter.source.feed, self.letters, found)
 
 

@@ -446,9 +446,9 @@ def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Pla
     is_temporary = name.startswith(TEMPORARY)
     reply_to = head.headers.get("reply-to", "")
     if is_temporary:
-        said, name = name, temporary.name_of(session, name)
+        given, name = name, temporary.name_of(session, name)
         there = name in broker.destinations
-        if not (temporary.may_send(broker, session, said) if there else temporary.is_own(session, said)):
+        if not (temporary.may_send(broker, session, given) if there else temporary.is_own(session, given)):
             drop_reply(broker, session, frame)
             return None
         if not there:

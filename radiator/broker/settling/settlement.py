@@ -16,7 +16,7 @@ from radiator import limits
 from radiator.broker.clients.session import AUTO, Delivery, InFlight, by_source
 from radiator.broker.headers.flags import flag
 from radiator.broker.headers.scheduling import delay_ms
-from radiator.broker.outcomes.returning import Refusal
+from radiator.broker.outcomes.redelivery import Refusal
 from radiator.broker.queues.ack_timeouts import restart
 from radiator.broker.queues.consumer import Number
 from radiator.clock import NS_PER_MS
@@ -182,4 +182,4 @@ def receipt_now(session: Session, frame: Frame) -> None:
 def receipt_settled(broker: Services, session: Session, frame: Frame) -> None:
     """Send the RECEIPT of a frame that returned messages, once drops and dead letters among them are stored."""
     if frame.receipt is not None:
-        session.receipts.after(frame.receipt, broker.cursor_waiters(False) + broker.dead_letters.waited())
+        session.receipts.after(frame.receipt, broker.cursor_waiters(False) + broker.dead_letters.waiter_lists())

@@ -65,21 +65,21 @@ def _settled(
     broker: Services, session: Session, durable: DurableSubscription, waiting: list[Any], error: StorageError | None
 ) -> None:
     """Store the definition once all positions are known, or refuse the session if a look-up has failed."""
-    if durable.gone:
+    if durable.deleted:
         for group in waiting:
             group.settle()
         return
     if error is None:
-        broker.durable.keep(durable, waiting)
+        broker.durable.store(durable, waiting)
         return
     failure = ProtocolError("storage", "the position could not be looked up", str(error))
     for group in waiting:
         group.settle(failure)
     if not session.closing:
         broker.refuse(session, failure)
-    broker.durable.give_up(durable)
-    if not durable.gone:
-        broker.durable.keep_once_settled(durable)
+    broker.durable.delete_if_new(durable)
+    if not durable.deleted:
+        broker.durable.store_once_settled(durable)
 
 
 def unsubscribe(
@@ -127,8 +127,8 @@ def unsubscribe(
     waited: list[list[Any]] = []
     if not durable.active:
         broker.durable.delete(durable)
-        yield from broker.durable.free(asked.key)
+        yield from broker.durable.wait_unlocked(asked.key)
         waited = broker.durable.waiters
     if frame.receipt is not None:
-        session.receipts.after(frame.receipt, waited + broker.dead_letters.waited())
+        session.receipts.after(frame.receipt, waited + broker.dead_letters.waiter_lists())
     return True

@@ -34,7 +34,7 @@ class Subject(Protocol):
 
 
 class Outcomes(Protocol):
-    """Decides what becomes of messages whose time is over. ``settling.returning.Returns`` is the one of a broker.
+    """Decides what becomes of messages whose time is over. ``outcomes.redelivery.Returns`` is the one of a broker.
 
     ``source`` is the cursor of the queue (``queues.queue.QueueSource``).
     """

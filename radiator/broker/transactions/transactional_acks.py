@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
 
 
-def hold(
-    broker: Services, transaction: Transaction, subscription: Subscription, number: Number, settles: bool
-) -> Steps:
+def add(broker: Services, transaction: Transaction, subscription: Subscription, number: Number, settles: bool) -> Steps:
     """Mark deliveries as acknowledged by a transaction, in steps.
 
     Args:
@@ -49,7 +47,7 @@ def hold(
             transaction.note_late()
 
 
-def ended(broker: Services, transaction: Transaction) -> Steps:
+def release(broker: Services, transaction: Transaction) -> Steps:
     """Release the deliveries of a transaction that has ended, in steps, and restart their ``ack_timeout``."""
     while transaction.transactional_in:
         subscription, _ = transaction.transactional_in.popitem()

@@ -12,7 +12,7 @@ from radiator.broker.clients.session import Reader, Session, Subscription
 from radiator.broker.delivery import dispatch
 from radiator.broker.delivery.ready import Ready
 from radiator.broker.frames import acknowledging
-from radiator.broker.outcomes.returning import Returns
+from radiator.broker.outcomes.redelivery import Returns
 from radiator.broker.queues.queue import Queue, QueueSource
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactions

@@ -11,7 +11,7 @@ from radiator.broker.logs.moments import EXPIRED, NOW
 from radiator.broker.logs.selection import Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
-from radiator.broker.outcomes.returning import Refusal, Returns
+from radiator.broker.outcomes.redelivery import Refusal, Returns
 from radiator.broker.queues import ack_timeouts as timeouts
 from radiator.broker.queues import end_reasons as ended
 from radiator.broker.queues import queue as source

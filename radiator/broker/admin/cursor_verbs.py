@@ -80,7 +80,7 @@ def rm(broker: Services, request: Request) -> Work:
         ProtocolError: There is no such cursor, or it is a queue's.
     """
     key = _find(broker, request.text("name"))
-    yield from broker.durable.free(key)
+    yield from broker.durable.wait_unlocked(key)
     durable = broker.durable.by_key.get(key)
     if durable is None:
         raise ProtocolError("bad-request", f"{key} is a queue's cursor, which lasts as the queue does", "See purge.")
@@ -89,7 +89,7 @@ def rm(broker: Services, request: Request) -> Work:
             each.session, ProtocolError("bad-subscription", f"{durable.asked} was deleted by an administrator")
         )
     broker.durable.delete(durable)
-    yield from broker.durable.free(key)
+    yield from broker.durable.wait_unlocked(key)
     return {"cursor": key}
 
 
@@ -104,7 +104,7 @@ def move(broker: Services, request: Request) -> Work:
     wanted = request.text("destination", "")
     if wanted and wanted not in broker.destinations:
         raise ProtocolError("bad-request", f"there is no destination {wanted[:200]!r}")
-    yield from broker.durable.free(key)
+    yield from broker.durable.wait_unlocked(key)
     durable = broker.durable.by_key.get(key)
     if durable is None:
         yield from _move_queue(broker, request, key, position, wanted)
@@ -112,20 +112,20 @@ def move(broker: Services, request: Request) -> Work:
     topics = [each for each in durable.destinations if not wanted or each.name == wanted]
     if not topics:
         raise ProtocolError("bad-request", f"{key} is not about {wanted[:200]!r}", f"It reads {durable.patterns.text}.")
-    with broker.durable.changing(key):
+    with broker.durable.lock(key):
         if wanted:
-            yield from durable.move_in(topics, position, request.now.wall)
+            yield from durable.seek_in(topics, position, request.now.wall)
         else:
-            yield from durable.move(list(durable.destinations), position, request.now.wall)
+            yield from durable.seek(list(durable.destinations), position, request.now.wall)
 
     def settled(error: StorageError | None) -> None:
-        if durable.gone:
+        if durable.deleted:
             request.refuse(ProtocolError("not-found", f"{key} was deleted meanwhile"))
         elif error is not None:
             request.refuse(_failed(error, "It is looked up again, and then holds; or set the cursor anew."))
-            broker.durable.keep_once_settled(durable)
+            broker.durable.store_once_settled(durable)
         else:
-            broker.durable.keep(durable)
+            broker.durable.store(durable)
             request.answer({"cursors": lag.rows(broker, key, durable.queue)})
 
     durable.position_lookups.settled(settled)
@@ -196,7 +196,7 @@ def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: 
         cursor = registry.cursors.open(key, feed.partition.name, start, sync)
         registry.cursors.sync_soon()
     registry.dirty_sources.pop(old, None)
-    handed = old.unsettled_deliveries()
+    delivery_counts = old.unsettled_deliveries()
     old.close()
     feed.leave(queue)
     new = QueueSource(
@@ -210,7 +210,7 @@ def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: 
         first=old.first,
         priority=old.priority,
     )
-    new.expect_again(handed)
+    new.expect_again(delivery_counts)
     broker.orphaned.replaced(old, new)
     queue.replaced(old, new)
     feed.join(new)

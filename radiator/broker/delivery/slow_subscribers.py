@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 
-class Slow:
+class SlowSubscribers:
     """The slow subscriptions of one broker."""
 
     def __init__(self, stats: Stats, peer_log: PeerLog) -> None:
