@@ -210,4 +210,7 @@ class ColdReads:
         self._stats.count(damaged_ranges=1)
         log.error("storage: %s: %s", partition, damage)
         if len(self._reported) == limits.DAMAGES_TOLD_MAX:
-            log.error("storage: %d damaged ranges were told; of others see `radiator fsck`", len(self._reported))
+            log.error(
+                "storage: %d damaged ranges are logged, and further ones are not; `radiator fsck` lists all",
+                len(self._reported),
+            )

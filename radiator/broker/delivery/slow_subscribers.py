@@ -36,8 +36,8 @@ class SlowSubscribers:
             logging.WARNING,
             "slow subscription",
             session.origin,
-            "session %s %s: subscription %s is too slow for what is kept of %s: it has missed %d messages, and is told "
-            "by gap; a file, or a larger retention, keeps more. Of this subscription nothing more is said here",
+            "session %s %s: subscription %s is too slow for the retention of %s: it has missed %d messages, and gets "
+            "a gap; store: file, or a larger retention, keeps more. Further gaps of this subscription are not logged",
             session.id,
             session.address,
             subscription.id,

@@ -148,15 +148,15 @@ class OrphanedPartitions:
     def _report(self) -> None:
         for each in self.stranded[:REPORTED_MAX]:
             log.warning(
-                "%s: no consumer gets what is in the log %s, in which up to %d messages are not settled: %s. They are "
-                "kept and not delivered: change the rule back, let the consumers empty the log, and change it then",
+                "%s: no consumer can read the log %s, which has up to %d unsettled messages: %s. They are kept and not "
+                "delivered. Change the rule back, let the consumers empty the log, then change the rule again",
                 each.cursor,
                 each.partition,
                 each.lag,
                 each.why,
             )
         if len(self.stranded) > REPORTED_MAX:
-            log.warning("%d more logs have messages that nobody reads", len(self.stranded) - REPORTED_MAX)
+            log.warning("%d more logs have messages that no consumer can read", len(self.stranded) - REPORTED_MAX)
 
     # --- end of the drain ---------------------------------------------------------------------------------------------
 

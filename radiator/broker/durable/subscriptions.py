@@ -109,7 +109,7 @@ class DurableSubscriptions:
                     durable.filter.want_since(int(since_ns), [topic])
                 durable.restore_starts(entry.get("starts", {}), entry.get("wished", {}))
             except (AssertionError, KeyError, TypeError, ValueError, ProtocolError) as error:
-                log.error("subscription %s: its definition cannot be used: %r", key, error)
+                log.error("subscription %s: the stored definition cannot be used: %r", key, error)
                 continue
             for where, starts in durable.starts.items():
                 partition = self._core.store.partitions.get(where)
@@ -152,7 +152,7 @@ class DurableSubscriptions:
                         logging.ERROR,
                         "durable subscriptions without a cursor",
                         durable.key,
-                        "%s gets nothing of %s: %s",
+                        "%s gets no messages of %s: %s",
                         durable.key,
                         destination.name,
                         error,
@@ -481,7 +481,7 @@ class DurableSubscriptions:
                     logging.WARNING,
                     "durable subscriptions that expired",
                     durable.user or "anonymous",
-                    "%s of user %s is deleted: nobody has used it for %d s, and cursor_expiry is %d s",
+                    "%s of user %s is deleted: it was unused for %d s, and cursor_expiry is %d s",
                     durable.key,
                     durable.user or "anonymous",
                     unused_ns // NS_PER_SECOND,
