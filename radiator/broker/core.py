@@ -21,7 +21,7 @@ from radiator.broker.clients.joined import JoinedOfAll
 from radiator.broker.clients.windows import window_of
 from radiator.broker.delivery.cold_reads import ColdReads
 from radiator.broker.delivery.ready import Ready
-from radiator.broker.delivery.slow import Slow
+from radiator.broker.delivery.slow_subscribers import SlowSubscribers
 from radiator.broker.destinations.registry import Registry
 from radiator.broker.internal_errors import InternalErrors
 from radiator.broker.logs.header_values import header_value
@@ -86,7 +86,7 @@ class Core:
         self.memory_watch = MemoryWatch(self.memory, self.stats)
         self.peer_log = PeerLog()
         self.throttle = Throttle(self.stats)
-        self.slow = Slow(self.stats, self.peer_log)
+        self.slow = SlowSubscribers(self.stats, self.peer_log)
         self.generation = 0  # of the rules; a SEND plan of an older generation is made again
         self.sessions: dict[str, Session] = {}
         self.pending_bytes = 0  # appended and not committed

@@ -14,7 +14,7 @@ from radiator.broker.durable.orphaned_partitions import OrphanedPartitions
 from radiator.broker.durable.subscriptions import DurableSubscriptions
 from radiator.broker.outcomes.dead_letters import DeadLetters
 from radiator.broker.outcomes.dropped import DroppedLog
-from radiator.broker.outcomes.returning import Returns
+from radiator.broker.outcomes.redelivery import Returns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from radiator.broker.admin import cursor_orders
-from radiator.broker.admin.channel import Ask
+from radiator.broker.admin import cursor_verbs
+from radiator.broker.admin.request import Request
 from radiator.config.load import load_text
 from tests.broker.harness import World
 
@@ -49,8 +49,8 @@ def take_all(world: World, name: str = NAME, **headers: str) -> list[str]:
 
 def rows(world: World) -> list[dict[str, Any]]:
     """What ``cursors.ls`` says."""
-    asked = Ask(world.broker, world.connect().session, "", None, world.time)
-    steps = cursor_orders.ls(world.broker, asked)
+    request = Request(world.broker, world.connect().session, "", None, world.time)
+    steps = cursor_verbs.ls(world.broker, request)
     while True:
         try:
             next(steps)

@@ -18,7 +18,7 @@ from radiator.broker.logs import delivery_times
 from radiator.broker.logs.selection import NO, YES, Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
-from radiator.broker.outcomes.returning import Returns
+from radiator.broker.outcomes.redelivery import Returns
 from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.queue import Queue
 from radiator.broker.queues.selectors import Wanted
@@ -170,7 +170,7 @@ def a_repeat_is_receipted_when_it_is_written(right: Any) -> Any:
     return Partition.wait_point
 
 
-@bug(waits, "repeats", "repeating")
+@bug(waits, "request_syncs", "repeating")
 def a_COMMIT_does_not_wait_for_the_syncs_of_what_it_repeats(right: Any) -> Any:
     return lambda transaction, places: None
 
@@ -203,7 +203,7 @@ def partitions_of_a_group_belong_to_nobody(right: Any) -> Any:
     return lambda self, source, consumers: consumers
 
 
-@bug(dispatch, "_hand_out")
+@bug(dispatch, "_deliver")
 def what_comes_back_waits_for_what_is_new(right: Any) -> Any:
     def hand_out(queue: Any, source: Any, credits: Any, count_max: int) -> Any:
         back = []
@@ -280,7 +280,7 @@ def what_nobody_wants_now_is_settled(right: Any) -> Any:
     return lambda self, batch, index, groups: self.source.settle([batch.offsets[index]])
 
 
-@bug(selective, "_found")
+@bug(selective, "_deal_skipped")
 def what_was_skipped_is_not_looked_at_again(right: Any) -> Any:
     return lambda call, skipped: None
 

@@ -1,1 +1,1 @@
-"""Questions and orders of operators, over STOMP and HTTP."""
+"""The admin channel: requests of operators, the verbs, and their answers."""

@@ -1,14 +1,15 @@
-"""The admin channel: questions and orders as JSON in a SEND to ``/radiator/admin``, answered to its ``reply-to``.
+"""The admin channel: requests as JSON in a SEND to ``/radiator/admin``, answered to its ``reply-to``.
 
     {"do": "destinations.ls", "limit": 100}  ->  {"ok": true, "do": "destinations.ls", "destinations": [...], ...}
 
-A verb is a row of ``VERBS``: a function of the broker and what was asked, which gives the answer's fields. One that has
-to wait for something gives None and calls ``Ask.answer`` later. What it refuses it raises as ProtocolError; the client
-gets that as JSON and keeps its connection. Only a request that cannot be answered at all is an ERROR.
+A verb is a row of ``VERBS``: a function of the broker and the request that returns the fields of the answer. A verb
+that has to wait returns None and calls ``Request.answer`` later. A verb refuses a request with a ProtocolError, which
+the client gets as JSON; the connection stays open. Only a request that cannot be answered at all is an ERROR.
 
-Knows: the table, who may ask, how an answer travels. Must not know: what the verbs do.
-Invariants: every request is answered once or is an ERROR, also while ``limits.memory`` is used up; none is carried out
-without the ``admin`` right; every one is in the log, with who, when (the log's own time) and what.
+This module knows the table, the rights and the way of an answer. It does not know the work of the verbs.
+
+Invariants: every request is answered once or is an ERROR, also while ``limits.memory`` is used up; no request is
+carried out without the ``admin`` right; every request is logged with user, time and arguments.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker.admin import clock_orders, cursor_orders, delayed_orders, lists
-from radiator.broker.admin.request import Answer, Ask, Work, bad_request
+from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists
+from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.subscribing import subscribing
 from radiator.clock import Now
 from radiator.errors import ProtocolError, printable
@@ -34,15 +35,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.admin")
 
 DESTINATION = "/radiator/admin"
-REQUEST_BYTES_MAX = 64 * 1024  # an order, not data
+REQUEST_BYTES_MAX = 64 * 1024  # requests carry arguments, no data
 LOGGED_CHARS_MAX = 500
 
 
 class Verb(NamedTuple):
-    """``of_names``: it concerns single destinations and asks for the right over each itself (``Ask.require``), so it
-    takes the ``admin`` right over some names only; the others take the right over everything."""
+    """A verb of the admin channel.
 
-    run: Callable[[Services, Ask], Answer | Work]
+    Attributes:
+        run: Carries out a request.
+        of_names: The verb checks the right over each destination itself (``Request.require``), so the ``admin`` right
+            over some names suffices. Other verbs need the right over everything.
+    """
+
+    run: Callable[[Services, Request], Answer | Work]
     of_names: bool = False
 
 
@@ -50,17 +56,27 @@ VERBS: dict[str, Verb] = {
     "destinations.ls": Verb(lists.destinations, of_names=True),
     "clients.ls": Verb(lists.clients),
     "stats": Verb(lists.stats),
-    "clock": Verb(clock_orders.show),
-    "clock.accept": Verb(clock_orders.accept),
-    "cursors.ls": Verb(cursor_orders.ls),
-    "cursors.set": Verb(cursor_orders.move),
-    "cursors.rm": Verb(cursor_orders.rm),
-    "queues.settle_delayed": Verb(delayed_orders.settle, of_names=True),
+    "clock": Verb(clock_verbs.show),
+    "clock.accept": Verb(clock_verbs.accept),
+    "cursors.ls": Verb(cursor_verbs.ls),
+    "cursors.set": Verb(cursor_verbs.move),
+    "cursors.rm": Verb(cursor_verbs.rm),
+    "queues.settle_delayed": Verb(delayed_verbs.settle, of_names=True),
 }
 
 
 def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
-    """A SEND to the admin channel. Raises ProtocolError where there is nobody, or nowhere, to answer."""
+    """Process a SEND to the admin channel, in steps.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        frame: The SEND.
+        now: The current time.
+
+    Raises:
+        ProtocolError: The session has no ``admin`` right, or the request has no queue for an answer.
+    """
     headers = frame.head.headers
     session.require_some("admin")
     if "transaction" in headers:
@@ -77,52 +93,54 @@ def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
         raise ProtocolError(
             "bad-header", "header reply-to: the queue of another connection", f"Expected {TEMP_QUEUE_PREFIX}<name>."
         )
-    asked = Ask(broker, session, reply_queue, headers.get("correlation-id"), now)
+    request = Request(broker, session, reply_queue, headers.get("correlation-id"), now)
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)
     try:
-        fields = yield from _run(broker, asked, frame.body)
+        fields = yield from _run(broker, request, frame.body)
     except ProtocolError as error:
         broker.peer_log.line(
             logging.INFO,
             "refused admin requests",
             session.origin,
             "%s %s %s: refused: %s",
-            _who(session),
-            printable(asked.verb) or "?",
-            _what(asked),
+            _client_text(session),
+            printable(request.verb) or "?",
+            _args_text(request),
             printable(error.message),
             logger=log,
         )
-        asked.refuse(error)
+        request.refuse(error)
     else:
         if fields is not None:
-            yield from asked.answering(fields)
+            yield from request.answer_steps(fields)
 
 
-def _run(broker: Services, asked: Ask, body: bytes) -> Work:
+def _run(broker: Services, request: Request, body: bytes) -> Work:
     if len(body) > REQUEST_BYTES_MAX:
         raise bad_request(f"an admin request has at most {REQUEST_BYTES_MAX} bytes", f"got {len(body)}")
     try:
-        request = json.loads(body)
+        parsed = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise bad_request("an admin request is one JSON object", f"got something else: {error}"[:300]) from None
-    if not isinstance(request, dict) or not isinstance(request.get("do"), str):
-        raise bad_request('an admin request is a JSON object with "do", the verb', f"got {request!r}"[:300])
-    asked.begin(request.pop("do")[:100], request)
-    verb = VERBS.get(asked.verb)
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("do"), str):
+        raise bad_request('an admin request is a JSON object with "do", the verb', f"got {parsed!r}"[:300])
+    request.begin(parsed.pop("do")[:100], parsed)
+    verb = VERBS.get(request.verb)
     if verb is None:
-        raise ProtocolError("unsupported", f"unknown verb {asked.verb!r}", f"The verbs are {', '.join(sorted(VERBS))}.")
+        raise ProtocolError(
+            "unsupported", f"unknown verb {request.verb!r}", f"The verbs are {', '.join(sorted(VERBS))}."
+        )
     if not verb.of_names:
-        asked.session.require_all("admin")
-    log.info("%s %s %s", _who(asked.session), asked.verb, _what(asked))
-    done = verb.run(broker, asked)
+        request.session.require_all("admin")
+    log.info("%s %s %s", _client_text(request.session), request.verb, _args_text(request))
+    done = verb.run(broker, request)
     return (yield from done) if isinstance(done, Generator) else done
 
 
-def _who(session: Session) -> str:
+def _client_text(session: Session) -> str:
     return f"{printable(session.user) or 'anonymous'} at {session.address} ({session.id}):"
 
 
-def _what(asked: Ask) -> str:
-    return printable(json.dumps(asked.args)[:LOGGED_CHARS_MAX])
+def _args_text(request: Request) -> str:
+    return printable(json.dumps(request.args)[:LOGGED_CHARS_MAX])

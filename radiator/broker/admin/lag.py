@@ -1,7 +1,9 @@
-"""Where every cursor stands, and how far behind: of queues, durable subscriptions and groups.
+"""Position and lag of every cursor: of queues, durable subscriptions and consumer groups.
 
-Knows: queues and their sources. Must not know: how the answer travels. Reads only; on the hub.
-A log that other destinations share is not read for this: there ``lag`` counts theirs too that were not passed over yet.
+This module knows queues and their sources. It changes nothing, and runs on the event loop.
+
+A log that several destinations share is not read for this. There ``lag`` includes records of the other destinations
+that the cursor has not passed yet.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.destinations import orphaned as orphaned
+from radiator.broker.destinations import orphaned
 from radiator.broker.logs import cursor_names
 from radiator.routing.rules import TEMP_QUEUE_PREFIX
 
@@ -19,19 +21,21 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services
 
-LOOKED_AT = 2_000  # some milliseconds
+ROWS_READ_MAX = 2_000  # rows of one call: a few milliseconds
 
 
 def names(broker: Services) -> list[str]:
-    """What everything is called that has cursors, but for temporary queues. Names of topics are among them: they have
-    none (``queue_of``)."""
+    """Return the names of all cursors but those of temporary queues.
+
+    Names of topics are among them, though a topic has no cursor (``queue_of`` returns None for it).
+    """
     prefix = cursor_names.QUEUE
     queues = [prefix + name for name in broker.destinations if not name.startswith(TEMP_QUEUE_PREFIX)]
     return [*queues, *broker.durable.by_key]
 
 
 def queue_of(broker: Services, key: str) -> Queue | None:
-    """What has the cursors of that name; None if there is nothing."""
+    """Return the queue whose sources have the cursors of that name; None if there is none."""
     durable = broker.durable.by_key.get(key)
     if durable is not None:
         return durable.queue
@@ -41,8 +45,11 @@ def queue_of(broker: Services, key: str) -> Queue | None:
 
 
 def rows(broker: Services, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
-    """One for each log. ``position``: everything below is settled; ``end``: what is committed; ``lag``: what is not
-    settled, of which ``in_flight`` is with consumers."""
+    """Yield one row per log of a queue.
+
+    ``position``: everything below it is settled. ``end``: the high watermark. ``lag``: the number of unsettled records,
+    of which ``in_flight`` are with consumers.
+    """
     held = Counter(source for each in queue.consumers for source, _, _ in each.in_flight.values())
     durable = broker.durable.by_key.get(key)
     for source in sorted(queue.sources, key=lambda each: each.feed.partition.name):
@@ -65,19 +72,25 @@ def rows(broker: Services, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
 
 
 def unsettled(source: QueueSource) -> int:
-    """Records between the cursor and the end that are not settled."""
+    """Return the number of unsettled records between the cursor and the end."""
     return max(0, orphaned.unsettled(source.cursor, source.feed.partition) - len(source.settled))
 
 
 def furthest_behind(broker: Services, most: int) -> list[dict[str, Any]]:
-    """The rows with the largest lag, for those who watch: of the first LOOKED_AT, named subscriptions before queues, as
-    to ask a hundred thousand takes too long."""
+    """Return the rows with the largest lag, among the first ROWS_READ_MAX.
+
+    Durable subscriptions come before queues. The bound exists because rows of a hundred thousand queues take too long.
+
+    Args:
+        broker: The services of the broker.
+        most: The maximum number of rows.
+    """
     known = [(key, durable.queue) for key, durable in broker.durable.by_key.items()]
     known += [
         (cursor_names.of_queue(name), each.queue)
-        for name, each in islice(broker.destinations.items(), LOOKED_AT)
+        for name, each in islice(broker.destinations.items(), ROWS_READ_MAX)
         if each.queue is not None and not name.startswith(TEMP_QUEUE_PREFIX)
     ]
-    every = islice((row for key, queue in known for row in rows(broker, key, queue)), LOOKED_AT)
+    every = islice((row for key, queue in known for row in rows(broker, key, queue)), ROWS_READ_MAX)
     found = [row for row in every if row["lag"]]
     return sorted(found, key=lambda row: (-row["lag"], row["cursor"], row["partition"]))[:most]

@@ -1,10 +1,10 @@
-"""What the admin channel lists: destinations, clients, figures.
+"""Lists on the admin channel: destinations, clients, counters.
 
-Lists come in pages: at most ``limit`` entries after the one called ``after``, by name; ``next`` in the answer is the
-``after`` of the next page, or null. The names are sorted once for all pages of a session's list, and a page looks at a
-bounded number of them: a hundred thousand destinations do not stop the broker. Reads only.
+Lists come in pages: at most ``limit`` entries after the name ``after``; ``next`` in the answer is the ``after`` of the
+next page, or null. The names are sorted once for all pages of a session's list, and a page looks at a bounded number of
+names, so that a hundred thousand destinations do not block the broker.
 
-Knows: where the facts are. Must not know: how they travel.
+This module changes nothing. It does not know how answers are sent.
 """
 
 from __future__ import annotations
@@ -24,41 +24,44 @@ from radiator.routing.pattern import parse_list
 from radiator.routing.rules import TEMPORARY
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.request import Ask, Work
+    from radiator.broker.admin.request import Request, Work
     from radiator.broker.budget import Budget
     from radiator.broker.clients.session import Session
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.queues.queue import Queue
     from radiator.broker.services import Services
 
-PAGE = 1_000  # entries of an answer: some hundred kilobytes
+PAGE = 1_000  # entries of an answer: a few hundred kilobytes
 PARTITIONS_SHOWN = 16  # of a destination
 SUBSCRIPTIONS_SHOWN = 20  # of a client
-LOOKED_AT_MAX = 2_000  # names, for one page: some milliseconds
-NAME_UNITS = 2  # of a name that is looked at
-ENTRY_UNITS = 10  # of an entry of the answer
-LOOKED_READS = 32  # for one page, through what an earlier run has left: 16 MiB
-FIGURES_UNITS = 1_000  # of the figures of the broker
+LOOKED_AT_MAX = 2_000  # names for one page: a few milliseconds
+NAME_UNITS = 2  # per name that is compared
+ENTRY_UNITS = 10  # per entry of the answer
+LOOKED_READS = 32  # reads for one page, of messages that an earlier run has left: 16 MiB
+FIGURES_UNITS = 1_000  # for the counters of the broker
 SORTED_TOGETHER = 500  # names
 SORTED_A_UNIT = 5
 MERGED_TOGETHER = 50  # names, a unit each
 COUNTED = ("ready", "in_flight", "delayed", "burying", "unlooked", "total")  # messages of a queue
 
 
-def destinations(broker: Services, asked: Ask) -> Work:
-    """``destinations.ls``: what the asker may administer, those that match ``match`` if it is there; temporary queues
-    only if that begins as they do; with ``dead_letters`` only what some rule names as a dead-letter destination."""
-    match = asked.text("match", "#")
+def destinations(broker: Services, request: Request) -> Work:
+    """Return a page of destinations that the client may administer, in steps (``destinations.ls``).
+
+    ``match`` limits the names. Temporary queues are listed only if ``match`` begins with their prefix. ``dead_letters``
+    limits the list to dead-letter destinations of rules.
+    """
+    match = request.text("match", "#")
     patterns, temporaries = parse_list(match), match.startswith(TEMPORARY)
-    may = asked.session.rights.may
-    templates = dead_letter.templates(broker.config) if asked.flag("dead_letters") else None
+    may = request.session.rights.may
+    templates = dead_letter.templates(broker.config) if request.flag("dead_letters") else None
 
     def wanted(name: str) -> bool:
         if templates is not None and not any(dead_letter.is_dead_letter(each, name) for each in templates):
             return False
         return patterns.matches(name) and may("admin", name) and (temporaries or not name.startswith(TEMPORARY))
 
-    page, more = yield from _page(broker, asked, broker.destinations, wanted)
+    page, more = yield from _page(broker, request, broker.destinations, wanted)
     found = [each for each in map(broker.destinations.get, page) if each is not None]
     reads = LOOKED_READS
     for source in [source for each in found if each.queue is not None for source in each.queue.sources]:
@@ -72,16 +75,19 @@ def destinations(broker: Services, asked: Ask) -> Work:
     return {"destinations": entries, "next": more}
 
 
-def clients(broker: Services, asked: Ask) -> Work:
-    """``clients.ls``: the connections, those whose session, user or address matches ``match`` (with ``*``)."""
-    match = asked.text("match", "*")
+def clients(broker: Services, request: Request) -> Work:
+    """Return a page of connections, in steps (``clients.ls``).
+
+    ``match`` (with ``*``) limits them to those whose session, user or address matches.
+    """
+    match = request.text("match", "*")
     sessions = broker.sessions
 
     def wanted(name: str) -> bool:
         session = sessions[name]
         return any(fnmatchcase(text, match) for text in (name, session.user, session.address))
 
-    page, more = yield from _page(broker, asked, sessions, wanted)
+    page, more = yield from _page(broker, request, sessions, wanted)
     entries = []
     for each in [session for session in map(sessions.get, page) if session is not None]:
         broker.budget.spend(ENTRY_UNITS + len(each.subscriptions))
@@ -90,23 +96,23 @@ def clients(broker: Services, asked: Ask) -> Work:
     return {"clients": entries, "next": more}
 
 
-def stats(broker: Services, asked: Ask) -> Work:
-    """``stats``: the counters since the start, and facts."""
+def stats(broker: Services, request: Request) -> Work:
+    """Return the counters since the start and the current state, in steps (``stats``)."""
     broker.budget.spend(FIGURES_UNITS)
     yield True
     return {"version": broker.server_name, **readiness.figures(broker)}
 
 
 def _page(
-    broker: Services, asked: Ask, there: Collection[str], wanted: Callable[[str], bool]
+    broker: Services, request: Request, there: Collection[str], wanted: Callable[[str], bool]
 ) -> Generator[bool, None, tuple[list[str], str | None]]:
-    limit = asked.number("limit", PAGE, 1, PAGE)
-    after = asked.text("after", "")
+    limit = request.number("limit", PAGE, 1, PAGE)
+    after = request.text("after", "")
     budget = broker.budget
-    verb, names = asked.session.listing
-    if not after or verb != asked.verb:
+    verb, names = request.session.listing
+    if not after or verb != request.verb:
         names = yield from _sorted(budget, there)
-        asked.session.list_for(asked.verb, names)
+        request.session.list_for(request.verb, names)
     start = bisect_right(names, after)
     found: list[str] = []
     for at in range(start, min(start + LOOKED_AT_MAX, len(names))):
@@ -120,12 +126,12 @@ def _page(
         at = min(start + LOOKED_AT_MAX, len(names)) - 1
     if at + 1 < len(names):
         return found, names[at]
-    asked.session.list_for("", [])
+    request.session.list_for("", [])
     return found, None
 
 
 def _sorted(budget: Budget, there: Collection[str]) -> Generator[bool, None, list[str]]:
-    """The names in their order, sorted in portions that are then merged."""
+    """Return the names in order, sorted in portions that are merged, in steps."""
     names = list(there)
     runs = []
     for at in range(0, len(names), SORTED_TOGETHER):
@@ -162,8 +168,10 @@ def _destination(destination: Destination, now_ns: WallNs) -> dict[str, Any]:
 
 
 def _waiting(queue: Queue, now_ns: WallNs) -> dict[str, Any]:
-    """Of a queue: what waits and what is with consumers. In a log that other destinations share it is not known without
-    reading it, so it is null."""
+    """Return the numbers of waiting and unacknowledged messages of a queue.
+
+    They are null for a queue in a shared log, because only a read would give them.
+    """
     if any(source.shared for source in queue.sources):
         return {"consumers": len(queue.consumers), **dict.fromkeys(COUNTED)}
     waiting = delayed = burying = unlooked = total = 0

@@ -1,6 +1,6 @@
-"""What the broker says of itself to those who watch it: whether it is ready, and its figures.
+"""Readiness and metrics of the broker: whether it is ready, and its counters.
 
-Knows: where the facts are. Must not know: how they are asked for. Reads only; on the hub.
+This module changes nothing, and runs on the event loop. It does not know how the answers are sent.
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.admin import clock_orders, lag
+from radiator.broker.admin import clock_verbs, lag
 from radiator.clock import NS_PER_MS
 
 if TYPE_CHECKING:
     from radiator.broker.services import Services
 
-STOPPED_SHOWN = 100  # queues that look no further for the selectors of their consumers
-CURSORS_SHOWN = 100  # those that are furthest behind
+STOPPED_SHOWN = 100  # queues that have reached the limit of messages skipped by selector
+CURSORS_SHOWN = 100  # cursors with the largest lag
 
 
 def reasons(broker: Services) -> list[str]:
-    """Why some message or ACK would be refused, now or soon, in words; nothing if none would. What a start has
-    found damaged does not count: what is there is served."""
+    """Return sentences that say why a message or an ACK would be refused now or soon; none if the broker is ready.
+
+    Damage that a start has found does not count, because all other data is served.
+    """
     found = ["the broker is being stopped"] if broker.stopping else []
     for why in (broker.displaced, broker.files_refused):
         if why is not None:
@@ -29,8 +31,8 @@ def reasons(broker: Services) -> list[str]:
 
 
 def held_back(broker: Services) -> list[str]:
-    """What has to wait now though nothing is refused, in words."""
-    found = clock_orders.held_back(broker)
+    """Return sentences that say what has to wait now though nothing is refused."""
+    found = clock_verbs.held_back(broker)
     if ahead := broker.future_logs.text(broker.timing.now.wall):
         found.append(ahead)
     found += [source.why_stopped for source in islice(broker.timing.skipped.stopped, STOPPED_SHOWN)]
@@ -41,12 +43,12 @@ def held_back(broker: Services) -> list[str]:
 
 
 def figures(broker: Services) -> dict[str, Any]:
-    """Counters and facts."""
+    """Return the counters and the current state."""
     now = {
         "sessions": len(broker.sessions),
         "destinations": len(broker.destinations),
         "named_subscriptions": len(broker.durable.by_key),
-        "held_back": len(broker.throttle.held),  # sessions whose frames wait: on_full: block, rate_limit, limits.memory
+        "held_back": len(broker.throttle.held),  # sessions that wait for on_full: block, rate_limit or limits.memory
         **broker.orphaned.figures,
         "stopped_by_selectors": len(broker.timing.skipped.stopped),
         "skipped_runs": broker.timing.skipped.runs,
@@ -54,8 +56,8 @@ def figures(broker: Services) -> dict[str, Any]:
         "memory": broker.memory.figures(),
         "longest_turn_ms": broker.budget.longest_ns / NS_PER_MS,
         "turn_work_peak": broker.budget.peak,
-        "clock_ahead_seconds": broker.timing.clock.ahead_seconds,  # of an unconfirmed step forward
-        "logs_ahead": len(broker.future_logs.at(broker.timing.now.wall)),  # of the clock: wrong receive times
+        "clock_ahead_seconds": broker.timing.clock.ahead_seconds,  # the size of an unconfirmed step forward
+        "logs_ahead": len(broker.future_logs.at(broker.timing.now.wall)),  # logs with receive times in the future
         "outbox_bytes": sum(session.outbox_bytes for session in broker.sessions.values()),
     }
     cursors = lag.furthest_behind(broker, CURSORS_SHOWN)

@@ -1,6 +1,6 @@
-"""One request to the admin channel: its arguments, and how it is answered.
+"""A request to the admin channel: its arguments and its answer.
 
-Invariant: every request is answered once, also while ``limits.memory`` is used up, unless the asker is gone.
+Invariant: every request is answered once, also while ``limits.memory`` is used up, unless its client is gone.
 """
 
 from __future__ import annotations
@@ -19,14 +19,26 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
     from radiator.clock import Now
 
-ENTRY_UNITS = 8  # of a list, as JSON
+ENTRY_UNITS = 8  # per entry of a list, as JSON
 
-Answer = dict[str, Any]  # a list, or an iterator, is sent entry by entry
-Work = Generator[bool, None, Answer | None]  # what a verb does, in steps (``broker.budget``)
+Answer = dict[str, Any]  # a value that is a list or an iterator is encoded entry by entry
+Work = Generator[bool, None, Answer | None]  # the steps of a verb (``broker.budget``)
 
 
-class Ask:
-    """One request: who asks (``session``), when (``now``), for what (``args``, without ``do``)."""
+class Request:
+    """A request to the admin channel.
+
+    Args:
+        broker: The services of the broker.
+        session: The session of the client.
+        reply_to: The temporary queue for the answer.
+        correlation: The header ``correlation-id``, or None.
+        now: The time of the request.
+
+    Attributes:
+        verb: The verb.
+        args: The arguments, without ``do``.
+    """
 
     __slots__ = ("_broker", "_correlation", "_reply_to", "args", "now", "session", "verb")
 
@@ -40,45 +52,68 @@ class Ask:
         self.args: dict[str, Any] = {}
 
     def begin(self, verb: str, args: dict[str, Any]) -> None:
-        """Set what is asked for."""
+        """Set the verb and the arguments."""
         self.verb = verb
         self.args = args
 
     def text(self, name: str, default: str | None = None) -> str:
-        """An argument that is a text. Raises ProtocolError if it is missing and has no default, or is none."""
+        """Return an argument that is a text.
+
+        Args:
+            name: The name of the argument.
+            default: The value if it is missing; None if it is required.
+
+        Raises:
+            ProtocolError: ``bad-request``, if it is required and missing or empty, or is no text.
+        """
         value = self.args.get(name, default)
         if not isinstance(value, str) or (not value and default is None):
             raise bad_request(f"{self.verb} needs {name}, a text", f"got {value!r}"[:200])
         return value
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
-        """An argument that is a whole number within bounds."""
+        """Return an argument that is a whole number from ``least`` to ``most``.
+
+        Raises:
+            ProtocolError: ``bad-request``, if it is another value.
+        """
         value = self.args.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise bad_request(f"{name}: expected a whole number, {least} to {most}", f"got {value!r}"[:200])
         return value
 
     def flag(self, name: str) -> bool:
-        """An argument that is true or false; false if it is not there."""
+        """Return an argument that is true or false; False if it is missing.
+
+        Raises:
+            ProtocolError: ``bad-request``, if it is another value.
+        """
         value = self.args.get(name, False)
         if not isinstance(value, bool):
             raise bad_request(f"{name}: expected true or false", f"got {value!r}"[:200])
         return value
 
     def require(self, name: str) -> None:
-        """The asker must have the ``admin`` right over this destination. Raises ProtocolError ``denied``."""
+        """Check that the client has the ``admin`` right over this destination.
+
+        Raises:
+            ProtocolError: ``denied``.
+        """
         self.session.require("admin", name)
 
     def refuse(self, error: ProtocolError) -> None:
-        """Answer that it was not done."""
+        """Answer with an error."""
         self.answer({"error": {"code": error.code, "message": error.message, "detail": error.detail}}, ok=False)
 
     def answer(self, fields: Answer, ok: bool = True) -> None:
-        """Send the answer, from outside of the verb's steps."""
-        self._broker.background.add(self.answering(fields, ok))
+        """Send the answer later, from a verb that has returned None."""
+        self._broker.background.add(self.answer_steps(fields, ok))
 
-    def answering(self, fields: Answer, ok: bool = True) -> Steps:
-        """Send the answer; nothing, if the asker is gone. In ASCII: a request may hold half a character."""
+    def answer_steps(self, fields: Answer, ok: bool = True) -> Steps:
+        """Send the answer, in steps. Nothing is sent if the client is gone.
+
+        The JSON is ASCII, because a request may contain a lone surrogate, which UTF-8 cannot encode.
+        """
         broker, session = self._broker, self.session
         parts = [json.dumps({"ok": ok, "do": self.verb})[:-1]]
         for name, value in fields.items():
@@ -110,11 +145,11 @@ class Ask:
         try:
             append(destination.name, block, body, self.now.wall)
         except StorageError:
-            broker.stats.count(dropped_replies=1)  # the asker does not read what it asked for
+            broker.stats.count(dropped_replies=1)  # the client does not read its answers
 
 
 def _unread_bytes(broker: Services, session: Session) -> int:
-    """What the temporary queues of a session hold."""
+    """Return the bytes in the temporary queues of a session."""
     found = [broker.destinations[name] for name in session.temporary if name in broker.destinations]
     return sum(feed.partition.held_bytes for destination in found for feed in destination.feeds)
 

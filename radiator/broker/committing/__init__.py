@@ -1,1 +1,1 @@
-"""COMMIT: what a transaction would do, what it waits for, and its happening at once."""
+"""COMMIT: prepare the effects of a transaction, wait for the disk, apply everything in one turn."""

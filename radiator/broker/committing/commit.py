@@ -1,17 +1,18 @@
-"""COMMIT: everything is checked before anything happens, then all of it happens in one turn.
+"""The command COMMIT: check everything before anything happens, then apply all of it in one turn.
 
-    prepare     find out what it would do, in as many turns as that takes (``prepared``)
-    check       whether that is still so, whether anything refuses it; here it may wait for the disk (``waits``)
-    happen      append a run to each log, settle what is acknowledged, take what is refused (NACK) from its consumer:
-                a few calls, however many messages
-    afterwards  in the background: what is refused goes back, or to the dead letters; what queues have no room for goes
+    prepare     compute the effects, in as many turns as necessary (``prepared``)
+    check       check whether they still hold and whether a limit refuses them; may wait for the disk (``waits``)
+    apply       append a run to each log, settle the acknowledged deliveries, take the refused ones (NACK) from their
+                consumers: a few calls for any number of messages
+    finish      in the background: return refused messages, or move them to the dead letters; drop what exceeds queues
 
-Only the third step has to be one: nobody sees a part of it, and what of it goes to files is all or nothing there. It is
-the one step of the broker that may be larger than the budget of a turn: 10 to 20 ms for the 65,536 frames that
-``limits.transaction`` lets in at most.
+Only ``apply`` has to be one step: no client sees a part of it, and its writes to files are all or nothing. It is the
+one step of the broker that may exceed the budget of a turn: it takes 10 to 20 ms for 65,536 frames, the most that
+``limits.transaction`` allows.
 
-Knows: what was prepared, limits. Must not know: frames' headers.
-Invariant: a COMMIT that is refused has changed nothing but that destinations exist.
+This module knows prepared effects and limits. It knows no headers.
+
+Invariant: a refused COMMIT has changed nothing, except that destinations exist.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ from radiator.broker.publishing.sending import (
     require_subscriber,
 )
 from radiator.broker.queues import overflow
-from radiator.broker.settling import answers as settling
-from radiator.broker.transactions import transactional_acks as transactional_acks
-from radiator.broker.transactions import transactions
+from radiator.broker.settling import settlement
+from radiator.broker.transactions import transactional_acks, transactions
 from radiator.errors import StorageError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.memory import MemoryPartition
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.clients.session import InFlight, Session, Subscription, Transaction
     from radiator.broker.committing.prepared import Messages
-    from radiator.broker.outcomes.returning import Refusal
+    from radiator.broker.outcomes.redelivery import Refusal
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services
     from radiator.clock import MonoNs
@@ -50,35 +50,51 @@ if TYPE_CHECKING:
     from radiator.storage.partition import Partition
     from radiator.storage.turn import Place
 
-DROP_UNITS = 4  # of a message that is given up
-HAPPENING_A_UNIT = 8  # messages, and deliveries that are answered
+DROP_UNITS = 4  # per message that is dropped
+APPLIED_A_UNIT = 8  # messages, and acknowledged or refused deliveries
 
 
 def commit(broker: Services, session: Session, frame: Frame, name: str) -> Steps:
-    """COMMIT of the transaction ``name``. The RECEIPT waits for all of it. Raises ProtocolError, or Wait: then it comes
-    again."""
+    """Commit a transaction, in steps. The RECEIPT is sent once all effects are stored.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        frame: The COMMIT.
+        name: The id of the transaction.
+
+    Raises:
+        ProtocolError: The transaction is refused.
+        StorageError: A log cannot be written.
+        Wait: A queue or a rate has no room; the frame is processed again later.
+    """
     transaction = transactions.committing(broker, session, name)
     while True:
         prepared = Prepared(broker, session)
         yield from prepared.steps(transaction)
-        if len(prepared) // HAPPENING_A_UNIT > broker.budget.left:
-            broker.budget.give_way()  # as much of a turn as it needs
+        if len(prepared) // APPLIED_A_UNIT > broker.budget.left:
+            broker.budget.give_way()  # begin with a whole turn
             yield True
         while prepared.holds():
             unread = _check(broker, session, transaction, prepared)
             if unread is not None:
                 transactions.end(broker, session, name)
-                _happen(broker, session, frame, transaction, prepared, unread)
+                _apply(broker, session, frame, transaction, prepared, unread)
                 return
-            yield from waits.waited(transaction)
+            yield from waits.wait(transaction)
 
 
 def _check(broker: Services, session: Session, transaction: Transaction, prepared: Prepared) -> set[Partition] | None:
-    """Whether it can happen now. Raises ProtocolError and StorageError if something refuses it, and Wait.
+    """Check whether the transaction can be applied now.
 
     Returns:
-        The logs of temporary queues that nobody reads: what goes there is dropped. None: the COMMIT has to wait for the
-        disk first.
+        The logs of temporary queues without a reader, whose messages are dropped; None if the COMMIT has to wait for
+        the disk first.
+
+    Raises:
+        ProtocolError: The transaction is refused.
+        StorageError: A log cannot be written.
+        Wait: A queue or a rate has no room.
     """
     now, unread = broker.timing.now, set()
     for partition, messages in prepared.messages.items():
@@ -102,15 +118,14 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
         place = partition.wait_point(offset, synced=True)
         if place is not None:
             places[place] = None
-    if waits.repeats(transaction, places) or waits.files(transaction, prepared.messages):
+    if waits.request_syncs(transaction, places) or waits.request_files(transaction, prepared.messages):
         return None
     _check_limits(session, prepared, now.mono)
     return unread
 
 
 def _check_limits(session: Session, prepared: Prepared, now_ns: MonoNs) -> None:
-    """Check all that a COMMIT sends against the limits of destinations and rules. Raises ProtocolError, or Wait: then
-    the whole transaction waits."""
+    """Check the messages against the limits of queues and the rates of rules. ``Wait`` concerns all of them."""
     rated: dict[int, tuple[Policy, int]] = {}
     for destination, (count, size) in prepared.sent.items():
         if destination.queue is not None:
@@ -123,7 +138,7 @@ def _check_limits(session: Session, prepared: Prepared, now_ns: MonoNs) -> None:
         throttle.spend(session.buckets, rated, now_ns)
 
 
-def _happen(
+def _apply(
     broker: Services,
     session: Session,
     frame: Frame,
@@ -131,10 +146,10 @@ def _happen(
     prepared: Prepared,
     unread: set[Partition],
 ) -> None:
-    broker.budget.spend(len(prepared) // HAPPENING_A_UNIT)
+    broker.budget.spend(len(prepared) // APPLIED_A_UNIT)
     broker.stats.count(duplicates=prepared.repeats)
     broker.stats.count(late_acks=prepared.late)
-    _leave_out(broker, prepared)
+    _drop_newest(broker, prepared)
     firsts: dict[Partition, int] = {}  # offset of the first message there
     for partition, messages in prepared.messages.items():
         if partition in unread:
@@ -142,26 +157,30 @@ def _happen(
         elif messages.run:
             firsts[partition] = _append(broker, partition, messages)
     for subscription, acked in prepared.acked.items():
-        settling.take_acked(broker, subscription, acked.keys)
-    refused = [(each, settling.take_refused(broker, each, keys), why) for each, keys, why in prepared.refused]
+        settlement.take_acked(broker, subscription, acked.keys)
+    refused = [(each, settlement.take_refused(broker, each, keys), why) for each, keys, why in prepared.refused]
     waited: list[list[object]] = [partition.open_batch.waiters for partition in firsts]
     waited += _settle_together(broker, firsts, prepared.settled)
-    given_back: list[Any] = []  # told when that is done
+    given_back: list[Any] = []  # settled when the refused messages are returned
     if refused:
         waited.append(given_back)
     if frame.receipt is None:
         session.receipts.silently_after(waited)
     else:
-        waited += broker.cursor_waiters(prepared.acked_late) + broker.dead_letters.waited()
+        waited += broker.cursor_waiters(prepared.acked_late) + broker.dead_letters.waiter_lists()
         session.receipts.after(frame.receipt, waited)
     for queue, messages_there in prepared.dropping.items():
         if queue.settings.on_full == "drop_oldest":
-            broker.background.add(_trimmed(broker, queue, messages_there[-1][0]))
-    broker.background.add(_finished(broker, transaction, refused, given_back))
+            broker.background.add(_drop_oldest(broker, queue, messages_there[-1][0]))
+    broker.background.add(_finish(broker, transaction, refused, given_back))
 
 
 def _append(broker: Services, partition: Partition, messages: Messages) -> int:
-    """Into one batch, if one can hold them: that is all or nothing on disk. Returns the offset of the first."""
+    """Append the messages of a log, into one batch if possible, which is all or nothing on disk.
+
+    Returns:
+        The offset of the first.
+    """
     run = messages.run
     partition.make_room(len(run), run.size_bytes)
     first = append_run(broker, partition, run, broker.timing.now.wall)
@@ -172,8 +191,8 @@ def _append(broker: Services, partition: Partition, messages: Messages) -> int:
     return first
 
 
-def _leave_out(broker: Services, prepared: Prepared) -> None:
-    """The messages for which a queue that drops the newest has no room are none of the transaction's any more."""
+def _drop_newest(broker: Services, prepared: Prepared) -> None:
+    """Remove the messages for which a queue with ``on_full: drop_newest`` has no room."""
     left_out: dict[Messages, set[int]] = {}
     for queue, messages_there in prepared.dropping.items():
         if queue.settings.on_full != "drop_newest":
@@ -184,7 +203,7 @@ def _leave_out(broker: Services, prepared: Prepared) -> None:
             most -= 1
             most_bytes -= len(prepared.messages[partition].run.bodies[number])
             if most < 0 or most_bytes < 0:
-                break  # nothing overtakes what is left out
+                break  # later messages must not overtake a dropped one
             kept += 1
         for partition, number in messages_there[kept:]:
             messages = prepared.messages[partition]
@@ -192,44 +211,50 @@ def _leave_out(broker: Services, prepared: Prepared) -> None:
             left_out.setdefault(messages, set()).add(number)
         broker.stats.count(dropped_newest=len(messages_there) - kept)
     for messages, numbers in left_out.items():
-        broker.budget.spend(len(messages.run) // HAPPENING_A_UNIT)
-        messages.leave_out(numbers)
+        broker.budget.spend(len(messages.run) // APPLIED_A_UNIT)
+        messages.remove(numbers)
 
 
-def _trimmed(broker: Services, queue: Queue, partition: Partition) -> Steps:
-    """Give up the oldest messages of a queue that has taken more than it has room for, but not the newest, which is in
-    ``partition``."""
+def _drop_oldest(broker: Services, queue: Queue, partition: Partition) -> Steps:
+    """Drop the oldest messages of a queue beyond its limit, in steps, but not the newest, in ``partition``."""
     while overflow.trim_one(queue, partition):
         broker.stats.count(dropped_oldest=1)
         broker.budget.spend(DROP_UNITS)
         yield True
 
 
-def _finished(
+def _finish(
     broker: Services,
     transaction: Transaction,
     refused: list[tuple[Subscription, list[InFlight], Refusal]],
     waiters: list[object],
 ) -> Steps:
-    """Give back what the transaction refuses, whether or not the connection is lost meanwhile. ``waiters`` are called
-    once that is stored, as far as it has to be."""
+    """Return the messages that the transaction refuses, in steps, also if the connection is lost meanwhile.
+
+    The waiters are settled once that is stored.
+    """
     done = AllOf(waiters)
     for subscription, taken, refusal in refused:
         for part in broker.budget.portions(taken):
             with broker.internal_errors:
                 broker.returns.refused(subscription, part, refusal)
-            done.wait_for(broker.cursor_waiters(False) + broker.dead_letters.waited())
+            done.wait_for(broker.cursor_waiters(False) + broker.dead_letters.waiter_lists())
             yield True
     done.settle()
-    yield from transactional_acks.ended(broker, transaction)
+    yield from transactional_acks.release(broker, transaction)
     transactions.free(broker, transaction)
 
 
 def _settle_together(
     broker: Services, firsts: dict[Partition, int], acked: dict[QueueSource, list[int]]
 ) -> list[list[object]]:
-    """Lets ACKs take effect: at once; or, where they and the messages of their transaction are kept in several files or
-    batches, when the store has decided that all of it holds. Returns where a receipt has to wait for that."""
+    """Apply acknowledgements: at once, or when the store has decided that the whole transaction holds.
+
+    The store decides if cursors and messages of the transaction are in several files or batches.
+
+    Returns:
+        The lists to which a receipt adds itself to wait for the decision.
+    """
     stored = {source: offsets for source, offsets in acked.items() if source.cursor.stored}
     files = {each: first for each, first in firsts.items() if not isinstance(each, MemoryPartition)}
     split = any(each.open_batch.base_offset > first for each, first in files.items())
@@ -244,7 +269,7 @@ def _settle_together(
         for source, offsets in stored.items():
             if holds:
                 source.settle(offsets)
-                source.flush()  # a snapshot of the cursors, which may replace what the journal has, must have it
+                source.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
             else:
                 broker.returns.back(source, offsets)
 

@@ -1,12 +1,12 @@
-"""Prepare a COMMIT: find out in as many turns as needed what it will do, before anything of it happens.
+"""Prepare a COMMIT: compute its effects before any of them is applied, in as many turns as necessary.
 
-The messages to one log become a run, which is appended as a whole; the deliveries that are acknowledged are found and
-grouped by the logs that they came from. Nobody sees any of it before the COMMIT is decided (``commit``). What others
-can have changed by then is little, and is compared then, without looking at each message (``holds``): rights,
-destinations, ids that have come meanwhile, deliveries that have gone back.
+The messages to one log become a run, which is appended as a whole. Acknowledged deliveries are grouped by the logs that
+they came from. Other clients can change little meanwhile: rights, destinations, new message ids, returned deliveries.
+``holds`` compares these without looking at each message.
 
-Knows: transactions, plans, deliveries. Must not know: limits, which is full.
-Invariant: nothing is changed by this, but that destinations exist afterwards.
+This module knows transactions, plans and deliveries. It does not know limits.
+
+Invariant: preparation changes nothing, except that destinations exist afterwards.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from radiator.broker.budget import PORTION, PORTION_A_UNIT
 from radiator.broker.clients.session import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for
 from radiator.broker.queues import overflow
-from radiator.broker.settling import answers as settling
-from radiator.broker.transactions import transactional_acks as transactional_acks
+from radiator.broker.settling import settlement
+from radiator.broker.transactions import transactional_acks
 from radiator.errors import ProtocolError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.batch import Run
@@ -30,22 +30,28 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.clients.session import Answer, InFlight, Session, Subscription, Transaction
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.outcomes.returning import Refusal
+    from radiator.broker.outcomes.redelivery import Refusal
     from radiator.broker.queues.consumer import Number
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services
     from radiator.stomp.frames import Frame, Head
     from radiator.storage.partition import Partition
 
-PLAN_UNITS = 8  # of a message whose headers were not met before in the transaction
+PLAN_UNITS = 8  # per distinct header block of a SEND
 FRAME_UNITS = 2
 
 
 class Messages:
-    """Messages of a transaction to one log, which go there together.
+    """The messages of a transaction to one log.
 
-    ``plan`` is that of the first one. ``waiting`` counts those that a queue with a limit gets; ``dues`` has the number
-    in the run, and the moment, of each message of a queue that has a delay.
+    Args:
+        plan: The plan of the first message.
+
+    Attributes:
+        run: The messages.
+        waiting: The number of messages for each queue with a limit.
+        dues: For each queue with scheduled messages, their numbers in the run and their due times, in nanoseconds since
+            1970.
     """
 
     __slots__ = ("dues", "plan", "run", "waiting")
@@ -71,7 +77,7 @@ class Messages:
             numbers.append(number)
             dues.append(plan.due_ns)
 
-    def leave_out(self, left_out: Container[int]) -> None:
+    def remove(self, left_out: Container[int]) -> None:
         """Remove the messages with these numbers."""
         kept = [number for number in range(len(self.run)) if number not in left_out]
         self.run = self.run.select(kept)
@@ -82,7 +88,12 @@ class Messages:
 
 
 class Acked:
-    """The deliveries of one subscription that a transaction acknowledges: their keys and entries in ``in_flight``."""
+    """The deliveries of one subscription that a transaction acknowledges.
+
+    Attributes:
+        keys: The delivery numbers.
+        found: Their entries in ``in_flight``.
+    """
 
     __slots__ = ("found", "keys")
 
@@ -92,14 +103,24 @@ class Acked:
 
 
 class Prepared:
-    """The effects of a transaction of one session, as far as they are prepared.
+    """The prepared effects of a transaction.
 
-    ``messages`` has a run for each log; ``sent`` counts messages, and their bytes, to each destination that limits
-    them; ``dropping`` has, for each queue that drops what is too much, its messages in their order: log and number in
-    the run there. ``mandatory`` are destinations that need a subscriber. ``repeated`` has, for each log, the offset of
-    the last message that the transaction repeats, and ``repeats`` is how many it does. ``acked`` and ``settled`` are
-    the deliveries that it acknowledges, by subscription and by log; ``refused`` are its NACKs in their order, equal
-    ones together. ``late`` answers name nothing that is held, ``acked_late`` if an ACK is among them.
+    Args:
+        broker: The services of the broker.
+        session: The session.
+
+    Attributes:
+        messages: The messages by log.
+        sent: For each destination with a limit or a rate, the number of messages and the bytes of their bodies.
+        dropping: For each queue that drops on overflow, its messages in order: log, and number in the run.
+        mandatory: The destinations that need a subscriber.
+        repeated: For each log, the offset of the last stored message that the transaction repeats.
+        repeats: The number of repeated messages.
+        acked: The acknowledged deliveries by subscription.
+        settled: The acknowledged offsets by source.
+        refused: The NACKs in order, equal ones together.
+        late: The number of answers whose delivery is not in flight.
+        acked_late: True if an ACK is among these.
     """
 
     __slots__ = (
@@ -132,9 +153,9 @@ class Prepared:
         self._rights = session.rights
         self._destinations: dict[str, Destination] = {}
         self._temporary: dict[str, Destination] = {}
-        self._ids: dict[Partition, tuple[int, int]] = {}  # that had come there, and gone, before ours were looked for
+        self._ids: dict[Partition, tuple[int, int]] = {}  # ids added and taken back there when ours were compared
         self._answered: dict[Subscription, set[Number]] = {}
-        self._walks: dict[Subscription, Iterator[Number]] = {}  # over what is held, of each with cumulative answers
+        self._walks: dict[Subscription, Iterator[Number]] = {}  # over in_flight, for cumulative answers
         self.messages: dict[Partition, Messages] = {}
         self.sent: dict[Destination, tuple[int, int]] = {}
         self.dropping: dict[Queue, list[tuple[Partition, int]]] = {}
@@ -148,14 +169,17 @@ class Prepared:
         self.acked_late = False
 
     def __len__(self) -> int:
-        """Messages and deliveries that are answered."""
         answered = [*(each.keys for each in self.acked.values()), *(keys for _, keys, _ in self.refused)]
         return sum(len(each.run) for each in self.messages.values()) + sum(map(len, answered))
 
-    # --- finding out --------------------------------------------------------------------------------------------------
+    # --- preparation --------------------------------------------------------------------------------------------------
 
     def steps(self, transaction: Transaction) -> Steps:
-        """Look at each frame. Raises ProtocolError."""
+        """Compute the effects of each frame, in steps.
+
+        Raises:
+            ProtocolError: A frame is refused.
+        """
         budget = self._broker.budget
         yield from transactional_acks.check(self._broker, self._session, transaction)
         plans: dict[Head, Plan] = {}
@@ -224,7 +248,7 @@ class Prepared:
             return
         subscription = answer[0]
         if not acks:
-            refusal = settling.refusal(frame)
+            refusal = settlement.refusal(frame)
             last = self.refused[-1] if self.refused else None
             if last is not None and last[0] is subscription and last[2] == refusal:
                 last[1].extend(keys)
@@ -243,7 +267,7 @@ class Prepared:
             yield True
 
     def _cover(self, keys: list[Number], found: list[InFlight], subscription: Subscription, key: Number) -> Steps:
-        """Find the deliveries that an answer answers, and none before it in the transaction has."""
+        """Add the deliveries that an answer covers and that no earlier answer of the transaction covers, in steps."""
         answered = self._answered.setdefault(subscription, set())
         if subscription.closed or key not in subscription.in_flight or key in answered:
             return
@@ -267,10 +291,10 @@ class Prepared:
                 self._broker.budget.spend(PORTION // PORTION_A_UNIT)
                 yield True
 
-    # --- whether it is still so ---------------------------------------------------------------------------------------
+    # --- validity -----------------------------------------------------------------------------------------------------
 
     def holds(self) -> bool:
-        """False if something that it has found is not so any more."""
+        """Return False if another client has changed the basis of the prepared effects."""
         there = self._broker.destinations
         concerned = self._temporary if self._generation == self._broker.generation else self._destinations
         gone = any(there.get(name) is not each for name, each in concerned.items())
@@ -280,7 +304,7 @@ class Prepared:
         return all(map(self._same_ids, self._ids)) and all(map(self._is_held, self.acked))
 
     def _same_ids(self, partition: Partition) -> bool:
-        """False if others have sent a message with one of our ids there, or one that ours repeat may be gone."""
+        """Return False if another client has sent one of our message ids, or a repeated message may be gone."""
         ids, dedup, (added, taken_back) = self.messages[partition].run.ids, partition.dedup, self._ids[partition]
         if dedup is None:
             return True

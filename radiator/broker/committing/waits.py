@@ -1,15 +1,15 @@
-"""Waits of a COMMIT: for new destinations and their files, where they are many, and for syncs of what it repeats.
+"""Waits of a COMMIT: for the files of many new destinations, and for the sync of messages that it repeats.
 
-Each new destination is some work, and so is each log that begins a file, and everybody's receipts wait for it. All
-parts of a transaction are written in one group; so where they are many, the destinations are made first, some in each
-turn, and then the files, some in each group commit. Nothing of the transaction has been applied: whether it happens is
-decided afterwards, at once.
+Each new destination and each log that begins a file is work, and all receipts wait for it, because the parts of a
+transaction are written in one group. So many destinations are created first, some in each turn, and then their files,
+some in each group commit. None of the transaction is applied by that; it is decided afterwards, at once.
 
-A message that the transaction repeats (``idempotence``) is synced before, whatever its rule says. So a power cut that
-leaves something of the transaction leaves that message, too.
+A message that the transaction repeats (``idempotence``) is synced first, whatever its rule says. Then a power cut that
+preserves some of the transaction preserves that message, too.
 
-Knows: transactions, names, which logs have files. Must not know: what the messages say.
-Invariants: an empty log and a destination without a message are all that a COMMIT leaves behind that is refused.
+This module knows transactions and which logs have files. It does not know messages.
+
+Invariant: a refused COMMIT leaves behind only empty logs and destinations without messages.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from radiator.storage.turn import Place
 
 
-def repeats(transaction: Transaction, places: Collection[Place]) -> bool:
-    """Have the messages that the transaction repeats synced.
+def request_syncs(transaction: Transaction, places: Collection[Place]) -> bool:
+    """Request the sync of messages that the transaction repeats.
 
     Args:
-        transaction: which nothing of has been applied.
-        places: where receipts for those messages wait, of those that are not synced.
+        transaction: The transaction; none of it has been applied.
+        places: Where receipts for those messages wait, for those that are not synced.
 
     Returns:
-        True if there is one, so that the COMMIT has to wait (``waited``).
+        True if the COMMIT has to wait (``wait``).
     """
     if places:
         repeated = AllOf()
@@ -46,25 +46,35 @@ def repeats(transaction: Transaction, places: Collection[Place]) -> bool:
     return bool(places)
 
 
-def waited(transaction: Transaction) -> Steps:
-    """Wait until the disk is done with what ``repeats`` and ``files`` have asked for. Raises ProtocolError if it
-    failed."""
+def wait(transaction: Transaction) -> Steps:
+    """Wait until the disk has finished the work of ``request_syncs`` and ``request_files``, in steps.
+
+    Raises:
+        ProtocolError: It has failed.
+    """
     if transaction.repeated is not None:
         while transaction.repeated.under_way():
             yield False
         transaction.wait_for_repeats(None)
     partitions = transaction.waited
     while partitions:
-        if _unmade(partitions[-1]):
+        if _has_no_file(partitions[-1]):
             yield False
         else:
             partitions.pop()
 
 
-def files(transaction: Transaction, partitions: Iterable[Partition]) -> bool:
-    """Where these are to have a message together, not too many of them begin a file with it. True if the COMMIT has to
-    wait for that (``waited``)."""
-    unmade = [each for each in partitions if isinstance(each, FilePartition) and _unmade(each)]
+def request_files(transaction: Transaction, partitions: Iterable[Partition]) -> bool:
+    """Request files for logs that have none, if too many would begin one with this transaction.
+
+    Args:
+        transaction: The transaction; none of it has been applied.
+        partitions: The logs that it writes to.
+
+    Returns:
+        True if the COMMIT has to wait (``wait``).
+    """
+    unmade = [each for each in partitions if isinstance(each, FilePartition) and _has_no_file(each)]
     if len(unmade) > limits.NEW_FILES_TOGETHER_MAX:
         for partition in unmade:
             partition.request_file()
@@ -72,6 +82,6 @@ def files(transaction: Transaction, partitions: Iterable[Partition]) -> bool:
     return bool(transaction.waited)
 
 
-def _unmade(partition: FilePartition) -> bool:
-    """It has no file yet."""
+def _has_no_file(partition: FilePartition) -> bool:
+    """Return True if the log has no file yet."""
     return partition.failed is None and not partition.segments

@@ -1,1 +1,1 @@
-"""Messages to consumers and subscribers: what is ready, and the pump that delivers it."""
+"""Delivery: which readers and queues are ready, and the pump that sends messages to consumers."""

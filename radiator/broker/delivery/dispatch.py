@@ -1,8 +1,9 @@
-"""Hand the messages of a queue to its consumers.
+"""Deliver the messages of a queue to its consumers.
 
-Between consumers the one that was served longest ago comes first; between the queues of one client see ``QueueRing``.
+Among consumers with credit, the least recently served one is served first. ``QueueRing`` orders the queues of one
+session.
 
-Invariant: no consumer is sent more than its credit, and credit that subscriptions share is given once.
+Invariants: no consumer gets more messages than it has credit; credit that subscriptions share is spent once.
 """
 
 from __future__ import annotations
@@ -30,12 +31,21 @@ def pump(
     count_max: int = limits.BATCH_RECORDS_MAX,
     but: ConsumerSession | None = None,
 ) -> int:
-    """Hand out one run from each source, in turn or in order. Returns how many messages went out, or else 1 if
-    there was progress of another kind (something was skipped), so that 0 means: nothing to do until something
-    happens."""
+    """Deliver one run of messages from each source of a queue.
+
+    Args:
+        queue: The queue.
+        only: The only consumer to serve; None to serve all.
+        count_max: The maximum number of messages.
+        but: The session whose consumers are not served; None to serve all.
+
+    Returns:
+        The number of delivered messages, or 1 for other progress, such as skipped messages. 0 means that there is
+        nothing to do until the next event.
+    """
     if queue.selectors is not None and only is not None:
-        queue.credited(only)  # also if there is nothing for it now
-    handed = 0
+        queue.credited(only)  # its credit counts for later messages, even if none is ready now
+    delivered = 0
     for source in tuple(queue.sources) if queue.ordered else queue.ready_list.turns():
         first = source.first
         if source.loading or not (source.ready or source.skipped is not None):
@@ -50,9 +60,9 @@ def pump(
             one = only if consumers is queue.consumers else next(iter(consumers), None)
             if one is None and consumers is not queue.consumers:
                 continue
-            handed += selective.hand_out(queue, source, one, but, count_max - handed)
+            delivered += selective.deliver(queue, source, one, but, count_max - delivered)
             if source.skipped is not None and (only is not None or but is not None):
-                queue.timing.wake(queue)  # others may want what these did not
+                queue.timing.wake(queue)  # the other consumers may match the messages that were skipped here
         else:
             if but is not None:
                 consumers = [consumer for consumer in consumers if consumer.session is not but]
@@ -65,16 +75,16 @@ def pump(
                 credits = queue.fair_dispatch().limit(credits, only is None and but is None, but)
                 if not credits:
                     break
-            handed += _hand_out(queue, source, credits, count_max - handed)
+            delivered += _deliver(queue, source, credits, count_max - delivered)
         source.rest()
-        if handed >= count_max or (first and _holds(source, one)):
+        if delivered >= count_max or (first and _blocks_lower_priority(source, one)):
             break
-    return handed
+    return delivered
 
 
-def _hand_out(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, int]], count_max: int) -> int:
+def _deliver(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, int]], count_max: int) -> int:
     if source.returned:
-        return _hand_out_returned(queue, source, credits[0][0])
+        return _deliver_returned(queue, source, credits[0][0])
     offset = source.next_offset
     batch = source.batch_at(offset)
     if batch is None:
@@ -94,15 +104,15 @@ def _hand_out(queue: Queue, source: QueueSource, credits: list[tuple[Consumer, i
         stop = source.bound(batch, start, start + run_length(batch, start, stop, room))
         if queue.selection is not None:
             stop = min(stop, start + queue.selection.run)
-        return _hand_out_slow(queue, source, batch, start, stop, credits, count_max)
+        return _deliver_checked(queue, source, batch, start, stop, credits, count_max)
     count = run_length(batch, start, min(stop, start + count_max, start + credit), room)
     indexes = range(start, start + count)
     source.move(batch, start, start + count)
-    _spread(queue, source, batch, indexes, credits)
+    _distribute(queue, source, batch, indexes, credits)
     return count
 
 
-def _hand_out_slow(
+def _deliver_checked(
     queue: Queue,
     source: QueueSource,
     batch: RecordBatch,
@@ -111,8 +121,10 @@ def _hand_out_slow(
     credits: list[tuple[Consumer, int]],
     count_max: int,
 ) -> int:
-    """As above, where each record has to be looked at: others' are settled, and so is what has expired; what is not
-    due is put off."""
+    """Deliver a run whose records have to be checked one by one.
+
+    Records of other destinations and expired records are settled, scheduled records are put off.
+    """
     count = min(count_max, sum(credit for _, credit in credits))
     picked: list[int] = []
     firsts = queue.filter.firsts(source.feed.partition.name, batch)
@@ -127,18 +139,18 @@ def _hand_out_slow(
         return 0
     source.move(batch, start, index)
     if picked:
-        _spread(queue, source, batch, picked, credits)
+        _distribute(queue, source, batch, picked, credits)
     return max(1, len(picked))
 
 
-def _spread(
+def _distribute(
     queue: Queue,
     source: QueueSource,
     batch: RecordBatch,
     indexes: range | list[int],
     credits: list[tuple[Consumer, int]],
 ) -> None:
-    """Deal fresh messages out, one to each consumer while it has credit, in turn or to whom it makes equal."""
+    """Distribute fresh messages among consumers with credit, by round robin or by fair dispatch."""
     source.mark_delivered()
     if len(credits) == 1:
         queue.send(source, batch, credits[0][0], indexes)
@@ -155,7 +167,7 @@ def _spread(
         queue.served(consumer)
 
 
-def _hand_out_returned(queue: Queue, source: QueueSource, consumer: Consumer) -> int:
+def _deliver_returned(queue: Queue, source: QueueSource, consumer: Consumer) -> int:
     offset = source.returned[0]
     batch = source.batch_at(offset)
     if batch is None:
@@ -167,13 +179,14 @@ def _hand_out_returned(queue: Queue, source: QueueSource, consumer: Consumer) ->
     return 1
 
 
-def _holds(source: QueueSource, consumer: Consumer | None) -> bool:
-    """Return True if a source of some priority has something, or may have it once a read has ended: sources of lower
-    priority wait for it.
+def _blocks_lower_priority(source: QueueSource, consumer: Consumer | None) -> bool:
+    """Return True if sources of lower priority have to wait for this source.
+
+    That is so if the source has ready messages, or may have some once a read has ended.
 
     Args:
         source: The source.
-        consumer: The one to which messages are handed out; None: to all.
+        consumer: The only consumer that is served; None if all are.
     """
     if source.loading or source.ready:
         return True
@@ -184,7 +197,10 @@ def _holds(source: QueueSource, consumer: Consumer | None) -> bool:
 
 
 def _credits(consumers: Collection[Consumer]) -> list[tuple[Consumer, int]]:
-    """The consumers that may be sent something, and how much; what subscriptions of one session share is given once."""
+    """Return the consumers with credit and the credit of each.
+
+    Credit that subscriptions of one session share is counted once.
+    """
     credits: list[tuple[Consumer, int]] = []
     given: dict[ConsumerSession, int] = {}
     for consumer in consumers:

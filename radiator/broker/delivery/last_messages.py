@@ -1,13 +1,16 @@
-"""``last:N``: where the last N messages of each destination begin, which may have several logs, and share them.
+"""Position ``last:N``: find where the last N messages of each destination begin.
 
-    one log, its own, nothing taken out        told by the numbers alone
-    one log                                    a look-up counts backwards, for all destinations of the log at once
-    several                                    they are walked backwards together, by the time of receipt
+A destination may have several logs, and a log may have several destinations:
 
-What was sent before the SUBSCRIBE counts, stored or not: a look-up begins when it is stored.
+    one log, not shared, without gaps      the offsets give the answer, without a read
+    one log                                one look-up counts backwards, for all destinations of the log
+    several logs                           one look-up walks them backwards together, by receive time
 
-Knows: destinations, readers, look-ups. Must not know: headers.
-Invariant: destinations that have a log in common are looked up together, so a reader is placed once.
+Messages that were sent before the SUBSCRIBE count, stored or not. A look-up starts once they are stored.
+
+This module knows destinations, readers and look-ups. It knows no headers.
+
+Invariant: destinations with a common log are looked up together, so each reader is placed once.
 """
 
 from __future__ import annotations
@@ -26,17 +29,24 @@ if TYPE_CHECKING:
     from radiator.broker.headers.positions import Position
     from radiator.broker.logs.feed import Feed
 
-PART_UNITS = 2  # of a log, to find what it has in common with others
-PLACE_UNITS = 10  # of a log, to find where a reader begins or stops, or to ask for that
+PART_UNITS = 2  # per log: grouping it with logs of the same destinations
+PLACE_UNITS = 10  # per log: placing a reader, or starting a look-up
 
-Keys = dict[str, str]  # which names of a log count, and for which destination
+Keys = dict[str, str]  # the names in a log that count, each with the destination that they count for
 Part = dict["Feed", Keys]
-Found = dict[str, int]  # an offset for each name
+Found = dict[str, int]  # destination name -> offset
 
 
 def parts(budget: Budget, destinations: Iterable[Destination]) -> Generator[bool, None, list[Part]]:
-    """The logs of these destinations, and of those that feed them; together what has a log in common. Returns them
-    when all steps are done."""
+    """Group the logs of destinations and of their fan-out sources. Destinations with a common log are in one group.
+
+    Args:
+        budget: The budget of the turn; each step spends some of it.
+        destinations: The destinations.
+
+    Returns:
+        The groups, once all steps are done.
+    """
     of: dict[Feed, Part] = {}
     for destination in destinations:
         budget.spend(PART_UNITS * len(destination.feeds))
@@ -64,7 +74,17 @@ def place(
     stop: Position | None,
     starts: Mapping[str, int],
 ) -> Steps:
-    """Put the readers of a subscription at their ``last:N``; but not where ``starts`` says where to begin."""
+    """Place the readers of a subscription at their ``last:N`` positions, in steps.
+
+    Args:
+        budget: The budget of the turn.
+        reading: Where look-ups are started.
+        subscription: The subscription; it has a reader for each log of the destinations.
+        destinations: The destinations.
+        start: The start position; other kinds than ``last`` are ignored.
+        stop: The stop position; other kinds than ``last`` are ignored.
+        starts: Start offsets by partition (``start-at``), which take precedence over ``start``.
+    """
     for part in (yield from parts(budget, destinations)):
         if subscription.closed:
             return
@@ -81,7 +101,7 @@ def place(
 def _find(
     reading: ColdReads, part: Part, readers: dict[Feed, Reader], number: int, then: Callable[[Reader, Found], None]
 ) -> None:
-    at_once = reported(part, number)
+    at_once = from_offsets(part, number)
     if at_once is not None:
         for feed, reader in readers.items():
             then(reader, at_once[feed.partition.name])
@@ -96,8 +116,12 @@ def _find(
     reading.resolve(list(readers.values()), make, placed, ends)
 
 
-def reported(part: Part, number: int) -> dict[str, Found] | None:
-    """The same as a look-up would, if the numbers of the log tell it."""
+def from_offsets(part: Part, number: int) -> dict[str, Found] | None:
+    """Return the offsets of ``last:number`` by partition and destination, if no look-up is necessary for them.
+
+    Returns:
+        None if a look-up is necessary.
+    """
     feed, names = next(iter(part.items()))
     partition = feed.partition
     first, end, dense = partition.log_start_offset, partition.next_offset, partition.dense_from
@@ -107,18 +131,23 @@ def reported(part: Part, number: int) -> dict[str, Found] | None:
 
 
 def look_up(part: Part, number: int) -> tuple[Callable[[], Any], Ends]:
-    """What makes the job, once what lies below these ends is stored."""
+    """Return a function that makes the look-up job, and the end offsets below which everything has to be stored first.
+
+    Args:
+        part: A group of logs (``parts``).
+        number: N of ``last:N``.
+    """
     feed = next(iter(part))
     if len(part) == 1 and feed.destinations == 1:
         partition, end = feed.partition, feed.partition.next_offset
-        # The last of them are not stored yet; if it has to be tried again, there are more that are.
+        # Some of the last messages may not be stored yet. More of them are if the look-up is repeated.
         return lambda: partition.offset_of_last(max(0, number + partition.high_watermark - end)), []
     wanted = [Wanted(feed.partition, feed.partition.next_offset, keys) for feed, keys in part.items()]
     return partial(LastJob, wanted, number), [(each.partition, each.end_offset) for each in wanted]
 
 
 def found_in(finished: Any, feed: Feed, names: Iterable[str]) -> Found:
-    """What such a job has found in one of its logs."""
+    """Return the offsets that a finished look-up has found in one log, by destination."""
     if isinstance(finished, LastJob):
         return finished.starts[feed.partition.name]
     return dict.fromkeys(names, finished.offset)

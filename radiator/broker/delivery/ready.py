@@ -1,11 +1,11 @@
-"""What is ready to be delivered, and the pump that delivers it.
+"""The ready list: readers, queues and sessions to which a delivery has become possible, and the pump that serves them.
 
-Everything that can make a delivery possible (a commit, credit, room in an outbox, a finished cold read) puts the
-reader, queue or session concerned in here; ``pump`` gives each of them one bounded run. So a turn costs what happened
-in it and not how much exists. Sessions that share one window among their queues come first, so that a queue with new
-messages cannot keep taking the window from one that has waited longer.
+Each event that can make a delivery possible (a commit, credit, room in an outbox, a finished cold read) adds the
+reader, queue or session here. ``pump`` delivers one bounded run to each, so a turn costs in proportion to the events in
+it and not to the number of destinations. Sessions with one window for several queues are served first, so that a busy
+queue cannot keep the window from a queue that has waited longer.
 
-Order is that of insertion (dicts, not sets): the same input gives the same deliveries, whatever the hash seed.
+The order is the order of insertion (dicts, not sets), so equal input gives equal deliveries for every hash seed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
     from radiator.broker.logs.feed import Feed
     from radiator.broker.queues.queue import Queue, QueueSource
 
-CHARS_A_UNIT = 8  # of selectors, evaluated for a record
-RUNS_MAX = 16  # of one queue for one session, in which nothing for it was found: a few ms, then others have their turn
+CHARS_A_UNIT = 8  # characters of selectors, evaluated for one record
+RUNS_MAX = 16  # runs of one queue for one session without a message for it: a few ms, then others have their turn
 
 
 class Ready:
-    """See the top of the file.
+    """The ready list of one broker.
 
     Args:
         on_done: Called with each reader that has reached its stop position.
-        on_error: Called with what nobody foresaw: who raised it has to wait for what comes next, and the others go on.
-        budget: Where the evaluation of selectors is counted; once it is exhausted, the others come in the next turn.
+        on_error: Called with an unexpected exception of one reader, queue or session. The others are served all the
+            same.
+        budget: The budget of the turn, for the evaluation of selectors. When it is exhausted the rest waits for the
+            next turn.
     """
 
     __slots__ = (
@@ -60,18 +62,23 @@ class Ready:
         self._queues: dict[Queue, None] = {}
         self._readers: dict[Reader, None] = {}
 
-    # --- what has become possible -----------------------------------------------------------------------------------
+    # --- adding -----------------------------------------------------------------------------------------------------
 
     def queue(self, queue: Queue) -> None:
-        """A queue has a message or a consumer that it had not before."""
+        """Add a queue that has a new message or a new consumer."""
         self._queues[queue] = None
 
     def reader(self, reader: Reader) -> None:
-        """What held a reader back is gone."""
+        """Add a reader that may continue."""
         self._readers[reader] = None
 
     def feed(self, feed: Feed, sources: Iterable[QueueSource] | None = None) -> None:
-        """A partition has more to read; of its sources these, or all."""
+        """Add the readers and queues of a partition with new records.
+
+        Args:
+            feed: The partition reader.
+            sources: The sources of queues to add; None to add all.
+        """
         readers = self._readers
         for reader in feed.readers:
             readers[reader] = None
@@ -80,8 +87,11 @@ class Ready:
             self._queues[source.queue] = None
 
     def refused(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
-        """NACK: the queue deals the message out again, to other consumers first; and to the refuser its other queues
-        come first."""
+        """Add queues after a NACK.
+
+        Each queue offers the message to other consumers first, and the session that refused it is served from its other
+        queues first.
+        """
         ring = subscription.session.queue_ring
         for queue in queues:
             self._refused[queue] = subscription.session
@@ -89,7 +99,7 @@ class Ready:
         self.credit(subscription)
 
     def credit(self, subscription: Subscription) -> None:
-        """Something that held this subscription back is gone: let it be pumped."""
+        """Add everything that a subscription reads, after it got credit or room."""
         if subscription.awaited:
             self.released(subscription)
         for reader in subscription.readers.values():
@@ -107,13 +117,15 @@ class Ready:
                 self._queues[queue] = None
 
     def released(self, subscription: Subscription) -> None:
-        """This subscription holds less than before, or nothing: let the queues be pumped whose next owner waits for
-        that. Its own window may be full of another queue's messages already."""
+        """Add the queues whose next single active consumer waits for this subscription to hold fewer messages.
+
+        The subscription's own window may be full of another queue's messages already.
+        """
         self._queues.update(subscription.awaited)
         subscription.awaited.clear()
 
     def credit_session(self, session: Session) -> None:
-        """The window that a session's subscriptions share may have room again."""
+        """Add a session whose shared window may have room again."""
         if len(session.queue_ring) or session.capped:
             self._shared[session] = None
         if session.capped:
@@ -125,11 +137,11 @@ class Ready:
                     self._readers[reader] = None
 
     def forget_session(self, session: Session) -> None:
-        """A session holds nothing any more."""
+        """Remove a session that has ended."""
         self._shared.pop(session, None)
 
     def forget_reader(self, reader: Reader) -> None:
-        """A reader has ended."""
+        """Remove a reader that has ended."""
         self._readers.pop(reader, None)
 
     # --- the pump ---------------------------------------------------------------------------------------------------
@@ -140,8 +152,11 @@ class Ready:
         return bool(self._shared or self._queues or self._readers or self._refused)
 
     def pump(self) -> bool:
-        """Deliver one bounded run to everything that is ready, or until selectors have used up the budget of this turn;
-        True if there is more to do at once."""
+        """Deliver one bounded run to everything that is ready, within the budget for selectors.
+
+        Returns:
+            True if there is more to do at once.
+        """
         self._counted = Selection.spent_chars
         self._selecting = False
         if self._refused:
@@ -172,7 +187,7 @@ class Ready:
                 except Exception as error:
                     self._on_error(error)
                 if (self._selecting or Selection.spent_chars != self._counted) and self._exhausted():
-                    self._queues = dict.fromkeys(queues) | self._queues  # the others come first the next time
+                    self._queues = dict.fromkeys(queues) | self._queues  # queues that had no turn come first next time
                     break
         if self._readers:
             readers, self._readers = iter(self._readers), {}
@@ -190,9 +205,10 @@ class Ready:
         return self.busy
 
     def _exhausted(self) -> bool:
-        """Count what selectors have been evaluated since this was asked last; True if others should have their turn.
+        """Charge the selectors evaluated since the last call, and return True if the budget of the turn is exhausted.
 
-        False if none was in this call of ``pump``: ``pump`` sees that without a call, as it asks behind each reader.
+        Returns False if this call of ``pump`` has evaluated no selector. ``pump`` checks that inline, because it would
+        call this once per reader.
         """
         counted, self._counted = self._counted, Selection.spent_chars
         units = (self._counted - counted) // CHARS_A_UNIT
@@ -202,7 +218,7 @@ class Ready:
         return self._selecting and self._budget.exhausted
 
     def _serve(self, session: Session) -> None:
-        """Fill the window that a session's queues share: one message from each in turn, none starves."""
+        """Fill the window that the queues of a session share, one message from each queue in turn."""
         if session.capped:
             self._serve_topics(session)
         while session.held < session.window and not session.closing:
@@ -228,8 +244,11 @@ class Ready:
                 return
 
     def _serve_topics(self, session: Session) -> None:
-        """Under max-in-flight topics and queues take from one window: every other time the topics come first, and of
-        them the one behind that which had the last turn."""
+        """Serve the topic readers of a session with ``max-in-flight``.
+
+        Topics and queues share the window, so topics come first every other time. Among the topics, the one after the
+        last served is first.
+        """
         if not session.topics_first() and len(session.queue_ring):
             return
         readers = [
@@ -247,4 +266,4 @@ class Ready:
             reader.pump()
             if session.held > held:
                 session.note_topic_served(reader)
-            self._readers[reader] = None  # whether it goes on, or has come to its end, is seen there
+            self._readers[reader] = None  # the pump then continues it, or ends it at its stop position

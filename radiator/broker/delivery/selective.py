@@ -1,16 +1,19 @@
-"""How a queue is handed out while some of its consumers have selectors.
+"""Deliver the messages of a queue some of whose consumers have selectors.
 
-Each message goes to a consumer that wants it, the one that was served longest ago among those with credit. A message
-that none of these wants is skipped (``queues.skipped``) and holds up no other.
+Each message goes to a consumer whose selector matches, the least recently served one among those with credit. A
+message that matches none of these is skipped (``queues.skipped``) and blocks no other message.
 
-    hand_out = what was returned, lowest first; what groups have found among the skipped; one step of a sweep through
-               the skipped; then fresh messages, as long as a consumer has credit that waits for nothing before them
+    deliver = returned messages, lowest offset first
+              then skipped messages that groups of consumers with equal selectors have matched
+              then one step of a sweep over the skipped messages
+              then fresh messages, while a consumer with credit waits for none before them
 
-Knows: order, credit, who wants what (``queues.selectors``). Must not know: how a message is sent (``Queue``), what a
-selector says.
-Invariants: a message is given to a consumer only after every lower one that the consumer wants was settled, is in a
-consumer's hands, or is not due. One call looks at a bounded number of messages, and evaluates about
-``limits.SELECTOR_RUN_CHARS`` characters of selectors; what it does not come to is done in the next call.
+This module knows order, credit and which selectors match (``queues.selectors``). It knows neither how a message is sent
+(``Queue``) nor the contents of a selector.
+
+Invariants: a consumer gets a message only if every lower one that its selector matches is settled, in flight or
+scheduled for later. One call looks at a bounded number of messages and evaluates about ``limits.SELECTOR_RUN_CHARS``
+characters of selectors; the next call does the rest.
 """
 
 from __future__ import annotations
@@ -31,16 +34,16 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.storage.batch import RecordBatch
 
-AGAIN_MAX = 256  # messages that come back or were found, one by one, in one call
-GROUPS_MAX = 256  # groups that are asked for what they found, in one call
-BATCHES_MAX = 64  # batches that one step of a sweep looks at
-RECORDS_MAX = 2_000  # records of them
+AGAIN_MAX = 256  # returned or matched skipped messages in one call
+GROUPS_MAX = 256  # groups whose matches are delivered in one call
+BATCHES_MAX = 64  # batches in one step of a sweep
+RECORDS_MAX = 2_000  # records in one step of a sweep
 
 
 class Call:
-    """One call of ``hand_out``: what is left of its budget, and what it has done."""
+    """One call of ``deliver``: its remaining budget and its results."""
 
-    __slots__ = ("_enough", "credit", "handed", "left", "only", "progress", "queue", "selectors", "source")
+    __slots__ = ("_spent_chars_max", "credit", "delivered", "left", "only", "progress", "queue", "selectors", "source")
 
     def __init__(self, queue: Queue, source: QueueSource, credit: Credit, only: Group | None, count_max: int) -> None:
         selectors = queue.selectors
@@ -51,22 +54,30 @@ class Call:
         self.credit = credit
         self.only = only
         self.left = count_max
-        self.handed = 0
+        self.delivered = 0
         self.progress = False
-        self._enough = 0
+        self._spent_chars_max = 0
         self.begin()
 
     def begin(self) -> None:
-        """A half of the call begins, with a budget of its own: what was skipped, or what is fresh."""
-        self._enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2
+        """Start one half of the call (skipped messages, or fresh ones) with a budget of its own."""
+        self._spent_chars_max = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2
 
     @property
     def exhausted(self) -> bool:
-        """True if nothing more should be begun in this call."""
-        return self.left <= 0 or Selection.spent_chars >= self._enough
+        """True if this call may start nothing more."""
+        return self.left <= 0 or Selection.spent_chars >= self._spent_chars_max
 
     def choose(self, groups: Iterable[Group], offset: int) -> Consumer | None:
-        """Which consumer of these groups gets this message; its credit is taken."""
+        """Choose the consumer that gets a message, and take its credit.
+
+        Args:
+            groups: The groups whose selectors match.
+            offset: The offset of the message.
+
+        Returns:
+            The consumer; None if no consumer of these groups can get the message now.
+        """
         skipped, best, turn = self.source.skipped, None, 0
         for group in groups:
             consumer = self.credit.next(group)
@@ -76,12 +87,12 @@ class Call:
                 best, turn = consumer, self.selectors.turn(consumer)
         if best is not None:
             self.credit.take(best)
-            self.handed += 1
+            self.delivered += 1
             self.left -= 1
         return best
 
     def skip(self, batch: RecordBatch, index: int, groups: Iterable[Group]) -> None:
-        """No consumer gets this message now; these groups want it."""
+        """Mark a message as skipped, and as matched by these groups."""
         offset = batch.offsets[index]
         skipped = self.source.skip_over(offset)
         for group in groups:
@@ -89,44 +100,46 @@ class Call:
         self.source.expiry.skipped(batch, index)
 
 
-def hand_out(
+def deliver(
     queue: Queue, source: QueueSource, only: Consumer | None, but: ConsumerSession | None, count_max: int
 ) -> int:
-    """One bounded run.
+    """Deliver one bounded run of a source.
 
     Args:
-        only: The one consumer that may be given something; None: all.
-        but: The session whose consumers are given nothing; None: all are.
-        count_max: The most messages to hand out.
+        queue: The queue; it has selectors.
+        source: The source.
+        only: The only consumer to serve; None to serve all.
+        but: The session whose consumers are not served; None to serve all.
+        count_max: The maximum number of messages.
 
     Returns:
-        How many messages were handed out, or 1 for progress of another kind.
+        The number of delivered messages, or 1 for other progress.
     """
     selectors = queue.select()
     credit = Credit(selectors, only, but)
     call = Call(queue, source, credit, None if only is None else selectors.group_of(only), count_max)
-    _again(call)
+    _deal_returned(call)
     if source.skipped is not None:
-        _found(call, source.skipped)
-        if call.handed:
+        _deal_skipped(call, source.skipped)
+        if call.delivered:
             source.mark_sent([])
         _sweep(call, source.skipped)
     if not source.loading and not source.returned and call.left > 0:
-        _fresh(call)
+        _deal_fresh(call)
     credit.close()
     if source.skipped is not None:
         if not call.progress:
             source.skipped.scan.drop_batch()
         source.unskip()
         queue.unselect()
-    return call.handed or int(call.progress)
+    return call.delivered or int(call.progress)
 
 
-def _again(call: Call) -> None:
-    """Messages that came back."""
+def _deal_returned(call: Call) -> None:
+    """Deliver messages that were returned."""
     source = call.source
     for _ in range(AGAIN_MAX):
-        if not source.returned or call.exhausted or not _witness(call):
+        if not source.returned or call.exhausted or not _any_credit(call):
             return
         offset = source.returned[0]
         batch = source.batch_at(offset)
@@ -145,8 +158,8 @@ def _again(call: Call) -> None:
                 call.queue.send_again(source, batch, index, consumer)
 
 
-def _found(call: Call, skipped: Skipped) -> None:
-    """What groups with credit have found among the skipped messages; those that have none left go on sweeping."""
+def _deal_skipped(call: Call, skipped: Skipped) -> None:
+    """Deliver skipped messages that groups with credit have matched. Groups without a match continue their sweep."""
     source, most = call.source, AGAIN_MAX
     groups = list(islice(skipped.due, GROUPS_MAX)) if call.only is None else [call.only]
     for group in groups:
@@ -158,14 +171,14 @@ def _found(call: Call, skipped: Skipped) -> None:
             consumer = call.credit.next(group)
             if consumer is None:
                 if not call.credit.everybody:
-                    skipped.wake(group)  # another call asks its other consumers
+                    skipped.wake(group)  # another call serves its other consumers
                 break
             offset = place.lowest(skipped.runs)
             if offset is None:
                 skipped.go_on(group, place)
                 break
             first = source.returned[0] if source.returned else offset
-            if first < offset or call.exhausted or most <= 0:  # an earlier message that came back is dealt out first
+            if first < offset or call.exhausted or most <= 0:  # an earlier returned message is delivered first
                 skipped.wake(group)
                 break
             batch = skipped.scan.batch_at(offset)
@@ -182,15 +195,15 @@ def _found(call: Call, skipped: Skipped) -> None:
             call.progress = True
             if call.queue.passes(source, batch, index):
                 call.credit.take(consumer)
-                call.handed += 1
+                call.delivered += 1
                 call.left -= 1
                 call.queue.send_again(source, batch, index, consumer)
     if call.credit.everybody:
-        call.progress |= bool(skipped.due)  # those that are left have their turn in the next call
+        call.progress |= bool(skipped.due)  # the next call serves the remaining groups
 
 
 def _sweep(call: Call, skipped: Skipped) -> None:
-    """One step: groups that are at the same position evaluate their selectors for what was skipped behind it."""
+    """Advance one sweep by a step: its groups evaluate their selectors for the next skipped messages."""
     if call.only is not None:
         place = skipped.place(call.only)
         sweep = None if place is None else place.sweep
@@ -224,11 +237,14 @@ def _sweep(call: Call, skipped: Skipped) -> None:
 
 
 def _evaluate(call: Call, skipped: Skipped, sweep: Sweep, batch: RecordBatch, start: int, stop: int) -> int:
-    """Evaluate the selectors of these groups for what was skipped of these records. Returns the index up to which that
-    was done: at least one record, and no more than the budget lets."""
+    """Evaluate the selectors of a sweep's groups for the skipped messages in a range of a batch.
+
+    Returns:
+        The index up to which the records were evaluated: at least one record, and no more than the budget allows.
+    """
     source, offsets = call.source, batch.offsets
     wanted = Wanted(call.selectors, source.feed.wire, batch, start, stop, sweep.groups)
-    enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2  # of those that are asked of few records
+    enough = Selection.spent_chars + limits.SELECTOR_RUN_CHARS // 2  # bounds long selectors, whatever the record count
     for first, end in skipped.runs.within(offsets[start], offsets[stop - 1] + 1):
         at, expected = batch.index_at(first), first
         while at < stop and offsets[at] < end:
@@ -250,33 +266,33 @@ def _evaluate(call: Call, skipped: Skipped, sweep: Sweep, batch: RecordBatch, st
     return stop
 
 
-def _able(call: Call) -> Iterable[Group]:
-    """The groups that may have credit."""
+def _groups_with_credit(call: Call) -> Iterable[Group]:
+    """Return the groups that may have credit."""
     return call.selectors.able if call.only is None else (call.only,)
 
 
-def _witness(call: Call) -> bool:
-    """True if a consumer has credit."""
-    return any(call.credit.next(group) is not None for group in _able(call))
+def _any_credit(call: Call) -> bool:
+    """Return True if a consumer has credit."""
+    return any(call.credit.next(group) is not None for group in _groups_with_credit(call))
 
 
-def _at_front(call: Call, witness: Group | None) -> Group | None:
-    """A group that has credit and waits for nothing before the fresh messages: ``witness``, if it still is one."""
+def _at_front(call: Call, front: Group | None) -> Group | None:
+    """Return a group with credit that waits for no message before the fresh ones, ``front`` if it still qualifies."""
     skipped, end = call.source.skipped, call.source.next_offset
 
     def is_one(group: Group) -> bool:
         return call.credit.next(group) is not None and (skipped is None or skipped.may_take(group, end))
 
-    if witness is not None and is_one(witness):
-        return witness
-    return next(filter(is_one, _able(call)), None)
+    if front is not None and is_one(front):
+        return front
+    return next(filter(is_one, _groups_with_credit(call)), None)
 
 
-def _fresh(call: Call) -> None:
-    """Messages that were not looked at before."""
+def _deal_fresh(call: Call) -> None:
+    """Deliver or skip messages that no selector was evaluated for before."""
     source, queue = call.source, call.queue
-    witness = _at_front(call, None) if source.ready else None
-    if witness is None:
+    front = _at_front(call, None) if source.ready else None
+    if front is None:
         return
     batch = source.batch_at(source.next_offset)
     if batch is None:
@@ -292,7 +308,7 @@ def _fresh(call: Call) -> None:
     shares: dict[Consumer, list[int]] = {}
     index = start
     call.begin()
-    while witness is not None and not call.exhausted and (source.skipped is None or not source.skipped.full):
+    while front is not None and not call.exhausted and (source.skipped is None or not source.skipped.full):
         index = source.pass_over(batch, firsts, index, stop)
         if index == stop or source.stuck:
             break
@@ -304,7 +320,7 @@ def _fresh(call: Call) -> None:
             shares.setdefault(consumer, []).append(index)
         index += 1
         if groups:
-            witness = _at_front(call, witness)
+            front = _at_front(call, front)
     if index == start:
         return
     call.progress = True

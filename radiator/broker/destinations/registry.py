@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from radiator.broker.destinations import priorities as priorities
+from radiator.broker.destinations import priorities
 from radiator.broker.destinations.cursor_creation import CursorCreation
 from radiator.broker.destinations.cursor_starts import CursorStarts
 from radiator.broker.destinations.destination import Destination

@@ -1,1 +1,1 @@
-"""Durable subscriptions and consumer groups."""
+"""Durable subscriptions and consumer groups: definitions, cursors, start positions."""

@@ -1,16 +1,15 @@
-"""Orphaned partitions: logs that a rule has stopped to name, in which a queue, or a durable subscription, has messages.
+r"""Orphaned partitions: logs that a changed rule no longer names, with unsettled messages of a queue or subscription.
 
-They are found at a start, from the cursors alone, so a restart or a kill in the middle goes on where it was. Each is
-one more source of its queue, to which nothing is added: what is in it comes first, then what is in the logs that the
-rule names. Once all is settled the source goes. Its cursor stays for as long as the log has records, and says that
-they are done with, should the rule name the log again; the log itself is kept, or not, as the rule of its destination
-says.
+A start finds them from the cursors alone, so a restart in the middle continues the work. Each orphaned partition is one
+more source of its queue and gets no new messages. Its messages are delivered before those of the current logs. The
+source is removed when everything in it is settled. Its cursor stays while the log has records: it records them as
+settled, should a rule name the log again. Retention of the log follows the rule of its destination.
 
-    found at a start -> a source of the queue -> settled up to the end -> out of the queue, nothing is held back
-                    \\-> stranded: nobody can read it; it is reported, and nothing is removed
+    found at a start -> a source of its queue -> settled to the end -> removed from the queue
+                    \-> stranded: no consumer can read it; it is reported, and nothing is removed
 
-Invariants: no cursor has two sources; nothing is removed that somebody has not settled; what cannot be drained is
-reported at every start, and in the figures.
+Invariants: no cursor has two sources; nothing unsettled is removed; a log that cannot be drained is reported at every
+start and in the metrics.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.destinations import priorities as priorities
+from radiator.broker.destinations import priorities
 from radiator.broker.destinations.orphaned import NAMES, UnreadablePartition, unsettled
 from radiator.broker.logs import cursor_names
 from radiator.broker.queues.queue import QueueSource
@@ -32,44 +31,52 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
-REPORTED_MAX = 20  # lines; then only how many more
+REPORTED_MAX = 20  # log lines; a last one counts the rest
 
 
 class OrphanedPartitions:
-    """All of one core."""
+    """The orphaned partitions of one broker.
+
+    Args:
+        core: The core; all destinations are known and no client is connected.
+        names: The durable subscriptions, all loaded.
+
+    Attributes:
+        ends: The sources that are drained, each with the offset at which it is done.
+        stranded: The logs with messages that no consumer can get.
+    """
 
     def __init__(self, core: Core, names: DurableSubscriptions) -> None:
-        """At a start: all destinations and names are there, and nobody is connected."""
         self._core = core
-        self._by_name = names
-        self.ends: dict[QueueSource, int] = {}  # those that are drained, and up to where
+        self._durable = names
+        self.ends: dict[QueueSource, int] = {}
         self.stranded: list[UnreadablePartition] = []
-        self._owner: dict[QueueSource, Destination] = {}  # of those that are queues'
+        self._owner: dict[QueueSource, Destination] = {}  # only for sources of queues
         cursors, partitions = core.store.cursors, core.store.partitions
         queues = [each.queue for each in core.destinations.values() if each.queue is not None]
-        queues += [durable.queue for durable in self._by_name.by_key.values()]
+        queues += [durable.queue for durable in self._durable.by_key.values()]
         read = {id(source.cursor) for queue in queues for source in queue.sources}
         for name, where in cursors.names():
             cursor, partition = cursors.get(name, where), partitions.get(where)
             if cursor is not None and partition is not None and id(cursor) not in read:
                 if name.startswith(NAMES):
-                    self._names(name, cursor, partition)
+                    self._find_of_subscription(name, cursor, partition)
                 else:
-                    self._queues(name, cursor, partition)
+                    self._find_of_queue(name, cursor, partition)
         self._report()
 
     # --- finding ----------------------------------------------------------------------------------------------------
 
-    def _queues(self, key: str, cursor: Cursor, partition: Any) -> None:
+    def _find_of_queue(self, key: str, cursor: Cursor, partition: Any) -> None:
         core, name = self._core, key.removeprefix(cursor_names.QUEUE)
         destination = core.destinations.get(name)
         if destination is None or destination.queue is None:
             if name in partition.destinations:
-                self._strand(key, cursor, partition, _why(destination))
+                self._add_unreadable(key, cursor, partition, _reason(destination))
             return
         queue, registry = destination.queue, core.registry
         if not any(map(queue.filter.has, partition.destinations)):
-            if partition.whole and partition.destinations:  # a ``fan_out`` fed it from there, and does not any more
+            if partition.whole and partition.destinations:  # the log of a fan-out source that the queue was bound to
                 registry.cursors.delete(key, partition.name)
             return
         if partition.log_start_offset >= partition.next_offset:
@@ -80,7 +87,7 @@ class OrphanedPartitions:
             return
         policy = destination.policy
         feed = registry.orphaned_feed(partition, policy)
-        registry.cursors.open(key, partition.name, cursor.floor, policy.settings.sync)  # that is there
+        registry.cursors.open(key, partition.name, cursor.floor, policy.settings.sync)  # it exists; this sets its sync
         source = QueueSource(
             queue,
             feed,
@@ -102,9 +109,9 @@ class OrphanedPartitions:
             self._drain(source, left)
         feed.pin()
 
-    def _names(self, key: str, cursor: Cursor, partition: Any) -> None:
+    def _find_of_subscription(self, key: str, cursor: Cursor, partition: Any) -> None:
         core = self._core
-        durable = self._by_name.by_key.get(key)
+        durable = self._durable.by_key.get(key)
         if durable is None:
             return
         there = [core.destinations[each] for each in sorted(partition.destinations) if each in core.destinations]
@@ -113,10 +120,10 @@ class OrphanedPartitions:
         if wanted:
             feed = core.registry.orphaned_feed(partition, wanted[0].policy)
             if left:
-                self._drain(durable.drain(feed, wanted[0]), left)
+                self._drain(durable.add_orphaned(feed, wanted[0]), left)
             feed.pin()
         elif any(each.policy.kind == "queue" and durable.patterns.matches(each.name) for each in there):
-            self._strand(key, cursor, partition, "what was a topic is a queue now")
+            self._add_unreadable(key, cursor, partition, "what was a topic is a queue now")
 
     def _drain(self, source: QueueSource, left: int) -> None:
         feed = source.feed
@@ -130,9 +137,9 @@ class OrphanedPartitions:
                 feed.partition.name,
             )
 
-    # --- what cannot be drained ---------------------------------------------------------------------------------------
+    # --- stranded logs ------------------------------------------------------------------------------------------------
 
-    def _strand(self, key: str, cursor: Cursor, partition: Any, why: str) -> None:
+    def _add_unreadable(self, key: str, cursor: Cursor, partition: Any, why: str) -> None:
         left = unsettled(cursor, partition)
         if left:
             end = partition.high_watermark
@@ -141,20 +148,20 @@ class OrphanedPartitions:
     def _report(self) -> None:
         for each in self.stranded[:REPORTED_MAX]:
             log.warning(
-                "%s: no consumer gets what is in the log %s, in which up to %d messages are not settled: %s. They are "
-                "kept and not delivered: change the rule back, let the consumers empty the log, and change it then",
+                "%s: no consumer can read the log %s, which has up to %d unsettled messages: %s. They are kept and not "
+                "delivered. Change the rule back, let the consumers empty the log, then change the rule again",
                 each.cursor,
                 each.partition,
                 each.lag,
                 each.why,
             )
         if len(self.stranded) > REPORTED_MAX:
-            log.warning("%d more logs have messages that nobody reads", len(self.stranded) - REPORTED_MAX)
+            log.warning("%d more logs have messages that no consumer can read", len(self.stranded) - REPORTED_MAX)
 
-    # --- the end ------------------------------------------------------------------------------------------------------
+    # --- end of the drain ---------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Now and then: those that are done with are let go."""
+        """Remove the sources that are drained. Called at intervals."""
         for source, end in list(self.ends.items()):
             wanted = source.orphaned and not source.closed
             if wanted and source.cursor.floor < end:
@@ -164,7 +171,7 @@ class OrphanedPartitions:
             del self.ends[source]
             self._owner.pop(source, None)
             source.feed.count_orphaned(-1)
-            if source.feed.destinations:  # others store here, and would be held back
+            if source.feed.destinations:  # other destinations store here, and their retention must not wait
                 source.feed.release_settled()
             source.feed.pin()
 
@@ -173,7 +180,7 @@ class OrphanedPartitions:
         log.info("%s has settled everything in its former log %s", queue.name, feed.partition.name)
         destination = self._owner.get(source)
         if destination is None:
-            self._by_name.by_key[queue.name].drained(source)
+            self._durable.by_key[queue.name].remove_orphaned(source)
             return
         queue.drop([source])
         for each in (destination, *destination.parents):
@@ -181,18 +188,18 @@ class OrphanedPartitions:
                 each.orphaned.remove(feed)
 
     def replaced(self, old: QueueSource, new: QueueSource) -> None:
-        """A cursor was set."""
+        """Take over a source that was made anew because its cursor was set."""
         if old in self.ends:
             self.ends[new] = self.ends.pop(old)
             self._owner[new] = self._owner.pop(old)
 
     @property
     def figures(self) -> Mapping[str, int]:
-        """For those who watch."""
+        """The number of orphaned and of stranded logs, for the metrics."""
         return {"former_logs": len(self.ends), "stranded_logs": len(self.stranded)}
 
 
-def _why(destination: Destination | None) -> str:
+def _reason(destination: Destination | None) -> str:
     if destination is None:
         return "its rule does not let the queue be"
     if destination.is_parent:

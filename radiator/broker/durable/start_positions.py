@@ -1,11 +1,12 @@
-"""Places that are looked up on disk: the sources of a named subscription that do not know yet where they begin.
+"""Start positions of a durable subscription that are looked up on disk.
 
-    seek() -> a look-up, off the loop -> found: the source is told its place
-                                      or failed: who waits is told; it is asked for again at the next tick
+    start() -> a look-up, off the event loop -> found: the source gets its position
+                                             or failed: waiters get the error; repeated at the next tick
 
-Knows: sources, jobs, who waits. Must not know: what a place means, sessions.
-Invariants: who calls ``settled`` is called back once, when every place is known, when a look-up has failed, or when the
-name is gone; a source that was dropped meanwhile is told nothing.
+This module knows sources, jobs and waiters. It knows neither sessions nor the meaning of a position.
+
+Invariants: each waiter of ``settled`` is called once: when every position is known, when a look-up has failed, or when
+the subscription is deleted. A source that was dropped meanwhile gets no position.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Found = Callable[[Any, "QueueSource"], None]
 Then = Callable[["StorageError | None"], None]
 
 
-class Seeking:
-    """Those of one named subscription."""
+class PositionLookups:
+    """The look-ups of one durable subscription."""
 
     __slots__ = ("_reading", "_sources", "_waiting")
 
@@ -34,31 +35,37 @@ class Seeking:
         self._sources: dict[QueueSource, None] = {}
         self._waiting: list[Then] = []
 
-    def seek(self, sources: list[QueueSource], ends: Ends, make: Make, found: Found) -> None:
-        """``make`` gives the job that looks their places up, each time it is tried, once what lies below ``ends`` is
-        stored; ``found`` gets the finished one, for each of them."""
+    def start(self, sources: list[QueueSource], ends: Ends, make: Make, found: Found) -> None:
+        """Look up where sources begin. The sources wait for it.
+
+        Args:
+            sources: The sources.
+            ends: Partitions and end offsets below which everything has to be stored first.
+            make: Makes the look-up job, once per attempt.
+            found: Called with the finished job and each source.
+        """
         for source in sources:
             source.wait_for_place()
             self._sources[source] = None
-        self._ask(sources, ends, make, found)
+        self._look_up(sources, ends, make, found)
 
     def drop(self, source: QueueSource) -> None:
-        """Nobody wants to know it any more."""
+        """Forget a source that was removed."""
         self._sources.pop(source, None)
 
     def settled(self, then: Then) -> None:
-        """``then`` is called with None once every place is known, now or later; or with what went wrong."""
+        """Call ``then`` once: with None when every position is known, now or later, or with the error of a look-up."""
         self._waiting.append(then)
         if not self._sources:
             self.report(None)
 
     def report(self, error: StorageError | None) -> None:
-        """Nobody waits any longer."""
+        """Call all waiters with this error, or with None."""
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then(error)
 
-    def _ask(self, sources: list[QueueSource], ends: Ends, make: Make, found: Found) -> None:
+    def _look_up(self, sources: list[QueueSource], ends: Ends, make: Make, found: Found) -> None:
         def wanted() -> bool:
             return any(source in self._sources for source in sources)
 
@@ -66,7 +73,7 @@ class Seeking:
             if not wanted():
                 return
             if finished.error is not None:
-                self._reading.failed_look_up(finished.error, partial(self._ask, sources, ends, make, found))
+                self._reading.failed_look_up(finished.error, partial(self._look_up, sources, ends, make, found))
                 self.report(finished.error)
                 return
             for source in sources:

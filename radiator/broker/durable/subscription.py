@@ -1,11 +1,12 @@
-"""A named subscription: a queue over topics, whose cursors stay when its subscribers go.
+"""A durable subscription: a queue over topics whose cursors outlive its subscribers.
 
-``join`` lets it take part in topics, from a position on; ``leave`` lets go of them. A position that has to be looked up
-on disk is found off the loop, and its source waits for it (``seeking``).
+``join`` adds topics from a position on, ``leave`` removes topics. A position that has to be looked up on disk is found
+off the event loop, and its source waits for it (``start_positions``).
 
-Knows: the queue, its claim, its cursors. Must not know: sessions, headers, who may use it.
-Invariants: there is one source for each log of its topics; in a log kept in memory it pins nothing and has no stored
-cursor; a position that was asked for some topics holds for no others.
+This module knows the queue, its destination filter and its cursors. It knows no sessions, headers or rights.
+
+Invariants: there is one source per log of its topics. In a log in memory the source holds back no retention and has no
+stored cursor. A position that was requested for some topics applies to no others.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker.clients.joined import JOINED_BYTES
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.delivery import last_messages as last_messages
-from radiator.broker.durable.start_positions import Make, Seeking
+from radiator.broker.delivery import last_messages
+from radiator.broker.durable.start_positions import Make, PositionLookups
 from radiator.broker.headers.positions import NEXT, Position
 from radiator.broker.logs.destination_filter import TopicFilter
 from radiator.broker.queues.policy import QueuePolicy, agreed
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from radiator.broker.delivery.cold_reads import ColdReads, Ends
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.registry import Registry
-    from radiator.broker.durable.subscription_names import Asked
+    from radiator.broker.durable.subscription_names import SubscriptionName
     from radiator.broker.logs.feed import Feed
     from radiator.broker.timers.timing import Timing
     from radiator.memory import MemoryShare
@@ -42,22 +43,35 @@ if TYPE_CHECKING:
     from radiator.routing.policy import Policy
     from radiator.storage.partition import EndOffsets
 
-Starts = dict[str, dict[str, int]]  # an offset by partition and destination
-ENTER_UNITS = 2  # of a topic that is taken in, looked at or let go
-BEGIN_UNITS = 35  # of a log, where a cursor is made
-CLOSE_UNITS = 20  # of a log, where a cursor is deleted
+Starts = dict[str, dict[str, int]]  # partition name -> destination name -> offset
+ENTER_UNITS = 2  # per topic that is added, checked or removed
+BEGIN_UNITS = 35  # per log in which a cursor is made
+CLOSE_UNITS = 20  # per log in which a cursor is deleted
 ADJUSTED = b"start-adjusted:true\n"
 
 
-class Means(NamedTuple):
-    """What a named subscription needs of the broker. ``matches`` says whether these patterns want that topic."""
+class Dependencies(NamedTuple):
+    """The parts of the broker that a durable subscription uses.
+
+    Attributes:
+        registry: Destinations and their partition readers.
+        budget: The budget of the turn.
+        moment: Takes the current end offsets of all logs.
+        joined: Counts the destinations that all subscriptions have joined.
+        joined_each: ``limits.joined``, the maximum for one subscription.
+        memory: The memory share of subscriptions.
+        timing: Timers, and the wake-up of queues.
+        on_lost: Called with a queue's name and the number of messages that its log has lost.
+        reading: Cold reads and look-ups.
+        matches: Returns True if the patterns match this topic.
+    """
 
     registry: Registry
     budget: Budget
     moment: Callable[[], EndOffsets]
     joined: JoinedOfAll
-    joined_each: int  # limits.joined
-    memory: MemoryShare  # of subscriptions
+    joined_each: int
+    memory: MemoryShare
     timing: Timing
     on_lost: Callable[[str, int], None]
     reading: ColdReads
@@ -65,41 +79,63 @@ class Means(NamedTuple):
 
 
 class DurableSubscription:
-    """See the top of the file. ``user`` is whose it is; ``used_ns`` when it was last in use."""
+    """A durable subscription or consumer group.
 
-    def __init__(self, means: Means, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> None:
+    Args:
+        dependencies: The parts of the broker that it uses.
+        asked: Its name.
+        user: The user who owns it.
+        patterns: The topics that it is subscribed to.
+        now_ns: The time of its creation, in nanoseconds since 1970.
+
+    Attributes:
+        key: The name of its cursors, unique among all durable subscriptions.
+        queue: The queue that its subscribers consume.
+        destinations: The topics that it has joined.
+        starts: Offsets from which the destination filter takes messages, stored with the definition.
+        requested: The same for an offset that the client gave, whether or not the log has it yet.
+        position_lookups: Look-ups of start positions.
+        used_ns: The time of its last use, in nanoseconds since 1970.
+        deleted: True once it was deleted.
+    """
+
+    def __init__(
+        self, dependencies: Dependencies, asked: SubscriptionName, user: str, patterns: PatternSet, now_ns: WallNs
+    ) -> None:
         self.asked = asked
         self.key = asked.key
         self.user = user
         self.patterns = patterns
         self.made_ns = self.used_ns = now_ns
-        self.filter = TopicFilter(partial(means.matches, patterns))
-        self.queue = Queue(self.key, self.filter, means.on_lost, means.timing, QueuePolicy())
+        self.filter = TopicFilter(partial(dependencies.matches, patterns))
+        self.queue = Queue(self.key, self.filter, dependencies.on_lost, dependencies.timing, QueuePolicy())
         self.destinations: dict[Destination, None] = {}
-        self.joined = means.joined.of_one(means.joined_each)
+        self.joined = dependencies.joined.of_one(dependencies.joined_each)
         self._sources: dict[Feed, QueueSource] = {}
-        self._handed: dict[Feed, dict[int, int]] = {}
-        self.starts: Starts = {}  # of the claim's, those that hold after a restart too
-        self.requested: Starts = {}  # the same, where it is an offset that was asked for: there or not
-        self.seeking = Seeking(means.reading)
-        self.gone = False
-        self._means = means
+        self._delivered: dict[Feed, dict[int, int]] = {}
+        self.starts: Starts = {}
+        self.requested: Starts = {}
+        self.position_lookups = PositionLookups(dependencies.reading)
+        self.deleted = False
+        self._dependencies = dependencies
 
     @property
     def active(self) -> bool:
-        """True while somebody is subscribed."""
+        """True if it has a subscriber."""
         return any(not each.closed for each in subscriptions_of(self.queue))
 
-    # --- what it is about -------------------------------------------------------------------------------------------
+    # --- topics -----------------------------------------------------------------------------------------------------
 
-    def ask(self, patterns: PatternSet) -> None:
-        """It is about these from now on; the caller lets it leave and join."""
+    def set_patterns(self, patterns: PatternSet) -> None:
+        """Replace its patterns. The caller then lets it leave and join topics."""
         self.patterns = patterns
-        self.filter.set_patterns(partial(self._means.matches, patterns))
+        self.filter.set_patterns(partial(self._dependencies.matches, patterns))
 
-    def revive(self, destination: Destination) -> None:
-        """A topic is there, of an earlier run or just born: go on where the cursors are, or begin with its first
-        message."""
+    def add_topic(self, destination: Destination) -> None:
+        """Join a topic that was loaded at a start or just created.
+
+        Existing cursors continue. Without one, the subscription begins with the topic's first message.
+        """
         self._enter(destination)
         for feed in destination.feeds:
             if self._source(feed) is None:
@@ -110,12 +146,24 @@ class DurableSubscription:
     def join(
         self, destinations: Iterable[Destination], position: Position, now_ns: WallNs, anew: bool = False
     ) -> Steps:
-        """Take part in these as well, from there on. In a log that it reads already its cursor goes on: of what is new
-        there it gets all from the cursor's place on, or with ``next`` all that comes from now on. ``anew``: there were
-        no others, and a moment to come holds for those too that are born until then."""
+        """Join topics from a position on, in steps.
+
+        In a log that the subscription already reads its cursor continues: a new topic there is read from the cursor's
+        position on, or with ``next`` from now on.
+
+        Args:
+            destinations: The topics.
+            position: The start position.
+            now_ns: The current time, in nanoseconds since 1970.
+            anew: The subscription has no topics yet. A time in the future then applies to topics that are created
+                before it, too.
+
+        Raises:
+            ProtocolError: Too many destinations are joined.
+        """
         to_come_ns = position.value if position.kind == "time" and position.value > now_ns else 0
         destinations = list(destinations)
-        if position.kind != "offset" and (anew or not to_come_ns):  # what it means for those that are born later
+        if position.kind != "offset" and (anew or not to_come_ns):  # a silent topic joins when its first message comes
             destinations = [each for each in destinations if not each.silent or each.name in self.patterns.names]
         if anew:
             self.filter.want_since(to_come_ns)
@@ -123,7 +171,7 @@ class DurableSubscription:
             self.filter.want_since(to_come_ns, [each.name for each in destinations])
         names: dict[Feed, list[str]] = {}
         made_of: dict[Feed, Destination] = {}
-        budget, moment = self._means.budget, self._means.moment()
+        budget, moment = self._dependencies.budget, self._dependencies.moment()
         try:
             for destination in destinations:
                 self._enter(destination)
@@ -140,24 +188,33 @@ class DurableSubscription:
             for feed, wanted in names.items():
                 end = moment.end_of(feed.partition)
                 if feed in new and position.kind != "last":
-                    if self._source(feed) is None:  # else a topic that was created meanwhile has begun it
+                    if self._source(feed) is None:  # a topic that was created meanwhile may have made the source
                         self._begin(feed, new[feed], wanted, position, now_ns, end)
                 elif feed not in new and position == NEXT:
-                    self._want_from(feed, wanted, end, self.starts)
+                    self._set_start(feed, wanted, end, self.starts)
                 budget.spend(BEGIN_UNITS)
                 yield True
         finally:
             moment.close()
 
     def leave(self, destinations: Iterable[Destination]) -> Generator[bool, None, list[Destination]]:
-        """Let go of these; in a log where others of it are, what comes from these is passed over. Returns them, once
-        all steps are done."""
-        budget = self._means.budget
+        """Leave topics, in steps.
+
+        A log is closed if no other topic of the subscription is in it. In a log that stays open, messages of the topics
+        that were left are passed over.
+
+        Args:
+            destinations: The topics; those that it has not joined are ignored.
+
+        Returns:
+            The topics that it has left, once all steps are done.
+        """
+        budget = self._dependencies.budget
         left = [destination for destination in destinations if destination in self.destinations]
         for destination in left:
             del self.destinations[destination]
             self.joined.remove(1)
-            self._means.memory.add(-JOINED_BYTES)
+            self._dependencies.memory.add(-JOINED_BYTES)
             destination.count_subscribers(-1)
             self.filter.since.pop(destination.name, None)
             budget.spend(ENTER_UNITS)
@@ -182,25 +239,41 @@ class DurableSubscription:
         return left
 
     def end(self) -> Generator[bool, None, list[Destination]]:
-        """Let go of everything, for good. Returns what it was about, once all steps are done."""
+        """Leave all topics for ever and delete the cursors, in steps.
+
+        Returns:
+            The topics that it has left, once all steps are done.
+        """
         left = yield from self.leave(list(self.destinations))
-        self._means.registry.cursors.delete(self.key)
-        self._means.registry.cursors.sync_soon()
-        self.seeking.report(None)
+        self._dependencies.registry.cursors.delete(self.key)
+        self._dependencies.registry.cursors.sync_soon()
+        self.position_lookups.report(None)
         return left
 
-    def move(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
-        """Begin anew, from there on, everywhere: in these, which are all."""
+    def seek(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
+        """Set the whole subscription to a position, in steps.
+
+        Args:
+            destinations: All topics of the subscription.
+            position: The new position.
+            now_ns: The current time, in nanoseconds since 1970.
+        """
         self.starts.clear()
         self.requested.clear()
         self.filter.begin_again()
         with self._rewinding():
             yield from self.leave(list(self.destinations))
-            self._means.registry.cursors.delete(self.key)
+            self._dependencies.registry.cursors.delete(self.key)
             yield from self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
 
-    def move_in(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
-        """Begin anew, from there on, in these of its topics."""
+    def seek_in(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
+        """Set the subscription to a position in some of its topics, in steps.
+
+        Args:
+            destinations: The topics.
+            position: The new position.
+            now_ns: The current time, in nanoseconds since 1970.
+        """
         destinations = list(destinations)
         with self._rewinding():
             yield from self.leave(destinations)
@@ -208,17 +281,17 @@ class DurableSubscription:
 
     @contextmanager
     def _rewinding(self) -> Iterator[None]:
-        """Cursors that are made meanwhile know what those that go have handed out."""
-        self._handed = {source.feed: source.unsettled_deliveries() for source in self.queue.sources}
+        """Let cursors that are made in this block take over the delivery counts of those that are closed."""
+        self._delivered = {source.feed: source.unsettled_deliveries() for source in self.queue.sources}
         yield
-        self._handed = {}
+        self._delivered = {}
 
     def _enter(self, destination: Destination) -> None:
         if destination not in self.destinations:
             self.joined.check()
             self.destinations[destination] = None
             self.joined.add()
-            self._means.memory.add(JOINED_BYTES)
+            self._dependencies.memory.add(JOINED_BYTES)
             destination.count_subscribers(1)
             for feed in destination.feeds:
                 source = self._source(feed)
@@ -226,36 +299,40 @@ class DurableSubscription:
                     source.agree(agreed([source.policy, self._policy(destination.policy)]))
 
     def note_use(self, now_ns: WallNs) -> None:
-        """Note that it is in use."""
+        """Note the time of its last use."""
         self.used_ns = now_ns
 
-    def note_gone(self) -> None:
+    def note_deleted(self) -> None:
         """Note that it was deleted."""
-        self.gone = True
+        self.deleted = True
 
-    def remember(self, starts: Starts, requested: Starts) -> None:
-        """Take over the places that its definition has."""
+    def restore_starts(self, starts: Starts, requested: Starts) -> None:
+        """Set the start offsets that its stored definition has."""
         self.starts = {where: dict(each) for where, each in starts.items()}
         self.requested = {where: dict(each) for where, each in requested.items()}
 
     def permit(self, patterns: PatternSet | Permitted) -> None:
-        """What the one who uses it may read."""
+        """Limit its messages to those that its user may read."""
         self.filter.permit(patterns if isinstance(patterns, Permitted) else None)
 
     def _policy(self, policy: Policy) -> QueuePolicy:
-        # A single subscriber comes back for what it held. What a member of a group held belongs to a queue.
+        # A single subscriber gets its unacknowledged messages again when it reconnects.
         found = QueuePolicy.of(policy)
         return found if self.asked.is_group else found.requeuing()
 
-    # --- its cursors ------------------------------------------------------------------------------------------------
+    # --- cursors ----------------------------------------------------------------------------------------------------
 
-    def drain(self, feed: Feed, destination: Destination) -> QueueSource:
-        """Go on in a log that the rule of this topic does not name any more, where it has something unsettled. In a
-        group one member at a time does."""
+    def add_orphaned(self, feed: Feed, destination: Destination) -> QueueSource:
+        """Add an orphaned partition as a source. In a group one member at a time reads it.
+
+        Args:
+            feed: The partition reader of the log.
+            destination: A topic that is stored in it.
+        """
         return self._open(feed, feed.partition.high_watermark, destination, orphaned=True)
 
-    def drained(self, source: QueueSource) -> None:
-        """It has settled everything there. The cursor stays: should the rule name the log again, it goes on there."""
+    def remove_orphaned(self, source: QueueSource) -> None:
+        """Remove the source of an orphaned partition. Its cursor stays, should a rule name the log again."""
         self.queue.drop([source])
         del self._sources[source.feed]
         source.close()
@@ -268,26 +345,26 @@ class DurableSubscription:
     def _open(self, feed: Feed, start: int, destination: Destination, orphaned: bool = False) -> QueueSource:
         partition = feed.partition
         in_memory = isinstance(partition, MemoryPartition)
-        registry = self._means.registry
+        registry = self._dependencies.registry
         if in_memory:
             cursor = Cursor(start)
         else:
             cursor = registry.cursors.open(self.key, partition.name, start, destination.policy.settings.sync)
             registry.cursors.sync_soon()
         policy = self._policy(destination.policy)
-        if len(partition.destinations) > 1:  # no topic's messages may be judged by another's settings
+        if len(partition.destinations) > 1:  # the settings of one topic must not decide about messages of another
             others = (registry.rules.policy_for(each) for each in partition.destinations if self.filter.wants(each))
             policy = agreed([policy, *map(self._policy, others)])
         first = orphaned and not self.asked.is_group
         source = QueueSource(self.queue, feed, cursor, registry.dirty_sources, policy, orphaned=orphaned, first=first)
-        source.expect_again(self._handed.get(feed, {}))
+        source.expect_again(self._delivered.get(feed, {}))
         self.queue.add(source)
         self._sources[feed] = source
         if self.asked.is_group and (orphaned or len(destination.feeds) > 1):
-            self.queue.assign(source, partial(self._means.timing.wake, self.queue))
+            self.queue.assign(source, partial(self._dependencies.timing.wake, self.queue))
         feed.join(source, pins=not in_memory)
         feed.pin()
-        self._means.timing.wake(self.queue)
+        self._dependencies.timing.wake(self.queue)
         return source
 
     def _close(self, source: QueueSource) -> None:
@@ -295,15 +372,22 @@ class DurableSubscription:
         source.close()
         source.feed.leave(self.queue)
         source.feed.pin()
-        self._means.registry.cursors.delete(self.key, source.feed.partition.name)
-        self._means.registry.dirty_sources.pop(source, None)
-        self.seeking.drop(source)
+        self._dependencies.registry.cursors.delete(self.key, source.feed.partition.name)
+        self._dependencies.registry.dirty_sources.pop(source, None)
+        self.position_lookups.drop(source)
         self.filter.forget(source.feed.partition.name)
         self.starts.pop(source.feed.partition.name, None)
         self.requested.pop(source.feed.partition.name, None)
 
-    def _want_from(self, feed: Feed, names: Iterable[str], offset: int, kept: Starts | None) -> None:
-        """Of these destinations, what is stored from ``offset`` on. ``kept``: where that is remembered."""
+    def _set_start(self, feed: Feed, names: Iterable[str], offset: int, kept: Starts | None) -> None:
+        """Take messages of these destinations from ``offset`` on.
+
+        Args:
+            feed: The partition reader.
+            names: The destinations.
+            offset: The first offset.
+            kept: The table of start offsets that also records it; None to record it nowhere.
+        """
         starts = dict.fromkeys(names, offset)
         self.filter.want_from(feed.partition.name, starts)
         if kept is not None:
@@ -330,10 +414,10 @@ class DurableSubscription:
 
     def _begin_at_last(self, new: dict[Feed, Destination], parts: list[last_messages.Part], number: int) -> Steps:
         for whole in parts:
-            self._means.budget.spend(BEGIN_UNITS * len(whole))
+            self._dependencies.budget.spend(BEGIN_UNITS * len(whole))
             yield True
             part = {feed: names for feed, names in whole.items() if feed in new}
-            at_once = last_messages.reported(part, number) if part else {}
+            at_once = last_messages.from_offsets(part, number) if part else {}
             if at_once is None:
                 make, ends = last_messages.look_up(part, number)
                 found_in = partial(self._found_in, part)
@@ -349,12 +433,12 @@ class DurableSubscription:
     def _place(
         self, feed: Feed, destination: Destination, names: list[str], offset: int, kept: Starts | None = None
     ) -> None:
-        """Begin at an offset, which may be one that is not stored yet."""
+        """Begin at an offset, which may not be stored yet."""
         high_watermark = feed.partition.high_watermark
         source = self._open(feed, min(offset, high_watermark), destination)
         if offset > high_watermark:
             source.want_from(min(offset, feed.partition.next_offset))
-            self._want_from(feed, names, offset, kept)
+            self._set_start(feed, names, offset, kept)
 
     def _look_up(
         self,
@@ -363,15 +447,22 @@ class DurableSubscription:
         ends: Ends,
         found_in: Callable[[Any, Feed], dict[str, int]],
     ) -> None:
-        """Begin where this look-up says, in each of these logs, and for each name."""
+        """Begin in each of these logs at the position that a look-up finds.
+
+        Args:
+            feeds: The partition readers, each with a topic of the subscription.
+            make: Makes the look-up job.
+            ends: Partitions and end offsets below which everything has to be stored first.
+            found_in: Returns the start offset of each topic in a log, from the finished job.
+        """
 
         def found(finished: Any, source: QueueSource) -> None:
             starts = found_in(finished, source.feed)
             first = min(starts.values())
             for name, start in starts.items() if max(starts.values()) > first else ():
-                self._want_from(source.feed, [name], start, self.starts)
+                self._set_start(source.feed, [name], start, self.starts)
             source.begin_at(first)
-            self._means.timing.wake(self.queue)
+            self._dependencies.timing.wake(self.queue)
 
         sources = [self._open(feed, feed.partition.log_start_offset, made_of) for feed, made_of in feeds.items()]
-        self.seeking.seek(sources, ends, make, found)
+        self.position_lookups.start(sources, ends, make, found)

@@ -1,12 +1,13 @@
-"""Which name a SUBSCRIBE or UNSUBSCRIBE is about, in the words of several brokers' clients.
+"""Names of durable subscriptions and consumer groups in SUBSCRIBE and UNSUBSCRIBE, in the headers of several brokers.
 
-    subscription-name | durable-subscription-name | durable-subscriber-name | activemq.subscriptionName   a durable one
-    durable:true without any of these                             the id is the name, after the connection's client-id
-    group                                                                                                 a group
+    subscription-name, durable-subscription-name,
+    durable-subscriber-name, activemq.subscriptionName    a durable subscription
+    durable:true without any of these                     the name is the id, after the connection's client-id
+    group                                                 a consumer group
 
-A queue keeps its place for all its consumers anyway: there ``durable`` and a name are accepted and mean nothing.
+A queue keeps one position for all its consumers, so it accepts ``durable`` and a name and ignores both.
 
-Knows: headers. Must not know: what a name stands for in the broker.
+This module knows headers. It does not know durable subscriptions themselves.
 """
 
 from __future__ import annotations
@@ -33,28 +34,47 @@ NAME_HEADERS = (
 GROUP = "group"
 
 
-class Asked(NamedTuple):
-    """``prefix`` is that of its cursors (``cursor_names``)."""
+class SubscriptionName(NamedTuple):
+    """The name of a durable subscription or group.
+
+    Attributes:
+        prefix: The prefix of its cursors (``cursor_names``).
+        name: The name that the client gave.
+        by_id: True if the name was made of the id.
+    """
 
     prefix: str
     name: str
-    by_id: bool = False  # there was only an id to make a name of
+    by_id: bool = False
 
     @property
     def key(self) -> str:
-        """What tells it from all others."""
+        """The name of its cursors, which is unique."""
         return self.prefix + self.name
 
     @property
     def is_group(self) -> bool:
+        """True for a consumer group."""
         return self.prefix == cursor_names.GROUP
 
     def __str__(self) -> str:
         return f"{'group' if self.is_group else 'subscription-name'} {self.name[:200]!r}"
 
 
-def named_in(session: Session, headers: Mapping[str, str], subscription_id: str | None) -> Asked | None:
-    """The name in these headers; None if there is none. Raises ProtocolError (bad-header)."""
+def named_in(session: Session, headers: Mapping[str, str], subscription_id: str | None) -> SubscriptionName | None:
+    """Return the name of a durable subscription or group in these headers.
+
+    Args:
+        session: The session, for its client-id.
+        headers: The headers of a SUBSCRIBE or UNSUBSCRIBE.
+        subscription_id: The id of the subscription.
+
+    Returns:
+        None if the headers have no name.
+
+    Raises:
+        ProtocolError: ``bad-header``, for several names or a bad one.
+    """
     durable = flag(headers, "durable")
     given = {headers[each]: each for each in reversed(NAME_HEADERS) if each in headers}
     group = headers.get(GROUP)
@@ -66,23 +86,37 @@ def named_in(session: Session, headers: Mapping[str, str], subscription_id: str 
             ", ".join([*texts, *([f"group:{group[:100]}"] if group is not None else [])]),
         )
     if group is not None:
-        return Asked(cursor_names.GROUP, _checked(GROUP, group))
+        return SubscriptionName(cursor_names.GROUP, _checked(GROUP, group))
     if given and durable is False:
         raise ProtocolError(
             "bad-header", "a subscription with a name is durable", "Leave durable:false or the name out."
         )
     for name, header in given.items():
-        return Asked(cursor_names.SUBSCRIPTION, _checked(header, name))
+        return SubscriptionName(cursor_names.SUBSCRIPTION, _checked(header, name))
     if durable and subscription_id:
         name = f"{session.client_id}.{subscription_id}" if session.client_id else subscription_id
-        return Asked(cursor_names.SUBSCRIPTION, _checked("id", name), by_id=True)
+        return SubscriptionName(cursor_names.SUBSCRIPTION, _checked("id", name), by_id=True)
     return None
 
 
 def asked_for(
     rules: Rules, session: Session, headers: Mapping[str, str], subscription_id: str, patterns: PatternSet
-) -> Asked | None:
-    """The name that this SUBSCRIBE is to have; None if it is an ordinary one. Raises ProtocolError."""
+) -> SubscriptionName | None:
+    """Return the name of a durable subscription or group that a SUBSCRIBE uses.
+
+    Args:
+        rules: The rules of destinations.
+        session: The session, for its client-id.
+        headers: The headers of the SUBSCRIBE.
+        subscription_id: The id of the subscription.
+        patterns: The destinations of the SUBSCRIBE.
+
+    Returns:
+        None for an ordinary subscription.
+
+    Raises:
+        ProtocolError: The name is bad, or does not go with the other headers or with a queue.
+    """
     asked = named_in(session, headers, subscription_id)
     if asked is None:
         return None

@@ -1,15 +1,18 @@
-"""All named subscriptions of a broker: who may use a name, what comes of it, what is kept of it.
+"""All durable subscriptions and consumer groups of a broker: creation, use, changes, deletion, expiry.
 
-    subscribe()   a name is made, used by one more member, taken over, moved, or made to be about other topics
-    delete()      for good: its cursors, and what stands in the file
-    born()        a topic joins the names that match it: once somebody sends to it, or if they say what it is called
-    tick()        names that nobody has used for too long go (``cursor_expiry``)
+    subscribe()   create a name, add a group member, take a name over, set its position, or change its topics
+    delete()      delete the cursors and the stored definition
+    created()     add a new topic to the subscriptions that match it, with its first message or if they name it
+    tick()        delete subscriptions that are unused for too long (``cursor_expiry``)
 
-What is written, and when, is ``radiator.storage.definitions``; a SUBSCRIBE is receipted once that and the cursors are.
+``radiator.storage.definitions`` stores the definitions. The RECEIPT of a SUBSCRIBE is sent once definition and cursors
+are stored.
 
-Knows: sessions and names. Must not know: headers (``naming``), cursors (``named``).
-Invariants: a name has one user; a durable name that is no group has one subscription at a time; what stands in the
-file is what holds, or will be written; nothing is deleted because a file could not be read.
+This module knows sessions and names. It knows neither headers (``subscription_names``) nor cursors
+(``subscription``).
+
+Invariants: a name has one user. A durable subscription that is no group has one subscriber at a time. A stored
+definition is current, or about to be rewritten. Nothing is deleted because a file could not be read.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from radiator import limits
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.durable.subscription import DurableSubscription, Means
-from radiator.broker.durable.subscription_names import Asked
+from radiator.broker.durable.subscription import Dependencies, DurableSubscription
+from radiator.broker.durable.subscription_names import SubscriptionName
 from radiator.broker.headers.positions import NEXT, Position
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.selection import Selection, text_of
@@ -42,28 +45,35 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 LOOK_EVERY_NS = 60 * NS_PER_SECOND
-FORGET_UNITS = 2  # of a topic that a name has left
-GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for those who use a name to come back
+FORGET_UNITS = 2  # per topic that a subscription has left
+GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for clients to reconnect before a subscription expires
 
 
-class Making:
-    """Receipts that wait for a new name to stand in the file, which is gone if it cannot."""
+class DefinitionWaiters:
+    """Receipts that wait until a new definition is stored. If that fails, the new subscription is deleted."""
 
     def __init__(self, names: DurableSubscriptions, durable: DurableSubscription, waiters: list[Any]) -> None:
-        self._names = names
-        self._named = durable
+        self._subscriptions = names
+        self._durable = durable
         self._waiters = waiters
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """The file was written, or could not be."""
+        """Settle the receipts: the definition is stored, or storing it has failed."""
         for each in self._waiters:
             each.settle(failure)
         if failure is not None:
-            self._names.give_up(self._named)
+            self._subscriptions.delete_if_new(self._durable)
 
 
 class DurableSubscriptions:
-    """See the top of the file."""
+    """The durable subscriptions and consumer groups of one broker.
+
+    Args:
+        core: The core of the broker.
+
+    Attributes:
+        by_key: The subscriptions by the name of their cursors.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -71,21 +81,24 @@ class DurableSubscriptions:
         self._started_ns: MonoNs | None = None  # at the first look of this run
         self._looked_ns = MonoNs(0)
         self.by_key: dict[str, DurableSubscription] = {}
-        self._counts: Counter[str] = Counter()  # of each user
-        self._busy: Counter[str] = Counter()  # keys of names that are being changed or deleted, in several turns
+        self._counts: Counter[str] = Counter()  # subscriptions by user
+        self._locked: Counter[str] = Counter()  # keys of subscriptions that a change or deletion is in progress for
         self._index: PatternIndex[DurableSubscription] = PatternIndex()
 
-    # --- a start ----------------------------------------------------------------------------------------------------
+    # --- loading at a start -----------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """What the file says, before any topic is known: each of them joins as it is found."""
+        """Load all definitions at a start, before any topic is known. Topics join them later (``created``).
+
+        A definition that cannot be used is logged and left as it is.
+        """
         for key, entry in self._definitions.entries.items():
             prefix = next(
                 (each for each in (cursor_names.SUBSCRIPTION, cursor_names.GROUP) if key.startswith(each)), None
             )
             try:
                 assert prefix is not None
-                asked = Asked(prefix, key.removeprefix(prefix))
+                asked = SubscriptionName(prefix, key.removeprefix(prefix))
                 durable = self._new(
                     asked, str(entry["user"]), parse_list(entry["destination"]), WallNs(entry["made_ns"])
                 )
@@ -94,20 +107,21 @@ class DurableSubscriptions:
                 durable.filter.want_since(int(entry.get("since_ns", 0)))
                 for topic, since_ns in dict(entry.get("since", {})).items():
                     durable.filter.want_since(int(since_ns), [topic])
-                durable.remember(entry.get("starts", {}), entry.get("wished", {}))
+                durable.restore_starts(entry.get("starts", {}), entry.get("wished", {}))
             except (AssertionError, KeyError, TypeError, ValueError, ProtocolError) as error:
-                log.error("subscription %s: its definition cannot be used: %r", key, error)
+                log.error("subscription %s: the stored definition cannot be used: %r", key, error)
                 continue
             for where, starts in durable.starts.items():
                 partition = self._core.store.partitions.get(where)
-                end = partition.next_offset if partition is not None else 0  # what was there may be gone: a power cut
+                # A power cut may have removed the end of the log.
+                end = partition.next_offset if partition is not None else 0
                 durable.filter.want_from(where, {name: min(start, end) for name, start in starts.items()})
             for where, starts in durable.requested.items():
                 durable.filter.want_from(where, starts)
             self._add(durable)
 
     def loaded(self) -> None:
-        """All topics are known: cursors of names that are not are what a crash has left of making or deleting one."""
+        """Delete cursors without a definition, which a crash has left. Called once all topics are known."""
         cursors = self._core.store.cursors
         if self._definitions.whole:
             for name, where in cursors.names():
@@ -115,22 +129,30 @@ class DurableSubscriptions:
                     cursors.delete(name, where)
 
     def created(self, destination: Destination) -> int:
-        """A topic is there: an old one at a start, or a new one before its first message. Returns how many names want
-        it, about. One that others are subscribed to, and nobody sends to, is nothing to a pattern."""
+        """Add a topic to the subscriptions that match it, at a start or before its first message.
+
+        A silent topic, which has subscribers and no messages yet, joins only those that name it.
+
+        Args:
+            destination: The destination; queues are ignored.
+
+        Returns:
+            The number of subscriptions that were considered.
+        """
         if destination.policy.kind != "topic":
             return 0
         found, silent = self._index.find(destination.name), destination.silent
         for durable in found:
             if durable.filter.has(destination.name) and not (silent and destination.name not in durable.patterns.names):
                 try:
-                    durable.revive(destination)
+                    durable.add_topic(destination)
                 except (StorageError, ProtocolError) as error:  # the sender is not at fault
                     self._core.stats.count(cursors_refused=1)
                     self._core.peer_log.line(
                         logging.ERROR,
                         "durable subscriptions without a cursor",
                         durable.key,
-                        "%s gets nothing of %s: %s",
+                        "%s gets no messages of %s: %s",
                         durable.key,
                         destination.name,
                         error,
@@ -138,24 +160,38 @@ class DurableSubscriptions:
                     )
         return len(found)
 
-    # --- using a name -----------------------------------------------------------------------------------------------
+    # --- use and changes --------------------------------------------------------------------------------------------
 
     def subscribe(
         self,
         subscription: Subscription,
-        asked: Asked,
+        asked: SubscriptionName,
         topics: list[Destination],
         position: Position | None,
         reset: bool,
         now_ns: WallNs,
     ) -> Generator[bool, None, DurableSubscription]:
-        """Let a subscription that takes part in nothing yet use the name. ``check`` was called before. Returns what
-        stands behind the name, once all steps are done; nobody else changes it meanwhile. Raises ProtocolError."""
+        """Let a new subscription of a session use a durable subscription, in steps. The caller has called ``check``.
+
+        Args:
+            subscription: The subscription of the session; it has joined nothing yet.
+            asked: The name.
+            topics: The topics that exist, match and are permitted.
+            position: The start position; None for the default.
+            reset: Set an existing subscription to ``position``.
+            now_ns: The current time, in nanoseconds since 1970.
+
+        Returns:
+            The durable subscription, once all steps are done. Nothing else changes it meanwhile.
+
+        Raises:
+            ProtocolError: ``check`` refuses it by now, or too many destinations are joined.
+        """
         patterns, session = subscription.asked, subscription.session
-        yield from self.free(asked.key)
+        yield from self.wait_unlocked(asked.key)
         self.check(session, asked, patterns, subscription.selection, reset)
         durable = self.by_key.get(asked.key)
-        with self.changing(asked.key):
+        with self.lock(asked.key):
             if durable is None:
                 durable = self._add(self._new(asked, session.user, patterns, now_ns))
                 try:
@@ -168,17 +204,17 @@ class DurableSubscriptions:
                     yield from self._take_over(durable)
                 if durable.patterns.text != patterns.text:
                     self._index.remove(durable, durable.patterns.patterns)
-                    durable.ask(patterns)
+                    durable.set_patterns(patterns)
                     self._index.add(durable, patterns.patterns)
-                    yield from self._narrow(durable, topics)
+                    yield from self._drop_topics_except(durable, topics)
                     if not reset:
                         more = [each for each in topics if each not in durable.destinations]
                         yield from durable.join(more, position or NEXT, now_ns)
                 elif not reset:
-                    yield from self._narrow(durable, topics)
+                    yield from self._drop_topics_except(durable, topics)
                     yield from durable.join([each for each in topics if each not in durable.destinations], NEXT, now_ns)
                 if reset:
-                    yield from durable.move([*durable.destinations, *topics], position or NEXT, now_ns)
+                    yield from durable.seek([*durable.destinations, *topics], position or NEXT, now_ns)
         durable.queue.select_by(subscription.take_selection())
         durable.note_use(now_ns)
         durable.permit(subscription.patterns)
@@ -186,9 +222,21 @@ class DurableSubscriptions:
         return durable
 
     def check(
-        self, session: Session, asked: Asked, patterns: PatternSet, selection: Selection | None, reset: bool
+        self, session: Session, asked: SubscriptionName, patterns: PatternSet, selection: Selection | None, reset: bool
     ) -> None:
-        """What could refuse it, before anything is changed. Raises ProtocolError."""
+        """Check whether a SUBSCRIBE may use a name. Changes nothing.
+
+        Args:
+            session: The session.
+            asked: The name.
+            patterns: The destinations of the SUBSCRIBE.
+            selection: Its selector, or None.
+            reset: True if it resets the position.
+
+        Raises:
+            ProtocolError: Too many names exist, another user owns the name, it is in use on this connection, or the
+                members of the group have other destinations or another selector.
+        """
         durable = self.by_key.get(asked.key)
         if durable is None:
             if len(self.by_key) >= limits.SUBSCRIPTION_NAMES_MAX:
@@ -221,9 +269,15 @@ class DurableSubscriptions:
                 "All members say the same selector; to change it, let them go first.",
             )
 
-    def keep(self, durable: DurableSubscription, waiters: Iterable[Any] = ()) -> None:
-        """Write down what it is about; ``waiters`` are told when that is done. If it is known already nothing is
-        written: who comes back on a full disk must be let in."""
+    def store(self, durable: DurableSubscription, waiters: Iterable[Any] = ()) -> None:
+        """Store the definition of a subscription.
+
+        An unchanged definition is not written again, so that a subscriber can return while the disk is full.
+
+        Args:
+            durable: The subscription.
+            waiters: Receipts; they are settled once the definition is stored.
+        """
         entry: dict[str, Any] = {
             "user": durable.user,
             "destination": durable.patterns.text,
@@ -247,78 +301,85 @@ class DurableSubscriptions:
         if not self._definitions.is_stored(durable.key):
             waiting = list(waiters)
             made = durable.key not in self._definitions.stored
-            self._definitions.wait([Making(self, durable, waiting)] if made and waiting else waiting)
+            self._definitions.wait([DefinitionWaiters(self, durable, waiting)] if made and waiting else waiting)
             return
         for group in waiters:
             group.settle()
 
-    def give_up(self, durable: DurableSubscription) -> None:
-        """Whoever made it was told that it could not be: it goes, unless it was there before or others use it."""
-        if not durable.active and not durable.gone and durable.key not in self._definitions.stored:
+    def delete_if_new(self, durable: DurableSubscription) -> None:
+        """Delete a subscription after a failed creation, unless it existed before or is in use."""
+        if not durable.active and not durable.deleted and durable.key not in self._definitions.stored:
             self.delete(durable)
 
-    def keep_once_settled(self, durable: DurableSubscription) -> None:
-        """What it is about has changed, though a look-up has failed: written down when its places are known."""
+    def store_once_settled(self, durable: DurableSubscription) -> None:
+        """Store a changed definition once all its positions are known, after a look-up has failed."""
 
         def settled(error: StorageError | None) -> None:
-            if error is not None and not durable.gone:
-                self.keep_once_settled(durable)
-            elif not durable.gone:
-                self.keep(durable)
+            if error is not None and not durable.deleted:
+                self.store_once_settled(durable)
+            elif not durable.deleted:
+                self.store(durable)
 
-        durable.seeking.settled(settled)
+        durable.position_lookups.settled(settled)
 
     def permit(self, subscription: Subscription) -> None:
-        """Its user may read other topics now than before."""
+        """Apply the changed rights of a subscription's user to its durable subscription."""
         durable = self.used_by(subscription)
         if durable is not None:
             durable.permit(subscription.patterns)
 
-    def free(self, key: str) -> Steps:
-        """Wait until the name is not being changed or deleted, which may take several turns."""
-        return self._core.background.until(lambda: key not in self._busy)
+    def wait_unlocked(self, key: str) -> Steps:
+        """Wait until no change or deletion of a name is in progress, in steps."""
+        return self._core.background.until(lambda: key not in self._locked)
 
     def used_by(self, subscription: Subscription) -> DurableSubscription | None:
-        """The name that a subscription uses; None if it has none."""
+        """Return the durable subscription that a subscription of a session uses; None if there is none."""
         queues = subscription.queues
         durable = self.by_key.get(queues[0].name) if len(queues) == 1 else None
         return durable if durable is not None and durable.queue is queues[0] else None
 
     @property
     def waiters(self) -> list[list[Any]]:
-        """Where a receipt waits for what was changed or deleted until now."""
+        """The lists to which a receipt adds itself to wait for all changes and deletions up to now."""
         return [self._definitions.waiters, self._core.store.cursors.waiters]
 
     @contextmanager
-    def changing(self, key: str) -> Iterator[None]:
-        """The name of that key is changed meanwhile, by nobody else."""
-        self._busy[key] += 1
+    def lock(self, key: str) -> Iterator[None]:
+        """Lock the name with this key in this block, so that ``wait_unlocked`` waits."""
+        self._locked[key] += 1
         try:
             yield
         finally:
-            self._busy[key] -= 1
-            if not self._busy[key]:
-                del self._busy[key]
+            self._locked[key] -= 1
+            if not self._locked[key]:
+                del self._locked[key]
 
     def delete(self, durable: DurableSubscription) -> None:
-        """For good; whoever uses it has gone before. ``free`` waits until nothing is left of it."""
-        durable.note_gone()
+        """Delete a subscription for ever. The caller has ended its subscribers.
+
+        ``wait_unlocked`` waits until the deletion is complete.
+        """
+        durable.note_deleted()
         del self.by_key[durable.key]
         self._counts[durable.user] -= 1
         if not self._counts[durable.user]:
             del self._counts[durable.user]
         self._index.remove(durable, durable.patterns.patterns)
-        self._definitions.put(durable.key, None)  # first: a definition without its cursors would begin anew
-        self._core.background.add(self._end(durable))
+        self._definitions.put(durable.key, None)  # first: after a crash, a definition without cursors would begin anew
+        self._core.background.add(self._deleting(durable))
 
-    def _end(self, durable: DurableSubscription) -> Steps:
-        with self.changing(durable.key):
+    def _deleting(self, durable: DurableSubscription) -> Steps:
+        with self.lock(durable.key):
             while durable.queue.consumers:
                 yield False
-            yield from self._forget((yield from durable.end()))
+            yield from self._drop_unused_destinations((yield from durable.end()))
 
-    def find(self, session: Session, asked: Asked) -> DurableSubscription:
-        """An existing one that this session may use. Raises ProtocolError."""
+    def find(self, session: Session, asked: SubscriptionName) -> DurableSubscription:
+        """Return an existing subscription that this session may use.
+
+        Raises:
+            ProtocolError: The name does not exist, or belongs to another user.
+        """
         durable = self.by_key.get(asked.key)
         if durable is None:
             raise ProtocolError("bad-subscription", f"there is no {asked}")
@@ -347,12 +408,12 @@ class DurableSubscriptions:
             )
         yield from self._core.background.until(lambda: all(each.left for each in older_ones))
 
-    def _narrow(self, durable: DurableSubscription, topics: list[Destination]) -> Steps:
-        """It lets go of what is not among these: it does not match any more, or its user may not read it."""
+    def _drop_topics_except(self, durable: DurableSubscription, topics: list[Destination]) -> Steps:
+        """Leave the topics that do not match any more or that the user may no longer read."""
         kept = set(topics)
         gone = [each for each in durable.destinations if each not in kept]
         if gone:
-            yield from self._forget((yield from durable.leave(gone)))
+            yield from self._drop_unused_destinations((yield from durable.leave(gone)))
 
     def _add(self, durable: DurableSubscription) -> DurableSubscription:
         self.by_key[durable.key] = durable
@@ -360,9 +421,9 @@ class DurableSubscriptions:
         self._index.add(durable, durable.patterns.patterns)
         return durable
 
-    def _new(self, asked: Asked, user: str, patterns: PatternSet, now_ns: WallNs) -> DurableSubscription:
+    def _new(self, asked: SubscriptionName, user: str, patterns: PatternSet, now_ns: WallNs) -> DurableSubscription:
         core = self._core
-        means = Means(
+        dependencies = Dependencies(
             core.registry,
             core.budget,
             core.store.end_offsets,
@@ -374,7 +435,7 @@ class DurableSubscriptions:
             core.reading,
             self._matches,
         )
-        return DurableSubscription(means, asked, user, patterns, now_ns)
+        return DurableSubscription(dependencies, asked, user, patterns, now_ns)
 
     def _matches(self, patterns: PatternSet, name: str) -> bool:
         if not patterns.matches(name):
@@ -384,17 +445,17 @@ class DurableSubscriptions:
         except ProtocolError:
             return False
 
-    def _forget(self, destinations: list[Destination]) -> Steps:
-        """Of those that only this name was about nothing may be left."""
+    def _drop_unused_destinations(self, destinations: list[Destination]) -> Steps:
+        """Remove destinations that only this subscription used."""
         for destination in destinations:
             self._core.budget.spend(FORGET_UNITS)
             yield True
             self._core.drop_unused(destination)
 
-    # --- time -------------------------------------------------------------------------------------------------------
+    # --- expiry -----------------------------------------------------------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Names that are in use are used now; others may have waited for too long."""
+        """Note which subscriptions are in use, and delete those that are unused for longer than ``cursor_expiry``."""
         if self._started_ns is None:
             self._started_ns = self._looked_ns = now.mono
         if now.mono - self._looked_ns < LOOK_EVERY_NS:
@@ -402,12 +463,11 @@ class DurableSubscriptions:
         self._looked_ns = now.mono
         for durable in list(self.by_key.values()):
             expiry_ns = self._expiry_ns(durable)
-            used = (
-                durable.active or durable.used_ns > now.wall
-            )  # by a clock that was ahead: it would not expire for as long
+            # A time in the future comes from a clock that was ahead. It would put off expiry for as long.
+            used = durable.active or durable.used_ns > now.wall
             if used:
                 durable.note_use(now.wall)
-            if expiry_ns is None or durable.key in self._busy:
+            if expiry_ns is None or durable.key in self._locked:
                 continue
             if used:
                 entry = self._definitions.entries.get(durable.key)
@@ -421,7 +481,7 @@ class DurableSubscriptions:
                     logging.WARNING,
                     "durable subscriptions that expired",
                     durable.user or "anonymous",
-                    "%s of user %s is deleted: nobody has used it for %d s, and cursor_expiry is %d s",
+                    "%s of user %s is deleted: it was unused for %d s, and cursor_expiry is %d s",
                     durable.key,
                     durable.user or "anonymous",
                     unused_ns // NS_PER_SECOND,
@@ -431,9 +491,9 @@ class DurableSubscriptions:
                 self.delete(durable)
 
     def _expiry_ns(self, durable: DurableSubscription) -> int | None:
-        """The longest that the rules of its topics say; None, which is never, counts as longer than all."""
-        said = [each.policy.settings.cursor_expiry_ns for each in durable.destinations]
-        if not said:
+        """Return the longest ``cursor_expiry`` of the topics' rules, in nanoseconds; None if one has no limit."""
+        expiries = [each.policy.settings.cursor_expiry_ns for each in durable.destinations]
+        if not expiries:
             return self._core.config.defaults.settings.cursor_expiry_ns
-        known = [each for each in said if each is not None]
-        return max(known) if len(known) == len(said) else None
+        limited = [each for each in expiries if each is not None]
+        return max(limited) if len(limited) == len(expiries) else None

@@ -1,1 +1,1 @@
-"""What each client frame does."""
+"""Client frames: one function per STOMP command."""

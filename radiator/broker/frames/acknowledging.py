@@ -1,4 +1,4 @@
-"""The frames ACK and NACK."""
+"""The commands ACK and NACK."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from radiator.broker.budget import PORTION
 from radiator.broker.clients.session import INDIVIDUAL
 from radiator.broker.headers.flags import flag
-from radiator.broker.settling import answers
-from radiator.broker.transactions import transactional_acks as transactional_acks
-from radiator.broker.transactions import transactions
+from radiator.broker.settling import settlement
+from radiator.broker.transactions import transactional_acks, transactions
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def ack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | None:
-    """ACK: settle for ever; with a receipt, once the cursor is stored as the rule says."""
+    """Process an ACK. Its RECEIPT is sent once the cursor is stored as the rule says."""
     if frame.receipt is None and _ack_one(broker, session, frame.head.headers):
         return None
     if flag(frame.head.headers, "touch"):
-        return answers.touch(broker, session, frame)
+        return settlement.touch(broker, session, frame)
     if "transaction" in frame.head.headers:
         return _hold(broker, session, frame)
     return _ack(broker, session, frame)
@@ -35,9 +34,9 @@ def ack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | N
 
 def _ack(broker: Services, session: Session, frame: Frame) -> Steps:
     late = True
-    for subscription, keys in answers.answered(broker, answers.locate(session, frame)):
-        late = not answers.settle(broker, subscription, keys) and late
-        if frame.receipt is not None and len(keys) == PORTION:  # more may come, in later turns
+    for subscription, keys in settlement.answered(broker, settlement.locate(session, frame)):
+        late = not settlement.settle(broker, subscription, keys) and late
+        if frame.receipt is not None and len(keys) == PORTION:  # later turns may settle more
             session.receipts.silently_after(broker.cursor_waiters(False))
         yield True
     if frame.receipt is not None:
@@ -45,8 +44,11 @@ def _ack(broker: Services, session: Session, frame: Frame) -> Steps:
 
 
 def _ack_one(broker: Services, session: Session, headers: Mapping[str, str]) -> bool:
-    """How nearly every ACK is: of one delivery that is held, named by its ack id, or by its subscription and message
-    id. False: it is another kind."""
+    """Process the common ACK: one unacknowledged delivery, named by its ack id, or by subscription and message id.
+
+    Returns:
+        False if the frame is another kind of ACK; then nothing has changed.
+    """
     if "transaction" in headers or "touch" in headers:
         return False
     name, number = headers.get("id"), None
@@ -71,36 +73,38 @@ def _ack_one(broker: Services, session: Session, headers: Mapping[str, str]) -> 
 
 
 def nack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
-    """NACK: back to the queue, in the original place; a topic has nowhere to put it back, so there it settles."""
+    """Process a NACK: return the message to its place in the queue. A message of a topic is settled."""
     if "transaction" in frame.head.headers:
         yield from _hold(broker, session, frame)
         return
-    for subscription, keys in answers.answered(broker, answers.locate(session, frame)):
-        broker.returns.refused(subscription, answers.take_refused(broker, subscription, keys), answers.refusal(frame))
+    for subscription, keys in settlement.answered(broker, settlement.locate(session, frame)):
+        broker.returns.refused(
+            subscription, settlement.take_refused(broker, subscription, keys), settlement.refusal(frame)
+        )
         if frame.receipt is not None:
-            session.receipts.silently_after(broker.cursor_waiters(False) + broker.dead_letters.waited())
+            session.receipts.silently_after(broker.cursor_waiters(False) + broker.dead_letters.waiter_lists())
         yield True
-    answers.receipt_now(session, frame)  # behind all that
+    settlement.receipt_now(session, frame)  # the receipts added above hold it back
 
 
 def _hold(broker: Services, session: Session, frame: Frame) -> Steps:
-    """The frame waits for the COMMIT of its transaction, and so do the deliveries that it names; or they are gone
-    already, which COMMIT has to know."""
+    """Store an ACK or NACK in its transaction until COMMIT, and mark its deliveries as acknowledged by the transaction.
+
+    If a delivery has returned to its queue already, that is noted for COMMIT.
+    """
     transaction = transactions.add(broker, session, frame.head.headers["transaction"], frame)
     try:
-        found = answers.locate(session, frame, transaction.answered)
-        durable = found or answers.locate(
-            session, frame
-        )  # answered before in this transaction: it has to be held all the same
+        found = settlement.locate(session, frame, transaction.answered)
+        durable = found or settlement.locate(session, frame)  # answered before: it must be in flight all the same
     except ProtocolError as error:
         transaction.answers.append(error)
     else:
         transaction.answers.append(found)
-        settles = frame.head.command == "ACK" or not answers.refusal(frame).requeue
+        settles = frame.head.command == "ACK" or not settlement.refusal(frame).requeue
         if found is not None:
             transaction.answered.add(found)
         if durable is not None:
-            yield from transactional_acks.hold(broker, transaction, *durable, settles)
+            yield from transactional_acks.add(broker, transaction, *durable, settles)
         elif settles and session.may_have_lost(frame.head.headers.get("id") or frame.head.headers["message-id"]):
             transaction.note_late()
-    answers.receipt_now(session, frame)
+    settlement.receipt_now(session, frame)

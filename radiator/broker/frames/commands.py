@@ -1,4 +1,4 @@
-"""What each client frame does: one table from commands to functions. SEND, the hot path, is ``sending.send``."""
+"""The table of commands, and the commands that need no module of their own. ``sending.send`` has SEND, the hot path."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from radiator.broker.clients import windows
 from radiator.broker.committing import commit as committing
 from radiator.broker.frames import acknowledging
 from radiator.broker.publishing.sending import not_connected
-from radiator.broker.settling.answers import receipt_now, receipt_settled
-from radiator.broker.subscribing import durable_subscribing as named_subscribing
-from radiator.broker.subscribing import leaving, subscribing
-from radiator.broker.transactions import transactional_acks as transactional_acks
-from radiator.broker.transactions import transactions
+from radiator.broker.settling.settlement import receipt_now, receipt_settled
+from radiator.broker.subscribing import durable_subscribing, leaving, subscribing
+from radiator.broker.transactions import transactional_acks, transactions
 from radiator.clock import Now
 from radiator.errors import ProtocolError
 from radiator.stomp import encoder
@@ -27,7 +25,17 @@ if TYPE_CHECKING:
 
 
 def dispatch(broker: Services, session: Session, frame: Frame, now: Now) -> None:
-    """Every command but SEND."""
+    """Process any frame but a SEND.
+
+    Args:
+        broker: The services of the broker.
+        session: The session that the frame came from.
+        frame: The frame.
+        now: The current time.
+
+    Raises:
+        ProtocolError: The frame is refused.
+    """
     command = frame.head.command
     if not session.connected and command not in ("CONNECT", "STOMP"):
         raise not_connected(command)
@@ -53,7 +61,7 @@ def _required(frame: Frame, header: str) -> str:
 
 
 def connect(broker: Services, session: Session, frame: Frame, now: Now) -> None:
-    """CONNECT, STOMP: the version was negotiated by ``ServerConnection``; the shell set it and the heart-beat."""
+    """Process a CONNECT or STOMP frame. ``ServerConnection`` has negotiated the version and the heart-beat before."""
     if session.connected:
         raise ProtocolError("bad-command", "this connection is connected already")
     assert session.version in VERSIONS
@@ -65,7 +73,7 @@ def connect(broker: Services, session: Session, frame: Frame, now: Now) -> None:
     def welcome() -> None:
         session.welcome(headers.get("client-id", ""), now.wall)
         answer = [("server", broker.server_name), ("session", session.id), *_limits(broker)]
-        if session.version == "1.0" and "accept-version" in headers:  # who asks for a version is told which it is
+        if session.version == "1.0" and "accept-version" in headers:  # a client that names versions gets an answer
             answer.insert(0, ("version", "1.0"))
         session.send(encoder.connected(session.version, answer, session.heart_beat))
 
@@ -73,7 +81,7 @@ def connect(broker: Services, session: Session, frame: Frame, now: Now) -> None:
 
 
 def _limits(broker: Services) -> list[tuple[str, str]]:
-    """What one frame may hold: told before a client finds out."""
+    """Return the headers of CONNECTED with the limits of one frame."""
     limits = broker.config.limits
     return [
         ("max-message-size", str(limits.message)),
@@ -83,7 +91,7 @@ def _limits(broker: Services) -> list[tuple[str, str]]:
 
 
 def disconnect(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
-    """DISCONNECT: what is held goes back; the RECEIPT comes once that is done and all that was sent is stored."""
+    """Process a DISCONNECT. Its RECEIPT is sent once unacknowledged messages are returned and all is stored."""
     held = list(session.subscriptions.values())
     leaving.release(broker, session)
     yield from broker.background.until(lambda: broker.stopping or all(each.left for each in held))
@@ -92,8 +100,10 @@ def disconnect(broker: Services, session: Session, frame: Frame, now: Now) -> St
 
 
 def unsubscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
-    """UNSUBSCRIBE by id (1.0: or by destination, also if SUBSCRIBE had an id), or by the name of a named subscription,
-    which deletes that."""
+    """Process an UNSUBSCRIBE by id, by destination (1.0 only), or by a durable name.
+
+    The last deletes the durable subscription.
+    """
     headers = frame.head.headers
     destination = headers.get("destination") if session.version == "1.0" and not headers.get("id") else None
     subscription_id = headers.get("id") or destination
@@ -102,11 +112,11 @@ def unsubscribe(broker: Services, session: Session, frame: Frame, now: Now) -> S
         subscription = next(
             (each for each in session.subscriptions.values() if each.patterns.text == destination), None
         )
-    if (yield from named_subscribing.unsubscribe(broker, session, frame, subscription_id, subscription)):
+    if (yield from durable_subscribing.unsubscribe(broker, session, frame, subscription_id, subscription)):
         return
     if not subscription_id:
         raise ProtocolError("bad-header", "UNSUBSCRIBE needs a header id", "Expected the id given on SUBSCRIBE.")
-    if subscription is None and subscription_id in session.ended:  # it crossed the end of the replay on its way
+    if subscription is None and subscription_id in session.ended:  # sent before the client saw the end of the replay
         del session.ended[subscription_id]
         receipt_now(session, frame)
         return
@@ -118,21 +128,21 @@ def unsubscribe(broker: Services, session: Session, frame: Frame, now: Now) -> S
 
 
 def begin(broker: Services, session: Session, frame: Frame, now: Now) -> None:
-    """BEGIN."""
+    """Process a BEGIN."""
     transactions.begin(broker, session, _required(frame, "transaction"))
     receipt_now(session, frame)
 
 
 def abort(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
-    """ABORT: forget the transaction's frames."""
+    """Process an ABORT: discard the transaction's frames."""
     transaction = transactions.end(broker, session, _required(frame, "transaction"))
-    yield from transactional_acks.ended(broker, transaction)
+    yield from transactional_acks.release(broker, transaction)
     transactions.free(broker, transaction)
     receipt_now(session, frame)
 
 
 def commit(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
-    """COMMIT: everything is checked before anything is applied; the RECEIPT waits for all of it."""
+    """Process a COMMIT. Its RECEIPT is sent once all effects are stored."""
     return committing.commit(broker, session, frame, _required(frame, "transaction"))
 
 

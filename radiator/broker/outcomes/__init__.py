@@ -1,1 +1,1 @@
-"""What becomes of messages that come back unsettled, and of dead letters."""
+"""Outcomes of messages that were not acknowledged: redelivery, dead letters, drops."""

@@ -1,15 +1,15 @@
-"""Dead letters: messages that leave their queue for another one, with the reason.
+r"""Dead letters: messages that move from their queue to a dead-letter destination, with the reason.
 
-A message is appended to the dead-letter destination and settled where it was in one transaction (``Store.together``),
-so a crash finds it in one of the two places. Where one of them is in memory there is no transaction to have: then it is
-settled once the other place has it.
+A message is appended to the dead-letter destination and settled in its queue in one transaction (``Store.together``),
+so after a crash it is in one of the two places. If one of them is in memory, no transaction is possible; then the
+message is settled once it is stored at its new place.
 
-    bury -> buried -> waiting -> (a cold read) -> appended -> the store has decided -> settled
-                                              \\-> no room, no rule, no disk: held back, and tried again
+    bury -> waiting -> (a cold read) -> appended -> the store has decided -> settled
+                                    \-> no room, no rule, no disk: held back, and tried again later
 
-Invariants: what is here is unsettled, in nobody's hands, and in no other list of its source; whatever happens, it is
-settled here or stays a message of its queue; one turn moves a bounded number; of one log one cold read is under way.
-What is held back is counted in ``Timing.deferred``.
+Invariants: a dead letter that waits here is unsettled, not in flight, and in no other list of its source. It is either
+settled here or stays a message of its queue. One turn moves a bounded number. Each log has at most one cold read in
+progress. Letters that are held back are counted in ``Timing.deferred``.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
 SUBSCRIPTION = "dlq-subscription"
 RECEIVED = "dlq-received"
 HOPS = "dlq-hops"
-HOPS_MAX = 8  # from grave to grave, with nobody between who sends it on: then it goes in circles
-RUN_MAX = 500  # are moved in one turn: 5 ms
-CIRCLES = f"{HOPS_MAX} times from one dead-letter destination to the next; look at dead_letter: in the rules"
+HOPS_MAX = 8  # moves in a row without a consumer in between; more are taken for a circle
+RUN_MAX = 500  # moves in one turn: 5 ms
+LOOP_HINT = f"{HOPS_MAX} times from one dead-letter destination to the next; look at dead_letter: in the rules"
 PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 
 _OURS = tuple(name.encode() + b":" for name in (*HEADERS, SUBSCRIPTION, RECEIVED, HOPS))
@@ -55,36 +55,49 @@ _hops = header_value(HOPS)
 _received = header_value(RECEIVED)
 
 
-class Letter(NamedTuple):
-    """A message that is moved ``to`` another destination: the ``dead_letter`` of its queue when the move began.
+class DeadLetter(NamedTuple):
+    """A message that moves to a dead-letter destination.
 
-    ``deliveries``: how often the message was delivered."""
+    Attributes:
+        source: The source of its queue.
+        offset: Its offset.
+        reason: Why it moves, for the header ``dlq-reason``.
+        deliveries: Its delivery count.
+        to: The dead-letter destination of its queue at the time when the move began.
+        outcome: The receipts that wait for the move; None if there are none.
+    """
 
     source: QueueSource
     offset: int
     reason: str
     deliveries: int
     to: str
-    fate: Fate | None = None
+    outcome: OutcomeWaiters | None = None
 
     def settle(self) -> None:
-        """It is done with where it was, without a transaction: whoever waits has to wait for the cursor."""
+        """Settle the message in its queue without a transaction. Receipts then wait for the cursor."""
         self.source.settle([self.offset])
         self.leave(True)
 
     def leave(self, by_cursor: bool = False) -> None:
-        """It is no letter any more, and it is known what has become of it."""
+        """End the move, and report it to the receipts that wait."""
         self.source.count_dead_letters(-1)
         self.end(by_cursor)
 
     def end(self, by_cursor: bool = False) -> None:
-        """It is known what has become of it."""
-        if self.fate is not None:
-            self.fate.known(by_cursor)
+        """Report the outcome to the receipts that wait. If ``by_cursor``, they go on to wait for the cursor."""
+        if self.outcome is not None:
+            self.outcome.known(by_cursor)
 
 
-class Fate:
-    """Receipts that wait until it is known what has become of some letters; if a cursor has to tell, until it does."""
+class OutcomeWaiters:
+    """Receipts that wait for the outcome of dead letters, and then for the cursors if an outcome is only in a cursor.
+
+    Args:
+        core: The core of the broker.
+        letters: The number of dead letters.
+        waiters: The receipts.
+    """
 
     __slots__ = ("_by_cursor", "_core", "_left", "_waiters")
 
@@ -95,7 +108,7 @@ class Fate:
         self._by_cursor = False
 
     def known(self, by_cursor: bool) -> None:
-        """One of them."""
+        """Count one dead letter whose outcome is known, and settle the receipts after the last one."""
         self._left -= 1
         self._by_cursor |= by_cursor
         if self._left:
@@ -108,49 +121,54 @@ class Fate:
 
 
 class DeadLetters:
-    """All of one broker."""
+    """The dead letters of one broker that are being moved.
 
-    __slots__ = ("_buried", "_core", "_dropped", "_held", "_loading", "_pauses", "_receiver", "_waiters",
+    Args:
+        core: The core of the broker.
+        receiver: Returns the destination of a name, created if need be, for a message that is about to be sent to it.
+        dropped: The log of dropped messages.
+    """
+
+    __slots__ = ("_new", "_core", "_dropped", "_held", "_loading", "_pauses", "_receiver", "_waiters",
                  "_waiting")  # fmt: skip
 
     def __init__(self, core: Core, receiver: Callable[[str], Destination], dropped: DroppedLog) -> None:
-        """``receiver`` gives the destination of a name, created if need be, to which a message is about to be sent."""
         self._core = core
         self._receiver = receiver
         self._dropped = dropped
-        self._buried: list[Letter] = []  # since the last run()
-        self._waiters: list[Any] = []  # who waits for all of these; the next run() takes them along
-        self._waiting: deque[Letter] = deque()
-        self._loading: dict[Feed, Loading] = {}
-        self._held: dict[str, Held] = {}  # by dead-letter destination
-        self._pauses: dict[str, int] = {}  # the last ones of those that fail
+        self._new: list[DeadLetter] = []  # since the last run()
+        self._waiters: list[Any] = []  # receipts that wait for all of these; the next run() takes them along
+        self._waiting: deque[DeadLetter] = deque()
+        self._loading: dict[Feed, LetterRead] = {}
+        self._held: dict[str, HeldBack] = {}  # by dead-letter destination
+        self._pauses: dict[str, int] = {}  # the last pause in ns, by dead-letter destination that fails
 
     @property
     def waiting(self) -> bool:
         """True if ``run`` has something to do."""
-        return bool(self._waiting or self._buried)
+        return bool(self._waiting or self._new)
 
     @property
     def crowded(self) -> bool:
-        """True if more are waiting than one turn moves: who can wait with more of them should."""
-        return len(self._waiting) + len(self._buried) >= RUN_MAX
+        """True if more dead letters wait than one turn moves. Other work that adds dead letters should then wait."""
+        return len(self._waiting) + len(self._new) >= RUN_MAX
 
-    def bury(self, letters: list[Letter]) -> None:
-        """These messages are no longer offered to consumers; their queues have a dead-letter destination."""
+    def bury(self, letters: list[DeadLetter]) -> None:
+        """Move messages to their dead-letter destinations. They are no longer offered to consumers."""
         for each in letters:
             each.source.count_dead_letters(1)
-        self._buried += letters
+        self._new += letters
 
-    def waited(self) -> list[list[Any]]:
-        """Where the receipt of a frame waits that may have buried something; nowhere, if nothing is on its way."""
-        return [self._waiters] if self._buried else []
+    def waiter_lists(self) -> list[list[Any]]:
+        """Return the lists to which a receipt adds itself to wait for the messages that its frame has buried."""
+        return [self._waiters] if self._new else []
 
     def run(self) -> None:
-        """Move what waits. What is appended here is taken by the store in this turn or the next."""
-        buried, self._buried = self._buried, []
+        """Move waiting messages, at most RUN_MAX. The store takes the appended messages in this turn or the next."""
+        buried, self._new = self._new, []
         if self._waiters:
-            fate = Fate(self._core, len(buried), self._waiters)
-            buried, self._waiters = [each._replace(fate=fate) for each in buried], []
+            outcome = OutcomeWaiters(self._core, len(buried), self._waiters)
+            buried, self._waiters = [each._replace(outcome=outcome) for each in buried], []
         self._waiting += buried
         for _ in range(min(RUN_MAX, len(self._waiting))):
             letter = self._waiting.popleft()
@@ -163,22 +181,29 @@ class DeadLetters:
             if batch is not None:
                 self.move(letter, batch)
             elif letter.offset < partition.log_start_offset or isinstance(partition, MemoryPartition):
-                self.gone(letter)
+                self.settle_lost(letter)
             else:
                 self._load(letter)
 
-    def _load(self, letter: Letter) -> None:
+    def _load(self, letter: DeadLetter) -> None:
         feed = letter.source.feed
         loading = self._loading.get(feed)
         if loading is not None:
             loading.letters.append(letter)
             return
-        self._loading[feed] = loading = Loading(self, letter)
+        self._loading[feed] = loading = LetterRead(self, letter)
         feed.load(letter.offset, loading)
 
-    def loaded(self, feed: Feed, others: list[Letter], batch: RecordBatch | None) -> None:
-        """A cold read has ended, and the letter that it was for has been dealt with. Others in the batch may go too; of
-        the rest it is asked again whether they have to be read."""
+    def loaded(self, feed: Feed, others: list[DeadLetter], batch: RecordBatch | None) -> None:
+        """Continue after a cold read whose own letter is dealt with.
+
+        Letters in the same batch move at once; the others wait for the next run.
+
+        Args:
+            feed: The partition reader.
+            others: Letters of the same log.
+            batch: The batch that was read; None if there is none.
+        """
         del self._loading[feed]
         moved = 0
         for letter in others:
@@ -188,31 +213,31 @@ class DeadLetters:
             else:
                 self._waiting.append(letter)
 
-    def move(self, letter: Letter, batch: RecordBatch) -> None:
-        """The message is in this batch."""
+    def move(self, letter: DeadLetter, batch: RecordBatch) -> None:
+        """Move a message that is in this batch."""
         source, offset = letter.source, letter.offset
         index = batch.index_at(offset)
         if index >= len(batch) or batch.offsets[index] != offset:
-            letter.settle()  # removed on purpose
+            letter.settle()  # maintenance has removed it
         elif not source.queue.filter.takes(source.feed.partition.name, batch, index):
             source.skip([offset])
             letter.leave()
         elif (hops := hops_of(batch, index)) > HOPS_MAX:
             self._core.stats.count(dropped_in_circles=1)
-            self._dropped.add(source.queue.name, "dead letters in circles", 1, CIRCLES)
+            self._dropped.add(source.queue.name, "dead letters in circles", 1, LOOP_HINT)
             letter.settle()
         else:
             try:
                 self._append(letter, batch, index, hops)
             except (ProtocolError, StorageError) as error:
-                self.hold(letter, str(error))
+                self.hold_back(letter, str(error))
 
-    def gone(self, letter: Letter) -> None:
-        """The log has lost it."""
+    def settle_lost(self, letter: DeadLetter) -> None:
+        """Settle a message that its log has lost."""
         letter.settle()
         letter.source.queue.lost(letter.source, 1, letter.offset, letter.offset)
 
-    def _append(self, letter: Letter, batch: RecordBatch, index: int, hops: int) -> None:
+    def _append(self, letter: DeadLetter, batch: RecordBatch, index: int, hops: int) -> None:
         core, source = self._core, letter.source
         destination = self._receiver(letter.to)
         if core.files_refused is not None and destination.policy.settings.store == "file":
@@ -225,7 +250,7 @@ class DeadLetters:
         body = batch.bodies[index]
         if destination.queue is not None:
             core.stats.count(dropped_oldest=overflow.bring(destination.queue, len(body)))
-        partition = _feed(destination, batch.blocks[index]).partition
+        partition = _choose_feed(destination, batch.blocks[index]).partition
         now_ns = WallNs(max(core.timing.now.wall, partition.last_receive_ns))
         block = stamp(batch.blocks[index], letter, origin, subscription, now_ns, received(batch, index), hops)
         partition.check()
@@ -247,27 +272,33 @@ class DeadLetters:
             acks = [(source.cursor, [letter.offset])]
             core.store.together([partition], acks, partial(self.decided, letter, True))
         else:
-            partition.open_batch.waiters.append(Appended(self, letter))
+            partition.open_batch.waiters.append(AppendedLetter(self, letter))
 
-    def decided(self, letter: Letter, together: bool, holds: bool) -> None:
-        """The message is safe at its new place, or will not be there; and so is the cursor if it went ``together``."""
+    def decided(self, letter: DeadLetter, together: bool, holds: bool) -> None:
+        """Process the result of an append.
+
+        Args:
+            letter: The dead letter.
+            together: True if the append and the cursor were one transaction.
+            holds: True if the message is stored at its new place.
+        """
         if not holds:
-            self.hold(letter, "it could not be stored")
+            self.hold_back(letter, "it could not be stored")
             return
         self._pauses.pop(letter.to, None)
         self._core.stats.count(dead_lettered=1)
         letter.source.settle([letter.offset])
-        letter.source.flush()  # a snapshot of the cursors, which may replace what the journal has, must have it
+        letter.source.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
         letter.leave(not together)
 
-    def hold(self, letter: Letter, why: str) -> None:
-        """It stays where it is; what goes to the same place waits with it."""
+    def hold_back(self, letter: DeadLetter, why: str) -> None:
+        """Keep a message in its queue and try again after a pause. Later ones for its destination wait with it."""
         name = letter.to
         held = self._held.get(name)
         if held is None:
             pause_ns = min(2 * self._pauses.get(name, PAUSE_NS // 2), PAUSE_MOST_NS)
             self._pauses[name] = pause_ns
-            held = self._held[name] = Held(self, name)
+            held = self._held[name] = HeldBack(self, name)
             self._core.timing.after(pause_ns, held)
             self._core.peer_log.line(
                 logging.WARNING,
@@ -282,93 +313,115 @@ class DeadLetters:
             )
         held.add(letter)
 
-    def again(self, held: Held) -> None:
-        """Try those that were held back."""
+    def retry(self, held: HeldBack) -> None:
+        """Move the messages that were held back."""
         del self._held[held.name]
         self._core.timing.freed(len(held.letters))
         self._waiting += held.letters
 
 
-class Held:
-    """Those that cannot go to one destination now."""
+class HeldBack:
+    """Dead letters for one destination that cannot take them now."""
 
     __slots__ = ("_owner", "letters", "name")
 
     def __init__(self, owner: DeadLetters, name: str) -> None:
         self._owner = owner
         self.name = name
-        self.letters: list[Letter] = []
+        self.letters: list[DeadLetter] = []
 
-    def add(self, letter: Letter) -> None:
-        """Nobody waits for a letter that may have to wait for ever; but it is stored that it is one."""
+    def add(self, letter: DeadLetter) -> None:
+        """Add a dead letter.
+
+        Receipts do not wait for it any longer, because it may never move. The reason is stored, so it is a dead letter
+        after a restart as well.
+        """
         letter.end(letter.source.note_end(letter.offset, letter.reason, letter.deliveries))
-        self.letters.append(letter._replace(fate=None))
+        self.letters.append(letter._replace(outcome=None))
         letter.source.queue.timing.count(deferred=1)
 
     def due(self, now: Now) -> None:
-        """Their pause is over."""
-        self._owner.again(self)
+        """Try again: the pause is over (``Timer``)."""
+        self._owner.retry(self)
 
 
-class Loading:
-    """A message that has to be read from the disk first (``Waiter``); ``letters``: others of its log meanwhile."""
+class LetterRead:
+    """A cold read for a dead letter (``Waiter``).
+
+    Attributes:
+        letters: Other dead letters of the same log, which wait for the same read.
+    """
 
     __slots__ = ("_letter", "_owner", "letters", "waits")
 
-    def __init__(self, owner: DeadLetters, letter: Letter) -> None:
+    def __init__(self, owner: DeadLetters, letter: DeadLetter) -> None:
         self._owner = owner
         self._letter = letter
-        self.letters: list[Letter] = []
+        self.letters: list[DeadLetter] = []
         self.waits = True
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
-        """The cold read has ended."""
+        """Process the result of the cold read."""
         found = batch if batch is not None and len(batch) and batch.next_offset > offset else None
         if found is not None:
             self._owner.move(self._letter, found)
         elif skip_to is not None and skip_to > offset:
-            self._owner.gone(self._letter)
+            self._owner.settle_lost(self._letter)
         else:
-            self._owner.hold(self._letter, "it could not be read")
+            self._owner.hold_back(self._letter, "it could not be read")
         self._owner.loaded(self._letter.source.feed, self.letters, found)
 
 
-class Appended:
-    """Waits for the batch that a message was appended to, as a receipt does."""
+class AppendedLetter:
+    """A dead letter that waits for the batch to which it was appended, as a receipt does."""
 
     __slots__ = ("_letter", "_owner")
 
-    def __init__(self, owner: DeadLetters, letter: Letter) -> None:
+    def __init__(self, owner: DeadLetters, letter: DeadLetter) -> None:
         self._owner = owner
         self._letter = letter
 
     def settle(self, failure: ProtocolError | None = None) -> None:
-        """The batch is stored, or could not be."""
+        """Process the result: the batch is stored, or storing it has failed."""
         self._owner.decided(self._letter, False, failure is None)
 
 
 def hops_of(batch: RecordBatch, index: int) -> int:
-    """How many moves in a row this one would be."""
+    """Return how many moves in a row the next move of this message makes."""
     if not is_dead_letter(batch, index):
         return 1
     return int(_hops(batch.blocks[index]) or 1) + 1
 
 
 def received(batch: RecordBatch, index: int) -> bytes | None:
-    """When the broker first had this message; not known of a letter that an earlier version has moved."""
+    """Return when the broker first received this message, in nanoseconds since 1970, as digits.
+
+    Returns:
+        None for a dead letter that an earlier version has moved without the time.
+    """
     return _received(batch.blocks[index]) if is_dead_letter(batch, index) else b"%d" % batch.receive_ns[index]
 
 
 def stamp(
     block: bytes,
-    letter: Letter,
+    letter: DeadLetter,
     origin: str,
     subscription: str | None,
     now_ns: WallNs,
     received: bytes | None,
     hops: int,
 ) -> bytes:
-    """The message's header block with what happened to it. ``subscription``: the cursor's name, if it was one's."""
+    """Return the header block of a dead letter: the message's own headers and the ``dlq-`` headers.
+
+    Args:
+        block: The message's header block.
+        letter: The dead letter.
+        origin: The destination that the message was sent to.
+        subscription: The cursor name of its durable subscription; None for a queue.
+        now_ns: The time of the move, in nanoseconds since 1970.
+        received: The first receive time (``received``).
+        hops: The number of moves in a row (``hops_of``).
+    """
     lines = [line for line in block.split(b"\n") if line and not line.startswith(_OURS)]
     values = (letter.reason, origin, letter.deliveries, now_ns)
     lines += [f"{name}:{escape(str(value), '1.2')}".encode() for name, value in zip(HEADERS, values, strict=True)]
@@ -381,12 +434,15 @@ def stamp(
     return b"\n".join(lines)
 
 
-def _feed(destination: Destination, block: bytes) -> Feed:
-    """Of several partitions the one that the message's key chooses. A number that its sender forced was another's."""
+def _choose_feed(destination: Destination, block: bytes) -> Feed:
+    """Return the partition of a dead-letter destination that the message's key chooses.
+
+    The ``partition`` header is ignored, because it was meant for another destination.
+    """
     if len(destination.feeds) == 1 and not destination.policy.priority:
         return destination.feeds[0]
     headers = {name: value for name, value in split_block(block) if name != "partition"}
     try:
         return destination.choose(headers) or destination.next_feed()
-    except ProtocolError:  # a priority that is none: nobody asked for one where it came from
+    except ProtocolError:  # a bad priority: its own destination has no priority levels and did not check it
         return destination.choose({}) or destination.next_feed()

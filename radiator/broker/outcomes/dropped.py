@@ -1,4 +1,4 @@
-"""The log of messages that were dropped: by queue and reason, not more often than every ``TELL_EVERY_NS``."""
+"""The log of dropped messages, limited to one line per queue and reason every ``REPORT_EVERY_NS``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 REPORT_EVERY_NS = 10 * NS_PER_SECOND
-REPORTED_MAX = 1_000  # queues and reasons that are remembered as reported
+REPORTED_MAX = 1_000  # remembered pairs of queue and reason
 
 
 class DroppedLog:
-    """The log of one broker."""
+    """The log of dropped messages of one broker."""
 
     __slots__ = ("_peer_log", "_timing", "_reported")
 
@@ -29,7 +29,14 @@ class DroppedLog:
         self._reported: dict[tuple[str, str], tuple[MonoNs, int]] = {}  # when reported last, and how many since
 
     def add(self, queue: str, reason: str, number: int, hint: str) -> None:
-        """Report ``number`` dropped messages of a queue; ``hint`` says which setting keeps them."""
+        """Log dropped messages of a queue.
+
+        Args:
+            queue: The name of the queue.
+            reason: Why they were dropped.
+            number: How many.
+            hint: The setting that keeps such messages, for the log line.
+        """
         now_ns = self._timing.now.mono
         last_ns, count = self._reported.get((queue, reason), (None, 0))
         count += number

@@ -1,1 +1,1 @@
-"""From a SEND to the log: plans, what may be refused or has to wait, hooks, ids, times."""
+"""Publishing: from a SEND to the log. Plans, checks, middleware and schemas, deduplication, delays."""

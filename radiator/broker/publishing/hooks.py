@@ -1,12 +1,14 @@
-"""What stands between a SEND and the log where a rule says so: the operator's middleware, and a schema.
+"""Hooks of a rule, between a SEND and the log: the operator's middleware and a schema.
 
-    SEND -> middleware of its rule, in order -> (its new destination's rule, if it was sent on) -> schema -> as usual
+    SEND -> middleware of its rule, in order -> (the rule of its new destination, if that changed) -> schema -> log
 
-Middleware comes first, as it may repair what a schema would refuse. Both run once per message, for a transaction when
-its SEND comes and not again at COMMIT. What is changed here is a new frame: heads are shared by other frames.
+Middleware comes first, because it may repair a message that a schema would refuse. Both run once per message; in a
+transaction they run at the SEND and not again at COMMIT. A changed message is a new frame, because frames share heads.
 
-Knows: messages and functions. Must not know: files, JSON, where functions come from (``radiator.server.hooks``).
-Invariants: an exception of a hook is an ERROR to the sender and nothing else; what is dropped is counted.
+This module knows messages and functions. It does not know files, JSON, or where the functions come from
+(``radiator.server.hooks``).
+
+Invariants: an exception of a hook is an ERROR to the sender and has no other effect; dropped messages are counted.
 """
 
 from __future__ import annotations
@@ -28,11 +30,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
-HOPS_MAX = 8  # how often one message may be sent on by middleware before that is taken for a circle
+HOPS_MAX = 8  # changes of destination for one message; more are taken for a circle
 
 
 def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | None:
-    """The frame as it shall be stored; None if it was dropped, and dealt with. Raises ProtocolError (rejected)."""
+    """Run the hooks of a SEND.
+
+    Args:
+        broker: The services of the broker.
+        session: The session that sends.
+        frame: The SEND.
+
+    Returns:
+        The frame to store; None if middleware dropped the message, whose RECEIPT is sent.
+
+    Raises:
+        ProtocolError: ``rejected``, by middleware or the schema, or because a hook failed; ``denied``.
+    """
     name = frame.head.headers.get("destination", "")
     hooks = hooks_for(broker, name)
     if hooks is None or name == channel.DESTINATION:
@@ -44,20 +58,20 @@ def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | No
             if message is None:
                 message = Message(name, dict(frame.head.headers), frame.body, session.user, session.address)
             if not _run(broker, session.origin, hooks, message):
-                _dropped(broker, session, frame)
+                _drop(broker, session, frame)
                 return None
             if message.destination != name:
                 name = message.destination
                 if (hooks := hooks_for(broker, name)) is None:
-                    return _changed(broker, frame, message)
+                    return _changed_frame(broker, frame, message)
                 continue
         if hooks.validate is not None:
             body = frame.body if message is None else message.body
-            complaint = _judge(broker, session.origin, hooks.validate, body, name)
+            complaint = _schema_error(broker, session.origin, hooks.validate, body, name)
             if complaint is not None:
                 broker.stats.count(rejected=1)
                 raise ProtocolError("rejected", f"the message does not fit the schema of {name[:200]}", complaint)
-        return frame if message is None else _changed(broker, frame, message)
+        return frame if message is None else _changed_frame(broker, frame, message)
     broker.stats.count(rejected=1)
     raise ProtocolError(
         "rejected",
@@ -67,23 +81,27 @@ def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | No
 
 
 def hooks_for(broker: Services, name: str) -> RuleHooks | None:
-    """What the rule of this destination wants done."""
+    """Return the hooks of this destination's rule; None if it has none."""
     hooks: Mapping[int, RuleHooks] = broker.hooks
     return hooks.get(broker.rules.policy_for(name).rule_index) if hooks and name else None
 
 
 def _run(broker: Services, origin: str, hooks: RuleHooks, message: Message) -> bool:
-    """Let the functions of a rule change the message; False if one of them drops it."""
+    """Run the middleware of a rule on a message, up to the first change of its destination.
+
+    Returns:
+        False if a function drops the message.
+    """
     for name, function in hooks.middleware:
         destination = message.destination
         try:
             answer = function(message)
             if answer is message:
-                _check(message)
+                _check_message(message)
         except Reject as refusal:
             broker.stats.count(rejected=1)
             raise ProtocolError("rejected", f"{name} refuses the message", str(refusal)[:2_000]) from None
-        except BaseException as error:  # gevent's time-outs, sys.exit(): no Exception; a signal does not come this way
+        except BaseException as error:  # gevent's timeouts and sys.exit() are no Exception; signals never arrive here
             broker.stats.count(middleware_failures=1)
             what = "middleware %s failed on a message to %s"
             _log(broker, f"failures of middleware {name}", origin, what, name, destination, error=error)
@@ -100,7 +118,7 @@ def _run(broker: Services, origin: str, hooks: RuleHooks, message: Message) -> b
     return True
 
 
-def _judge(broker: Services, origin: str, validate: Validate, body: bytes, destination: str) -> str | None:
+def _schema_error(broker: Services, origin: str, validate: Validate, body: bytes, destination: str) -> str | None:
     try:
         return validate(body)
     except BaseException as error:
@@ -121,8 +139,12 @@ def _failed(name: str) -> ProtocolError:
     )
 
 
-def _check(message: Message) -> None:
-    """A function may have put anything there."""
+def _check_message(message: Message) -> None:
+    """Check the fields of a message that a middleware function has returned.
+
+    Raises:
+        TypeError: A field has another type than before.
+    """
     if not isinstance(message.destination, str) or not message.destination:
         raise TypeError(f"destination: expected a name, got {message.destination!r}")
     if not isinstance(message.body, bytes):
@@ -132,8 +154,12 @@ def _check(message: Message) -> None:
             raise TypeError(f"headers: expected text without NUL, got {name!r}: {value!r}")
 
 
-def _changed(broker: Services, frame: Frame, message: Message) -> Frame:
-    """The frame with what middleware has made of it. What belongs to the conversation stays as it was."""
+def _changed_frame(broker: Services, frame: Frame, message: Message) -> Frame:
+    """Return a new frame with the changes of middleware. ``receipt`` and ``transaction`` stay those of the SEND.
+
+    Raises:
+        ProtocolError: The body exceeds ``limits.message``.
+    """
     most = broker.config.limits.message
     if len(message.body) > most:
         raise ProtocolError(
@@ -151,7 +177,7 @@ def _changed(broker: Services, frame: Frame, message: Message) -> Frame:
     return Frame(Head("SEND", headers, raw, "1.2", len(message.body)), frame.receipt, message.body)
 
 
-def _dropped(broker: Services, session: Session, frame: Frame) -> None:
+def _drop(broker: Services, session: Session, frame: Frame) -> None:
     broker.stats.count(dropped_by_middleware=1)
     if frame.receipt is not None:
         reported = b"" if "transaction" in frame.head.headers else b"\ndropped:true"

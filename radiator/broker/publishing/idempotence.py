@@ -1,10 +1,10 @@
-"""Which message is this? A SEND may say so, and then it is stored once, however often it comes.
+"""Identities of messages: a SEND with an identity is stored once, however often it is repeated.
 
-The identity is 16 bytes, a hash of the destination and of what the client says: ``dedup-id``, or ``producer-id`` with
-``sequence``. The partition remembers identities (``radiator.storage.dedup``); after a crash storage asks ``identify``
-about what it finds in the log, so both must come to the same bytes from the headers and from the stored block.
+An identity has 16 bytes: a hash of the destination and of ``dedup-id``, or of ``producer-id`` with ``sequence``. The
+partition remembers identities (``radiator.storage.dedup``). After a crash storage calls ``identify`` for the messages
+in the log, so the headers of a SEND and the stored block must give the same identity.
 
-Knows: the headers, where a repeat is answered from. Must not know: how identities are kept.
+This module knows headers. It does not know how identities are stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,18 @@ HINT = "dedup: {window: none} in the rule of the destination makes these headers
 
 
 def identity_of(destination: str, headers: Mapping[str, str]) -> bytes | None:
-    """The identity of a message with these headers, None if they say nothing about it. Raises ProtocolError."""
+    """Return the identity of a message.
+
+    Args:
+        destination: The destination.
+        headers: The headers of the SEND.
+
+    Returns:
+        16 bytes; None if the headers have no identity.
+
+    Raises:
+        ProtocolError: ``bad-header``.
+    """
     dedup_id = headers.get("dedup-id")
     producer = headers.get("producer-id")
     sequence = headers.get("sequence")
@@ -57,12 +68,20 @@ def identity_of(destination: str, headers: Mapping[str, str]) -> bytes | None:
 
 
 def identify(destination: str, block: bytes) -> bytes | None:
-    """The identity of a stored message: what ``identity_of`` said when it came."""
+    """Return the identity of a stored message, the same that ``identity_of`` gave for its SEND.
+
+    Args:
+        destination: The destination.
+        block: The stored header block.
+
+    Returns:
+        16 bytes; None if it has none.
+    """
     if b"dedup-id:" not in block and b"sequence:" not in block:
         return None
     try:
         return identity_of(destination, dict(split_block(block)))
-    except (ProtocolError, ValueError):  # stored while the headers meant nothing, or not by us
+    except (ProtocolError, ValueError):  # stored while deduplication was off, or by another program
         return None
 
 
@@ -75,7 +94,14 @@ def _hash(*parts: str) -> bytes:
 
 
 def feed_for(destination: Destination, headers: Mapping[str, str]) -> Feed:
-    """Where a message without a key goes: what it says of itself chooses the partition, so that a repeat meets the
-    first one, and the messages of one producer keep their order. For headers that are an identity."""
+    """Return the partition of a message with an identity and no key.
+
+    The identity chooses the partition, so that a repeated message meets the first one, and messages of one producer
+    keep their order.
+
+    Args:
+        destination: The destination.
+        headers: The headers of the SEND; they have an identity.
+    """
     text = headers["producer-id" if "producer-id" in headers and "sequence" in headers else "dedup-id"]
     return destination.feeds[zlib.crc32(text.encode()) % len(destination.feeds)]

@@ -1,9 +1,8 @@
-"""SEND: the hot path.
+"""The command SEND: the hot path.
 
-A SEND's headers are understood once: the result, a *plan*, is left in ``head.memo``, and heads are shared by all frames
-with the same header block (``radiator.stomp.heads``). So a repeated SEND costs one attribute look-up, an append to the
-open batch and a place in the line of receipts (``send_plain``). Those that follow one another with the same head share
-even that.
+The headers of a SEND are parsed once. The result, a *plan*, is stored in ``head.memo``, and all frames with the same
+header block share their head (``radiator.stomp.heads``). So a repeated SEND costs one attribute look-up, an append to
+the open batch and an entry in the receipt line (``send_plain``). Consecutive frames with the same head share even that.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from radiator.broker.headers.positions import parse_time
 from radiator.broker.publishing import hooks, idempotence
 from radiator.broker.queues import overflow
 from radiator.broker.queues.overflow import Verdict
-from radiator.broker.settling import answers as settling
+from radiator.broker.settling import settlement
 from radiator.broker.subscribing import subscribing, temporary
 from radiator.broker.throttle import Wait
 from radiator.broker.transactions import transactions
@@ -47,16 +46,41 @@ if TYPE_CHECKING:
     from radiator.storage.dedup import Dedup
     from radiator.storage.partition import Partition
 
-INDEXED_TOGETHER = 32  # ids of a transaction, for the index of those that are remembered
+INDEXED_TOGETHER = 32  # message ids of a transaction that enter the index in one step
 INDEXED_A_UNIT = 2
 RESERVED_PREFIX = "/radiator/"
 HEADERS = idempotence.HEADERS
-PLAIN_MAX = 32  # messages that are sent between two looks at the time: about 60 us
-RUN_MAX = 256  # the same, of messages with the same head
+PLAIN_MAX = 32  # messages between two checks of the time: about 60 us
+RUN_MAX = 256  # the same for messages with one head
 
 
 class Plan:
-    """What the header block of a SEND means, under one generation of the rules."""
+    """The meaning of a SEND's header block, under one generation of the rules.
+
+    Args:
+        generation: The generation of the rules.
+        destination: The destination.
+        head: The head of the SEND.
+        rights: The rights of the session, which were checked.
+
+    Attributes:
+        name: The name of the destination.
+        feed: The partition; None if each message goes to the next one.
+        block: The stored header block.
+        identity: For deduplication; None if the message has none.
+        event_ns: ``event-time`` in nanoseconds since 1970, or None.
+        transmit_ns: ``transmit-time`` in nanoseconds since 1970, or None.
+        sync: The RECEIPT waits for fsync.
+        mandatory: The destination needs a subscriber.
+        counted: The queue whose limits apply; None if it has none.
+        due_ns: The message is not delivered before this time, in nanoseconds since 1970; 0: at once.
+        rated: The rule limits the rate.
+        special: The SEND needs more than an append and a receipt.
+        plain: ``send_plain`` may send it.
+
+    Raises:
+        ProtocolError: A header is bad.
+    """
 
     __slots__ = (
         "block",
@@ -80,7 +104,7 @@ class Plan:
     def __init__(self, generation: int, destination: Destination, head: Head, rights: Rights) -> None:
         headers = head.headers
         self.generation = generation
-        self.rights = rights  # of the session that was last found to be allowed this
+        self.rights = rights  # those that were checked last
         self.destination = destination
         self.name = destination.name
         self.feed: Feed | None = destination.choose(headers)
@@ -90,22 +114,34 @@ class Plan:
             if self.identity is not None:
                 self.feed = self.feed or idempotence.feed_for(destination, headers)
         self.block = stored_block(head)
-        self.event_ns = _time(headers, "event-time")
-        self.transmit_ns = _time(headers, "transmit-time")
+        self.event_ns = _time_header(headers, "event-time")
+        self.transmit_ns = _time_header(headers, "transmit-time")
         self.sync = headers.get("durability") == "fsync"
         self.mandatory = flag(headers, "mandatory") is True
         policy = destination.policy
         limited = policy.settings.max_messages is not None or policy.settings.max_bytes is not None
         self.counted: Queue | None = destination.queue if limited else None
-        self.due_ns = WallNs(0)  # not before this moment; 0: at once
+        self.due_ns = WallNs(0)
         self.rated = policy.settings.rate_messages is not None and not self.name.startswith(TEMPORARY)
-        # Anything beyond "append, maybe receipt" takes the slow path.
+        # Anything but an append with or without a receipt takes the slow path.
         self.special = self.sync or self.mandatory or limited or self.rated
-        self.plain = not self.special and self.identity is None  # ``send_plain``
+        self.plain = not self.special and self.identity is None
 
 
 def send(broker: Services, session: Session, frame: Frame, now: Now) -> None:
-    """SEND: append to the open batch of its partition; the receipt waits for that batch."""
+    """Process a SEND: append the message to the open batch of its partition. The RECEIPT waits for that batch.
+
+    Args:
+        broker: The services of the broker.
+        session: The session that sends.
+        frame: The SEND.
+        now: The current time.
+
+    Raises:
+        ProtocolError: The message is refused.
+        StorageError: The partition cannot be written.
+        Wait: There is no room now; the frame is processed again later.
+    """
     head = frame.head
     plan = head.memo
     if plan is None or plan.generation != broker.generation:
@@ -119,10 +155,10 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> None:
         plan = _plan(broker, session, frame, now)
         if plan is None:
             return
-    elif plan.rights is not session.rights:  # somebody else's: what it means is the same, who may do it is not
+    elif plan.rights is not session.rights:  # the plan of another user: its meaning is the same, the right is not
         session.require("write", plan.name)
         plan.rights = session.rights
-    if plan.identity is not None and _is_repeat(broker, session, plan, frame, now.wall):
+    if plan.identity is not None and _answer_duplicate(broker, session, plan, frame, now.wall):
         return
     if broker.files_refused is not None and plan.destination.policy.settings.store == "file":
         raise broker.files_refused
@@ -143,7 +179,7 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> None:
     except StorageError as error:
         if not plan.name.startswith(TEMPORARY):
             raise no_memory(broker, plan, feed.partition, error, frame) from error
-        drop_reply(broker, session, frame)  # whoever asked does not read: not the fault of who answers
+        drop_reply(broker, session, frame)  # the owner of the queue does not read it; the sender is not at fault
         return
     batch = feed.partition.open_batch
     if frame.receipt is not None:
@@ -154,17 +190,18 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> None:
 
 
 def send_plain(broker: Services, session: Session, frames: list[Frame], start: int, now: Now) -> int:
-    """Send frames whose headers are understood, and mean no more than that a message is to be kept.
+    """Send frames whose plans are known and plain.
 
     Args:
-        broker: the broker.
-        session: the session that the frames came from.
-        frames: what came.
-        start: the first frame that has not been acted on.
-        now: the time.
+        broker: The services of the broker.
+        session: The session that the frames came from.
+        frames: The received frames.
+        start: The index of the first frame that has not been processed.
+        now: The current time.
 
     Returns:
-        How many were sent, as ``send`` would have sent each of them: those up to the first that has to be looked at.
+        The number of frames that were sent, as ``send`` would have sent each: those before the first that needs
+        ``send``.
     """
     if broker.files_refused is not None:
         return 0
@@ -192,25 +229,24 @@ def append_plain(
     receipts: ReceiptLine,
     now_ns: WallNs,
 ) -> tuple[int, int, int]:
-    """Append the messages of frames to the open batches of their partitions. It has a compiled twin
-    (``radiator/speed.py``).
+    """Append the messages of plain frames to the open batches. A compiled twin exists (``radiator/speed.py``).
 
-    It ends before a frame whose headers are not understood, that means more than that a message is to be kept, or whose
-    message is refused; and after one whose head the next frame has too.
+    It ends before a frame without a plain plan or whose message is refused, and after a frame whose head the next frame
+    shares.
 
     Args:
-        frames: what came.
-        start: the first frame that has not been acted on.
-        stop: it ends before this frame.
-        generation: of the rules.
-        rights: of the session that the frames came from.
-        version: that the session speaks.
-        receipts: of the session.
-        now_ns: the time.
+        frames: The received frames.
+        start: The index of the first frame that has not been processed.
+        stop: The index before which it ends.
+        generation: The generation of the rules.
+        rights: The rights of the session.
+        version: The STOMP version of the session.
+        receipts: The receipt line of the session.
+        now_ns: The current time, in nanoseconds since 1970.
 
     Returns:
-        The first frame of which no message was appended, the bytes of the appended bodies, and what messages and
-        receipts weigh in memory.
+        The index of the first frame that was not appended, the bytes of the appended bodies, and the bytes of memory
+        that messages and receipts take.
     """
     index, count = start, len(frames)
     body_bytes = weight = 0
@@ -227,7 +263,7 @@ def append_plain(
         try:
             offset = partition.append(plan.name, block, body, now_ns, plan.event_ns, plan.transmit_ns)
         except (StorageError, ValueError):
-            break  # ``send`` meets the error, and says what it means
+            break  # ``send`` meets the same error and reports it
         weight += len(body) + len(block) + RECORD_OVERHEAD_BYTES
         body_bytes += len(body)
         place = partition.open_batch
@@ -244,10 +280,11 @@ def append_plain(
 def _append_same_head(
     frames: list[Frame], start: int, version: str, receipts: ReceiptLine, now_ns: WallNs
 ) -> tuple[int, int, int]:
-    """Append the messages of frames with the same head as the one before, which was appended.
+    """Append the messages of frames with the same head as the frame before, which was appended.
 
     Returns:
-        How many, the bytes of their bodies, and what they and their receipts weigh. 0: the open batch has no room.
+        The number of messages, the bytes of their bodies, and the bytes of memory that they and their receipts take.
+        All are 0 if the open batch has no room.
     """
     plan = frames[start].head.memo
     feed = plan.feed or plan.destination.only_feed
@@ -265,9 +302,12 @@ def _append_same_head(
     return len(bodies), size_bytes, weight
 
 
-def _is_repeat(broker: Services, session: Session, plan: Plan, frame: Frame, now_ns: WallNs) -> bool:
-    """True if the message is stored already, or on its way: then it is answered with the receipt of the first one, once
-    that is as durable as this one is to be."""
+def _answer_duplicate(broker: Services, session: Session, plan: Plan, frame: Frame, now_ns: WallNs) -> bool:
+    """Answer a repeated message with the receipt of the first one, once that is as durable as this one requires.
+
+    Returns:
+        False if the message is new.
+    """
     feed, identity = plan.feed, plan.identity
     assert feed is not None and identity is not None
     partition = feed.partition
@@ -291,7 +331,18 @@ def _is_repeat(broker: Services, session: Session, plan: Plan, frame: Frame, now
 def no_memory(
     broker: Services, plan: Plan, partition: Partition, error: StorageError, frame: Frame | None = None
 ) -> Exception:
-    """The error of a partition that takes no more, or Wait: for memory that others give back it may wait."""
+    """Return the error for a partition that has no room in memory.
+
+    Args:
+        broker: The services of the broker.
+        plan: The plan of the message.
+        partition: The partition.
+        error: The error of the append.
+        frame: The frame that waits; None for a COMMIT.
+
+    Returns:
+        A Wait if other clients may free the memory, or else ``error``.
+    """
     if not isinstance(error, MemoryFull):
         return error
     if error.everywhere:
@@ -304,7 +355,11 @@ def no_memory(
 
 
 def _append(broker: Services, plan: Plan, partition: Partition, body: bytes, now_ns: WallNs) -> int:
-    """Put a message into the open batch of its partition, and count it. Returns its offset."""
+    """Append a message to the open batch of its partition, and count it.
+
+    Returns:
+        Its offset.
+    """
     offset = partition.append(plan.name, plan.block, body, now_ns, plan.event_ns, plan.transmit_ns)
     size = len(body)
     broker.stats.add_messages(1, size)
@@ -322,8 +377,17 @@ def _append(broker: Services, plan: Plan, partition: Partition, body: bytes, now
 
 
 def append_run(broker: Services, partition: Partition, run: Run, now_ns: WallNs) -> int:
-    """Put the messages of a transaction to one partition into its open batch, and count them. Returns the offset of the
-    first."""
+    """Append the messages of a transaction to one partition, and count them.
+
+    Args:
+        broker: The services of the broker.
+        partition: The partition.
+        run: The messages.
+        now_ns: The current time, in nanoseconds since 1970.
+
+    Returns:
+        The offset of the first.
+    """
     first = partition.extend(run, now_ns)
     count = len(run)
     broker.stats.add_messages(count, run.body_bytes)
@@ -340,14 +404,14 @@ def _indexed(broker: Services, dedup: Dedup) -> Steps:
 
 
 def _plan(broker: Services, session: Session, frame: Frame, now: Now) -> Plan | None:
-    """Understand a SEND's headers; None if the frame was dealt with here."""
+    """Return the plan of a SEND; None if the frame was processed here."""
     head = frame.head
     headers = head.headers
     name = headers.get("destination")
     if not name:
         raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
-    if name == settling.TOUCH:
-        session.run(broker.budget, settling.touch(broker, session, frame))
+    if name == settlement.TOUCH:
+        session.run(broker.budget, settlement.touch(broker, session, frame))
         return None
     if name == channel.DESTINATION:
         session.run(broker.budget, channel.ask(broker, session, frame, now))
@@ -363,14 +427,28 @@ def _plan(broker: Services, session: Session, frame: Frame, now: Now) -> Plan | 
 
 
 def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Plan | None:
+    """Return the plan of a SEND, and store it in the head if every SEND with this head has the same plan.
+
+    Args:
+        broker: The services of the broker.
+        session: The session that sends.
+        frame: The SEND.
+        name: Its destination.
+
+    Returns:
+        None if the message was dropped, because its temporary queue does not exist.
+
+    Raises:
+        ProtocolError: The message is refused.
+    """
     head = frame.head
     _check_send(session, name, head.headers)
     is_temporary = name.startswith(TEMPORARY)
     reply_to = head.headers.get("reply-to", "")
     if is_temporary:
-        said, name = name, temporary.name_of(session, name)
+        given, name = name, temporary.name_of(session, name)
         there = name in broker.destinations
-        if not (temporary.may_send(broker, session, said) if there else temporary.is_own(session, said)):
+        if not (temporary.may_send(broker, session, given) if there else temporary.is_own(session, given)):
             drop_reply(broker, session, frame)
             return None
         if not there:
@@ -381,7 +459,7 @@ def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Pla
         own = subscribing.own_reply_queue(broker, session, reply_to)
         if own:
             plan.block = _replace_header(plan.block, "reply-to", temporary.address_of(session, own))
-    delay = _schedule(plan, head.headers, broker.timing.shown_ns)
+    delay = _apply_schedule(plan, head.headers, broker.timing.shown_ns)
     if (
         not (delay or is_temporary or own)
         and plan.identity is None
@@ -393,13 +471,18 @@ def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Pla
 
 
 def no_route(name: str) -> ProtocolError:
+    """Return the error of a mandatory message to a destination without a subscriber."""
     return ProtocolError(
         "no-route", f"nobody is subscribed to {name[:200]}", "The message has mandatory:true and was not stored."
     )
 
 
-def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: WallNs) -> bool:
-    """Obey the headers about time; True if they mean another moment each time."""
+def _apply_schedule(plan: Plan, headers: Mapping[str, str], now_ns: WallNs) -> bool:
+    """Apply the headers of a scheduled message to its plan.
+
+    Returns:
+        True if the due time depends on the current time, so the plan cannot be shared.
+    """
     if scheduling.HEADERS.isdisjoint(headers):
         return False
     due_ms = scheduling.check(headers, now_ns)
@@ -427,8 +510,11 @@ def _schedule(plan: Plan, headers: Mapping[str, str], now_ns: WallNs) -> bool:
 
 
 def drop_reply(broker: Services, session: Session, frame: Frame) -> None:
-    """A message to a temporary queue that is gone, or full because nobody reads it: counted. Raises ProtocolError if it
-    was mandatory."""
+    """Count a message to a temporary queue that does not exist, or is full without a reader, and send its RECEIPT.
+
+    Raises:
+        ProtocolError: ``no-route``, if the message is mandatory.
+    """
     if flag(frame.head.headers, "mandatory"):
         raise no_route(temporary.without_secret(frame.head.headers["destination"]))
     broker.stats.count(dropped_replies=1)
@@ -462,13 +548,21 @@ def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None
 
 
 def require_subscriber(destination: Destination) -> None:
-    """Of a message that is mandatory. Raises ProtocolError if there is none."""
+    """Check that a mandatory message has a subscriber.
+
+    Raises:
+        ProtocolError: ``no-route``, if the destination has none.
+    """
     if destination.subscribers == 0:
         raise no_route(destination.name)
 
 
 def require_room_for_delay(queue: Queue) -> None:
-    """Of a message that is to wait for its time. Raises ProtocolError if too many do."""
+    """Check that another message can be scheduled.
+
+    Raises:
+        ProtocolError: ``full``, if too many messages are scheduled in the broker.
+    """
     if queue.timing.full:
         raise ProtocolError(
             "full",
@@ -478,7 +572,12 @@ def require_room_for_delay(queue: Queue) -> None:
 
 
 def _admit(plan: Plan, frame: Frame) -> Verdict:
-    """The checks that only some destinations or messages need; changes nothing. Raises ProtocolError and Wait."""
+    """Check what only some destinations or messages need. Changes nothing.
+
+    Raises:
+        ProtocolError: The message is refused.
+        Wait: The queue has no room.
+    """
     if plan.mandatory:
         require_subscriber(plan.destination)
     if plan.due_ns and plan.destination.queue is not None:
@@ -489,18 +588,22 @@ def _admit(plan: Plan, frame: Frame) -> Verdict:
 
 
 def _make_room(broker: Services, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
-    """Do what the verdict says. False: this message is the one that was dropped, counted and told."""
+    """Apply a verdict of ``_admit`` that drops a message.
+
+    Returns:
+        False if this message is the dropped one; then it is counted and its RECEIPT is sent.
+    """
     if verdict is Verdict.DROP_OLDEST and plan.counted is not None:
         broker.stats.count(dropped_oldest=overflow.make_room(plan.counted, len(frame.body)))
     elif verdict is Verdict.DROP_NEWEST:
         broker.stats.count(dropped_newest=1)
-        if frame.receipt is not None and "transaction" not in frame.head.headers:  # there it was receipted already
+        if frame.receipt is not None and "transaction" not in frame.head.headers:  # a transaction has sent it already
             session.receipts.now(frame.receipt + b"\ndropped:true")
         return False
     return True
 
 
-def _time(headers: Mapping[str, str], header: str) -> int | None:
+def _time_header(headers: Mapping[str, str], header: str) -> int | None:
     text = headers.get(header)
     if text is None:
         return None
@@ -521,14 +624,14 @@ def _replace_header(block: bytes, name: str, value: str) -> bytes:
 
 
 def not_connected(command: str) -> ProtocolError:
-    """What a frame before CONNECT is answered."""
+    """Return the error of a frame before CONNECT."""
     return ProtocolError(
         "bad-command", f"{command[:50]} before CONNECT", "Expected CONNECT or STOMP as the first frame."
     )
 
 
 def goes_to_disk(frame: Frame) -> bool:
-    """Whether a frame leaves something for the disk, as far as can be seen at once."""
+    """Return True if a frame may write to the disk, as far as its head shows."""
     if frame.head.command != "SEND":
         return frame.head.command == "COMMIT"
     plan = frame.head.memo

@@ -1,1 +1,1 @@
-"""ACK and NACK: which delivery is meant, and its settlement."""
+"""Settlement of ACK and NACK."""

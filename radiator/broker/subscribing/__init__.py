@@ -1,1 +1,1 @@
-"""From a SUBSCRIBE to readers and consumers, and the end of a subscription."""
+"""Subscribing: from a SUBSCRIBE to readers and consumers, and the end of subscriptions."""

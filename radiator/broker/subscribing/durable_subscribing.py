@@ -1,7 +1,8 @@
-"""SUBSCRIBE and UNSUBSCRIBE with a name: what they do to the session, and when they are receipted.
+"""SUBSCRIBE and UNSUBSCRIBE with a durable name or group: their effect on the session, and their RECEIPT.
 
-Knows: frames, sessions, the table of names. Must not know: cursors.
-Invariant: the RECEIPT of a SUBSCRIBE comes once the name, and where it begins, would survive the machine.
+This module knows frames, sessions and the table of durable subscriptions. It knows no cursors.
+
+Invariant: the RECEIPT of a SUBSCRIBE is sent once the definition and the start position are stored.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.durable.subscription_names import Asked, named_in
+from radiator.broker.durable.subscription_names import SubscriptionName, named_in
 from radiator.broker.headers.flags import flag
 from radiator.broker.subscribing import leaving
 from radiator.clock import WallNs
@@ -31,55 +32,81 @@ if TYPE_CHECKING:
 def subscribe(
     broker: Services,
     subscription: Subscription,
-    asked: Asked,
+    asked: SubscriptionName,
     topics: list[Destination],
     position: Position | None,
     frame: Frame,
     now_ns: WallNs,
 ) -> Steps:
-    """The subscription, which takes part in nothing yet, uses the name."""
+    """Let a subscription use a durable subscription or group, in steps.
+
+    Args:
+        broker: The services of the broker.
+        subscription: The subscription; it has joined nothing yet.
+        asked: The name.
+        topics: The topics that exist, match and are permitted.
+        position: The start position; None for the default.
+        frame: The SUBSCRIBE.
+        now_ns: The current time, in nanoseconds since 1970.
+
+    Raises:
+        ProtocolError: The name cannot be used.
+    """
     session = subscription.session
     reset = flag(frame.head.headers, "reset") is True
     durable = yield from broker.durable.subscribe(subscription, asked, topics, position, reset, now_ns)
     waiting: list[Any] = []
     if frame.receipt is not None:
         session.receipts.after(frame.receipt, [waiting, broker.store.cursors.waiters])
-    durable.seeking.settled(partial(_settled, broker, session, durable, waiting))
+    durable.position_lookups.settled(partial(_settled, broker, session, durable, waiting))
 
 
 def _settled(
     broker: Services, session: Session, durable: DurableSubscription, waiting: list[Any], error: StorageError | None
 ) -> None:
-    """It is known where the name begins; or that could not be found, or the name was deleted before it was."""
-    if durable.gone:
+    """Store the definition once all positions are known, or refuse the session if a look-up has failed."""
+    if durable.deleted:
         for group in waiting:
             group.settle()
         return
     if error is None:
-        broker.durable.keep(durable, waiting)
+        broker.durable.store(durable, waiting)
         return
     failure = ProtocolError("storage", "the position could not be looked up", str(error))
     for group in waiting:
         group.settle(failure)
     if not session.closing:
         broker.refuse(session, failure)
-    broker.durable.give_up(durable)
-    if not durable.gone:
-        broker.durable.keep_once_settled(durable)
+    broker.durable.delete_if_new(durable)
+    if not durable.deleted:
+        broker.durable.store_once_settled(durable)
 
 
 def unsubscribe(
     broker: Services, session: Session, frame: Frame, subscription_id: str | None, subscription: Subscription | None
 ) -> Generator[bool, None, bool]:
-    """UNSUBSCRIBE that names a name deletes it, or lets one of several members of a group go; False if it names none.
-    Raises ProtocolError."""
+    """Delete the durable subscription that an UNSUBSCRIBE names, or let one of several group members leave, in steps.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        frame: The UNSUBSCRIBE.
+        subscription_id: Its header ``id``.
+        subscription: The subscription with this id; None if there is none.
+
+    Returns:
+        False if the frame names no durable subscription.
+
+    Raises:
+        ProtocolError: The name is unknown, belongs to another user, or is in use on another connection.
+    """
     asked = named_in(session, frame.head.headers, subscription_id)
     if asked is None:
         return False
     if subscription is not None:
         here = broker.durable.used_by(subscription)
         if here is None:
-            return False  # a queue's, for which a name means nothing
+            return False  # a queue's subscription ignores a name
         if asked.by_id:
             asked = here.asked
         elif asked.key != here.key:
@@ -100,8 +127,8 @@ def unsubscribe(
     waited: list[list[Any]] = []
     if not durable.active:
         broker.durable.delete(durable)
-        yield from broker.durable.free(asked.key)
+        yield from broker.durable.wait_unlocked(asked.key)
         waited = broker.durable.waiters
     if frame.receipt is not None:
-        session.receipts.after(frame.receipt, waited + broker.dead_letters.waited())
+        session.receipts.after(frame.receipt, waited + broker.dead_letters.waiter_lists())
     return True

@@ -1,14 +1,15 @@
-"""A subscription takes part in the destinations that it matches, one after the other.
+"""Joining: a subscription joins the destinations that it matches, one after the other.
 
-A SUBSCRIBE may match a hundred thousand destinations, and each is a reader that is begun, or a queue that has one more
-consumer. So it joins as many in each turn as the budget lets it (``broker.budget``); one that is small is done in one
-turn. What it reads is the same: where the logs ended when it began is known (``partition.EndOffsets``), so it reads
-from one moment on, whenever a destination is joined, and of a transaction all or nothing. Nothing is delivered before
-all have joined, and the RECEIPT comes first. Destinations that are created meanwhile join at their creation.
+A SUBSCRIBE may match a hundred thousand destinations, and each needs a reader or a consumer. Each turn joins as many as
+the budget allows; a small SUBSCRIBE is done in one turn. The result is the same: the end offsets of all logs are taken
+at the start (``partition.EndOffsets``), so the subscription reads from one moment on, and gets all messages of a
+transaction or none. Nothing is delivered before all destinations are joined, and the RECEIPT is sent first.
+Destinations that are created meanwhile are joined at their creation.
 
-Knows: readers, positions. Must not know: headers, receipts.
-Invariants: a turn joins no more than its budget lets it, and one destination; no destination is joined twice; while
-``subscription.joining`` its readers wait and it has no credit with queues.
+This module knows readers and positions. It knows no headers and no receipts.
+
+Invariants: a turn joins no more than the budget allows, plus one destination; no destination is joined twice; while
+``subscription.joining``, its readers wait and it has no credit with queues.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from radiator.broker.clients.joined import JOINED_BYTES
 from radiator.broker.clients.session import Reader, Subscription
 from radiator.broker.clients.windows import without_limit
-from radiator.broker.delivery import last_messages as last_messages
+from radiator.broker.delivery import last_messages
 from radiator.broker.destinations import fan_out
 from radiator.broker.headers.positions import FIRST, NEXT, Position
 from radiator.broker.subscribing import searching
@@ -36,24 +37,24 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
     from radiator.storage.partition import EndOffsets
 
-JOIN_UNITS = 5  # of a destination, and of each of its logs
+JOIN_UNITS = 5  # per destination, and per log
 LOOK_UP_UNITS = 15  # more, of a log in which a position has to be looked up
-RIGHTS_UNITS = 2  # of a name, where the user may not read everything
-WAKE_UNITS = 1  # of each reader and queue, once all have joined
+RIGHTS_UNITS = 2  # per name, unless the user may read everything
+WAKE_UNITS = 1  # per reader and queue, once all are joined
 
 
 class Joining:
-    """How far one SUBSCRIBE has come.
+    """The progress of one SUBSCRIBE.
 
     Args:
-        subscription: Takes part in nothing yet.
-        start: Where its readers begin; None: at the end.
-        starts: Offsets by partition, which count instead (``start-at``).
-        stop: Where they stop; None: never.
-        now_ns: When it was asked for.
+        subscription: The subscription; it has joined nothing yet.
+        start: The start position of its readers; None: the end.
+        starts: Start offsets by partition (``start-at``), which take precedence.
+        stop: The stop position; None: none.
+        now_ns: The time of the SUBSCRIBE, in nanoseconds since 1970.
     """
 
-    __slots__ = ("_joined", "_moment", "_now_ns", "_start", "_starts", "stop", "subscription")
+    __slots__ = ("_joined", "_end_offsets", "_now_ns", "_start", "_starts", "stop", "subscription")
 
     def __init__(
         self,
@@ -69,22 +70,26 @@ class Joining:
         self.stop = stop
         self._now_ns = now_ns
         self._joined: list[Destination] = []
-        self._moment: EndOffsets
+        self._end_offsets: EndOffsets
 
     def steps(self, broker: Services) -> Steps:
-        """Join everything that matches. Raises ProtocolError where one of the destinations refuses it."""
+        """Join every matching destination, in steps.
+
+        Raises:
+            ProtocolError: A destination or a limit refuses it.
+        """
         subscription, asked = self.subscription, self.subscription.asked
         subscription.begin_joining()
         with self._begun(broker):
             for name in asked.names:
-                self._consider(broker, broker.destination(name))
+                self._join(broker, broker.destination(name))
                 yield True
             if not asked.is_literal:
                 if self.stop is None:
                     broker.creation.watch(subscription)
                 for found in searching.matching(broker, asked):
                     if found is not None and (destination := broker.destinations.get(found)) is not None:
-                        self._consider(broker, destination)
+                        self._join(broker, destination)
                     yield True
             if any(each is not None and each.kind == "last" for each in (self._start, self.stop)):
                 yield from last_messages.place(
@@ -93,7 +98,7 @@ class Joining:
         subscription.end_joining()
 
     def wake(self, broker: Services) -> Steps:
-        """All have joined: let everything that it takes part in be looked at for it."""
+        """Make the subscription's readers and queues ready, in steps. Called once all are joined."""
         subscription, ready, budget = self.subscription, broker.ready, broker.budget
         ready.credit_session(subscription.session)
         for reader in list(subscription.readers.values()):
@@ -108,14 +113,14 @@ class Joining:
 
     @contextmanager
     def _begun(self, broker: Services) -> Iterator[None]:
-        self._moment = broker.store.end_offsets()
+        self._end_offsets = broker.store.end_offsets()
         try:
             yield
         finally:
-            self._moment.close()
+            self._end_offsets.close()
 
-    def _consider(self, broker: Services, destination: Destination) -> None:
-        """Join it, if it is permitted and not joined yet. Raises ProtocolError."""
+    def _join(self, broker: Services, destination: Destination) -> None:
+        """Join a destination, if it is permitted and not joined yet."""
         subscription, name = self.subscription, destination.name
         session, right = subscription.session, subscription.right
         if destination in subscription.destinations or subscription.closed:
@@ -142,10 +147,10 @@ class Joining:
             return
         subscription.enter(destination)
         for feed in fan_out.read_for(destination):
-            self._read(broker, destination, feed, self._moment.end_of(feed.partition))
+            self._read(broker, destination, feed, self._end_offsets.end_of(feed.partition))
 
     def _read(self, broker: Services, destination: Destination, feed: Feed, end: int) -> None:
-        """Start a reader on one partition, or let the one that is there already take this destination along."""
+        """Start a reader on one partition, or let an existing reader include this destination."""
         subscription, partition, start = self.subscription, feed.partition, self._start
         reader = subscription.readers.get(feed)
         if reader is None:
@@ -164,7 +169,7 @@ class Joining:
 
 
 def _check_starts(starts: Mapping[str, int], destination: Destination) -> None:
-    """A log that ends before the offset in ``start-at`` is not the one that was followed. Raises ProtocolError."""
+    """Refuse an offset in ``start-at`` that its log has not reached: the client followed another log."""
     for partition in [feed.partition for feed in destination.feeds] if starts else ():
         if starts.get(partition.name, -1) >= partition.next_offset:
             raise ProtocolError(
@@ -195,7 +200,7 @@ def _set_start(broker: Services, reader: Reader, start: Position) -> None:
 def _set_stop(broker: Services, reader: Reader, stop: Position, end: int, now_ns: WallNs) -> None:
     first = reader.feed.partition.log_start_offset
     if stop.kind in ("end", "next", "last"):
-        reader.stop_before(end)  # of ``last`` for now: where that is has to be found
+        reader.stop_before(end)  # for ``last`` until the look-up has found its place
     elif stop.kind == "first":
         reader.stop_before(first)
     elif stop.kind == "offset":
@@ -207,7 +212,13 @@ def _set_stop(broker: Services, reader: Reader, stop: Position, end: int, now_ns
 
 
 def stop_at(broker: Services, reader: Reader, time_ns: int) -> None:
-    """Let a reader stop before the first record received at ``time_ns``, which is past, or later."""
+    """Let a reader stop before the first record that was received at ``time_ns`` or later. The time has passed.
+
+    Args:
+        broker: The services of the broker.
+        reader: The reader; it waits for the look-up.
+        time_ns: The time, in nanoseconds since 1970.
+    """
 
     def then(found: Any) -> None:
         reader.stop_before(found.offset)

@@ -1,12 +1,12 @@
-"""The end of subscriptions: each is taken out of everything that refers to it, and what it holds goes back.
+"""The end of subscriptions: remove each from readers, queues and destinations, and return its messages.
 
-A subscription may have joined a hundred thousand destinations, and a session may have a thousand of them. When one ends
-it is closed at once: nothing is delivered to it any more, and its session does not know it. The rest is done in the
-background (``broker.budget``); for a small one that is the same turn.
+A subscription may have joined a hundred thousand destinations, and a session may have a thousand subscriptions. A
+subscription that ends is closed at once: it gets no more messages, and its session forgets it. The rest happens in the
+background, for a small one in the same turn.
 
-Invariants: once ``left`` is True no feed, queue, destination or session has the subscription, and credit that it had
-shared is free again, also if one of its parts raised what nobody foresaw. A broker that stops does nothing of it: what
-its consumers held is not settled, and that is all the next start has to know.
+Invariants: once ``left`` is True, no partition reader, queue, destination or session refers to the subscription, and
+its shared credit is free, also after an unexpected exception. A broker that stops skips all of this: the messages in
+flight are unsettled, and the next start needs to know no more.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from radiator.broker.clients.session import Session, Subscription
     from radiator.broker.services import Services
 
-LEAVE_UNITS = 2  # of a destination, a reader, a log that was read
-DROP_UNITS = 15  # of a destination of which nothing is left
-CONSUMERS_A_UNIT = 64  # of a queue, among which the one that leaves is found
+LEAVE_UNITS = 2  # per destination, reader and queue
+DROP_UNITS = 15  # per destination that is removed
+CONSUMERS_A_UNIT = 64  # consumers of a queue that are searched for the one that leaves
 RETURNED_TOGETHER = 100  # messages, a unit each
 
 
 def unsubscribe(broker: Services, subscription: Subscription) -> None:
-    """End a subscription: what it holds goes back to its queues, in the original places, once ``left`` says so."""
+    """End a subscription in the background. Its messages are returned to their queues once ``left`` is True."""
     close(broker, subscription)
     broker.background.add(steps(broker, subscription))
 
 
 def close(broker: Services, subscription: Subscription) -> None:
-    """A subscription ends, now; ``steps`` does the rest."""
+    """Close a subscription at once; ``steps`` does the rest."""
     with broker.internal_errors:
         broker.creation.forget(subscription)
     subscription.close()
@@ -42,25 +42,25 @@ def close(broker: Services, subscription: Subscription) -> None:
 
 
 def release(broker: Services, session: Session) -> None:
-    """Give back everything that a session holds; it may still have bytes to send."""
+    """End everything that a session has. Its last bytes may still be sent."""
     session.close_steps()
-    if not broker.stopping:  # then what its consumers held is not settled: that is all the next start has to know
+    if not broker.stopping:  # at a stop nothing needs to be done: messages in flight are unsettled
         broker.background.add(all_of(broker, session))
     broker.ready.forget_session(session)
     broker.throttle.forget(session)
 
 
 def all_of(broker: Services, session: Session) -> Steps:
-    """Give back everything that a session holds, which ends."""
+    """Close all subscriptions, transactions and temporary queues of a session, and return the steps that clean up."""
     subscriptions, names = list(session.subscriptions.values()), list(session.temporary)
     transactions_freed = transactions.discard(broker, session)
     session.temporary.clear()
     for subscription in subscriptions:
         close(broker, subscription)
-    return _all(broker, subscriptions, transactions_freed, names)
+    return _leaving(broker, subscriptions, transactions_freed, names)
 
 
-def _all(broker: Services, subscriptions: list[Subscription], transactions_freed: Steps, names: list[str]) -> Steps:
+def _leaving(broker: Services, subscriptions: list[Subscription], transactions_freed: Steps, names: list[str]) -> Steps:
     for subscription in subscriptions:
         yield from steps(broker, subscription)
     for name in names:
@@ -72,7 +72,7 @@ def _all(broker: Services, subscriptions: list[Subscription], transactions_freed
 
 
 def steps(broker: Services, subscription: Subscription) -> Steps:
-    """Take a closed subscription out of everything, and give back what it holds."""
+    """Remove a closed subscription from everything that refers to it, and return its messages, in steps."""
     session, internal_errors, budget = subscription.session, broker.internal_errors, broker.budget
     left = list(subscription.destinations)
     for destination in left:

@@ -1,6 +1,6 @@
 """SUBSCRIBE with ``match:regex``: whether it is allowed.
 
-No index finds what an expression matches: it is tried on every name (``searching``).
+No index finds the names that an expression matches, so it is tried on every name (``searching``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 
 
 def asked_for(broker: Services, session: Session, headers: Mapping[str, str], text: str) -> RegexSet | None:
-    """The expression; None if the destination is names and patterns as ever. Raises ProtocolError."""
+    """Return the regular expression of a SUBSCRIBE.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        headers: The headers of the SUBSCRIBE.
+        text: The header ``destination``.
+
+    Returns:
+        None if the destination is a list of names and patterns.
+
+    Raises:
+        ProtocolError: The expression is bad or not allowed, or there are too many.
+    """
     match = headers.get("match")
     if match is None:
         return None

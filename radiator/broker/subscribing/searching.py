@@ -1,13 +1,14 @@
-"""Which destinations there are for the patterns of a SUBSCRIBE, found in portions.
+"""Search for the destinations that the patterns of a SUBSCRIBE match, in portions.
 
-A few names are found at once, by the index of names. Where a turn does not suffice for that (``#`` with a hundred
-thousand names, a list of a hundred patterns) every name is tried once against all the patterns together; for a regular
-expression there is no other way.
+The index of names finds a few names at once. If one turn does not suffice for that (``#`` with a hundred thousand
+names, a list of a hundred patterns), every name is tried once against all patterns together. Regular expressions are
+always searched that way.
 
-Knows: names, patterns. Must not know: subscriptions, rights. Destinations that are created meanwhile are the affair of
-``births``.
-Invariants: a turn looks at no more than its budget lets it, and one name; each name is found that matches, exists when
-the search begins, and still when its turn comes.
+This module knows names and patterns. It knows no subscriptions and no rights. Destinations that are created meanwhile
+are handled by ``destination_creation``.
+
+Invariants: a turn looks at no more names than the budget allows, plus one. Each matching name is found that exists when
+the search begins and still exists when its turn comes.
 """
 
 from __future__ import annotations
@@ -22,32 +23,34 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
     from radiator.routing.pattern import PatternSet
 
-STEPS_A_UNIT = 4  # nodes of a tree, or what takes as long
-NAMES_A_UNIT = 100  # that are copied
-NAME_STEPS = 4  # a name, whatever is asked of it
-REGEX_STEPS = 16  # a name and an expression; four times that for one that is made to be slow
+STEPS_A_UNIT = 4  # nodes of a tree, or work that takes as long
+NAMES_A_UNIT = 100  # names that are copied
+NAME_STEPS = 4  # per name
+REGEX_STEPS = 16  # per name and expression; a deliberately slow expression takes four times as long
 
 
 def matching(broker: Services, patterns: PatternSet) -> Iterator[str | None]:
-    """The names that the wildcards of ``patterns`` match. None: a name was looked at that does not; the turn may end
-    after each."""
+    """Yield the names that the wildcards of ``patterns`` match.
+
+    None stands for a name that was tried and does not match. The turn may end after each.
+    """
     budget = broker.budget
     if not isinstance(patterns, RegexSet):
         whole = budget.spent == 0
         found = _by_index(broker, patterns)
         if found is None and not whole:
-            budget.give_way()  # it may be found within a whole turn
+            budget.give_way()  # a whole turn may suffice for the index
             yield None
             found = _by_index(broker, patterns)
         if found is not None:
             yield from found
             return
-    reach = _reach(patterns)
+    matcher = _matcher(patterns)
     names = list(broker.destinations)
     budget.spend(len(names) // NAMES_A_UNIT)
     steps = 0
     for name in names:
-        wanted, cost = reach(name)
+        wanted, cost = matcher(name)
         steps += cost + NAME_STEPS
         if steps >= STEPS_A_UNIT:
             budget.spend(steps // STEPS_A_UNIT)
@@ -55,8 +58,8 @@ def matching(broker: Services, patterns: PatternSet) -> Iterator[str | None]:
         yield name if wanted else None
 
 
-def _reach(patterns: PatternSet) -> Callable[[str], tuple[bool, int]]:
-    """What says of a name whether it is wanted, and how many steps that took."""
+def _matcher(patterns: PatternSet) -> Callable[[str], tuple[bool, int]]:
+    """Return a function that returns whether a name matches, and how many steps that took."""
     if isinstance(patterns, RegexSet):
         return lambda name: (patterns.matches(name), REGEX_STEPS)
     index: PatternIndex[bool] = PatternIndex()
@@ -65,7 +68,7 @@ def _reach(patterns: PatternSet) -> Callable[[str], tuple[bool, int]]:
 
 
 def _by_index(broker: Services, patterns: PatternSet) -> list[str] | None:
-    """None if what is left of this turn does not suffice."""
+    """Return the matching names from the index; None if the rest of this turn does not suffice."""
     found: dict[str, None] = {}
     budget = broker.budget
     most = left = budget.left * STEPS_A_UNIT

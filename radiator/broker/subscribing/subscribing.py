@@ -1,4 +1,4 @@
-"""SUBSCRIBE: headers to subscriptions, patterns to destinations, positions to readers."""
+"""The command SUBSCRIBE: headers to subscriptions, patterns to destinations, positions to readers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from radiator.broker.durable.subscription_names import asked_for
 from radiator.broker.headers.flags import flag
 from radiator.broker.headers.positions import NEXT, Position, parse_position
 from radiator.broker.logs.selection import selection_of
-from radiator.broker.subscribing import durable_subscribing as named_subscribing
-from radiator.broker.subscribing import leaving, regexes, searching, temporary
+from radiator.broker.subscribing import durable_subscribing, leaving, regexes, searching, temporary
 from radiator.broker.subscribing.joining import Joining
 from radiator.clock import Now, WallNs
 from radiator.errors import ProtocolError
@@ -31,17 +30,21 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
     from radiator.stomp.frames import Frame
 
-SELECTOR_UNITS = 2  # of a character of a selector that is parsed
+SELECTOR_UNITS = 2  # per character of a selector that is parsed
 START_HEADERS = ("start-position", "x-stream-offset")
-TOPIC_UNITS = 2  # of a topic that a subscription with a name is about
-SUBSCRIPTION_BYTES = 2_048  # measured, as are those below
+TOPIC_UNITS = 2  # per topic of a durable subscription
+SUBSCRIPTION_BYTES = 2_048  # measured, like the next two
 PATTERN_BYTES = 512
-SELECTOR_CHAR_BYTES = 20  # compiled
+SELECTOR_CHAR_BYTES = 20  # per character of a compiled selector
 EXCLUSIVE_HEADERS = ("exclusive", "activemq.exclusive")
 
 
 def subscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
-    """SUBSCRIBE: what its headers say is checked before anything is changed."""
+    """Process a SUBSCRIBE, in steps. All headers are checked before anything is changed.
+
+    Raises:
+        ProtocolError: A header, a right or a limit refuses it.
+    """
     headers = frame.head.headers
     text = headers.get("destination", "").strip(" ")
     if not text:
@@ -78,7 +81,7 @@ def subscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Ste
     if asked is not None:
         broker.durable.check(session, asked, patterns, selection, reset)
     elif start is not None or stop is not None:
-        browser = True  # of queues; a topic is only ever looked at
+        browser = True  # only queues differ: readers of topics never consume
     only_news = start == NEXT and not starts and stop is None and not browses
     right = "browse" if browser and not only_news else "read"
     for name in patterns.names:
@@ -101,7 +104,7 @@ def subscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Ste
     if browser and start is None and stop is None:
         stop = Position("end")
     if asked is not None:
-        yield from named_subscribing.subscribe(broker, subscription, asked, topics, start, frame, now.wall)
+        yield from durable_subscribing.subscribe(broker, subscription, asked, topics, start, frame, now.wall)
         return
     joining = Joining(subscription, start, starts, stop, now.wall)
     yield from joining.steps(broker)
@@ -116,8 +119,20 @@ def subscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Ste
 def _topics(
     broker: Services, session: Session, patterns: PatternSet, right: str, history: bool
 ) -> Generator[bool, None, list[Destination]]:
-    """The topics that exist, match and are permitted, for a subscription with a name; the concrete names among the
-    patterns are created. ``history``: what was is asked for, beside what will be. Raises ProtocolError."""
+    """Return the topics that exist, match and are permitted, for a durable subscription, in steps.
+
+    The concrete names among the patterns are created.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        patterns: The destinations of the SUBSCRIBE.
+        right: The right that the user needs, ``read`` or ``browse``.
+        history: True if the subscription begins before the present, which needs the right ``browse``.
+
+    Raises:
+        ProtocolError: The user has no right, or a destination cannot be created.
+    """
     found: dict[str, Destination] = {}
     rights, there = session.rights, broker.destinations
     with broker.creation.gathering(patterns) as late:
@@ -152,10 +167,20 @@ def add(
     right: str = "read",
     words: int = 0,
 ) -> Subscription:
-    """Give a session a subscription that reads and consumes nothing yet.
+    """Add a subscription that has joined nothing yet to a session.
 
     Args:
-        words: what its headers hold beside its patterns, in bytes.
+        broker: The services of the broker.
+        session: The session.
+        subscription_id: The id, unique in the session.
+        patterns: The destinations.
+        ack: The ack mode.
+        window: The maximum number of messages in flight; None for the session's shared window.
+        right: The right that each destination needs.
+        words: The size of its headers beside the patterns, in bytes.
+
+    Returns:
+        The subscription.
 
     Raises:
         ProtocolError: ``limits.memory`` has no room for it.
@@ -170,8 +195,16 @@ def add(
 
 
 def own_reply_queue(broker: Services, session: Session, name: str) -> str:
-    """The name of the temporary queue behind a ``reply-to``: made, and subscribed to under its own name, at its first
-    use. Empty, if it belongs to another connection, whose address is handed on."""
+    """Return the name of the temporary queue behind a ``reply-to`` header.
+
+    The first use creates the queue and subscribes the session to it, under its own name.
+
+    Returns:
+        The empty string if the queue belongs to another connection; then the header is passed on unchanged.
+
+    Raises:
+        ProtocolError: The name is a pattern, or a limit refuses the queue.
+    """
     if is_pattern(name):
         shown = temporary.without_secret(name)[:200]
         raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {shown!r}")
@@ -204,7 +237,7 @@ def _positions(headers: Mapping[str, str], now_ns: WallNs) -> tuple[Position | N
 
 
 def _starts(text: str) -> dict[str, int]:
-    """The header ``start-at``: offsets by partition."""
+    """Return the offsets by partition of the header ``start-at``."""
     starts = {}
     for each in filter(None, map(str.strip, text.split(","))):
         try:
@@ -217,12 +250,12 @@ def _starts(text: str) -> dict[str, int]:
 
 
 def replay_end(broker: Services, subscription: Subscription) -> None:
-    """A bounded replay has delivered its last message: say so, and end the subscription."""
+    """Send the ``replay-end`` message of a bounded replay, and end its subscription."""
     session = subscription.session
     ack_id = f"{subscription.tag}-{session.next_delivery()}"
     headers = [
         ("subscription", subscription.id),
-        ("message-id", ack_id),  # the message is in no log; whoever acknowledges it by this is not at fault
+        ("message-id", ack_id),  # the message is in no log, and a client may acknowledge it by its message-id
         ("destination", subscription.patterns.text),
         ("replay-end", "true"),
     ]

@@ -1,17 +1,18 @@
-"""Temporary queues: the names that belong to a connection, and how many it may have.
+"""Temporary queues: the names that belong to a connection, and their number.
 
 A queue has three spellings:
 
-    /temp-queue/NAME                    what its connection says
+    /temp-queue/NAME                    in the frames of its connection
     /temp-queue/NAME@SESSION            its name in the broker: in MESSAGE, lists and logs. It gives no access
-    /temp-queue/NAME@SESSION~SECRET     its address, which ``reply-to`` of a message tells: who knows it may SEND to it
+    /temp-queue/NAME@SESSION~SECRET     its address, in ``reply-to`` of a message: it allows to SEND to the queue
 
-Making one takes no right, so their number is bounded for each connection; those that are empty and that it has let go
-make room for new ones.
+A client needs no right to create one, so their number is bounded per connection. New ones replace empty ones without a
+subscription.
 
-Knows: sessions, the registry. Must not know: frames.
-Invariants: a connection has as many of them as it may have subscriptions, at most; no name of a destination has a
-secret in it.
+This module knows sessions and the registry. It knows no frames.
+
+Invariants: a connection has at most as many temporary queues as it may have subscriptions; no destination name contains
+a secret.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def without_secret(text: str) -> str:
-    """Of an address the name, which may be shown; any other text as it is."""
+    """Return the name in an address, which may be shown; return any other text unchanged."""
     if not text.startswith(TEMPORARY):
         return text
     name, at, owner = text.rpartition("@")
@@ -37,22 +38,22 @@ def without_secret(text: str) -> str:
 
 
 def name_of(session: Session, text: str) -> str:
-    """The name in the broker of the queue that this session means by any of the three spellings."""
+    """Return the broker's name of a temporary queue that this session means by any of the three spellings."""
     return without_secret(text) if "@" in text else f"{text}@{session.id}"
 
 
 def address_of(session: Session, name: str) -> str:
-    """The address of a queue of this session."""
+    """Return the address of a queue of this session."""
     return f"{name}~{session.secret}"
 
 
 def is_own(session: Session, text: str) -> bool:
-    """Whether the queue belongs to this session."""
+    """Return True if the queue belongs to this session."""
     return name_of(session, text).rpartition("@")[2] == session.id
 
 
 def may_send(broker: Services, session: Session, text: str) -> bool:
-    """Whether this session owns the queue, or has said its address."""
+    """Return True if this session owns the queue or has given its address."""
     if is_own(session, text):
         return True
     owner_id, _, secret = text.rpartition("@")[2].partition("~")
@@ -61,14 +62,22 @@ def may_send(broker: Services, session: Session, text: str) -> bool:
 
 
 def own_if_temporary(broker: Services, session: Session, text: str) -> str:
-    """What SUBSCRIBE means by an entry of its list. Raises ProtocolError."""
+    """Return the destination that an entry of a SUBSCRIBE's list means.
+
+    Raises:
+        ProtocolError: It is a temporary queue of another connection, or there are too many.
+    """
     if not text.startswith(TEMPORARY):
         return text
     return without_secret(text) if is_pattern(text) else own(broker, session, text)
 
 
 def own(broker: Services, session: Session, text: str) -> str:
-    """The name of a queue that this session subscribes to. Raises ProtocolError."""
+    """Return the broker's name of a temporary queue that this session subscribes to, and count the queue.
+
+    Raises:
+        ProtocolError: The queue belongs to another connection, or there are too many.
+    """
     if not is_own(session, text):
         shown = without_secret(text)[:200]
         raise ProtocolError("denied", f"{shown!r} belongs to another connection", "Others may only SEND to it.")
@@ -78,12 +87,16 @@ def own(broker: Services, session: Session, text: str) -> str:
 
 
 def keep(broker: Services, session: Session, name: str) -> None:
-    """One more, if it is not there yet. Raises ProtocolError if that is too many."""
+    """Count a temporary queue of this session, if it is new.
+
+    Raises:
+        ProtocolError: There are too many.
+    """
     kept, most = session.temporary, session.limits.subscriptions
     if name in kept:
         return
     if len(kept) >= most:
-        _let_go(broker, session)
+        _drop_unused(broker, session)
     if len(kept) >= most:
         raise ProtocolError(
             "too-many",
@@ -94,7 +107,7 @@ def keep(broker: Services, session: Session, name: str) -> None:
     kept[name] = None
 
 
-def _let_go(broker: Services, session: Session) -> None:
+def _drop_unused(broker: Services, session: Session) -> None:
     asked = {name for subscription in session.subscriptions.values() for name in subscription.asked.names}
     for name in [each for each in session.temporary if each not in asked]:
         destination = broker.destinations.get(name)

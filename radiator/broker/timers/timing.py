@@ -33,7 +33,7 @@ class Subject(Protocol):
 
 
 class Outcomes(Protocol):
-    """Handles messages whose time has come. ``outcomes.returning.Returns`` is the implementation.
+    """Handles messages whose time has come. ``outcomes.redelivery.Returns`` is the implementation.
 
     ``source`` is the cursor of a queue (``queues.queue.QueueSource``).
     """

@@ -1,1 +1,1 @@
-"""BEGIN and ABORT, the frames that wait for COMMIT, and the deliveries that they answer."""
+"""Transactions before COMMIT: BEGIN, ABORT, stored frames, transactional acknowledgements."""

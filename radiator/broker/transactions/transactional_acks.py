@@ -1,11 +1,12 @@
-"""What an open transaction has answered: those deliveries wait for its COMMIT.
+"""Transactional acknowledgements: deliveries that an open transaction has acknowledged, until its COMMIT.
 
-Their time to be answered (``ack_timeout``) stands still meanwhile: who has said ACK has done the work. ABORT gives
-them their time anew. If what COMMIT is to acknowledge is not held any more, nothing of the transaction happens: its
-messages would be the fruit of work that somebody else does too.
+The ``ack_timeout`` of such a delivery stands still, because the client has finished the work. ABORT restarts it. If a
+delivery that COMMIT acknowledges is no longer in flight, the whole COMMIT is refused: another consumer may process the
+same message, so the messages of the transaction would be duplicates.
 
-Knows: transactions, subscriptions. Must not know: frames' headers, what a settled message means to its queue.
-Invariants: a delivery is pledged to one transaction at most, the first; what is pledged does not time out.
+This module knows transactions and subscriptions. It knows no headers, and not what settlement means to a queue.
+
+Invariants: a delivery belongs to at most one transaction, the first; a delivery in a transaction does not time out.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
 
 
-def hold(
-    broker: Services, transaction: Transaction, subscription: Subscription, number: Number, settles: bool
-) -> Steps:
-    """An answer to this delivery waits for COMMIT. ``settles``: it must not come again; else it is to go back, and if
-    it does that before COMMIT, that was asked for."""
+def add(broker: Services, transaction: Transaction, subscription: Subscription, number: Number, settles: bool) -> Steps:
+    """Mark deliveries as acknowledged by a transaction, in steps.
+
+    Args:
+        broker: The services of the broker.
+        transaction: The transaction.
+        subscription: The subscription of the deliveries.
+        number: The delivery number; under ``client`` it covers the earlier ones.
+        settles: True for an ACK or a final NACK. False if the delivery returns to its queue: then a return before
+            COMMIT does no harm.
+    """
     for part in broker.budget.portions(subscription.covered(number)):
         timed = [each for each in part if each in subscription.in_flight and subscription.is_timed(each)]
         for each in timed:
@@ -36,12 +43,12 @@ def hold(
         yield True
     if settles:
         transaction.acked.append((subscription, number))
-        if subscription.lost is not None and subscription.lost[0] < int(number):  # ``client``: it would cover that too
+        if subscription.lost is not None and subscription.lost[0] < int(number):  # ``client`` covers that one, too
             transaction.note_late()
 
 
-def ended(broker: Services, transaction: Transaction) -> Steps:
-    """End the pledges of a transaction that was aborted or has happened: what is still held has its time anew."""
+def release(broker: Services, transaction: Transaction) -> Steps:
+    """Release the deliveries of a transaction that has ended, in steps, and restart their ``ack_timeout``."""
     while transaction.transactional_in:
         subscription, _ = transaction.transactional_in.popitem()
         for part in broker.budget.portions(list(subscription.transactional)):
@@ -53,7 +60,11 @@ def ended(broker: Services, transaction: Transaction) -> Steps:
 
 
 def check(broker: Services, session: Session, transaction: Transaction) -> Steps:
-    """Whether everything that COMMIT is to acknowledge is held, or was acknowledged before. Raises ProtocolError."""
+    """Check that every delivery that COMMIT acknowledges is in flight, or was acknowledged before, in steps.
+
+    Raises:
+        ProtocolError: ``bad-ack``, if one of them has returned to its queue.
+    """
     lost = transaction.late
     for part in broker.budget.portions(transaction.acked):
         lost = lost or any(_is_lost(session, *each) for each in part)
@@ -70,5 +81,5 @@ def check(broker: Services, session: Session, transaction: Transaction) -> Steps
 def _is_lost(session: Session, subscription: Subscription, number: Number) -> bool:
     delivery = subscription.in_flight.get(number)
     if delivery is not None:
-        return subscription.closed and delivery[0] is not None  # it is about to go back, if there is somewhere
+        return subscription.closed and delivery[0] is not None  # a queue's message is about to return
     return int(number) <= session.lost

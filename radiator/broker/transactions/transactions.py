@@ -1,12 +1,11 @@
 """Transactions: SEND, ACK and NACK frames that take effect together at COMMIT, in their order, or not at all.
 
-The frames are held here until COMMIT, bounded in number, in bytes (of the connection, and of all under
-``limits.memory``) and in time. Every one of them is checked before the first is applied, so a COMMIT that is refused
-has changed nothing; ABORT and a lost connection discard them.
+Frames are stored here until COMMIT, bounded in number, in bytes (per connection, and for all under ``limits.memory``)
+and in time. Each frame is checked before the first is applied, so a refused COMMIT changes nothing. ABORT and a lost
+connection discard the frames.
 
-``limits.transaction_timeout`` is counted from BEGIN, as ActiveMQ Artemis and Kafka do it. The end of the transaction is
-the end of its connection: the messages that it has acknowledged go back to their queues, as those of a client that died
-do.
+``limits.transaction_timeout`` is counted from BEGIN, as in ActiveMQ Artemis and Kafka. A transaction that times out
+ends its connection: the messages that it has acknowledged return to their queues, as after a lost connection.
 """
 
 from __future__ import annotations
@@ -27,16 +26,20 @@ if TYPE_CHECKING:
     from radiator.stomp.frames import Frame
 
 
-FRAME_OVERHEAD_BYTES = 256  # of a frame beside its bytes; also keeps a transaction below the records of one batch
-TRANSACTION_BYTES = 1_024  # of one without frames
-FREED_TOGETHER = 250  # frames, or what they have answered
+FRAME_OVERHEAD_BYTES = 256  # objects of a frame; also keeps a transaction below the record limit of one batch
+TRANSACTION_BYTES = 1_024  # memory of a transaction without frames
+FREED_TOGETHER = 250  # frames, or answers
 FREED_A_UNIT = 5
 
 assert min(limits.BATCH_BYTES_MAX, FRAME_OVERHEAD_BYTES * limits.BATCH_RECORDS_MAX) >= limits.TRANSACTION_BYTES_MAX
 
 
 def begin(core: Core, session: Session, name: str) -> None:
-    """Open a transaction. Raises ProtocolError when the id is in use, there are too many, or memory is used up."""
+    """Open a transaction.
+
+    Raises:
+        ProtocolError: The id is in use, the connection has too many transactions, or memory is used up.
+    """
     if name in session.transactions:
         raise ProtocolError("bad-transaction", f"transaction {name[:100]!r} is already open on this connection")
     if len(session.transactions) >= session.limits.transactions:
@@ -54,7 +57,7 @@ def begin(core: Core, session: Session, name: str) -> None:
 
 
 def _timed_out(core: Core, session: Session, transaction: Transaction) -> None:
-    """End the connection: neither COMMIT nor ABORT came in time."""
+    """Close the connection of a transaction that had neither COMMIT nor ABORT in time."""
     seconds = core.config.limits.transaction_timeout_seconds
     core.stats.count(transactions_timed_out=1)
     error = ProtocolError(
@@ -67,8 +70,20 @@ def _timed_out(core: Core, session: Session, transaction: Transaction) -> None:
 
 
 def add(core: Core, session: Session, name: str, frame: Frame) -> Transaction:
-    """Hold a frame until COMMIT. Raises ProtocolError when the transaction is unknown or too large, or memory is used
-    up."""
+    """Store a frame until COMMIT.
+
+    Args:
+        core: The core of the broker.
+        session: The session.
+        name: The id of the transaction.
+        frame: The frame.
+
+    Returns:
+        The transaction.
+
+    Raises:
+        ProtocolError: The transaction is unknown or too large, or memory is used up.
+    """
     transaction = find(session, name)
     size = len(frame.body) + len(frame.head.raw) + FRAME_OVERHEAD_BYTES
     if session.transaction_bytes + size > session.limits.transaction:
@@ -85,7 +100,11 @@ def add(core: Core, session: Session, name: str, frame: Frame) -> Transaction:
 
 
 def find(session: Session, name: str) -> Transaction:
-    """The open transaction of that name. Raises ProtocolError when there is none."""
+    """Return the open transaction with this id.
+
+    Raises:
+        ProtocolError: There is none.
+    """
     transaction = session.transactions.get(name)
     if transaction is None:
         raise ProtocolError(
@@ -97,15 +116,22 @@ def find(session: Session, name: str) -> Transaction:
 
 
 def committing(core: Core, session: Session, name: str) -> Transaction:
-    """The transaction whose COMMIT has come: it does not time out any more, however long that has to wait. Raises
-    ProtocolError when there is none."""
+    """Return the transaction whose COMMIT has come, and stop its timeout.
+
+    Raises:
+        ProtocolError: There is none.
+    """
     transaction = find(session, name)
     core.timing.forget(transaction)
     return transaction
 
 
 def end(core: Core, session: Session, name: str) -> Transaction:
-    """Close a transaction and hand its frames over."""
+    """Close a transaction and return it with its frames.
+
+    Raises:
+        ProtocolError: There is none.
+    """
     transaction = find(session, name)
     del session.transactions[name]
     _close(core, session, transaction)
@@ -113,20 +139,20 @@ def end(core: Core, session: Session, name: str) -> Transaction:
 
 
 def discard(core: Core, session: Session) -> Steps:
-    """Close all open transactions of a session that has ended, at once; the steps free their frames."""
+    """Close all open transactions of a session that has ended, and return the steps that free their frames."""
     closed = list(session.transactions.values())
     for transaction in closed:
         _close(core, session, transaction)
     session.transactions.clear()
-    return _freed(core, closed)
+    return _freeing(core, closed)
 
 
 def free(core: Core, transaction: Transaction) -> None:
-    """Let go of the frames of one that has ended, in the background: each is a few objects."""
-    core.background.add(_freed(core, [transaction]))
+    """Free the frames of a closed transaction in the background, because each is several objects."""
+    core.background.add(_freeing(core, [transaction]))
 
 
-def _freed(core: Core, transactions: list[Transaction]) -> Steps:
+def _freeing(core: Core, transactions: list[Transaction]) -> Steps:
     for transaction in transactions:
         for objects in (transaction.frames, transaction.answers, transaction.acked):
             while objects:

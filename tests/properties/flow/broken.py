@@ -12,9 +12,9 @@ from radiator.broker.clients.session import Reader, Session, Subscription
 from radiator.broker.delivery import dispatch
 from radiator.broker.delivery.ready import Ready
 from radiator.broker.frames import acknowledging
-from radiator.broker.outcomes.returning import Returns
+from radiator.broker.outcomes.redelivery import Returns
 from radiator.broker.queues.queue import Queue, QueueSource
-from radiator.broker.settling import answers as settling
+from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactions
 
 Around = Callable[..., Any]
@@ -109,7 +109,7 @@ def client_mode_settles_only_one(right: Any) -> Around:
     return lambda self, message_id: [message_id]
 
 
-@bug(settling, "take_acked")
+@bug(settlement, "take_acked")
 def client_mode_settles_all_subscriptions(right: Any) -> Around:
     def take_acked(broker: Any, subscription: Any, keys: Any) -> Any:
         settled = right(broker, subscription, keys)
@@ -121,7 +121,7 @@ def client_mode_settles_all_subscriptions(right: Any) -> Around:
     return take_acked
 
 
-@bug(dispatch, "_spread")
+@bug(dispatch, "_distribute")
 def two_consumers_get_one_message(right: Any) -> Around:
     def spread(queue: Queue, source: Any, batch: Any, indexes: Any, credits: Any) -> None:
         right(queue, source, batch, indexes, credits)
@@ -182,7 +182,7 @@ def a_queue_takes_what_is_not_its_own(right: Any) -> Around:
     return lambda self, batch, firsts, index, stop: index
 
 
-@bug(dispatch, "_holds")
+@bug(dispatch, "_blocks_lower_priority")
 def a_lane_does_not_wait_for_the_one_above(right: Any) -> Around:
     return lambda source, consumer: False
 

@@ -11,7 +11,7 @@ from radiator.broker.logs.delivery_times import EXPIRED, NOW
 from radiator.broker.logs.selection import Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
-from radiator.broker.outcomes.returning import Refusal, Returns
+from radiator.broker.outcomes.redelivery import Refusal, Returns
 from radiator.broker.queues import ack_timeouts as timeouts
 from radiator.broker.queues import end_reasons as ended
 from radiator.broker.queues import queue as source
@@ -20,14 +20,14 @@ from radiator.broker.queues.deferred import Deferred
 from radiator.broker.queues.policy import QueuePolicy
 from radiator.broker.queues.queue import QueueSource
 from radiator.broker.queues.selectors import Wanted
-from radiator.broker.settling import answers as settling
+from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks as pledges
 from tests.properties.flow.broken import BROKEN, Around, bug
 
 # --- how messages end -----------------------------------------------------------------------------------------------
 
 
-@bug(Returns, "_may_go_on")
+@bug(Returns, "_below_delivery_limit")
 def once_more_than_the_rule_allows(right: Any) -> Around:
     def may_go_on(self: Returns, source: QueueSource, offsets: list[int]) -> list[int]:
         most = source.settings.redeliver_max
@@ -39,7 +39,7 @@ def once_more_than_the_rule_allows(right: Any) -> Around:
     return may_go_on
 
 
-@bug(Returns, "_may_go_on")
+@bug(Returns, "_below_delivery_limit")
 def a_message_ends_one_delivery_early(right: Any) -> Around:
     def may_go_on(self: Returns, source: QueueSource, offsets: list[int]) -> list[int]:
         most = source.settings.redeliver_max
@@ -61,7 +61,7 @@ def the_time_to_answer_runs_on_in_a_transaction(right: Any) -> Around:
     return lambda self, key: False
 
 
-@bug(settling, "refusal")
+@bug(settlement, "refusal")
 def what_is_rejected_comes_back(right: Any) -> Around:
     return lambda frame: Refusal(True, right(frame).delay_ns)
 
@@ -120,9 +120,9 @@ def a_redelivery_may_take_for_ever(right: Any) -> Around:
     return start
 
 
-@bug(settling, "touch")
+@bug(settlement, "touch")
 def a_touch_means_nothing(right: Any) -> Around:
-    return lambda broker, session, frame: settling.receipt_now(session, frame)
+    return lambda broker, session, frame: settlement.receipt_now(session, frame)
 
 
 @bug(source, "judge")
@@ -153,7 +153,7 @@ def the_pause_of_the_rule_means_nothing(right: Any) -> Around:
     return lambda self, deliveries, offset: 0
 
 
-@bug(Returns, "_later")
+@bug(Returns, "_requeue_after_backoff")
 def the_delay_of_a_nack_means_nothing(right: Any) -> Around:
     return lambda self, source, offsets, delay_ns: right(self, source, offsets, None)
 
@@ -237,7 +237,7 @@ def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
     return settle
 
 
-@bug(settling, "locate")
+@bug(settlement, "locate")
 def a_late_ack_is_taken_for_one_of_what_is_held(right: Any) -> Around:
     def locate(session: Any, frame: Any, *answered: Any) -> Any:
         held = [(each, number) for each in session.subscriptions.values() for number in each.in_flight]

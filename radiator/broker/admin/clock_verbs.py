@@ -1,6 +1,6 @@
-"""The wall clock over the admin channel: ``clock`` shows whether it is trusted, ``clock.accept`` confirms a step.
+"""The wall clock on the admin channel: ``clock`` shows whether it is trusted, ``clock.accept`` confirms a step.
 
-Knows: the trusted clock. Must not know: who may ask.
+This module knows the trusted clock. It does not know rights.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 from radiator.clock import NS_PER_SECOND
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.request import Ask
+    from radiator.broker.admin.request import Request
     from radiator.broker.services import Services
 
 
-def show(broker: Services, asked: Ask) -> dict[str, Any]:
-    """``clock``: what the wall clock shows, the trusted time, and when a step forward is confirmed by itself."""
+def show(broker: Services, request: Request) -> dict[str, Any]:
+    """Return the answer to ``clock``: wall clock, trusted time, and when a step forward is confirmed."""
     return facts(broker)
 
 
-def accept(broker: Services, asked: Ask) -> dict[str, Any]:
-    """``clock.accept``: trust the wall clock as it is now. ``accepted_ns``: how far it was ahead."""
+def accept(broker: Services, request: Request) -> dict[str, Any]:
+    """Trust the wall clock as it is now (``clock.accept``). ``accepted_ns`` in the answer is how far it was ahead."""
     return {"accepted_ns": broker.timing.clock.accept(), **facts(broker)}
 
 
 def facts(broker: Services) -> dict[str, Any]:
-    """The state of the trusted clock; times in nanoseconds since 1970. ``ahead_ns`` is 0 if the wall clock is right."""
+    """Return the state of the trusted clock, in nanoseconds. ``ahead_ns`` is 0 if the wall clock is right."""
     timing = broker.timing
     clock = timing.clock
     return {
@@ -37,7 +37,7 @@ def facts(broker: Services) -> dict[str, Any]:
 
 
 def held_back(broker: Services) -> list[str]:
-    """What an unconfirmed step forward holds back, in words; nothing if the wall clock is trusted."""
+    """Return sentences about the effects of an unconfirmed step forward; none if the wall clock is trusted."""
     clock = broker.timing.clock
     if not clock.ahead_ns:
         return []

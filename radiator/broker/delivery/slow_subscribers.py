@@ -1,10 +1,7 @@
-"""Subscribers that are too slow for what is kept: counted, and told in the broker's log.
+"""Slow subscribers: count the messages that they miss, and log each slow subscription once.
 
-A slow subscriber is an offset that lags. Of a topic in files nothing is lost to it while the files are kept; of one in
-memory the oldest messages go as new ones come, and who had not come to them hears of it by ``gap``. Nobody else
-notices.
-
-Knows: who missed how many. Invariant: each subscription is told once, however often it falls behind.
+A slow subscriber is an offset that lags. A topic in files loses nothing to it while the files are retained. A topic in
+memory drops its oldest messages, and a reader behind them gets a ``gap``. Other subscribers are not affected.
 """
 
 from __future__ import annotations
@@ -20,15 +17,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.broker")
 
 
-class Slow:
-    """All of one broker."""
+class SlowSubscribers:
+    """The slow subscriptions of one broker."""
 
     def __init__(self, stats: Stats, peer_log: PeerLog) -> None:
         self._stats = stats
         self._peer_log = peer_log
 
     def missed(self, reader: Reader, count: int) -> None:
-        """So many records were gone before this reader came to them."""
+        """Count records that were removed before this reader read them, and log the subscription the first time."""
         subscription = reader.subscription
         self._stats.count(missed_by_slow=count)
         if subscription.reported_slow:
@@ -39,8 +36,8 @@ class Slow:
             logging.WARNING,
             "slow subscription",
             session.origin,
-            "session %s %s: subscription %s is too slow for what is kept of %s: it has missed %d messages, and is told "
-            "by gap; a file, or a larger retention, keeps more. Of this subscription nothing more is said here",
+            "session %s %s: subscription %s is too slow for the retention of %s: it has missed %d messages, and gets "
+            "a gap; store: file, or a larger retention, keeps more. Further gaps of this subscription are not logged",
             session.id,
             session.address,
             subscription.id,

@@ -1,10 +1,11 @@
-"""Orders of the admin channel about cursors: ``cursors.ls``, ``cursors.set``, ``cursors.rm``.
+"""Cursors on the admin channel: ``cursors.ls``, ``cursors.set``, ``cursors.rm``.
 
-A cursor is called as in the store (``queue:/queue/a``, ``sub:billing``, ``group:workers``); without a prefix the first
-of the three that there is. To set a queue's cursor its sources are made anew; what consumers hold of the old ones is
-not called back, and its acknowledgement means nothing any more.
+Cursors have the names of the store (``queue:/queue/a``, ``sub:billing``, ``group:workers``). A name without a prefix
+means the first that exists of a durable subscription, a group and a queue. To set a queue's cursor its sources are made
+anew. Messages that are in flight from the old sources stay with their consumers, and their acknowledgements have no
+effect.
 
-Knows: queues, sources, positions. Must not know: who may ask.
+This module knows queues, sources and positions. It does not know rights.
 """
 
 from __future__ import annotations
@@ -23,34 +24,36 @@ from radiator.errors import ProtocolError, StorageError
 from radiator.storage.cursor import Cursor
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.request import Ask, Work
+    from radiator.broker.admin.request import Request, Work
     from radiator.broker.budget import Steps
     from radiator.broker.queues.queue import Queue
     from radiator.broker.services import Services
 
 PAGE = 500
-ROWS_MAX = 2_000  # of a page: no further name is begun
-NAMES_A_UNIT = 2  # that are looked at
+ROWS_MAX = 2_000  # rows in a page; no further name is begun after them
+NAMES_A_UNIT = 2  # names that are compared
 ROW_UNITS = 5
-PLACE_UNITS = 20  # of a log in which a queue's cursor is moved
+PLACE_UNITS = 20  # per log in which a queue's cursor is set
 
 
-def ls(broker: Services, asked: Ask) -> Work:
-    """Cursors whose name matches ``match`` (with ``*``), in pages by name. A page ends early where the cursors of its
-    names lie over very many logs."""
-    match, after = asked.text("match", "*"), asked.text("after", "")
-    limit = asked.number("limit", PAGE, 1, PAGE)
+def ls(broker: Services, request: Request) -> Work:
+    """Return a page of cursors whose name matches ``match`` (with ``*``), in steps (``cursors.ls``).
+
+    A page ends early if the cursors of its names cover very many logs.
+    """
+    match, after = request.text("match", "*"), request.text("after", "")
+    limit = request.number("limit", PAGE, 1, PAGE)
     stranded: dict[str, list[dict[str, Any]]] = {}
     for each in broker.orphaned.stranded:
         stranded.setdefault(each.cursor, []).append(each.row)
-    found: list[str] = []  # the first of them by name, and one more
+    found: list[str] = []  # the names of the page in order, and one more
     for number, key in enumerate([*lag.names(broker), *stranded]):
         if number % NAMES_A_UNIT == 0:
             broker.budget.spend(1)
             yield True
         if key <= after or (len(found) > limit and key >= found[-1]):
             continue
-        if not (fnmatchcase(key, match) or fnmatchcase(_bare(key), match)):
+        if not (fnmatchcase(key, match) or fnmatchcase(_without_prefix(key), match)):
             continue
         at = bisect_left(found, key)
         if (at == len(found) or found[at] != key) and (key in stranded or lag.queue_of(broker, key) is not None):
@@ -70,10 +73,14 @@ def ls(broker: Services, asked: Ask) -> Work:
     return {"cursors": rows, "next": last if len(found) > limit else None}
 
 
-def rm(broker: Services, asked: Ask) -> Work:
-    """Delete a named subscription, also one that is in use: whoever uses it is told and its connection ended."""
-    key = _find(broker, asked.text("name"))
-    yield from broker.durable.free(key)
+def rm(broker: Services, request: Request) -> Work:
+    """Delete a durable subscription, in steps (``cursors.rm``). Connections that use it get an ERROR and are closed.
+
+    Raises:
+        ProtocolError: There is no such cursor, or it is a queue's.
+    """
+    key = _find(broker, request.text("name"))
+    yield from broker.durable.wait_unlocked(key)
     durable = broker.durable.by_key.get(key)
     if durable is None:
         raise ProtocolError("bad-request", f"{key} is a queue's cursor, which lasts as the queue does", "See purge.")
@@ -82,46 +89,50 @@ def rm(broker: Services, asked: Ask) -> Work:
             each.session, ProtocolError("bad-subscription", f"{durable.asked} was deleted by an administrator")
         )
     broker.durable.delete(durable)
-    yield from broker.durable.free(key)
+    yield from broker.durable.wait_unlocked(key)
     return {"cursor": key}
 
 
-def move(broker: Services, asked: Ask) -> Work:
-    """Set a cursor to ``position``: over all its logs, or with ``destination`` over those of that one."""
-    key = _find(broker, asked.text("name"))
-    position = parse_position("position", asked.text("position"), asked.now.wall)
-    wanted = asked.text("destination", "")
+def move(broker: Services, request: Request) -> Work:
+    """Set a cursor to ``position`` in all its logs, or in those of ``destination``, in steps (``cursors.set``).
+
+    Raises:
+        ProtocolError: There is no such cursor, or an argument is bad.
+    """
+    key = _find(broker, request.text("name"))
+    position = parse_position("position", request.text("position"), request.now.wall)
+    wanted = request.text("destination", "")
     if wanted and wanted not in broker.destinations:
         raise ProtocolError("bad-request", f"there is no destination {wanted[:200]!r}")
-    yield from broker.durable.free(key)
+    yield from broker.durable.wait_unlocked(key)
     durable = broker.durable.by_key.get(key)
     if durable is None:
-        yield from _move_queue(broker, asked, key, position, wanted)
+        yield from _move_queue(broker, request, key, position, wanted)
         return None
     topics = [each for each in durable.destinations if not wanted or each.name == wanted]
     if not topics:
         raise ProtocolError("bad-request", f"{key} is not about {wanted[:200]!r}", f"It reads {durable.patterns.text}.")
-    with broker.durable.changing(key):
+    with broker.durable.lock(key):
         if wanted:
-            yield from durable.move_in(topics, position, asked.now.wall)
+            yield from durable.seek_in(topics, position, request.now.wall)
         else:
-            yield from durable.move(list(durable.destinations), position, asked.now.wall)
+            yield from durable.seek(list(durable.destinations), position, request.now.wall)
 
     def settled(error: StorageError | None) -> None:
-        if durable.gone:
-            asked.refuse(ProtocolError("not-found", f"{key} was deleted meanwhile"))
+        if durable.deleted:
+            request.refuse(ProtocolError("not-found", f"{key} was deleted meanwhile"))
         elif error is not None:
-            asked.refuse(_failed(error, "It is looked up again, and then holds; or set the cursor anew."))
-            broker.durable.keep_once_settled(durable)
+            request.refuse(_failed(error, "It is looked up again, and then holds; or set the cursor anew."))
+            broker.durable.store_once_settled(durable)
         else:
-            broker.durable.keep(durable)
-            asked.answer({"cursors": lag.rows(broker, key, durable.queue)})
+            broker.durable.store(durable)
+            request.answer({"cursors": lag.rows(broker, key, durable.queue)})
 
-    durable.seeking.settled(settled)
+    durable.position_lookups.settled(settled)
     return None
 
 
-def _move_queue(broker: Services, asked: Ask, key: str, position: Position, wanted: str) -> Steps:
+def _move_queue(broker: Services, request: Request, key: str, position: Position, wanted: str) -> Steps:
     queue = lag.queue_of(broker, key)
     if queue is None:
         raise ProtocolError("not-found", f"{key} was deleted meanwhile")
@@ -136,16 +147,16 @@ def _move_queue(broker: Services, asked: Ask, key: str, position: Position, want
     def placed(source: QueueSource, place: int | StorageError) -> None:
         if failed:
             return
-        if isinstance(place, StorageError):  # nothing has been changed
+        if isinstance(place, StorageError):
             failed.append(place)
-            asked.refuse(_failed(place, "Nothing was changed; try again."))
+            request.refuse(_failed(place, "Nothing was changed; try again."))
             return
         places[source] = place
         if len(places) == len(sources):
             for each, offset in places.items():
                 if each in queue.sources:
                     _replace(broker, key, queue, each, offset)
-            asked.answer({"cursors": lag.rows(broker, key, queue)})
+            request.answer({"cursors": lag.rows(broker, key, queue)})
 
     for source in sources:
         broker.budget.spend(PLACE_UNITS)
@@ -160,7 +171,7 @@ def _failed(error: StorageError, remedy: str) -> ProtocolError:
 def _place(
     broker: Services, source: QueueSource, position: Position, then: Callable[[QueueSource, int | StorageError], None]
 ) -> None:
-    """Find the offset; ``then`` is called with it, now or once it was looked up, or with what went wrong."""
+    """Find the offset of a position, and call ``then`` with it or with the error, now or after a look-up."""
     partition = source.feed.partition
     first, end = partition.log_start_offset, partition.high_watermark
     if position.kind in ("first", "next", "offset"):
@@ -185,7 +196,7 @@ def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: 
         cursor = registry.cursors.open(key, feed.partition.name, start, sync)
         registry.cursors.sync_soon()
     registry.dirty_sources.pop(old, None)
-    handed = old.unsettled_deliveries()
+    delivery_counts = old.unsettled_deliveries()
     old.close()
     feed.leave(queue)
     new = QueueSource(
@@ -199,7 +210,7 @@ def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: 
         first=old.first,
         priority=old.priority,
     )
-    new.expect_again(handed)
+    new.expect_again(delivery_counts)
     broker.orphaned.replaced(old, new)
     queue.replaced(old, new)
     feed.join(new)
@@ -215,5 +226,5 @@ def _find(broker: Services, name: str) -> str:
     return key
 
 
-def _bare(key: str) -> str:
+def _without_prefix(key: str) -> str:
     return key.partition(":")[2]

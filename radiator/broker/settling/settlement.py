@@ -1,9 +1,9 @@
-"""ACK and NACK: which delivery is meant, and what becomes of it.
+"""Settlement: find the deliveries that an ACK or NACK names, and settle them.
 
-A delivery is settled at most once. An ack that comes late or twice is counted and otherwise ignored, since an ERROR
-would cost the client its connection (what it means to a transaction is in ``pledges``); one that names something never
-delivered here is an ERROR. That needs no memory of past deliveries: they are numbered, and a number that was given out
-and is not in flight was settled or went back.
+A delivery is settled at most once. A late or repeated ACK is counted and otherwise ignored, because an ERROR would
+close the client's connection (``transactional_acks`` has the rule for transactions). An ACK for a message that was
+never delivered to this connection is an ERROR. No memory of past deliveries is necessary for that: deliveries are
+numbered, and a number that was given out and is not in flight was settled or returned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from radiator import limits
 from radiator.broker.clients.session import AUTO, Delivery, InFlight, by_source
 from radiator.broker.headers.flags import flag
 from radiator.broker.headers.scheduling import delay_ms
-from radiator.broker.outcomes.returning import Refusal
+from radiator.broker.outcomes.redelivery import Refusal
 from radiator.broker.queues.ack_timeouts import restart
 from radiator.broker.queues.consumer import Number
 from radiator.clock import NS_PER_MS
@@ -33,8 +33,14 @@ TOUCH = "/radiator/touch"
 
 
 def answered(broker: Services, delivery: Delivery | None) -> Iterator[tuple[Subscription, Sequence[Number]]]:
-    """The deliveries that an ACK or NACK answers, in portions, the oldest first; none if it comes late, which is
-    counted."""
+    """Yield the deliveries that an ACK or NACK settles, in portions, the oldest first.
+
+    A late ACK is counted and yields nothing.
+
+    Args:
+        broker: The services of the broker.
+        delivery: The delivery that the frame names (``locate``).
+    """
     if delivery is None or delivery[0].closed or delivery[1] not in delivery[0].in_flight:
         broker.stats.count(late_acks=1)
         return
@@ -46,7 +52,11 @@ def answered(broker: Services, delivery: Delivery | None) -> Iterator[tuple[Subs
 
 
 def settle(broker: Services, subscription: Subscription, keys: Sequence[Number]) -> bool:
-    """These deliveries are acknowledged. False if none of them is held."""
+    """Acknowledge deliveries.
+
+    Returns:
+        False if none of them is in flight.
+    """
     settled = take_acked(broker, subscription, keys)
     for source, offsets in by_source(settled).items():
         source.settle(offsets)
@@ -62,22 +72,31 @@ def take_acked(broker: Services, subscription: Subscription, keys: Sequence[Numb
 
 
 def take_refused(broker: Services, subscription: Subscription, keys: Sequence[Number]) -> list[InFlight]:
-    """Take refused deliveries out of their window. The caller gives them back."""
+    """Take refused deliveries out of their window. The caller returns them to their queue."""
     refused = subscription.take(keys)
     broker.stats.count(nacks=len(refused))
     return refused
 
 
 def refusal(frame: Frame) -> Refusal:
-    """What a NACK asks for. Raises ProtocolError (bad-header)."""
+    """Return the request of a NACK.
+
+    Raises:
+        ProtocolError: ``bad-header``.
+    """
     headers = frame.head.headers
     requeue, delay = flag(headers, "requeue") is not False, headers.get("delay")
     return Refusal(requeue, None if delay is None else delay_ms("delay", delay) * NS_PER_MS)
 
 
 def touch(broker: Services, session: Session, frame: Frame) -> Steps:
-    """ACK with ``touch:true``, or a SEND to TOUCH: whoever holds the delivery is still at work on it, and has its time
-    (``ack_timeout``) anew from now. It settles nothing and takes part in no transaction."""
+    """Restart ``ack_timeout`` for a delivery: an ACK with ``touch:true``, or a SEND to TOUCH.
+
+    It settles nothing and is part of no transaction.
+
+    Raises:
+        ProtocolError: ``bad-ack``, as for an ACK.
+    """
     found = locate(session, frame)
     if found is None:
         broker.stats.count(late_acks=1)
@@ -90,16 +109,25 @@ def touch(broker: Services, session: Session, frame: Frame) -> Steps:
 
 
 def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -> Delivery | None:
-    """Which delivery of which subscription an ACK or NACK names; None if it is late or repeated, or all of that message
-    are among those ``answered``.
+    """Return the delivery that an ACK or NACK names.
 
-    Accepts ``id`` or ``message-id`` (with or without ``subscription``), holding an ack id or a message id, in every
-    version: clients differ. A message id means the oldest delivery of the message that is in flight. Raises
-    ProtocolError (bad-ack) for what was never delivered here.
+    In every version of STOMP, ``id`` or ``message-id`` (with or without ``subscription``) may hold an ack id or a
+    message id, because clients differ. A message id names the oldest delivery of the message that is in flight.
+
+    Args:
+        session: The session.
+        frame: The ACK or NACK.
+        answered: Deliveries to leave out, because the transaction of the frame has answered them.
+
+    Returns:
+        The subscription and the delivery number; None if the frame is late or repeated.
+
+    Raises:
+        ProtocolError: ``bad-ack``, if the message was never delivered to this connection; ``bad-header``.
     """
     headers = frame.head.headers
     if frame.head.command == "NACK":
-        refusal(frame)  # in a transaction: before any of it is applied
+        refusal(frame)  # checks its headers; for a transaction, before anything is applied
     name = headers.get("id") or headers.get("message-id")
     if not name:
         wanted = "id" if session.version == "1.2" else "message-id"
@@ -127,9 +155,10 @@ def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -
 
 
 def _is_of_another(session: Session, message_id: str) -> bool:
-    """Return whether another connection holds the message of this id, and it was delivered only once: never here.
+    """Return True if another connection has the message in flight after its only delivery.
 
-    False as well where that is not found out among ``ACK_SEARCH_MAX`` queues and deliveries."""
+    Then it was never delivered here. The search ends after ``ACK_SEARCH_MAX`` queues or deliveries, with False.
+    """
     log, _, offset = message_id.rpartition("@")
     if not log:
         return False
@@ -145,12 +174,12 @@ def _is_of_another(session: Session, message_id: str) -> bool:
 
 
 def receipt_now(session: Session, frame: Frame) -> None:
-    """The RECEIPT of a frame whose effect is done."""
+    """Send the RECEIPT of a frame that has taken effect."""
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)
 
 
 def receipt_settled(broker: Services, session: Session, frame: Frame) -> None:
-    """The RECEIPT of a frame that gave messages back: some of them may have been dropped, or be dead letters now."""
+    """Send the RECEIPT of a frame that returned messages, once drops and dead letters among them are stored."""
     if frame.receipt is not None:
-        session.receipts.after(frame.receipt, broker.cursor_waiters(False) + broker.dead_letters.waited())
+        session.receipts.after(frame.receipt, broker.cursor_waiters(False) + broker.dead_letters.waiter_lists())

@@ -1,7 +1,8 @@
-"""``queues.settle_delayed``: to settle what waits for its moment, which no consumer can be given.
+"""``queues.settle_delayed``: settle scheduled messages of a queue, which consumers cannot get yet.
 
-Knows: queues and what they have put off. Must not know: who may ask for what (it says over which name), the wire.
-Invariant: only what is below the offset that was named for its log is settled, and nothing that a consumer holds.
+This module knows queues and their deferred messages. It does not know rights (it names the queue to check) or the wire.
+
+Invariant: only messages up to the offset that the request names for their log are settled, and none in flight.
 """
 
 from __future__ import annotations
@@ -12,20 +13,26 @@ from radiator.broker.queues.queue import QueueSource
 from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from radiator.broker.admin.request import Ask, Work
+    from radiator.broker.admin.request import Request, Work
     from radiator.broker.services import Services
 
-SETTLE_UNITS = 1  # of a message
+SETTLE_UNITS = 1  # per message
 
 
-def settle(broker: Services, asked: Ask) -> Work:
-    """What the queue ``name`` has put off, up to the offsets that ``until`` names by partition, each included."""
-    name = asked.text("name")
-    asked.require(name)
+def settle(broker: Services, request: Request) -> Work:
+    """Settle deferred messages of the queue ``name``, in steps.
+
+    ``until`` has the last offset to settle, for each partition by name.
+
+    Raises:
+        ProtocolError: There is no such queue, or an argument is bad.
+    """
+    name = request.text("name")
+    request.require(name)
     destination = broker.destinations.get(name)
     if destination is None or destination.queue is None:
         raise ProtocolError("not-found", f"there is no queue {name[:200]!r} with messages of its own")
-    until = asked.args.get("until")
+    until = request.args.get("until")
     if not isinstance(until, dict) or not all(type(each) is int for each in until.values()):
         raise ProtocolError("bad-request", "until: expected the last offset of each partition, by its name")
     settled = 0

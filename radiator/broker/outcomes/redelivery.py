@@ -1,15 +1,15 @@
-"""What becomes of messages that come back unsettled, and of those whose time is over.
+"""Unacknowledged messages that return to their queue, and messages whose delivery or life has ended.
 
-    a consumer is lost or leaves    at once to their places; each delivery counts. Unless the rule says otherwise
-    NACK                            the same after a back-off, by the rule or the frame; to others first. At once if
-                                    too many wait already (DEFERRED_MAX)
-    not answered in time            at once; the window of who did not answer is free
-    delivered often enough          not any more: to the dead letters, or dropped if the rule has none
+    consumer disconnects or leaves  return at once to their places; the delivery counts. A rule may say otherwise
+    NACK                            return after a back-off, by the rule or the frame, to other consumers first. At
+                                    once if too many messages wait already (DEFERRED_MAX)
+    ack_timeout                     return at once; the consumer's window is free again
+    redeliver.max is reached        dead letter, or dropped if the rule has no dead_letter
     NACK with requeue:false         the same, at once
-    expired                         settled, or to the dead letters if the rule wants them
+    expired                         settled, or a dead letter if the rule says so
 
-Invariants: every message is settled, given back, deferred or on its way to the dead letters, and only one of these;
-what is dropped is counted and told in the log, with the key that would keep it.
+Invariants: each message is settled, returned, deferred, or on its way to the dead letters, exactly one of these. Drops
+are counted and logged with the key that would keep the messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from radiator.broker.clients.session import by_source
-from radiator.broker.outcomes.dead_letters import Letter
+from radiator.broker.outcomes.dead_letters import DeadLetter
 from radiator.broker.queues import end_reasons as ended
 from radiator.broker.queues import overflow
 
@@ -35,14 +35,25 @@ log = logging.getLogger("radiator.broker")
 
 
 class Refusal(NamedTuple):
-    """What a NACK asks for; ``delay_ns`` None is what the rule says."""
+    """The request of a NACK.
+
+    Attributes:
+        requeue: Return the message to its queue.
+        delay_ns: The back-off in nanoseconds; None for that of the rule.
+    """
 
     requeue: bool = True
     delay_ns: int | None = None
 
 
 class Returns:
-    """All of one broker."""
+    """The returning messages of one broker.
+
+    Args:
+        core: The core of the broker.
+        dead_letters: The dead letters of the broker.
+        dropped: The log of dropped messages.
+    """
 
     __slots__ = ("_core", "_dropped", "dead_letters")
 
@@ -57,19 +68,28 @@ class Returns:
         return self.dead_letters.crowded
 
     def back(self, source: QueueSource, offsets: list[int], attempted: bool = True) -> None:
-        """These were in flight and are not settled. ``attempted``: their consumer may have begun with them."""
+        """Return messages that were in flight to their queue.
+
+        Args:
+            source: The source of the queue.
+            offsets: The offsets.
+            attempted: True if the consumer may have begun to process them, so the delivery counts.
+        """
         if not offsets or source.closed:
             return
         self._core.stats.count(returned=len(offsets))
         source.released(offsets)
         if attempted:
-            offsets = self._may_go_on(source, offsets)
+            offsets = self._below_delivery_limit(source, offsets)
         else:
             source.note_unwritten(offsets)
         self.due(source, offsets)
 
     def left(self, source: QueueSource, offsets: list[int]) -> None:
-        """The consumer that held these is gone; a broker that stops takes nobody's work for failed."""
+        """Return or end the messages that a disconnected consumer had in flight, as ``on_unacked`` of the rule says.
+
+        While the broker stops, they always return.
+        """
         if source.closed:
             return
         what = source.settings.on_unacked
@@ -84,30 +104,44 @@ class Returns:
             self._core.stats.count(dropped_unacked=len(offsets))
 
     def due(self, source: QueueSource, offsets: list[int]) -> None:
-        """These take their places again."""
+        """Make messages ready again in their original places."""
         source.give_back(offsets)
         if source.queue.settings.on_full == "drop_oldest":
             self._core.stats.count(dropped_oldest=overflow.trim(source.queue))
         self._core.ready.queue(source.queue)
 
     def refused(self, subscription: Subscription, settled: Sequence[InFlight], refusal: Refusal) -> None:
-        """NACK: these deliveries were refused."""
+        """Process a NACK.
+
+        Args:
+            subscription: The subscription that refuses.
+            settled: The refused deliveries, already out of its window.
+            refusal: The request of the NACK.
+        """
         core = self._core
         groups = by_source(settled)
         for source, offsets in groups.items():
-            if source.closed:  # its cursor was set, or its name deleted: these mean nothing any more
+            if source.closed:  # its cursor was set or deleted, so these deliveries have no effect
                 continue
             source.released(offsets)
             if refusal.requeue:
                 core.stats.count(returned=len(offsets))
-                self._later(source, self._may_go_on(source, offsets), refusal.delay_ns)
+                self._requeue_after_backoff(source, self._below_delivery_limit(source, offsets), refusal.delay_ns)
             else:
                 self.ended(source, offsets, ended.REJECTED)
             source.queue.served(subscription)
         core.ready.refused(subscription, [source.queue for source in groups])
 
     def timed_out(self, source: QueueSource, subscription: Subscription, numbers: list[Number]) -> None:
-        """These deliveries were not answered in time. What is settled, or is to be by an open transaction, stays."""
+        """Return deliveries that were not acknowledged in time.
+
+        Deliveries that are settled, or acknowledged in an open transaction, are not affected.
+
+        Args:
+            source: The source of the queue.
+            subscription: The subscription that they were delivered to.
+            numbers: The delivery numbers.
+        """
         taken = [offset for _, offset, _ in subscription.take_back(numbers)]
         if not taken:
             return
@@ -130,20 +164,26 @@ class Returns:
         core.ready.refused(subscription, [source.queue])
 
     def expired(self, source: QueueSource, offset: int, deliveries: int) -> None:
-        """Its time is over."""
+        """Settle an expired message, or make it a dead letter if the rule says so.
+
+        Args:
+            source: The source of the queue.
+            offset: The offset.
+            deliveries: The delivery count.
+        """
         self._core.stats.count(expired=1)
         to = source.policy.dead_letter if source.policy.buries_expired else None
         if to is not None:
-            self.dead_letters.bury([Letter(source, offset, ended.EXPIRED, deliveries, to)])
+            self.dead_letters.bury([DeadLetter(source, offset, ended.EXPIRED, deliveries, to)])
         else:
             source.settle([offset])
 
     def spent(self, source: QueueSource, offsets: list[int]) -> None:
-        """These were delivered as often as their rule allows."""
+        """End messages that have reached ``redeliver.max``."""
         self.ended(source, offsets, ended.MAX_DELIVERIES)
 
-    def _may_go_on(self, source: QueueSource, offsets: list[int]) -> list[int]:
-        """Those of these that may be delivered once more."""
+    def _below_delivery_limit(self, source: QueueSource, offsets: list[int]) -> list[int]:
+        """Return the offsets that may be delivered again, and end the others."""
         most = source.settings.redeliver_max
         if most is None:
             return offsets
@@ -154,7 +194,7 @@ class Returns:
         left = set(offsets).difference(spent)
         return [offset for offset in offsets if offset in left]
 
-    def _later(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
+    def _requeue_after_backoff(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
         at_once = []
         for offset in offsets:
             pause_ns = source.policy.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
@@ -168,10 +208,16 @@ class Returns:
         self.due(source, at_once)
 
     def ended(self, source: QueueSource, offsets: list[int], reason: str) -> None:
-        """These are delivered no more."""
+        """Make messages dead letters, or drop them if the rule has no ``dead_letter``.
+
+        Args:
+            source: The source of the queue.
+            offsets: The offsets.
+            reason: A constant of ``queues.end_reasons``.
+        """
         to = source.policy.dead_letter
         if to is not None:
-            self.dead_letters.bury([Letter(source, each, reason, source.deliveries(each), to) for each in offsets])
+            self.dead_letters.bury([DeadLetter(source, each, reason, source.deliveries(each), to) for each in offsets])
             return
         source.settle(offsets)
         stats = self._core.stats
