@@ -315,12 +315,16 @@ class Stub(SimpleNamespace):
 
 
 def many(count: int) -> tuple[Feed, list[Any]]:
-    partition = SimpleNamespace(
-        name="p", high_watermark=0, destinations=set(), whole=True, pins=0, history=False, retain_from=None
-    )
+    partition = SimpleNamespace(name="p", high_watermark=0, destinations=set(), whole=True, retain_from=None)
+    partition.report_to = lambda on_forced, settled_in: None
+
+    def pin(lowest: int | None, pins: int, history: bool) -> None:
+        partition.retain_from = lowest
+
+    partition.pin = pin
     feed = Feed(partition, lambda feed, job: None)
     for number in range(count):
-        feed.join(Stub(cursor=Counted(0), queue=SimpleNamespace(claim=QueueFilter(f"q{number}"))))
+        feed.join(Stub(cursor=Counted(0), queue=SimpleNamespace(filter=QueueFilter(f"q{number}"))))
     return feed, feed.sources
 
 
@@ -344,7 +348,7 @@ def test_the_lowest_floor_is_known_whoever_comes_and_goes(seed: int) -> None:
             feed.leave(random.choice(feed.sources).queue)
         elif what == 1:
             floor = random.randrange(200)
-            feed.join(Stub(cursor=Counted(floor), queue=SimpleNamespace(claim=QueueFilter(f"new{number}"))))
+            feed.join(Stub(cursor=Counted(floor), queue=SimpleNamespace(filter=QueueFilter(f"new{number}"))))
         else:
             random.choice(feed.sources).cursor.at += random.randrange(9)
         feed.pin()

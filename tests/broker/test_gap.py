@@ -99,7 +99,7 @@ def test_what_was_lost_since_is_told_with_it() -> None:
 
 
 def test_what_is_remembered_of_told_losses_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "TOLD_MAX", 2)
+    monkeypatch.setattr(queue_module, "REPORTED_MAX", 2)
     world = damaged(0, 2, 4, 6)
     client = world.connect()
     client.subscribe(QUEUE, prefetch_count=100)

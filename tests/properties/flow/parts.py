@@ -90,7 +90,7 @@ class Entry:
 
     def is_lapsed(self, now: int) -> bool:
         ttl = self.rule.ttl
-        return now >= self.message.lapses or (ttl is not None and now >= self.message.created + ttl)
+        return now >= self.message.lapses or (ttl is not None and now >= self.message.born + ttl)
 
     @property
     def has_no_order(self) -> bool:
