@@ -319,7 +319,7 @@ def many(count: int) -> tuple[Feed, list[Any]]:
     partition.report_to = lambda on_forced, settled_in: None
 
     def pin(lowest: int | None, pins: int, history: bool) -> None:
-        partition.retain_from = lowest
+        partition.retain_from, partition.pins = lowest, pins
 
     partition.pin = pin
     feed = Feed(partition, lambda feed, job: None)
