@@ -19,7 +19,9 @@ def test_what_nobody_can_read_is_told_at_the_start_and_to_who_asks(caplog: pytes
     world.connect().publish(NAME, "1", "2")
     with caplog.at_level(logging.WARNING, "radiator.broker"):
         change(world, rule(", kind: topic"))
-    assert any("queue:/queue/a" in text and "topic now" in text and "2 unsettled messages" in text for text in caplog.messages)
+    assert any(
+        "queue:/queue/a" in text and "topic now" in text and "2 unsettled messages" in text for text in caplog.messages
+    )
     assert figures(world) == (0, 1)
     client = world.connect()
     client.subscribe("/radiator/reply", id="r", ack="auto")
