@@ -9,7 +9,7 @@ import pytest
 
 from radiator import limits
 from radiator.broker.admin import lists
-from radiator.broker.queues import scheduled as delays_ahead
+from radiator.broker.queues import scheduled
 from tests.broker.harness import World
 
 
@@ -64,7 +64,7 @@ def test_a_delay_in_a_transaction_counts_once_it_is_committed() -> None:
 def test_many_are_counted_exactly_whatever_has_been_passed_and_whatever_is_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(delays_ahead, "BLOCK", 4)
+    monkeypatch.setattr(scheduled, "BLOCK", 4)
     world = World()
     client = world.connect()
     for number in range(30):

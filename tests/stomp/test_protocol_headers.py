@@ -12,7 +12,7 @@ import pytest
 
 from fuzz.wire import CONVERSATIONS, SMALL
 from radiator.broker.clients import windows
-from radiator.broker.durable import subscription_names as naming
+from radiator.broker.durable import subscription_names
 from radiator.broker.headers import scheduling
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.publishing import idempotence
@@ -63,7 +63,11 @@ def read_by_name() -> set[str]:
 
 def understood() -> set[str]:
     tables = {*windows.PREFETCH_HEADERS, *subscribing.START_HEADERS, *idempotence.HEADERS, *scheduling.HEADERS}
-    return read_by_name() | tables | {*subscribing.EXCLUSIVE_HEADERS, *naming.NAME_HEADERS, naming.GROUP}
+    return (
+        read_by_name()
+        | tables
+        | {*subscribing.EXCLUSIVE_HEADERS, *subscription_names.NAME_HEADERS, subscription_names.GROUP}
+    )
 
 
 @cache

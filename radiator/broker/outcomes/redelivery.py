@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from radiator.broker.clients.session import by_source
 from radiator.broker.outcomes.dead_letters import DeadLetter
-from radiator.broker.queues import end_reasons as ended
-from radiator.broker.queues import overflow
+from radiator.broker.queues import end_reasons, overflow
 
 if TYPE_CHECKING:
     from radiator.broker.clients.session import InFlight, Subscription
@@ -98,7 +97,7 @@ class Returns:
             return
         source.released(offsets)
         if what == "dead_letter":
-            self.ended(source, offsets, ended.UNACKED)
+            self.ended(source, offsets, end_reasons.UNACKED)
         else:
             source.settle(offsets)
             self._core.stats.count(dropped_unacked=len(offsets))
@@ -128,7 +127,7 @@ class Returns:
                 core.stats.count(returned=len(offsets))
                 self._requeue_after_backoff(source, self._below_delivery_limit(source, offsets), refusal.delay_ns)
             else:
-                self.ended(source, offsets, ended.REJECTED)
+                self.ended(source, offsets, end_reasons.REJECTED)
             source.queue.served(subscription)
         core.ready.refused(subscription, [source.queue for source in groups])
 
@@ -174,13 +173,13 @@ class Returns:
         self._core.stats.count(expired=1)
         to = source.policy.dead_letter if source.policy.buries_expired else None
         if to is not None:
-            self.dead_letters.bury([DeadLetter(source, offset, ended.EXPIRED, deliveries, to)])
+            self.dead_letters.bury([DeadLetter(source, offset, end_reasons.EXPIRED, deliveries, to)])
         else:
             source.settle([offset])
 
     def spent(self, source: QueueSource, offsets: list[int]) -> None:
         """End messages that have reached ``redeliver.max``."""
-        self.ended(source, offsets, ended.MAX_DELIVERIES)
+        self.ended(source, offsets, end_reasons.MAX_DELIVERIES)
 
     def _below_delivery_limit(self, source: QueueSource, offsets: list[int]) -> list[int]:
         """Return the offsets that may be delivered again, and end the others."""
@@ -221,7 +220,7 @@ class Returns:
             return
         source.settle(offsets)
         stats = self._core.stats
-        if reason == ended.REJECTED:
+        if reason == end_reasons.REJECTED:
             stats.count(dropped_rejected=len(offsets))
         else:
             stats.count(dropped_max_deliveries=len(offsets))

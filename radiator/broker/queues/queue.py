@@ -27,7 +27,7 @@ from zlib import crc32
 
 from radiator import limits
 from radiator.broker.logs.delivery_times import EXPIRED, EXPIRES, NOW, expiry, first_expiry, judge, marks
-from radiator.broker.queues import end_reasons as ended
+from radiator.broker.queues import end_reasons
 from radiator.broker.queues.ack_timeouts import Timeouts
 from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.deferred import Deferred
@@ -182,7 +182,7 @@ class QueueSource:
         self.burying = 0
         self.skipped: Skipped | None = None
         self.stuck = False
-        reached = max(cursor.delivered, cursor.ceiling, cursor.floor, ended.reach(cursor))
+        reached = max(cursor.delivered, cursor.ceiling, cursor.floor, end_reasons.reach(cursor))
         self.next_offset: int = min(reached, max(end, cursor.floor))
         self.begins_at: int = 0
         self.known_to: int = 0
@@ -429,7 +429,7 @@ class QueueSource:
         """Return how often a message below ``next_offset`` was delivered."""
         cursor = self.cursor
         count: int = cursor.counts.get(offset, offset < cursor.delivered)
-        return count % ended.NOTED
+        return count % end_reasons.NOTED
 
     def released(self, offsets: list[int]) -> None:
         """Note that no consumer holds these messages any more."""
@@ -740,10 +740,10 @@ class QueueSource:
         Returns:
             True if the note has to be stored.
         """
-        bits = ended.NOTES.get(reason)
-        if bits is None or self.cursor.counts.get(offset, 0) >= ended.NOTED:
+        bits = end_reasons.NOTES.get(reason)
+        if bits is None or self.cursor.counts.get(offset, 0) >= end_reasons.NOTED:
             return False
-        self.cursor.set_count(offset, bits | min(deliveries, ended.NOTED - 1))
+        self.cursor.set_count(offset, bits | min(deliveries, end_reasons.NOTED - 1))
         self.settle([])  # the cursor has to be written in this turn
         return True
 
@@ -758,21 +758,23 @@ class QueueSource:
         for offset in offsets:
             deliveries = self.deliveries(offset)
             if deliveries >= most:
-                self.cursor.set_count(offset, ended.UNWRITTEN | min(deliveries, ended.NOTED - 1))
+                self.cursor.set_count(offset, end_reasons.UNWRITTEN | min(deliveries, end_reasons.NOTED - 1))
 
     def _resume(self) -> None:
         """End messages, after a start, that had ended before it or were delivered as often as their rule allows."""
         counts, most = self.cursor.counts, self.settings.redeliver_max
-        for reason, bits in ended.NOTES.items():
-            noted = [each for each in self.returned if counts.get(each, 0) // ended.NOTED == bits // ended.NOTED]
+        for reason, bits in end_reasons.NOTES.items():
+            noted = [
+                each for each in self.returned if counts.get(each, 0) // end_reasons.NOTED == bits // end_reasons.NOTED
+            ]
             self._end(noted, reason)
         if most is not None:
             exhausted = [
                 each
                 for each in self.returned
-                if most <= self.deliveries(each) and counts.get(each, 0) < ended.UNWRITTEN
+                if most <= self.deliveries(each) and counts.get(each, 0) < end_reasons.UNWRITTEN
             ]
-            self._end(exhausted, ended.MAX_DELIVERIES)
+            self._end(exhausted, end_reasons.MAX_DELIVERIES)
 
     def _end(self, offsets: list[int], reason: str) -> None:
         if offsets:

@@ -12,16 +12,14 @@ from radiator.broker.logs.selection import Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
 from radiator.broker.outcomes.redelivery import Refusal, Returns
-from radiator.broker.queues import ack_timeouts as timeouts
-from radiator.broker.queues import end_reasons as ended
-from radiator.broker.queues import queue as source
+from radiator.broker.queues import ack_timeouts, end_reasons, queue
 from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.deferred import Deferred
 from radiator.broker.queues.policy import QueuePolicy
 from radiator.broker.queues.queue import QueueSource
 from radiator.broker.queues.selectors import Wanted
 from radiator.broker.settling import settlement
-from radiator.broker.transactions import transactional_acks as pledges
+from radiator.broker.transactions import transactional_acks
 from tests.properties.flow.broken import BROKEN, Around, bug
 
 # --- how messages end -----------------------------------------------------------------------------------------------
@@ -51,7 +49,7 @@ def a_message_ends_one_delivery_early(right: Any) -> Around:
     return may_go_on
 
 
-@bug(pledges, "check")
+@bug(transactional_acks, "check")
 def a_commit_happens_without_what_it_acknowledges(right: Any) -> Around:
     return lambda broker, session, transaction: iter(())
 
@@ -68,7 +66,7 @@ def what_is_rejected_comes_back(right: Any) -> Around:
 
 @bug(Returns, "ended")
 def every_death_has_the_same_reason(right: Any) -> Around:
-    return lambda self, source, offsets, reason: right(self, source, offsets, ended.MAX_DELIVERIES)
+    return lambda self, source, offsets, reason: right(self, source, offsets, end_reasons.MAX_DELIVERIES)
 
 
 @bug(DeadLetters, "decided")
@@ -109,7 +107,7 @@ def nobody_minds_who_does_not_answer(right: Any) -> Around:
     return lambda self, source, subscription, offsets: None
 
 
-@bug(timeouts.Timeouts, "start")
+@bug(ack_timeouts.Timeouts, "start")
 def a_redelivery_may_take_for_ever(right: Any) -> Around:
     def start(self: Any, subscription: Subscription, offsets: Any, numbers: Any) -> None:
         first = [
@@ -125,7 +123,7 @@ def a_touch_means_nothing(right: Any) -> Around:
     return lambda broker, session, frame: settlement.receipt_now(session, frame)
 
 
-@bug(source, "judge")
+@bug(queue, "judge")
 def what_has_expired_is_delivered(right: Any) -> Around:
     def judge(*args: Any) -> int:
         verdict = int(right(*args))
@@ -134,7 +132,7 @@ def what_has_expired_is_delivered(right: Any) -> Around:
     return judge
 
 
-@bug(source, "judge")
+@bug(queue, "judge")
 def nothing_waits_for_its_moment(right: Any) -> Around:
     def judge(*args: Any) -> int:
         verdict = int(right(*args))
