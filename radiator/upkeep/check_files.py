@@ -83,7 +83,7 @@ def journal(fs: FileSystem, root: str) -> Iterator[Finding]:
 
 
 def subscriptions(fs: FileSystem, root: str) -> Iterator[Finding]:
-    """Yield a finding if the file of named subscriptions cannot be read."""
+    """Yield a finding if the file of durable subscriptions cannot be read."""
     path = layout.subscriptions_path(root)
     data = read_file(fs, path)
     if data is not None:

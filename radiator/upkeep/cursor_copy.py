@@ -34,7 +34,7 @@ def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> Cur
 
     Raises:
         OSError: A file cannot be read.
-        StorageError: The snapshot or the file of named subscriptions is damaged.
+        StorageError: The snapshot or the file of durable subscriptions is damaged.
     """
     directory = layout.cursors_path(root)
     delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
@@ -49,7 +49,7 @@ def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> Cur
 
 
 def _names(path: str, data: bytes | None, changes: list[bytes]) -> dict[str, Entry] | None:
-    """Return the definitions of named subscriptions; None if there never was one.
+    """Return the definitions of durable subscriptions; None if there never was one.
 
     Raises:
         StorageError: The file is damaged.
@@ -60,7 +60,7 @@ def _names(path: str, data: bytes | None, changes: list[bytes]) -> dict[str, Ent
             definitions.apply(each, entries)
     except ValueError as error:
         raise StorageError(
-            f"{path}: damaged ({error}); a backup made now would lose named subscriptions. "
+            f"{path}: damaged ({error}); a backup made now would lose durable subscriptions. "
             "Restart the broker, which puts it aside, and then back up"
         ) from error
     return None if data is None and not changes else entries
@@ -72,7 +72,7 @@ class CursorCopy:
     Args:
         stored: The cursors as they were read.
         delivered: The file of delivery hints.
-        names: The definitions of named subscriptions; None if there never was one.
+        names: The definitions of durable subscriptions; None if there never was one.
         last: The number of the last journal entry that was read, and of its file.
     """
 

@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "ids": (WARNING, "`dedup` is damaged, or ahead of its log: some ids may be forgotten"),
     "archived": (WARNING, "`archived` is damaged, or ahead of its log: retention waits"),
     "cursor": (WARNING, "a cursor that is ahead of its log, or whose records contradict one another"),
-    "subscriptions": (DAMAGE, "the file of named subscriptions cannot be read: they are unknown"),
+    "subscriptions": (DAMAGE, "the file of durable subscriptions cannot be read: they are unknown"),
     "last_rules": (
         WARNING,
         "the `fan_out` rules of the last run cannot be read: queues without a cursor get all messages",

@@ -262,7 +262,7 @@ def read_last_rules(data: bytes) -> Iterator[Line]:
 
 
 def read_subscriptions(data: bytes) -> Iterator[Line]:
-    """Yield each named subscription."""
+    """Yield each durable subscription."""
     try:
         entries = definitions.decode(data)
     except ValueError as error:
@@ -333,7 +333,7 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"LOCK", "lock", read_lock),
     (r"\d{10}\.rjl", "file of the journal", read_journal_file),
     (r"transactions", "redo log of transactions, of an earlier version", read_transactions),
-    (r"subscriptions(\.damaged)?", "what named subscriptions are about", read_subscriptions),
+    (r"subscriptions(\.damaged)?", "what durable subscriptions are about", read_subscriptions),
     (r"mirror", "a mirror writes here", read_words),
     (r"last_rules", "who had a fan_out in the last run", read_last_rules),
     (r"snapshot(\.copy|\.damaged)?", "snapshot of the cursors", read_snapshot),

@@ -79,7 +79,7 @@ def test_quiet_queues_let_the_log_go_after_a_while() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_everybody_gets_its_own_once_whoever_comes_and_goes(seed: int) -> None:
-    """Queues, named subscriptions and a topic's readers in one log, with holds, returns and restarts."""
+    """Queues, durable subscriptions and a topic's readers in one log, with holds, returns and restarts."""
     choose, world = random.Random(seed), World(SHARED, tail_bytes_max=random.Random(seed).choice([1, 1 << 26]))
     names = [f"/queue/{number}" for number in range(6)]
     sent: dict[str, list[str]] = {name: [] for name in names}

@@ -153,7 +153,7 @@ def test_a_forged_message_in_a_store_of_an_earlier_version_is_refused_too(
     assert lying(broker.address, "/queue/payments") == []
 
 
-# --- letters of named subscriptions -----------------------------------------------------------------------------------
+# --- letters of durable subscriptions ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

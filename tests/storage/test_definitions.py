@@ -1,4 +1,4 @@
-"""What named subscriptions are about: in the entries of the journal, and in a file that checkpoints replace."""
+"""What durable subscriptions are about: in the entries of the journal, and in a file that checkpoints replace."""
 
 from __future__ import annotations
 

@@ -242,14 +242,14 @@ class DurableSubscriptions:
             if len(self.by_key) >= limits.SUBSCRIPTION_NAMES_MAX:
                 raise ProtocolError(
                     "too-many",
-                    f"there are {len(self.by_key)} named subscriptions",
+                    f"there are {len(self.by_key)} durable subscriptions",
                     "Delete some: UNSUBSCRIBE with their name, or `radiator cursors rm`; or set cursor_expiry.",
                 )
             most = limits.SUBSCRIPTION_NAMES_PER_USER_MAX
             if self._counts[session.user] >= most and not session.rights.everything:
                 raise ProtocolError(
                     "too-many",
-                    f"this user has {self._counts[session.user]} named subscriptions, and may have {most}",
+                    f"this user has {self._counts[session.user]} durable subscriptions, and may have {most}",
                     "Delete some: UNSUBSCRIBE with their name. Who may do everything may have more.",
                 )
             return

@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     epoch: int
     parts: list[Part]
     cursors: bytes  # records about them
-    names: bytes  # changes of named subscriptions
+    names: bytes  # changes of durable subscriptions
     start: int  # position in its file
     end: int
     file: int = 0  # the number of that file

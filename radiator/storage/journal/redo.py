@@ -56,7 +56,7 @@ class Redo:
             StorageError: Messages are for a partition in memory.
         """
         self.cursors: list[tuple[int, bytes]] = []  # entry numbers and the cursor changes of each
-        self.names: list[tuple[int, bytes]] = []  # the same, of named subscriptions
+        self.names: list[tuple[int, bytes]] = []  # the same, of durable subscriptions
         self.ends: dict[str, int] = {}  # where the logs will end that are spoken of
         self.partitions: dict[str, FilePartition] = {}
         self.appended = 0  # messages that were in no segment yet
