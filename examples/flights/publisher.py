@@ -33,7 +33,7 @@ GIVE_UP_SECONDS = 60.0
 
 
 class Link(stomp.ConnectionListener):
-    """One connection. It passes on receipts and reports its end."""
+    """A connection of the publisher, which reports receipts and its end."""
 
     def __init__(self, port: int, publisher: Publisher) -> None:
         self.publisher = publisher

@@ -26,7 +26,7 @@ FLIGHTS_MIN = 100  # of a carrier in a picture of percentiles
 
 
 class Facts(NamedTuple):
-    """What the page shows beside Spark's answers."""
+    """The values of the page that Spark does not compute."""
 
     period: str
     claims: Sequence[Claim]

@@ -41,7 +41,7 @@ class Lost(NamedTuple):
 
 @dataclass(frozen=True)
 class DataFile:
-    """One Parquet file.
+    """The manifest entry of a Parquet file.
 
     Its records have offsets from ``first_offset`` up to, not including, ``next_offset``; there may be fewer records
     than offsets. ``destinations`` is None if they are too many to be listed. ``digest`` is the BLAKE2b of all bytes, 16

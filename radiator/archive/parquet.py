@@ -1,4 +1,4 @@
-"""One data file: the encoding of its columns, its footer, and the size of its row groups.
+"""Write a data file: the encoding of its columns, its footer, and the size of its row groups.
 
 Offsets, times and addresses rise by little, so they are stored as differences; names and the keys and values of headers
 have a dictionary; bodies have neither. Columns that are queried by ranges have statistics and a page index. Every

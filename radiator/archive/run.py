@@ -1,4 +1,4 @@
-"""One run of the archiver: write and commit new segments, tell retention, merge small files.
+"""Run the archiver once: write and commit new segments, report them to retention, merge small files.
 
 One run at a time has the lock of the data directory; another one fails and reports which process has it. Units are
 written in the order of their offsets, by this process or by several others, and committed in that order, some together.

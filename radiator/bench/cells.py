@@ -13,7 +13,7 @@ Plan = Callable[[Target], list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement.
+    """A measurement with its parameters.
 
     Attributes of a run are the fields of its Spec. ``plan`` returns them for each run; the last run counts, and the
     runs before prepare it.
