@@ -10,12 +10,14 @@ import ast
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from radiator.broker.stats import Stats
 from radiator.config import Config, HeartBeat
 from radiator.config.settings import LIMITS, OF_LOG, RULE_ONLY, SETTINGS
 from radiator.routing.policy import Policy
@@ -203,6 +205,22 @@ def test_every_value_of_the_configuration_is_acted_upon() -> None:
     expected |= {f"settings.{key.field}" for key in SETTINGS} - {"settings.dead_letter"}
     expected -= {"config.defaults", "config.rules"} | read
     assert not expected
+
+
+def test_every_counter_that_is_counted_exists() -> None:
+    """``stats.count`` takes names, which mypy does not check; a wrong one would fail when the event happens."""
+    counters = {field.name for field in fields(Stats)}
+    counted = {
+        keyword.arg
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("stats.count")
+        for keyword in node.keywords
+        if keyword.arg is not None
+    }
+    waits = {"blocked", "rate_limited"}  # counted by ``Throttle.hold`` under the name that the Wait has
+    assert len(counted) > 20
+    assert counted | waits <= counters
 
 
 def test_storage_reads_the_settings_of_logs_and_no_others() -> None:
