@@ -10,7 +10,7 @@ There are no functions here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 VERSIONS: Final = ("1.0", "1.1", "1.2")
 
@@ -74,21 +74,21 @@ DEAD_LETTER: Final = frozenset(
     }
 )
 
-# Headers of MESSAGE that only the broker may write; stripped from SEND before it is stored.
-RESERVED: Final = frozenset(
-    {
-        "subscription",
-        "message-id",
-        "ack",
-        "offset",
-        "partition",
-        "receive-time",
-        "redelivered",
-        "delivery-count",
-        "replayed",
-        "replay-end",
-        "gap",
-        "gap-removed",
-        "start-adjusted",
-    }
-)
+# Headers of MESSAGE that only the broker may write; stripped from SEND before it is stored. Those of a record are the
+# same in each of its deliveries, so selectors may use them; those of a delivery are refused in a selector.
+MESSAGE_HEADERS: Final[Mapping[str, Literal["record", "delivery"]]] = {
+    "subscription": "delivery",
+    "message-id": "record",
+    "ack": "delivery",
+    "offset": "record",
+    "partition": "record",
+    "receive-time": "record",
+    "redelivered": "delivery",
+    "delivery-count": "delivery",
+    "replayed": "delivery",
+    "replay-end": "delivery",
+    "gap": "delivery",
+    "gap-removed": "delivery",
+    "start-adjusted": "delivery",
+}
+RESERVED: Final = frozenset(MESSAGE_HEADERS)

@@ -9,6 +9,7 @@ import pytest
 from radiator import limits
 from radiator.broker.logs import selection
 from radiator.broker.logs.selection import Selection
+from radiator.stomp import spec
 from tests.broker.harness import Client, World
 
 ALL = [f"{colour}{number}" for number in range(5) for colour in ("red", "blue")]
@@ -19,6 +20,19 @@ def publish(client: Client, destination: str = "/topic/a") -> None:
         size = body[-1]
         jms = {"correlation_id": f"c{size}", "reply_to": f"/queue/r{size}", "type": f"t{size}"}
         client.publish(destination, body, colour=body[:-1], size=size, expires=9 * 10**12 + int(size), **jms)
+
+
+def test_a_selector_has_a_value_for_every_header_of_a_record() -> None:
+    of_records = {name for name, of in spec.MESSAGE_HEADERS.items() if of == "record"}
+    assert of_records <= set(selection.FACTS)
+
+
+@pytest.mark.parametrize("name", [name for name, of in spec.MESSAGE_HEADERS.items() if of == "delivery"])
+def test_a_selector_with_a_header_of_a_delivery_is_refused(name: str) -> None:
+    client = World().connect()
+    client.subscribe("/topic/a", selector=f"\"{name}\" = '1'")
+    client.world.settle()
+    assert client.error() == "bad-selector"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
 from radiator.routing.selector import Row, compile_selector
 from radiator.stomp.headers import unescape
+from radiator.stomp.spec import MESSAGE_HEADERS
 
 if TYPE_CHECKING:
     from radiator.broker.logs.wire import PartitionWire
@@ -45,15 +46,7 @@ JMS: Final = {
 }
 OF_A_DELIVERY: Final = frozenset(
     (
-        "redelivered",
-        "delivery-count",
-        "replayed",
-        "gap",
-        "gap-removed",
-        "subscription",
-        "ack",
-        "start-adjusted",
-        "replay-end",
+        *(name for name, of in MESSAGE_HEADERS.items() if of == "delivery"),
         "JMSRedelivered",
         "JMSDeliveryMode",
         "JMSXDeliveryCount",

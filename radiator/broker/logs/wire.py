@@ -16,6 +16,9 @@ whole run for one subscriber are one ``prefix.join(tails)``::
 Under the client ack modes the prefix ends in ``ack:TAG-`` and each tail is preceded by the delivery number and
 ``message-id:``. ``ack`` is then the subscription's tag and the number, and either id is accepted back.
 
+A header of a record is a line of ``PartitionWire._build``, a header of a delivery a line of the prefix.
+``stomp.spec.MESSAGE_HEADERS`` has both.
+
 The stored header block is in STOMP 1.2 wire form. Tails are built a second time only for a peer with version 1.0 or
 1.1, and only where that version escapes a header differently.
 """
@@ -108,18 +111,12 @@ class PartitionWire:
         if version != "1.2":
             blocks = [block_for(block, version) for block in blocks]
         middles = [self.middle(name, version) for name in batch.names]
-        if len(middles) == 1:
-            middle = middles[0]
-            return [
-                b"%b%d%b%d\noffset:%d\ncontent-length:%d%b\n\n%b\0\n"
-                % (prefix, offset, middle, time, offset, len(body), b"\n" + block if block else b"", body)
-                for offset, time, block, body in zip(batch.offsets, batch.receive_ns, blocks, batch.bodies, strict=True)
-            ]
+        of_records = middles * len(blocks) if len(middles) == 1 else [middles[each] for each in batch.destination_ids]
         return [
             b"%b%d%b%d\noffset:%d\ncontent-length:%d%b\n\n%b\0\n"
-            % (prefix, offset, middles[name], time, offset, len(body), b"\n" + block if block else b"", body)
-            for offset, time, name, block, body in zip(
-                batch.offsets, batch.receive_ns, batch.destination_ids, blocks, batch.bodies, strict=True
+            % (prefix, offset, middle, time, offset, len(body), b"\n" + block if block else b"", body)
+            for offset, time, middle, block, body in zip(
+                batch.offsets, batch.receive_ns, of_records, blocks, batch.bodies, strict=True
             )
         ]
 
