@@ -7,11 +7,15 @@ documented exists.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from radiator.broker import stats
+from radiator.broker.admin import gauges
+from radiator.broker.stats import Metric
 from radiator.config import load, load_text, schema
 from radiator.routing.pattern import parse_list
 from radiator.routing.rules import Rules
@@ -19,6 +23,7 @@ from radiator.routing.rules import Rules
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+METRICS = (ROOT / "docs" / "metrics.md").read_text("utf-8")
 FULL_CONF = (ROOT / "conf" / "radiator.yaml").read_text("utf-8")
 CONFS = sorted((ROOT / "conf").glob("*.yaml"))
 ENVIRON = {"RADIATOR_DATA": "/var/lib/radiator"}
@@ -108,6 +113,20 @@ def test_a_documented_error_is_what_one_gets(told: tuple[str, str]) -> None:
     assert error in CONFIGURATION
     with pytest.raises(Exception, match=re.escape(error)):
         load_text(text)
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("section", "metrics"),
+    [("stats", stats.COUNTERS), ("now", [metric for metric, _ in gauges.NOW]), ("store", gauges.STORE)],
+)
+def test_a_table_of_metrics_is_the_table_in_the_code(section: str, metrics: Iterable[Metric]) -> None:
+    """A failure shows the row that is missing in docs/metrics.md or differs there."""
+    documented = rows(METRICS.split(f"## `{section}`")[1].split("\n## ")[0], "name")
+    units = {each: f"{each.unit} by {each.label}" if each.label else each.unit for each in metrics}
+    assert documented == [[f"`{each.name}`", each.type, units[each], each.help] for each in metrics]
 
 
 # --- conf/ ------------------------------------------------------------------------------------------------------------

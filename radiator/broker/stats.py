@@ -1,60 +1,117 @@
-"""Counters of the broker since its start. No message is dropped silently: each drop is an ERROR or a counter."""
+"""The counters of the broker: one table, and the numbers since the start.
+
+Each counter is one entry of ``Stats``: the field, the unit, and one line of help. ``/stats``, the log line at the stop
+and docs/metrics.md show this table; ``admin.gauges`` has the table of the current values. No message is dropped
+silently: each drop is an ERROR or a counter.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any, Final, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One entry of a table of metrics.
+
+    Attributes:
+        name: The key in ``/stats``.
+        unit: What is counted, or the unit of a measured value.
+        help: One line that says what the number means.
+        type: A counter only grows, from 0 at the start; a gauge is a current value.
+        label: What tells the values apart where the metric has several; empty for one value.
+    """
+
+    name: str
+    unit: str
+    help: str
+    type: Literal["counter", "gauge"] = "counter"
+    label: str = ""
+
+
+def counter(unit: str, help: str) -> Any:
+    """Return a field of ``Stats``, with its unit and its help as metadata."""
+    return field(default=0, metadata={"unit": unit, "help": help})
 
 
 @dataclass(slots=True)
 class Stats:
     """Counters since the start. A counter never decreases."""
 
-    connections: int = 0
-    messages_in: int = 0
-    body_bytes_in: int = 0
-    commits: int = 0
-    acks: int = 0
-    nacks: int = 0
-    late_acks: int = 0  # acknowledgements of deliveries that were settled or returned before
-    returned: int = 0  # unacknowledged messages that returned to their queue
-    lost_to_retention: int = 0  # queue messages removed by forced retention or damage before they were settled
-    lost_to_failures: int = 0  # messages lost by a disk after their receipt, under fsync: interval or never
-    damaged_ranges: int = 0  # unreadable ranges of a log, counted once per reader or queue
-    duplicates: int = 0  # messages with a known message id, not stored again
-    ack_timeouts: int = 0  # deliveries not acknowledged within ack_timeout, returned to the queue
-    joins_refused: int = 0  # subscriptions that ended because a new destination exceeded limits.joined
-    delays_not_kept: int = 0  # messages returned without the delay of their NACK: too many delayed messages
-    dead_lettered: int = 0  # messages moved to a dead-letter destination
-    dropped_rejected: int = 0  # NACK with requeue:false, without dead_letter in the rule
-    dropped_max_deliveries: int = 0  # delivered redeliver.max times, without dead_letter in the rule
-    dropped_unacked: int = 0  # unacknowledged by a consumer that ended, under on_unacked: delete
-    dropped_in_circles: int = 0  # dead letters that were moved too often, in a cycle of dead-letter destinations
-    expired: int = 0  # messages that expired before their delivery
-    taken_over: int = 0  # durable subscriptions taken over by another connection
-    cursors_refused: int = 0  # cursors of durable subscriptions refused for want of room
-    names_expired: int = 0  # durable subscriptions deleted because they were not used for too long
-    dropped_replies: int = 0  # messages to a temporary queue that was gone or full
-    missed_by_slow: int = 0  # records removed before a slow topic subscriber reached them (header gap)
-    blocked: int = 0  # frames that waited for room in a queue or in memory
-    selectors_stopped: int = 0  # how often a queue reached its limit of messages skipped by selector
-    rate_limited: int = 0  # frames that waited because of rate_limit
-    memory_pauses: int = 0  # how often limits.memory was reached
-    memory_refusals: int = 0  # ERROR full because limits.memory was used up
-    transactions_timed_out: int = 0  # open for longer than limits.transaction_timeout
-    dropped_newest: int = 0
-    dropped_oldest: int = 0
-    dropped_by_middleware: int = 0
-    rejected: int = 0  # messages refused by a schema or middleware
-    middleware_failures: int = 0  # messages refused because middleware failed
-    refused: int = 0  # ERROR frames sent
-    internal_errors: int = 0  # unexpected exceptions; the log has their tracebacks
-    logins_refused: int = 0
-    turned_away: int = 0  # connections over limits.connections or the system's limit of open files
-    not_stomp: int = 0  # connections of another protocol, or with a failed TLS or WebSocket handshake
-    silent: int = 0  # connections closed because no heart-beat came in time
-    gone_unread: int = 0  # connections found closed while they were not read
-    log_lines_dropped: int = 0  # lines for stdout or stderr that could not be written; set by the server
-    read_errors: int = 0
+    connections: int = counter("connections", "Connections that the broker accepted.")
+    messages_in: int = counter("messages", "Messages that clients sent and the broker accepted, without duplicates.")
+    body_bytes_in: int = counter("bytes", "Bytes of the bodies of these messages.")
+    commits: int = counter("batches", "Batches of messages whose write has ended.")
+    acks: int = counter("deliveries", "Deliveries that clients acknowledged.")
+    nacks: int = counter("deliveries", "Deliveries that clients refused by NACK.")
+    late_acks: int = counter("frames", "ACK and NACK frames for deliveries that were no longer in flight; ignored.")
+    returned: int = counter("messages", "Unacknowledged messages that returned to their queue.")
+    lost_to_retention: int = counter(
+        "messages", "Messages that forced retention or damage removed before a queue had settled them."
+    )
+    lost_to_failures: int = counter(
+        "messages", "Messages that a failed disk lost after their receipt, under `fsync: never` or an interval."
+    )
+    damaged_ranges: int = counter("ranges", "Unreadable ranges of logs that readers met, each counted once.")
+    duplicates: int = counter("messages", "Messages with a known message id, which were not stored again.")
+    ack_timeouts: int = counter("deliveries", "Deliveries that `ack_timeout` returned to the queue.")
+    joins_refused: int = counter(
+        "subscriptions", "Subscriptions that ended because a new destination exceeded `limits.joined`."
+    )
+    delays_not_kept: int = counter(
+        "messages", "Messages that returned without the delay of their NACK: too many were delayed."
+    )
+    dead_lettered: int = counter("messages", "Messages that were moved to a dead-letter queue.")
+    dropped_rejected: int = counter(
+        "messages", "Messages dropped by NACK with `requeue:false`, without `dead_letter` in the rule."
+    )
+    dropped_max_deliveries: int = counter(
+        "messages", "Messages dropped after `redeliver.max` deliveries, without `dead_letter` in the rule."
+    )
+    dropped_unacked: int = counter(
+        "messages", "Messages dropped because their consumer ended, under `on_unacked: delete`."
+    )
+    dropped_in_circles: int = counter(
+        "messages", "Dead letters dropped because a cycle of dead-letter queues had moved them too often."
+    )
+    expired: int = counter("messages", "Messages that expired before their delivery.")
+    taken_over: int = counter("subscriptions", "Durable subscriptions that another connection took over.")
+    cursors_refused: int = counter(
+        "cursors", "Cursors of durable subscriptions that could not be created; their messages are missed."
+    )
+    names_expired: int = counter("subscriptions", "Durable subscriptions that `cursor_expiry` deleted.")
+    dropped_replies: int = counter("messages", "Messages to a temporary queue that was gone or full.")
+    missed_by_slow: int = counter(
+        "messages", "Messages that were removed before a slow subscriber of a topic reached them (header `gap`)."
+    )
+    blocked: int = counter("frames", "Frames that waited for room in a queue or in memory.")
+    selectors_stopped: int = counter("events", "How often a queue reached its limit of messages skipped by selector.")
+    rate_limited: int = counter("frames", "Frames that waited because of `rate_limit`.")
+    memory_pauses: int = counter("events", "How often `limits.memory` was reached.")
+    memory_refusals: int = counter("frames", "ERROR frames with `full` because `limits.memory` was used up.")
+    transactions_timed_out: int = counter(
+        "transactions", "Transactions that were open for longer than `limits.transaction_timeout`."
+    )
+    dropped_newest: int = counter("messages", "Messages dropped by `on_full: drop_newest`.")
+    dropped_oldest: int = counter("messages", "Messages dropped by `on_full: drop_oldest`.")
+    dropped_by_middleware: int = counter("messages", "Messages that middleware dropped.")
+    rejected: int = counter("messages", "Messages that a schema or middleware refused.")
+    middleware_failures: int = counter("messages", "Messages that were refused because middleware failed.")
+    refused: int = counter("frames", "ERROR frames that the broker sent.")
+    internal_errors: int = counter("errors", "Unexpected exceptions; the log has their tracebacks.")
+    logins_refused: int = counter("logins", "Logins that were refused.")
+    turned_away: int = counter(
+        "connections", "Connections over `limits.connections`, or over the system's limit of open files."
+    )
+    not_stomp: int = counter(
+        "connections", "Connections of another protocol, or with a failed TLS or WebSocket handshake."
+    )
+    silent: int = counter("connections", "Connections that were closed because no heart-beat came in time.")
+    gone_unread: int = counter("connections", "Connections that the client closed while the broker did not read them.")
+    log_lines_dropped: int = counter("lines", "Lines of the log that stdout or stderr did not take.")
+    read_errors: int = counter("reads", "Reads from disk that failed.")
 
     def add_messages(self, messages: int, body_bytes: int) -> None:
         """Count messages that were sent, and the bytes of their bodies."""
@@ -80,4 +137,11 @@ class Stats:
 
     def as_dict(self) -> dict[str, int]:
         """Return all counters by name."""
-        return asdict(self)
+        return dict(zip(_NAMES, _values(self), strict=True))
+
+
+COUNTERS: Final = tuple(Metric(each.name, each.metadata["unit"], each.metadata["help"]) for each in fields(Stats))
+"""The table of the counters, in the order of ``/stats``."""
+
+_NAMES: Final = tuple(each.name for each in COUNTERS)
+_values = attrgetter(*_NAMES)

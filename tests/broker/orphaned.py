@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from radiator.broker.admin import cursor_verbs
+from radiator.broker.admin import cursor_verbs, gauges
 from radiator.broker.admin.request import Request
 from radiator.config.load import load_text
 from tests.broker.harness import World
@@ -32,8 +32,8 @@ def drained(world: World) -> bool:
 
 
 def figures(world: World) -> tuple[int, int]:
-    told = world.broker.orphaned.figures
-    return told["former_logs"], told["stranded_logs"]
+    now = gauges.now(world.broker)
+    return now["former_logs"], now["stranded_logs"]
 
 
 def take_all(world: World, name: str = NAME, **headers: str) -> list[str]:

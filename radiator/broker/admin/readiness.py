@@ -8,8 +8,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.admin import clock_verbs, lag
-from radiator.clock import NS_PER_MS
+from radiator.broker.admin import clock_verbs, gauges, lag
 
 if TYPE_CHECKING:
     from radiator.broker.services import Services
@@ -43,22 +42,11 @@ def held_back(broker: Services) -> list[str]:
 
 
 def figures(broker: Services) -> dict[str, Any]:
-    """Return the counters and the current state."""
-    now = {
-        "sessions": len(broker.sessions),
-        "destinations": len(broker.destinations),
-        "named_subscriptions": len(broker.durable.by_key),
-        "held_back": len(broker.throttle.held),  # sessions that wait for on_full: block, rate_limit or limits.memory
-        **broker.orphaned.figures,
-        "stopped_by_selectors": len(broker.timing.skipped.stopped),
-        "skipped_runs": broker.timing.skipped.runs,
-        "memory_full": bool(broker.memory.full),
-        "memory": broker.memory.figures(),
-        "longest_turn_ms": broker.budget.longest_ns / NS_PER_MS,
-        "turn_work_peak": broker.budget.peak,
-        "clock_ahead_seconds": broker.timing.clock.ahead_seconds,  # the size of an unconfirmed step forward
-        "logs_ahead": len(broker.future_logs.at(broker.timing.now.wall)),  # logs with receive times in the future
-        "outbox_bytes": sum(session.outbox_bytes for session in broker.sessions.values()),
-    }
+    """Return the counters and the current values (docs/metrics.md)."""
     cursors = lag.furthest_behind(broker, CURSORS_SHOWN)
-    return {"stats": broker.stats.as_dict(), "now": now, "store": broker.store.facts(), "cursors": cursors}
+    return {
+        "stats": broker.stats.as_dict(),
+        "now": gauges.now(broker),
+        "store": broker.store.facts(),
+        "cursors": cursors,
+    }

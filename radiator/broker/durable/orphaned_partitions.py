@@ -15,7 +15,6 @@ start and in the metrics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.destinations import priorities
@@ -192,11 +191,6 @@ class OrphanedPartitions:
         if old in self.ends:
             self.ends[new] = self.ends.pop(old)
             self._owner[new] = self._owner.pop(old)
-
-    @property
-    def figures(self) -> Mapping[str, int]:
-        """The number of orphaned and of stranded logs, for the metrics."""
-        return {"former_logs": len(self.ends), "stranded_logs": len(self.stranded)}
 
 
 def _reason(destination: Destination | None) -> str:
