@@ -17,6 +17,7 @@ from radiator.broker import stats
 from radiator.broker.admin import gauges
 from radiator.broker.stats import Metric
 from radiator.config import load, load_text, schema
+from radiator.config.keys import AT_START, Key
 from radiator.routing.pattern import parse_list
 from radiator.routing.rules import Rules
 
@@ -65,6 +66,12 @@ def test_a_documented_default_is_the_default(path: str) -> None:
 
 def test_the_documented_listen_default_is_the_default() -> None:
     assert words(KEY_ROWS["listen"][2]) == [schema.DEFAULT_LISTEN]
+
+
+@pytest.mark.parametrize("key", schema.RULE, ids=lambda key: key.path)
+def test_the_documents_say_whether_a_running_broker_can_take_another_value_and_why_not(key: Key) -> None:
+    assert KEY_ROWS[key.path][3] == str(key.applies)
+    assert key.applies is not AT_START, "a key of a rule has a reason of its own"
 
 
 @pytest.mark.parametrize("path", KEYS)

@@ -15,11 +15,23 @@ from typing import Any
 from radiator.config.values import ValueType
 
 
-class Applies(Enum):
-    """When a changed value applies."""
+@dataclass(frozen=True, slots=True)
+class Applies:
+    """When a changed value applies: at run time, or at the next start of the broker.
 
-    AT_RUN_TIME = "at run time"  # the broker reads it at each use; only the cached plans of SENDs must be made again
-    AT_START = "at the next start"  # the broker builds something from it: a log, a cursor, a window, an index of times
+    Attributes:
+        reason: Why a running broker cannot take another value; empty if it can.
+    """
+
+    reason: str = ""
+
+    @property
+    def at_run_time(self) -> bool:
+        """Whether the broker reads the value at each use, so that only the cached plans of SENDs must be made again."""
+        return not self.reason
+
+    def __str__(self) -> str:
+        return "yes" if self.at_run_time else f"no: {self.reason}"
 
 
 class InMemory(Enum):
@@ -30,7 +42,8 @@ class InMemory(Enum):
     REFUSED = "refused"  # every value is a fault, and so is the whole section
 
 
-AT_RUN_TIME, AT_START = Applies.AT_RUN_TIME, Applies.AT_START
+AT_RUN_TIME = Applies()
+AT_START = Applies("the broker reads it when it starts")  # of the keys that are not in a rule
 ONLY_OFF, REFUSED = InMemory.ONLY_OFF, InMemory.REFUSED
 
 
@@ -46,6 +59,8 @@ class Key:
     applies: Applies = AT_START
     of_log: bool = False  # destinations that share a log must agree on it
     in_memory: InMemory = InMemory.USED
+    temporary: str | None = None  # the value of all temporary queues, as in a file; None: that of ``defaults:``
+    of_dead_letters: str | None = None  # the value of all queues of dead letters; None: that of their rule
 
     @property
     def section(self) -> str:
@@ -73,9 +88,9 @@ def setting(path: str, type: ValueType, default: str, applies: Applies = AT_STAR
     return field(default=key.default_value, metadata={"key": key})
 
 
-def of_log(path: str, type: ValueType, default: str, applies: Applies, in_memory: InMemory = InMemory.USED) -> Any:
+def of_log(path: str, type: ValueType, default: str, applies: Applies, **more: Any) -> Any:
     """Return a setting of the log: destinations that share a log must agree on it."""
-    return setting(path, type, default, applies, of_log=True, in_memory=in_memory)
+    return setting(path, type, default, applies, of_log=True, **more)
 
 
 def keys_of(owner: type) -> tuple[Key, ...]:

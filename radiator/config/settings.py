@@ -1,7 +1,8 @@
 """The settings of a destination, the rule that gives them, and the limits: the one table of their keys.
 
 Each setting is one entry below: the field and its Python type, the key, the type of the value with its unit and range,
-the default, and when a changed value applies; then a line of documentation. Everything else is derived from the entry:
+the default, whether a running broker can take another value (if not, why), and what queues of its own kind have in its
+place; then a line of documentation. Everything else is derived from the entry:
 how the file is read (``schema``), what ``check-config --explain`` shows, which settings destinations that share a log
 must have in common, and the comparison with docs/configuration.md.
 
@@ -17,7 +18,7 @@ from typing import Final, Literal
 
 from radiator import limits
 from radiator.clock import NS_PER_SECOND
-from radiator.config.keys import AT_RUN_TIME, AT_START, ONLY_OFF, REFUSED, keys_of, of_log, setting
+from radiator.config.keys import AT_RUN_TIME, ONLY_OFF, REFUSED, Applies, keys_of, of_log, setting
 from radiator.config.units import format_size
 from radiator.config.values import (
     BOOLEAN,
@@ -45,6 +46,12 @@ RateAction = Literal["block", "reject"]
 
 EXA: Final = 1 << 60  # "no limit": larger than any disk, and fits 64 bits
 DAY_MAX: Final = "36500d"
+# Why a running broker cannot take another value of a key.
+AT_CREATION: Final = Applies("a destination gets its rule when it is created")
+LOGS: Final = Applies("it decides which logs and cursors exist")
+LOADED: Final = Applies("loaded when the broker starts")
+IDS: Final = Applies("the ids of a log are loaded for it")
+
 IN_FLIGHT_MAX: Final = 1_000_000  # each delivery that is not acknowledged has an entry in memory
 
 
@@ -52,57 +59,90 @@ IN_FLIGHT_MAX: Final = 1_000_000  # each delivery that is not acknowledged has a
 class Settings:
     """What ``defaults:`` and each rule can set. Numbers are bytes or counts unless the name has another unit."""
 
-    store: StoreKind = of_log("store", choice(("file", "memory")), "file", AT_START)
+    store: StoreKind = of_log(
+        "store", choice(("file", "memory")), "file", Applies("a log begins in files or in memory"), temporary="memory"
+    )
     """Where messages are stored."""
-    sync: SyncPolicy = of_log("fsync", FSYNC, "always", AT_START, REFUSED)
+    sync: SyncPolicy = of_log(
+        "fsync",
+        FSYNC,
+        "always",
+        Applies("logs and cursors are opened with it"),
+        in_memory=REFUSED,
+        temporary="never",
+    )
     """When a RECEIPT may be sent: after the sync, or after the write."""
     segment_bytes: int = of_log(
         "segment.size",
         size(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX),
         format_size(limits.SEGMENT_BYTES),
         AT_RUN_TIME,
-        REFUSED,
+        in_memory=REFUSED,
     )
     """Size at which a new segment begins."""
-    roll_at_seconds: int | None = of_log("segment.roll_at", or_none(TIME_OF_DAY), "none", AT_RUN_TIME, REFUSED)
+    roll_at_seconds: int | None = of_log(
+        "segment.roll_at", or_none(TIME_OF_DAY), "none", AT_RUN_TIME, in_memory=REFUSED
+    )
     """Second of the UTC day at which a new segment begins."""
-    retention_age_ns: int | None = of_log("retention.age", or_none(duration("1s", DAY_MAX)), "none", AT_RUN_TIME)
+    retention_age_ns: int | None = of_log(
+        "retention.age", or_none(duration("1s", DAY_MAX)), "none", AT_RUN_TIME, temporary="none"
+    )
     """Segments are deleted when their last message is older."""
-    retention_bytes: int | None = of_log("retention.size", or_none(size(1, EXA)), "none", AT_RUN_TIME)
+    retention_bytes: int | None = of_log("retention.size", or_none(size(1, EXA)), "none", AT_RUN_TIME, temporary="none")
     """The oldest segments are deleted while the others have this size."""
-    retention_count: int | None = of_log("retention.count", or_none(count(1, EXA)), "none", AT_RUN_TIME)
+    retention_count: int | None = of_log(
+        "retention.count", or_none(count(1, EXA)), "none", AT_RUN_TIME, temporary="none"
+    )
     """The oldest segments are deleted while the others have so many messages."""
     reclaim_acked: bool = of_log("retention.acked", choice({"reclaim": True, "keep": False}), "reclaim", AT_RUN_TIME)
     """Whether the settled messages of a log that holds only queues are deleted."""
-    retention_force: bool = of_log("retention.force", BOOLEAN, "false", AT_RUN_TIME, ONLY_OFF)
+    retention_force: bool = of_log(
+        "retention.force", BOOLEAN, "false", AT_RUN_TIME, in_memory=ONLY_OFF, temporary="false"
+    )
     """Whether age, size and count delete messages that a queue has not settled."""
     wait_for_archive: bool = of_log(
-        "retention.wait_for", choice({"none": False, "archive": True}), "none", AT_RUN_TIME, ONLY_OFF
+        "retention.wait_for",
+        choice({"none": False, "archive": True}),
+        "none",
+        AT_RUN_TIME,
+        in_memory=ONLY_OFF,
+        temporary="none",
     )
     """Whether segments are stored until the archive has them."""
-    dedup_window_ns: int | None = of_log("dedup.window", or_none(duration("1s", DAY_MAX)), "10m", AT_START)
+    dedup_window_ns: int | None = of_log("dedup.window", or_none(duration("1s", DAY_MAX)), "10m", IDS)
     """How long the ids of messages are remembered; none: they are ignored."""
-    dedup_count: int = of_log("dedup.count", count(1, 10_000_000), str(limits.DEDUP_COUNT), AT_START)
+    dedup_count: int = of_log("dedup.count", count(1, 10_000_000), str(limits.DEDUP_COUNT), IDS)
     """How many ids a partition remembers at least."""
-    compress: str | None = of_log("compress", or_none(choice(("zstd",))), "none", AT_RUN_TIME, ONLY_OFF)
+    compress: str | None = of_log(
+        "compress", or_none(choice(("zstd",))), "none", AT_RUN_TIME, in_memory=ONLY_OFF, temporary="none"
+    )
     """Compression of sealed segments."""
-    merge_commits: bool = of_log("merge_commits", BOOLEAN, "true", AT_RUN_TIME, REFUSED)
+    merge_commits: bool = of_log("merge_commits", BOOLEAN, "true", AT_RUN_TIME, in_memory=REFUSED, temporary="false")
     """Whether the small batches of sealed segments are merged."""
     compact_by: str | None = of_log(
-        "compact_by", or_none(header("is the key of a message")), "none", AT_START, ONLY_OFF
+        "compact_by",
+        or_none(header("is the key of a message")),
+        "none",
+        Applies("the keys of a log are collected by it"),
+        in_memory=ONLY_OFF,
+        temporary="none",
     )
     """Header whose value is the key: of each key the last message is stored."""
     prefetch: int | None = setting("prefetch", or_none(count(1, IN_FLIGHT_MAX)), "1", AT_RUN_TIME)
     """Unacknowledged messages that a new consumer may hold; none: limits.in_flight."""
-    exclusive: bool = setting("exclusive", BOOLEAN, "false", AT_START)
+    exclusive: bool = setting("exclusive", BOOLEAN, "false", Applies("consumers join a queue with it"))
     """Whether only one consumer of a queue is served."""
     cursor_expiry_ns: int | None = setting("cursor_expiry", or_none(duration("1s", DAY_MAX)), "none", AT_RUN_TIME)
     """Time after which an unused durable subscription is deleted."""
-    create: bool = setting("create", choice({"allow": True, "deny": False}), "allow", AT_RUN_TIME)
+    create: bool = setting("create", choice({"allow": True, "deny": False}), "allow", AT_RUN_TIME, temporary="allow")
     """Whether clients may create the destination by using it."""
-    ack_timeout_ns: int | None = setting("ack_timeout", or_none(duration("10ms", DAY_MAX)), "none", AT_START)
+    ack_timeout_ns: int | None = setting(
+        "ack_timeout", or_none(duration("10ms", DAY_MAX)), "none", Applies("deliveries in flight have timers for it")
+    )
     """Time after which an unacknowledged delivery goes back to the queue."""
-    redeliver_max: int | None = setting("redeliver.max", or_none(count(1, 1_000_000)), "none", AT_RUN_TIME)
+    redeliver_max: int | None = setting(
+        "redeliver.max", or_none(count(1, 1_000_000)), "none", AT_RUN_TIME, temporary="none", of_dead_letters="none"
+    )
     """How often a message is delivered at most."""
     redeliver_delay_ns: int | None = setting(
         "redeliver.delay", or_word("auto", None, duration("0ms", DAY_MAX)), "auto", AT_RUN_TIME
@@ -114,13 +154,28 @@ class Settings:
     """The longest pause, unless the delay is longer."""
     redeliver_jitter: float = setting("redeliver.jitter", number(0.0, 1.0), "0.0", AT_RUN_TIME)
     """Part by which each pause is randomly longer or shorter."""
-    dead_letter: str | None = setting("dead_letter", or_none(text("the name of a queue")), "none", AT_START)
+    dead_letter: str | None = setting(
+        "dead_letter", or_none(text("the name of a queue")), "none", AT_CREATION, temporary="none"
+    )
     """Template of the queue for messages that cannot be delivered."""
     dead_letter_expired: bool = setting("dead_letter_expired", BOOLEAN, "false", AT_RUN_TIME)
     """Whether expired messages go to the dead-letter queue."""
-    on_unacked: OnUnacked = setting("on_unacked", choice(("requeue", "dead_letter", "delete")), "requeue", AT_RUN_TIME)
+    on_unacked: OnUnacked = setting(
+        "on_unacked",
+        choice(("requeue", "dead_letter", "delete")),
+        "requeue",
+        AT_RUN_TIME,
+        temporary="requeue",
+        of_dead_letters="requeue",
+    )
     """What is done with the unacknowledged messages of a lost consumer."""
-    message_ttl_ns: int | None = setting("message_ttl", or_none(duration("1ms", DAY_MAX)), "none", AT_START)
+    message_ttl_ns: int | None = setting(
+        "message_ttl",
+        or_none(duration("1ms", DAY_MAX)),
+        "none",
+        Applies("the index of expiry times is built from it"),
+        of_dead_letters="none",
+    )
     """Time after which a message of a queue expires."""
     max_messages: int | None = setting("max_messages", or_none(count(1, EXA)), "none", AT_RUN_TIME)
     """Messages that a queue may have."""
@@ -146,29 +201,36 @@ class Rule:
 
     line: int = 0  # of the file; 0 for the rule that is not written there: the defaults
     settings: Settings = Settings()
-    match: str | None = setting("match", text("a pattern such as /topic/weather.*"), "")
+    match: str | None = setting("match", text("a pattern such as /topic/weather.*"), "", AT_CREATION)
     """Patterns of the destinations that the rule owns."""
-    match_regex: str | None = setting("match_regex", text("a regular expression for the whole name"), "")
+    match_regex: str | None = setting("match_regex", text("a regular expression for the whole name"), "", AT_CREATION)
     """The same as a regular expression."""
-    kind: Kind | None = setting("kind", choice(("queue", "topic")), "")
+    kind: Kind | None = setting("kind", choice(("queue", "topic")), "", LOGS)
     """What the destinations are; default: by their names."""
-    partition: str = setting("partition", text("a partition name such as {name} or weather-{1}"), "{name}")
+    partition: str = setting("partition", text("a partition name such as {name} or weather-{1}"), "{name}", LOGS)
     """Template of the partition's name."""
-    partitions: int = setting("partitions", count(1, limits.PARTITIONS_PER_DESTINATION_MAX), "1")
+    partitions: int = setting("partitions", count(1, limits.PARTITIONS_PER_DESTINATION_MAX), "1", LOGS)
     """Number of partitions of a destination."""
-    partition_by: str | None = setting("partition_by", or_none(header("chooses the partition")), "none")
+    partition_by: str | None = setting(
+        "partition_by",
+        or_none(header("chooses the partition")),
+        "none",
+        Applies("messages of a key would change their partition"),
+    )
     """Header whose value selects the partition."""
-    priority: bool = setting("priority", BOOLEAN, "false")
+    priority: bool = setting("priority", BOOLEAN, "false", LOGS)
     """Whether a queue has a log for each of ten priorities."""
-    fan_out: tuple[str, ...] = setting("fan_out", text("the name of a queue such as {name}.billing"), "", many=True)
+    fan_out: tuple[str, ...] = setting(
+        "fan_out", text("the name of a queue such as {name}.billing"), "", LOGS, many=True
+    )
     """Templates of the queues that get the messages too."""
-    schema: str | None = setting("schema", or_none(text("the path of a JSON Schema")), "none")
+    schema: str | None = setting("schema", or_none(text("the path of a JSON Schema")), "none", LOADED)
     """JSON Schema that message bodies must match."""
     schema_changes_compatible: bool = setting(
-        "schema_changes", choice({"compatible": True, "any": False}), "compatible"
+        "schema_changes", choice({"compatible": True, "any": False}), "compatible", LOADED
     )
     """Whether a new schema must accept what earlier ones describe."""
-    middleware: tuple[str, ...] = setting("middleware", FUNCTION, "", many=True)
+    middleware: tuple[str, ...] = setting("middleware", FUNCTION, "", LOADED, many=True)
     """Functions that see each SEND first."""
 
 

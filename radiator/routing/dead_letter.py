@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from radiator.config import Config, Rule, Settings
+from radiator.config.settings import SETTINGS
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.policy import Policy
@@ -55,7 +56,8 @@ def name_for(template: str | None, name: str, captures: tuple[str, ...]) -> str 
 
 def settings_of_dead_letters(settings: Settings) -> Settings:
     """Return the settings of a rule's dead-letter queues: no message leaves one by itself."""
-    return replace(settings, redeliver_max=None, message_ttl_ns=None, on_unacked="requeue")
+    fixed = {key.field: key.type.read(key.of_dead_letters) for key in SETTINGS if key.of_dead_letters is not None}
+    return replace(settings, **fixed)
 
 
 def is_dead_letter(template: str, name: str) -> bool:

@@ -20,7 +20,7 @@ import re
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from radiator.config import Config, Rule, Settings, SyncPolicy
+from radiator.config import Config, Rule, Settings
 from radiator.config.settings import OF_LOG, RULE_ONLY, SETTINGS, Kind
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing import dead_letter, regex
@@ -215,25 +215,11 @@ def describe(policy: Policy) -> dict[str, str]:
 
 
 def _of_temporary_queues(defaults: Rule) -> Rule:
-    """Return the defaults, without settings that need files and without dead letters."""
-    settings = replace(
-        defaults.settings,
-        store="memory",
-        sync=SyncPolicy(None),
-        retention_age_ns=None,
-        retention_bytes=None,
-        retention_count=None,
-        retention_force=False,
-        wait_for_archive=False,
-        compress=None,
-        merge_commits=False,
-        compact_by=None,
-        create=True,
-        on_full="drop_newest" if defaults.settings.on_full == "block" else defaults.settings.on_full,
-        redeliver_max=None,
-        dead_letter=None,
-        on_unacked="requeue",
-    )
+    """Return the defaults, with the values that the table of settings has for temporary queues."""
+    fixed = {key.field: key.type.read(key.temporary) for key in SETTINGS if key.temporary is not None}
+    if defaults.settings.on_full == "block":
+        fixed["on_full"] = "drop_newest"
+    settings = replace(defaults.settings, **fixed)
     return replace(defaults, settings=settings, fan_out=())
 
 

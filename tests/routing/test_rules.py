@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from radiator.config import load, load_text
+from radiator.config import Settings, SyncPolicy, load, load_text
+from radiator.config.keys import Key
+from radiator.config.settings import SETTINGS
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.rules import Rules, describe
 
@@ -85,6 +89,30 @@ def test_a_policy_has_the_values_of_its_rule(example: Rules) -> None:
 )
 def test_the_kind_is_the_rules_or_the_names(example: Rules, name: str, kind: str) -> None:
     assert example.policy_for(name).kind == kind
+
+
+def test_a_temporary_queue_has_the_values_of_the_table_whatever_the_defaults_are() -> None:
+    defaults = """{retention: {age: 1d, size: 1MiB, count: 5, force: true, wait_for: archive}, compress: zstd,
+    compact_by: header:k, create: deny, redeliver: {max: 3}, dead_letter: /queue/dead, on_unacked: delete,
+    max_messages: 9, on_full: block, prefetch: 7}"""
+    settings = rules(f"defaults: {defaults}").policy_for("/temp-queue/x").settings
+    wanted = Settings(store="memory", sync=SyncPolicy(None), merge_commits=False)
+    assert settings == replace(wanted, max_messages=9, on_full="drop_newest", prefetch=7)
+
+
+def test_a_queue_of_dead_letters_has_the_values_of_the_table_whatever_its_rule_says() -> None:
+    rule = (
+        "{match: /queue/>, dead_letter: '/queue/dead.{name}', redeliver: {max: 3}, message_ttl: 1s, on_unacked: delete}"
+    )
+    found = rules(f"destinations: [{rule}]")
+    own, dead = found.policy_for("/queue/a").settings, found.policy_for("/queue/dead./queue/a").settings
+    assert dead == replace(own, redeliver_max=None, message_ttl_ns=None, on_unacked="requeue") != own
+
+
+@pytest.mark.parametrize("key", SETTINGS, ids=lambda key: key.path)
+def test_the_values_of_queues_of_their_own_kind_are_written_as_in_a_file(key: Key) -> None:
+    for written in filter(None, (key.temporary, key.of_dead_letters)):
+        assert key.type.show(key.type.read(written)) == written
 
 
 def test_a_temporary_queue_is_kept_in_memory_whatever_the_rules_say() -> None:
