@@ -155,6 +155,17 @@ def test_a_durable_subscription_gets_the_older_ones_first() -> None:
     assert take_all(world, "/topic/a", subscription_name="N") == ["1", "2", "3"]
 
 
+def test_a_durable_subscription_with_a_pattern_gets_the_older_ones_first_when_the_new_log_is_empty() -> None:
+    world = World()
+    world.connect().publish("/topic/rooms.kitchen", "0")
+    take_all(world, "/topic/rooms.*", subscription_name="N")
+    world.connect().publish("/topic/rooms.kitchen", "1", "2")
+    change(world, rule(", partition: rooms", "/topic/rooms.*"))
+    assert figures(world) == (1, 0)
+    world.connect().publish("/topic/rooms.kitchen", "3")
+    assert take_all(world, "/topic/rooms.*", subscription_name="N") == ["1", "2", "3"]
+
+
 def test_the_members_of_a_group_keep_the_order_of_a_former_partition() -> None:
     world = World(rule(", partitions: 2", "/topic/a"))
     take_all(world, "/topic/a", group="G")

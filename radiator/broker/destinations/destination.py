@@ -39,7 +39,7 @@ class Destination:
         queue: The queue, or None for a topic or a fan-out source.
         parents: The fan-out sources that the queue is bound to.
         subscribers: The number of live subscriptions that match the destination.
-        sent: True if a client has sent to the destination in this run, or tried to.
+        sent: True if a client has sent to the destination in this run, or tried to, or if a start found messages of it.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Destination:
         self.subscribers += number
 
     def note_sent(self) -> None:
-        """Note that a client has sent to the destination in this run, or tried to."""
+        """Note that a client has sent to the destination, or tried to."""
         self.sent = True
 
     @property

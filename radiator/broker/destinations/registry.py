@@ -95,7 +95,7 @@ class Registry:
                 try:
                     policy = self.rules.policy_for(name)
                     if partition.name in policy.partitions or last_run.needs(name, policy, partition):
-                        self.add(name, policy)
+                        self.add(name, policy, sent=True)
                 except ProtocolError as error:  # the rules have changed; a client that uses it gets the error
                     log.warning("%s: %s %s", name, error.message, error.detail)
         for cursor, partition_name in self._store.cursors.names():
@@ -196,8 +196,16 @@ class Registry:
             self.dirty_sources.pop(source, None)
             source.close()
 
-    def add(self, name: str, policy: Policy) -> Destination:
+    def add(self, name: str, policy: Policy, sent: bool = False) -> Destination:
         """Create a destination, whether or not its rule lets clients create it.
+
+        Args:
+            name: The name.
+            policy: The policy that the rules give the name.
+            sent: True if a log has messages of it, maybe one that its rule does not name any more.
+
+        Returns:
+            The destination.
 
         Raises:
             ProtocolError: The name cannot be stored, or its rule conflicts with another rule.
@@ -211,6 +219,8 @@ class Registry:
             raise ProtocolError("bad-destination", f"the name cannot be stored: {error}") from None
         bound_queues = self._bound_queues_of(name, policy) if policy.fan_out else []
         destination = Destination(name, policy, feeds, self._open_priority)
+        if sent:
+            destination.note_sent()
         if policy.kind == "queue" and not policy.fan_out:
             destination.set_queue(Queue(name, QueueFilter(name), self._on_lost, self._timing, QueuePolicy.of(policy)))
         with CursorCreation(self.cursors) as opening:
