@@ -258,7 +258,7 @@ FAULTS = {
     "admin: http://h:65536": "admin: expected none or http://HOST:PORT",
     "admin: https://h:1": "admin: expected none or http://HOST:PORT",
     "auth: {user_file: u}": "radiator.yaml:1: auth.user_file: unknown key; did you mean users_file?",
-    "auth: {anonymous: no}": "radiator.yaml:1: auth.anonymous: expected loopback or never or always; YAML reads no as "
+    "auth: {anonymous: no}": "radiator.yaml:1: auth.anonymous: expected loopback, never or always; YAML reads no as "
     "a boolean, write never, got 'no'",
     "auth: {plugin: 'a b'}": "radiator.yaml:1: auth.plugin: expected none or the name of an entry point of the group "
     "radiator.auth, or MODULE:NAME, got 'a b'",
@@ -284,6 +284,10 @@ FAULTS = {
     "listen: [ws://h/a, {url: ws://h/a, origins: any}]": "listen[1]: ws://h:15674/a is in the list twice",
     "tls: some.pem": "tls: expected {cert: ..., key: ..., client_ca: ...}, got 'some.pem'",
     # rules
+    "port: 61613": "port: unknown key; did you mean listen?",
+    "destinations: [{match: a, max_length: 3}]": "max_length: unknown key; did you mean max_messages?",
+    "destinations: [{match: a, max_messages: 10k}]": "expected none or a whole number, 1 or more, got '10k'",
+    "destinations: [{match: a, on_full: drop_head}]": "expected reject, block, drop_oldest or drop_newest, got",
     "destinations: {match: a}": "destinations: expected a list of rules such as - match: /topic/>, got a mapping",
     "destinations: [a]": "destinations[0]: expected keys such as match:, got 'a'",
     "destinations: [{store: file}]": "destinations[0]: expected one of match: and match_regex:",
@@ -298,7 +302,7 @@ FAULTS = {
     "destinations: [{match: a, on_full: drop_oldest, store: memory, retention: {count: 1}}]": "expected max_messages:",
     "destinations: [{match: /topic/a, on_full: drop_oldest, retention: {count: 1}}]": ON_FULL_OF_A_TOPIC,
     "destinations: [{match: /topic/a, on_full: drop_oldest, store: memory}]": ON_FULL_OF_A_TOPIC,
-    "destinations: [{match: a, on_unacked: drop}]": "expected requeue or dead_letter or delete, got 'drop'",
+    "destinations: [{match: a, on_unacked: drop}]": "expected requeue, dead_letter or delete, got 'drop'",
     "destinations: [{match: a, on_unacked: dead_letter}]": "on_unacked: expected the name of a queue in dead_letter:",
     "defaults: {on_unacked: dead_letter}": "defaults.on_unacked: expected the name of a queue in",
     "{defaults: {on_unacked: dead_letter, dead_letter: /queue/d}, destinations: [{match: a, dead_letter: none}]}": (
@@ -555,3 +559,9 @@ def test_priorities_are_a_queues_and_choose_its_log_alone(rule: str, key: str) -
     with pytest.raises(ConfigError) as caught:
         load_text(f"destinations: [{rule}]", "radiator.yaml", {})
     assert f"destinations[0].{key}: " in str(caught.value)
+
+
+def test_the_names_of_other_brokers_lead_to_keys_and_are_none_themselves() -> None:
+    keys = {key.section for key in (*schema.TOP, *schema.RULE)} | set(schema.OTHERS)
+    assert set(schema.ELSEWHERE.values()) <= keys
+    assert not set(schema.ELSEWHERE) & keys

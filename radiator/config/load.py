@@ -323,6 +323,9 @@ def _nearest(name: str, known: list[str], prefix: str) -> str:
     plain = name.replace("-", "_").lower()
     if not prefix and plain in RULE_KEYS:
         return "; it belongs under defaults: or in a rule of destinations:"
+    other = schema.ELSEWHERE.get(plain)
+    if other in known:
+        return f"; did you mean {other}?"
     close = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]}?"

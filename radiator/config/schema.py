@@ -108,6 +108,26 @@ MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the ne
     "auth.anonymous": ("always", "never"),
 }
 
+# Names that configurations of other brokers have, for the error about an unknown key.
+ELSEWHERE: Final[dict[str, str]] = {
+    **dict.fromkeys(("port", "host", "bind", "address", "listeners"), "listen"),
+    **dict.fromkeys(("queues", "topics", "rules", "policies"), "destinations"),
+    **dict.fromkeys(("name", "pattern", "queue", "topic", "destination"), "match"),
+    **dict.fromkeys(("max_length", "max_len"), "max_messages"),
+    **dict.fromkeys(("dlq", "dlx", "dead_letter_exchange"), "dead_letter"),
+    **dict.fromkeys(("delivery_limit", "max_deliveries", "max_delivery_attempts"), "redeliver"),
+    **dict.fromkeys(("consumer_timeout", "visibility_timeout"), "ack_timeout"),
+    "cleanup_policy": "compact_by",
+    "durable": "store",
+    "management": "admin",
+    "max_length_bytes": "max_bytes",
+    "overflow": "on_full",
+    "single_active_consumer": "exclusive",
+    "ssl": "tls",
+    "ttl": "message_ttl",
+    "users": "auth",
+}
+
 
 def tree(keys: tuple[Key, ...]) -> dict[str, Any]:
     """Return the keys by section: ``limits.message`` becomes ``{"limits": {"message": ...}}``."""

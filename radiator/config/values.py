@@ -44,18 +44,20 @@ def choice(values: dict[str, Any] | tuple[str, ...]) -> ValueType:
 
     def read(value: str) -> Any:
         if value not in table:
-            raise ValueError(f"expected {' or '.join(table)}")
+            *others, last = table
+            raise ValueError(f"expected {', '.join(others)} or {last}" if others else f"expected {last}")
         return table[value]
 
     return ValueType(read, words.__getitem__)
 
 
 def count(least: int, most: int) -> ValueType:
-    """Return the type of a whole number."""
+    """Return the type of a whole number. With ``most`` above 10**18 the error says that there is no upper limit."""
+    bounds = f"{least} or more" if most > 10**18 else f"{least} to {most}"
 
     def read(value: str) -> int:
         if not re.fullmatch(r"0|[1-9][0-9_]{0,17}", value) or not least <= int(value) <= most:
-            raise ValueError(f"expected a whole number, {least} to {most}")
+            raise ValueError(f"expected a whole number, {bounds}")
         return int(value)
 
     return ValueType(read)

@@ -292,7 +292,12 @@ def _check_template(field: str, template: str, capture_count: int) -> None:
 
 def _check_reachable(rule: Rule, earlier: list[_Compiled]) -> None:
     for other in earlier:
-        if rule.match is not None and other.rule.match in (rule.match, "#", ">"):
+        if rule.match is not None and other.rule.match == rule.match:
+            raise ValueError(
+                f"match: {rule.match!r} can never win: the rule on line {other.rule.line} has the same pattern; "
+                "put the keys of both into one rule"
+            )
+        if rule.match is not None and other.rule.match in ("#", ">"):
             raise ValueError(
                 f"match: {rule.match!r} can never win: the rule on line {other.rule.line} ({other.text!r}) takes every "
                 "name it could match; put it above that one"

@@ -189,7 +189,8 @@ FAULTS = {
     "{match: /topic/a, partition: 'w-{date}'}": "got '{date}' in 'w-{date}'",
     "{match: /topic/a, partition: 'w-{0}'}": "got '{0}'",
     "{match: /topic/a, partition: 'w-{'}": "got '{' in 'w-{'",
-    "{match: /topic/a}, {match: /topic/a}": "destinations[1].match: '/topic/a' can never win: the rule on line 3",
+    "{match: /topic/a}, {match: /topic/a}": "destinations[1].match: '/topic/a' can never win: the rule on line 3 "
+    "has the same pattern; put the keys of both into one rule",
     "{match: '#'}, {match: /topic/a}": "put it above that one",
     "{match: a, partition: p, fsync: 1s}, {match: b, partition: p}": "radiator.yaml:3: destinations[1].partition: 'p' "
     "is also written by destinations[0] on line 3, which keeps it differently (fsync)",
