@@ -91,15 +91,13 @@ class Access:
     Args:
         core: The core of the broker.
         names: The durable subscriptions.
-        release: Called with a session that was ended, to return what it holds.
     """
 
-    __slots__ = ("_core", "_ended", "_names", "_release", "authenticator")
+    __slots__ = ("_core", "_ended", "_names", "authenticator")
 
-    def __init__(self, core: Core, names: DurableSubscriptions, release: Callable[[Session], None]) -> None:
+    def __init__(self, core: Core, names: DurableSubscriptions) -> None:
         self._core = core
         self._names = names
-        self._release = release
         self._ended: deque[Session] = deque()  # ended by ``changed``, not released yet
         self.authenticator: Authenticator = open_to_all
 
@@ -185,7 +183,7 @@ class Access:
         while self._ended and not budget.exhausted:
             session = self._ended.popleft()
             budget.spend(END_UNITS + LEAVE_UNITS * len(session.subscriptions))
-            self._release(session)
+            self._core.release(session)
         return bool(self._ended)
 
 

@@ -18,8 +18,7 @@ Invariants: no reader gets a message above the high watermark. A receipt leaves 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.budget import Unfinished
@@ -36,11 +35,7 @@ from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Reader, Subscription
     from radiator.broker.logs.feed import Read
-    from radiator.broker.rule_hooks import RuleHooks
-    from radiator.config import Config
-    from radiator.routing.rules import Rules
     from radiator.stomp.frames import Frame
-    from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.broker")
 
@@ -50,29 +45,9 @@ SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt are gather
 
 
 class Broker(Services):
-    """One broker over one store.
+    """One broker over one store. The arguments are those of ``Core``."""
 
-    Args:
-        config: The configuration.
-        rules: The rules of the configuration.
-        store: The open store.
-        wake: Called with a session when it has bytes to send.
-        hooks: The middleware and schemas of rules, by the index of the rule.
-        late: Returns True when the remaining frames should wait because other connections are to be served.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        rules: Rules,
-        store: Store,
-        wake: Callable[[Session], None],
-        *,
-        hooks: Mapping[int, RuleHooks] = MappingProxyType({}),
-        late: Callable[[], bool] = bool,
-    ) -> None:
-        super().__init__(config, rules, store, wake, self.release, self._reader_done, hooks, late)
-        self._settled_ns = self._advanced_ns = MonoNs(0)
+    _settled_ns = _advanced_ns = MonoNs(0)
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -286,7 +261,8 @@ class Broker(Services):
         if note:
             log.error("storage: %s", note)
 
-    def _reader_done(self, reader: Reader) -> None:
+    def reader_done(self, reader: Reader) -> None:
+        """Handle the end of a reader that has reached its stop position: the last one ends a bounded replay."""
         subscription = reader.subscription
         if subscription.closed or reader not in reader.feed.readers:
             return

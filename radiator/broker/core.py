@@ -10,6 +10,7 @@ Invariant: a refused session gets an ERROR, and its unacknowledged messages retu
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue
     from radiator.broker.rule_hooks import RuleHooks
     from radiator.clock import WallNs
-    from radiator.config import Config
     from radiator.routing.rules import Rules
     from radiator.storage.store import Store
 
@@ -50,32 +50,26 @@ log = logging.getLogger("radiator.broker")
 SERVER_NAME = f"radiator/{__version__}"
 
 
-class Core:
+class Core(ABC):
     """The core of one broker.
 
     Args:
-        config: The configuration.
-        rules: The rules, which give each destination its policy.
+        rules: The rules, which give each destination its policy, with their configuration.
         store: The logs and cursors.
         wake: Called with a session when it has bytes to send.
-        release: Called with a refused session, to return what it holds.
-        reader_done: Called with a reader that has reached its stop position.
         hooks: The middleware and schemas of rules, by the index of the rule.
         late: Returns True when the remaining frames should wait because other connections are to be served.
     """
 
     def __init__(
         self,
-        config: Config,
         rules: Rules,
         store: Store,
         wake: Callable[[Session], None],
-        release: Callable[[Session], None],
-        reader_done: Callable[[Reader], None],
         hooks: Mapping[int, RuleHooks],
         late: Callable[[], bool],
     ) -> None:
-        self.config = config
+        self.config = config = rules.config
         self.rules = rules
         self.store = store
         self.server_name = SERVER_NAME
@@ -99,7 +93,7 @@ class Core:
         self.files_refused: ProtocolError | None = None  # the ERROR for messages that are stored in files, if any
         self.displaced: ProtocolError | None = None  # the ERROR for all frames, if any
         self.storage_failures = StorageFailures()
-        self.ready = Ready(reader_done, self.internal_errors.found, self.budget)
+        self.ready = Ready(self.reader_done, self.internal_errors.found, self.budget)
         self.timing = Timing(self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats))
         self.reading = ColdReads(self.ready, self.stats, self.refuse)
         self.future_logs = FutureLogs(store)
@@ -108,8 +102,15 @@ class Core:
         self.dirty_sources = self.registry.dirty_sources
         self.timed_stops: list[tuple[WallNs, Reader]] = []
         self._wake = wake
-        self._release = release
         store.maintenance.use_keys(header_value)
+
+    @abstractmethod
+    def release(self, session: Session) -> None:
+        """Return everything that a session holds. The session may still have bytes to send."""
+
+    @abstractmethod
+    def reader_done(self, reader: Reader) -> None:
+        """Handle the end of a reader that has reached its stop position."""
 
     def begin_stop(self) -> None:
         """Stop returning messages to queues: they are delivered again after the next start anyway."""
@@ -183,7 +184,7 @@ class Core:
         """Send ERROR and end the session; the caller has logged the error."""
         self.stats.count(refused=1)
         session.fail(error, receipt)
-        self._release(session)
+        self.release(session)
 
     # --- readers and consumers --------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ The handlers of frames (``frames``) and the admin channel (``admin``) take a ``S
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from radiator.broker.access import Access
@@ -19,9 +20,8 @@ from radiator.broker.outcomes.redelivery import Returns
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from radiator.broker.clients.session import Reader, Session
+    from radiator.broker.clients.session import Session
     from radiator.broker.rule_hooks import RuleHooks
-    from radiator.config import Config
     from radiator.routing.rules import Rules
     from radiator.storage.store import Store
 
@@ -31,23 +31,21 @@ class Services(Core):
 
     def __init__(
         self,
-        config: Config,
         rules: Rules,
         store: Store,
         wake: Callable[[Session], None],
-        release: Callable[[Session], None],
-        reader_done: Callable[[Reader], None],
-        hooks: Mapping[int, RuleHooks],
-        late: Callable[[], bool],
+        *,
+        hooks: Mapping[int, RuleHooks] = MappingProxyType({}),
+        late: Callable[[], bool] = bool,
     ) -> None:
-        super().__init__(config, rules, store, wake, release, reader_done, hooks, late)
+        super().__init__(rules, store, wake, hooks, late)
         self.durable = DurableSubscriptions(self)
         self.creation = DestinationCreation(self, self.durable)
         dropped = DroppedLog(self.peer_log, self.timing)
         self.dead_letters = DeadLetters(self, self.creation.receiver, dropped)
         self.returns = Returns(self, self.dead_letters, dropped)
         self.timing.decide_by(self.returns)
-        self.access = Access(self, self.durable, release)
+        self.access = Access(self, self.durable)
         self.registry.listen(self.creation.created, self.creation.priority_opened)
         self.durable.load()
         self.registry.revive()

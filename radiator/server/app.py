@@ -90,7 +90,7 @@ class App:
         self.driver = Driver()
         try:
             self.broker = Broker(
-                config, self.rules, self.store, self.driver.outgoing, hooks=hooks, late=self.driver.scheduler.slice_over
+                self.rules, self.store, self.driver.outgoing, hooks=hooks, late=self.driver.scheduler.slice_over
             )
         except BaseException:
             self.driver.stop()

@@ -226,7 +226,7 @@ class World:
         self.store = Store(self.root, self.fs, identify=identify, memory=memory, **self.store_options)
         self.notes = self.store.open(self.time)
         self.woken: dict[Session, None] = {}
-        self.broker = Broker(self.config, Rules(self.config), self.store, lambda session: self._woken(session))
+        self.broker = Broker(Rules(self.config), self.store, lambda session: self._woken(session))
         self.broker.internal_errors = Loud(self.broker.stats)
         if self.limits is not None:
             self.broker.session_limits = self.limits
