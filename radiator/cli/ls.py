@@ -89,6 +89,7 @@ def ls(
         from radiator.cli.online import list_destinations
 
         return list_destinations(url, login, passcode, timeout, as_json, pattern)
+    from radiator.cli.formats import visible
     from radiator.storage.reader import list_cursors, list_partitions
 
     check_readable(data)
@@ -102,6 +103,7 @@ def ls(
         partitions = list_partitions(data) if os.path.isdir(os.path.join(data, "partitions")) else []
         for partition in bar.track(partitions, task_id=task):
             listed.append(_listed(partition))
+    empty = not listed
     cursors = [(cursor, _backlog(cursor, listed)) for cursor in list_cursors(data)]
     if pattern is not None:
         listed, cursors = _matching(pattern, listed, cursors)
@@ -113,8 +115,12 @@ def ls(
                 "cursors": [_cursor_json(cursor, backlog) for cursor, backlog in cursors],
             }
         )
+    elif listed:
+        _print(listed, cursors)
+    elif empty:
+        click.echo(f"{visible(data)} contains no partitions yet")
     else:
-        _print(data, listed, cursors)
+        click.echo(f"no partition in {visible(data)} has messages of {visible(pattern or '')}")
     return OK
 
 
@@ -166,13 +172,9 @@ def _cursor_json(cursor: StoredCursor, backlog: int | None) -> dict[str, Any]:
     }
 
 
-def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, int | None]]) -> None:
-    from radiator.cli.formats import visible
+def _print(listed: list[Listed], cursors: list[tuple[StoredCursor, int | None]]) -> None:
     from radiator.cli.tables import Column, print_table
 
-    if not listed:
-        click.echo(f"{visible(data)} contains no partitions yet")
-        return
     same = all(each.destinations == [each.partition.name] for each in listed)
     columns = (
         Column("partition"), Column("destinations", drop=7 if same else 0),

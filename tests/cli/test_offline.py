@@ -113,6 +113,11 @@ def test_ls_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
     assert "contains no partitions yet" in printed(capfd, "ls", "--data", str(tmp_path))
 
 
+def test_ls_of_a_name_without_messages_says_so(filled: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> None:
+    line = printed(capfd, "ls", "--data", str(filled.data), "/queue/nosuch")
+    assert line == f"no partition in {filled.data} has messages of /queue/nosuch\n"
+
+
 def test_dump_shows_each_record_as_it_would_be_delivered(
     filled: BrokerProcess, capfd: pytest.CaptureFixture[str]
 ) -> None:
