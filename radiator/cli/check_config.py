@@ -46,6 +46,7 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
         new_schemas(settings.rules, settings.source, FileSystem(), settings.data_dir)
     except OSError as error:
         warnings.append(f"{settings.data_dir}: earlier versions of the schemas were not compared: {error.strerror}")
+    warnings += _slips(settings)
     certificates = Certificates()
     for listen in settings.listen:
         certificates.of(listen, settings.tls)
@@ -63,6 +64,14 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     for name in explain:
         click.echo(rules.explain(name))
     return OK
+
+
+def _slips(settings: Config) -> list[str]:
+    """Return a warning for each name of a rule that is probably mistyped, such as ``queue/a``."""
+    from radiator.cli.hints import suggestion
+
+    names = [(rule.line, name.strip()) for rule in settings.rules for name in (rule.match or "").split(",")]
+    return [f"{settings.source}:{line}: match: {meant}" for line, name in names if (meant := suggestion(name))]
 
 
 def _summary(settings: Config) -> dict[str, Any]:

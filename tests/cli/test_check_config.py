@@ -37,6 +37,14 @@ def test_a_place_where_nobody_can_listen_is_refused(tmp_path: Path, listen: str,
     assert told in done.stderr and listen in done.stderr
 
 
+def test_a_pattern_that_is_probably_mistyped_is_a_warning(tmp_path: Path) -> None:
+    rules = "destinations: [{match: queue/a}, {match: '/topics/b,/topic/c'}, {match: '#'}]\n"
+    done = check(tmp_path / "c.yaml", rules, "--json")
+    slipped, plural = json.loads(done.stdout)["warnings"]
+    assert slipped.startswith(f"{tmp_path}/c.yaml:1: match: queue/a is another destination than /queue/a")
+    assert "/topics/b is another destination than /topic/b" in plural
+
+
 def test_a_schema_that_refuses_what_an_earlier_version_describes_is_refused_and_nothing_is_written(
     tmp_path: Path,
 ) -> None:
