@@ -565,3 +565,19 @@ def test_the_names_of_other_brokers_lead_to_keys_and_are_none_themselves() -> No
     keys = {key.section for key in (*schema.TOP, *schema.RULE)} | set(schema.OTHERS)
     assert set(schema.ELSEWHERE.values()) <= keys
     assert not set(schema.ELSEWHERE) & keys
+
+
+def test_no_constructor_copies_a_setting_that_can_change_at_run_time() -> None:
+    """A copy would keep the old value after a reload."""
+    fields = {key.field for key in SETTINGS if key.applies.at_run_time}
+    copied = set()
+    for path in (Path(settings.__file__).parents[1]).glob("**/*.py"):
+        for owner in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for function in owner.body if isinstance(owner, ast.ClassDef) else ():
+                if isinstance(function, ast.FunctionDef) and function.name == "__init__":
+                    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Attribute)]
+                    read = {node.attr for node in nodes if ast.unparse(node.value).split(".")[-1] == "settings"}
+                    copied |= {f"{owner.name}: {field}" for field in fields & read}
+    plans = {"Plan: max_messages", "Plan: max_bytes", "Plan: rate_messages"}  # made again for another generation
+    others = {"MemoryPartition: retention_bytes", "SegmentJob: compress"}  # ``configure`` sets it again; one rewrite
+    assert copied == plans | others

@@ -27,7 +27,11 @@ class Applies:
 
     @property
     def at_run_time(self) -> bool:
-        """Whether the broker reads the value at each use, so that only the cached plans of SENDs must be made again."""
+        """Whether another ``Settings`` object in its place is enough: the broker reads the value at each use.
+
+        The places are ``Destination.policy``, ``QueueSource.agree`` and ``Partition.configure``. The cached plans of
+        SENDs must be made again.
+        """
         return not self.reason
 
     def __str__(self) -> str:
