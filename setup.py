@@ -22,7 +22,7 @@ INSTALL = [
     "msgspec>=0.18",  # the frozen values of configuration and policies
     "click>=8.1",  # the command line
     "rich>=13.0",  # tables and progress bars on a terminal
-    "wsproto>=1.2",  # the frames of WebSocket, without I/O
+    "websockets>=15",  # the handshake, control frames and compression of WebSocket, without I/O
     "argon2-cffi>=23.1",  # hashes of passcodes
     "zstandard>=0.22",  # sealed segments, where a rule says `compress: zstd`
 ]

@@ -128,7 +128,9 @@ class App:
             self._start_authentication()
             for listen in self.config.listen:
                 certificate = self.certificates.of(listen, self.config.tls)
-                self.listeners.append(Listener(listen, self._acceptor.accept, certificate))
+                limits = self.config.limits
+                frame_bytes_max = limits.headers + limits.message
+                self.listeners.append(Listener(listen, self._acceptor.accept, certificate, frame_bytes_max))
             if self.config.admin is not None:
                 endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
                 self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints)
