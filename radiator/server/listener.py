@@ -155,9 +155,7 @@ def _web_of(listen: Listen, frame_bytes_max: int) -> Callable[..., ServerSocket]
     from radiator.tunnels.websocket import MessageEncoder, ServerSocket
 
     inflated_bytes_max = frame_bytes_max if listen.deflate else None
-    return partial(
-        ServerSocket, listen.path, listen.origins, MessageEncoder(), inflated_bytes_max=inflated_bytes_max
-    )
+    return partial(ServerSocket, listen.path, listen.origins, MessageEncoder(), inflated_bytes_max=inflated_bytes_max)
 
 
 def bind_tcp(host: str, port: int, key: str, url: str) -> Any:
