@@ -45,7 +45,9 @@ def page(command: click.Command, context: click.Context) -> str:
         ".SH DESCRIPTION",
         paragraphs(command.help or about),
     ]
-    records = [record for option in command.get_params(context) if (record := option.get_help_record(context)) and record[1]]
+    records = [
+        record for option in command.get_params(context) if (record := option.get_help_record(context)) and record[1]
+    ]
     if records:
         lines.append(".SH OPTIONS")
         lines += [f".TP\n.B {escape(names)}\n{escape(' '.join(text.split()))}" for names, text in records]

@@ -98,7 +98,9 @@ class LazyGroup(click.Group):
         """Return the commands and options that begin with a text, without importing any command."""
         from click.shell_completion import CompletionItem
 
-        found = [CompletionItem(name, help=about) for name, (_, about) in COMMANDS.items() if name.startswith(incomplete)]
+        found = [
+            CompletionItem(name, help=about) for name, (_, about) in COMMANDS.items() if name.startswith(incomplete)
+        ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(

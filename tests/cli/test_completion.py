@@ -21,7 +21,12 @@ ROOT = Path(__file__).parents[2]
 def completed(line: str) -> list[str]:
     """The words that bash is offered for the last word of a line."""
     words = line.split(" ")
-    environ = {**os.environ, "_RADIATOR_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    environ = {
+        **os.environ,
+        "_RADIATOR_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
     command = [sys.executable, "-m", "radiator"]
     answer = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=30)
     assert answer.stderr == ""
