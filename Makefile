@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv clients test test-all thorough check lint types format demo bench measure fuzz docs slow wheels clean
+.PHONY: help venv clients test test-all thorough check lint types format demo bench measure fuzz docs slow wheels deb image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,8 +66,14 @@ docs: $(STAMP) ## build the documentation as a site, build/site; a broken link o
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheels: $(STAMP) ## build dist/: an sdist, and a wheel with the extension; needs a C compiler and Python's headers
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet build
 	RADIATOR_EXTENSION=require $(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+
+deb: ## build dist/radiator-broker_*.deb of the last commit; needs debhelper, dh-virtualenv and fakeroot
+	packaging/build-deb.sh
+
+image: ## build the container image radiator; needs buildah
+	buildah build --file packaging/Containerfile --tag radiator .
 
 clean: ## remove what can be rebuilt (.venv and data stay)
 	rm -rf build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,7 +22,7 @@ INSTALL = [
     "msgspec>=0.18",  # the frozen values of configuration and policies
     "click>=8.1",  # the command line
     "rich>=13.0",  # tables and progress bars on a terminal
-    "wsproto>=1.2",  # the frames of WebSocket, without I/O
+    "websockets>=15",  # the handshake, control frames and compression of WebSocket, without I/O
     "argon2-cffi>=23.1",  # hashes of passcodes
     "zstandard>=0.22",  # sealed segments, where a rule says `compress: zstd`
 ]
@@ -69,6 +69,8 @@ DEV = [
     *FSSPEC,
     *CONNECT,
     "moto[s3,server]>=5.0",  # an S3 on this machine
+    "build>=1.2",  # tests/packaging
+    "twine>=5",
     "pytest>=8.0",
     "pytest-xdist>=3.6",  # as many tests at a time as there are cores
     "hypothesis>=6.100",
@@ -97,7 +99,7 @@ HAS_CYTHON = importlib.util.find_spec("Cython") is not None
 SPEED = Extension("radiator._speed", ["radiator/_speed.pyx"], optional=not REQUIRED)
 
 setup(
-    name="radiator",
+    name="radiator-broker",  # `radiator` on PyPI is another project; the import stays radiator
     version=VERSION[1],
     description="A message broker that speaks STOMP and stores every destination as an ordered log that Spark reads",
     long_description=README.read_text("utf-8") if README.exists() else "",

@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled twins of six functions: ``take_ordinary`` and ``same_head_run`` of stomp/ordinary.py,
+"""The compiled twins of eight functions: ``take_ordinary`` and ``same_head_run`` of stomp/ordinary.py,
 ``receipts_with_offsets`` of stomp/encoder.py, ``encode_few`` of storage/format.py, ``add_batch_part`` of
-storage/journal/format.py, ``append_plain`` of broker/publishing/sending.py. What they do is documented there.
+storage/journal/format.py, ``append_plain`` of broker/publishing/sending.py, ``take_messages`` and ``as_messages`` of
+tunnels/messages.py. What they do is documented there.
 
 Two things make them fast: bytes are read and written in place, and objects with slots are read and filled without
 calls, by the place of each slot in memory.
@@ -16,6 +17,7 @@ from cpython.long cimport (
     PyLong_FromSsize_t,
 )
 from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
+from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from struct import error as StructError
@@ -24,7 +26,7 @@ from zlib import crc32
 from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.frames import Frame
 
-INTERFACE = 5  # see speed.py
+INTERFACE = 6  # see speed.py
 
 cdef extern from *:
     """
@@ -84,6 +86,7 @@ cdef extern from "Python.h":
     object PySequence_Fast(object values, const char *message)
     Py_ssize_t PySequence_Fast_GET_SIZE(object values)
     PyObject **PySequence_Fast_ITEMS(object values)
+    object PyUnicode_DecodeUTF8(const char *at, Py_ssize_t size, const char *errors)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 cdef object frame_type = Frame
@@ -708,3 +711,175 @@ def append_plain(
         if index < len(frames) and slot(frames[index], FRAME_HEAD) == <PyObject *>head:
             break
     return index, body_bytes, weight
+
+
+cdef const unsigned char *NO_MASK = b"\0\0\0\0"
+cdef const char *CONTENT_LENGTH = b"content-length:"
+cdef enum:
+    FIN_TEXT = 0x81
+    FIN_BINARY = 0x82
+    CONTENT_LENGTH_BYTES = 15
+    PLAIN_DIGITS_MAX = 18  # of a content-length that is read here
+
+
+cdef inline bint put_unmasked(
+    unsigned char *to, const unsigned char *at, Py_ssize_t length, const unsigned char *key
+) noexcept nogil:
+    """Write a payload without its mask; return whether it is ASCII."""
+    cdef unsigned long long mask, word, seen = 0
+    cdef Py_ssize_t index = 0
+    memcpy(&mask, key, 4)
+    memcpy(<char *>&mask + 4, key, 4)
+    while index + 8 <= length:
+        memcpy(&word, at + index, 8)
+        word ^= mask
+        seen |= word
+        memcpy(to + index, &word, 8)
+        index += 8
+    while index < length:
+        to[index] = at[index] ^ key[index & 3]
+        seen |= to[index]
+        index += 1
+    return not seen & <unsigned long long>0x8080808080808080
+
+
+def take_messages(bytes data not None, Py_ssize_t start, Py_ssize_t most, bint masked):
+    cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(data) + start
+    cdef const unsigned char *end = <const unsigned char *>PyBytes_AS_STRING(data) + PyBytes_GET_SIZE(data)
+    cdef const unsigned char *body
+    cdef const unsigned char *key
+    cdef bytes payloads
+    cdef unsigned char *to
+    cdef unsigned char *begin
+    cdef unsigned long long length
+    cdef Py_ssize_t count = 0
+    cdef int opcode = 0, width
+    cdef bint is_ascii
+    if not 0 <= start <= PyBytes_GET_SIZE(data):
+        raise IndexError("start is not in data")
+    payloads = PyBytes_FromStringAndSize(NULL, end - at)
+    begin = to = <unsigned char *>PyBytes_AS_STRING(payloads)
+    while count < most and end - at >= 2:
+        if (at[0] != FIN_TEXT and at[0] != FIN_BINARY) or (at[1] >= 0x80) != masked:
+            break
+        length = at[1] & 0x7F
+        body = at + 2
+        if length >= 126:
+            width = 2 if length == 126 else 8
+            if end - body < width:
+                break
+            length = 0
+            while width:
+                length = length << 8 | body[0]
+                body += 1
+                width -= 1
+        key = NO_MASK
+        if masked:
+            if end - body < 4:
+                break
+            key = body
+            body += 4
+        if length > <unsigned long long>(end - body):
+            break
+        is_ascii = put_unmasked(to, body, <Py_ssize_t>length, key)
+        if at[0] == FIN_TEXT and not is_ascii:
+            try:
+                PyUnicode_DecodeUTF8(<const char *>to, <Py_ssize_t>length, NULL)
+            except UnicodeDecodeError:
+                break
+        opcode = at[0] & 0x0F
+        to += length
+        at = body + length
+        count += 1
+    return payloads[: to - begin], at - <const unsigned char *>PyBytes_AS_STRING(data), count, opcode
+
+
+cdef Py_ssize_t frame_end(bytes data, Py_ssize_t start) except -1:
+    """Return the index behind the STOMP frame or heart-beat at ``start``."""
+    cdef const char *begin = PyBytes_AS_STRING(data)
+    cdef const char *end = begin + PyBytes_GET_SIZE(data)
+    cdef const char *at = begin + start
+    cdef const char *line = at
+    cdef const char *line_end
+    cdef const char *value = NULL  # of content-length
+    cdef const char *value_end = NULL
+    cdef const char *digit
+    cdef const char *found
+    cdef Py_ssize_t length = 0, stop
+    if at[0] == 0x0A:
+        return start + 1
+    while True:
+        line_end = <const char *>memchr(line, 0x0A, end - line)
+        if line_end == NULL or line_end + 1 == end:
+            return end - begin
+        if value_end == NULL and value != NULL:
+            value_end = line_end
+        if line_end[1] == 0x0A:
+            break
+        line = line_end + 1
+        if value == NULL and end - line >= CONTENT_LENGTH_BYTES and memcmp(line, CONTENT_LENGTH, CONTENT_LENGTH_BYTES) == 0:
+            value = line + CONTENT_LENGTH_BYTES
+    if value == NULL:
+        found = <const char *>memchr(line_end, 0, end - line_end)
+        stop = end - begin if found == NULL else found - begin + 1
+    else:
+        digit = value
+        while digit < value_end and 0x30 <= digit[0] <= 0x39:
+            length = 10 * length + digit[0] - 0x30
+            digit += 1
+            if digit - value > PLAIN_DIGITS_MAX:
+                break
+        if digit == value_end and digit > value:
+            stop = length
+        else:
+            stop = min(int(data[value - begin : value_end - begin]), end - begin)
+        stop += line_end - begin + 3
+        if stop <= start or stop > end - begin:
+            stop = end - begin
+    if stop < end - begin and begin[stop] == 0x0A:
+        stop += 1
+    return stop
+
+
+def as_messages(bytes data not None, int opcode):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), at = 0, count = 0, room = 0, total = 0, length, index, shift
+    cdef Py_ssize_t *ends = NULL
+    cdef Py_ssize_t *more
+    cdef bytes messages
+    cdef unsigned char *to
+    try:
+        while at < size:
+            if count == room:
+                room = 2 * room + 64
+                more = <Py_ssize_t *>realloc(ends, room * sizeof(Py_ssize_t))
+                if more == NULL:
+                    raise MemoryError
+                ends = more
+            length = at
+            at = ends[count] = frame_end(data, at)
+            count += 1
+            length = at - length
+            total += length + (2 if length < 126 else 4 if length < 65536 else 10)
+        messages = PyBytes_FromStringAndSize(NULL, total)
+        to = <unsigned char *>PyBytes_AS_STRING(messages)
+        at = 0
+        for index in range(count):
+            length = ends[index] - at
+            to[0] = 0x80 | opcode
+            if length < 126:
+                to[1] = <unsigned char>length
+                to += 2
+            else:
+                to[1] = 126 if length < 65536 else 127
+                to += 2
+                shift = 8 if length < 65536 else 56
+                while shift >= 0:
+                    to[0] = <unsigned char>(length >> shift)
+                    to += 1
+                    shift -= 8
+            memcpy(to, PyBytes_AS_STRING(data) + at, length)
+            to += length
+            at = ends[index]
+        return messages
+    finally:
+        free(ends)

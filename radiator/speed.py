@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 VARIABLE = "RADIATOR_PURE"
-INTERFACE = 5  # an extension with another number was built from other sources; raise both when a function changes
+INTERFACE = 6  # an extension with another number was built from other sources; raise both when a function changes
 
 PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any] | None]] = {}  # name: in Python, compiled
 

@@ -18,6 +18,7 @@ from radiator.broker.publishing import sending
 from radiator.stomp import encoder, ordinary
 from radiator.storage import format as codec
 from radiator.storage.journal import format as journal
+from radiator.tunnels import messages
 
 
 def _compiled() -> ModuleType | None:
@@ -32,7 +33,7 @@ def _compiled() -> ModuleType | None:
 COMPILED = _compiled()
 BUILT = ("pure",) if COMPILED is None else ("pure", "compiled")
 needs_compiled = pytest.mark.skipif(COMPILED is None, reason="radiator._speed is not built")
-TWICE = (encoder, ordinary, codec, journal, sending)
+TWICE = (encoder, ordinary, codec, journal, sending, messages)
 assert {each.__name__ for each in TWICE} <= set(sys.modules), "they register what they have twice"
 
 

@@ -81,7 +81,7 @@ THIRD_PARTY = {
     "msgspec": {"config", "routing", "server", "local", "cli", "export"},
     "click": {"cli"},
     "rich": {"cli", "bench", "spark"},
-    "wsproto": {"tunnels"},
+    "websockets": {"tunnels"},
     "argon2": {"server"},
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},

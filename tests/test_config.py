@@ -277,7 +277,9 @@ FAULTS = {
     "listen: [stomp+tls://h]": "listen[0]: stomp+tls:// needs a certificate: expected tls: {cert: FILE, key: FILE}",
     "listen: [{tls: {cert: a}}]": "listen[0]: expected url: too",
     "listen: [{url: stomp://h, tls: {cert: a}}]": "listen[0].tls: stomp: has no TLS; write stomp+tls or wss",
-    "listen: [{url: stomp://h, origins: any}]": "listen[0].origins: only web pages have one",
+    "listen: [{url: stomp://h, origins: any}]": "listen[0].origins: only ws:// and wss:// have this key",
+    "listen: [{url: stomp://h, deflate: true}]": "listen[0].deflate: only ws:// and wss:// have this key",
+    "listen: [{url: ws://h, deflate: yes}]": "listen[0].deflate: expected true or false",
     "listen: [{url: ws://h, origins: [app.example]}]": "listen[0].origins: expected the origin of a web page such as",
     "listen: [{url: ws://h, origins: some}]": "listen[0].origins: expected own, any, or a list such as",
     "listen: [{url: ws://h, orgins: any}]": "listen[0].orgins: unknown key; did you mean origins?",
@@ -531,14 +533,14 @@ def test_a_listener_has_the_certificate_of_all_unless_it_has_its_own() -> None:
         "  - stomp+tls://h:2\n"
         "  - {url: wss://h:3/x, tls: {cert: b.pem, key: b.key}, origins: ['https://App.example:443', 'http://x:80']}\n"
         "  - {url: stomp+tls://h:4, tls: {client_ca: none}}\n"
-        "  - {url: ws://h:5, origins: any}\n"
+        "  - {url: ws://h:5, origins: any, deflate: true}\n"
     )
     plain, default, own, open_, any_origin = config.listen
     assert plain.tls is None and config.tls == default.tls == Tls(cert="a.pem", key="a.key", client_ca="ca.pem")
     assert own.tls == Tls(cert="b.pem", key="b.key", client_ca="ca.pem")
     assert own.origins == ("https://app.example", "http://x")
     assert open_.tls == Tls(cert="a.pem", key="a.key")
-    assert any_origin.origins == "any"
+    assert any_origin.origins == "any" and any_origin.deflate and not own.deflate
 
 
 def test_a_key_may_stand_in_the_file_of_its_certificate() -> None:

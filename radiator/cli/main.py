@@ -13,13 +13,16 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from radiator import __version__, speed
 from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, CommandFailed, exit_code, no_such_command, say
 from radiator.errors import RadiatorError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Messages": {
@@ -55,6 +58,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Help": {
         "help": ("radiator.cli.help:show_help", "Explain a command, or how to connect to a broker."),
+        "completion": ("radiator.cli.completion:completion", "Print the completion script of a shell."),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
@@ -89,6 +93,15 @@ class LazyGroup(click.Group):
         for title, commands in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), about) for name, (_, about) in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin with a text, without importing any command."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=about) for name, (_, about) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

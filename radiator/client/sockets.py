@@ -114,7 +114,7 @@ def open_socket(
 def _tunnel(place: Address, ca: str | None, cert: str | None, key: str | None) -> Tunnel | None:
     """Return the tunnel for the scheme, or None for plain STOMP.
 
-    Imports are local, so a plain client loads neither OpenSSL nor wsproto.
+    Imports are local, so a plain client loads neither OpenSSL nor websockets.
     """
     if not place.encrypted and not place.web:
         return None
@@ -307,9 +307,9 @@ class Carrier:
 
     def _gather(self) -> None:
         control = self._tunnel.control()
-        outgoing = (self._tunnel.seal(control) if control else b"") + self._tunnel.outgoing()
-        if outgoing:
-            self._wire = bytes(self._wire) + outgoing
+        if control:
+            self._wire = bytes(self._wire) + self._tunnel.seal(control)
+        self._wire = bytes(self._wire) + self._tunnel.outgoing()
 
     def _push(self) -> None:
         while self._wire:

@@ -16,7 +16,7 @@ from radiator.config import schema
 from radiator.config.keys import Key
 from radiator.config.model import Listen, Tls
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence
-from radiator.config.values import ValueType
+from radiator.config.values import BOOLEAN, ValueType
 
 EXPECTED: Final = (
     "expected stomp://HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:PATH"
@@ -101,7 +101,7 @@ class Listening:
 
     def _mapping(self, node: Mapping, path: str) -> Listen | None:
         loader = self._loader
-        own = loader.keys(node, schema.tree(schema.LISTEN), path + ".", {}, ("url", "origins"))
+        own = loader.keys(node, schema.tree(schema.LISTEN), path + ".", {}, ("url", "origins", "deflate"))
         url = node.items.get("url")
         if url is None:
             loader.fault(node.line, path, f"expected url: too, such as url: {schema.DEFAULT_LISTEN}")
@@ -109,10 +109,19 @@ class Listening:
         listen = self._url(url, path + ".url", own)
         if listen is not None and own and not listen.encrypted:
             loader.fault(node.key_lines["tls"], path + ".tls", f"{listen.scheme}: has no TLS; write stomp+tls or wss")
-        if listen is not None and "origins" in node.items:
-            if listen.web:
-                return msgspec.structs.replace(listen, origins=self._origins(node.items["origins"], path + ".origins"))
-            loader.fault(node.key_lines["origins"], path + ".origins", "only web pages have one: ws:// and wss://")
+        if listen is None:
+            return None
+        if not listen.web:
+            for name in ("origins", "deflate"):
+                if name in node.items:
+                    loader.fault(node.key_lines[name], f"{path}.{name}", "only ws:// and wss:// have this key")
+            return listen
+        if "origins" in node.items:
+            listen = msgspec.structs.replace(listen, origins=self._origins(node.items["origins"], path + ".origins"))
+        if "deflate" in node.items:
+            key = Key(path="deflate", type=BOOLEAN)
+            deflate = loader.scalar(key, node.items["deflate"], path + ".deflate")
+            listen = msgspec.structs.replace(listen, deflate=bool(deflate))
         return listen
 
     def _url(self, node: Node, path: str, own: dict[str, Any]) -> Listen | None:

@@ -25,8 +25,8 @@ class Listen(msgspec.Struct, frozen=True):
     """One address to listen on.
 
     A host with a port (0: any free one), or with ``unix`` a path. With ``ws`` and ``wss`` the path is that of the URL
-    (empty: any), and ``origins`` are the web pages that may connect: exactly these, or those of the broker's own host
-    and of the loopback (``own``), or any.
+    (empty: any), ``origins`` are the web pages that may connect: exactly these, or those of the broker's own host
+    and of the loopback (``own``), or any; and ``deflate`` accepts permessage-deflate.
     """
 
     scheme: Literal["stomp", "stomp+tls", "ws", "wss", "unix"]
@@ -35,6 +35,7 @@ class Listen(msgspec.Struct, frozen=True):
     path: str = ""
     tls: Tls | None = None  # None where there is none, and where the default of all is meant
     origins: tuple[str, ...] | Literal["own", "any"] = "own"
+    deflate: bool = False
 
     @property
     def encrypted(self) -> bool:

@@ -87,7 +87,7 @@ TOP: Final[tuple[Key, ...]] = (
     _key("disk.min_free", "min_free_bytes", or_none(size(0, EXA), 0), "1GiB"),
 )
 
-# In an entry of ``listen:`` that is a mapping, beside ``url`` and ``origins``.
+# In an entry of ``listen:`` that is a mapping, beside ``url``, ``origins`` and ``deflate``.
 LISTEN: Final[tuple[Key, ...]] = TLS
 
 RULE: Final[tuple[Key, ...]] = RULE_ONLY + SETTINGS

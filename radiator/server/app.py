@@ -29,6 +29,7 @@ from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
 from radiator.server.stop_signal import StopSignal
+from radiator.server.supervisor import Supervisor
 from radiator.server.trimming import Trimming
 from radiator.server.worker import Worker
 from radiator.storage.copies import end_mirror
@@ -128,7 +129,9 @@ class App:
             self._start_authentication()
             for listen in self.config.listen:
                 certificate = self.certificates.of(listen, self.config.tls)
-                self.listeners.append(Listener(listen, self._acceptor.accept, certificate))
+                limits = self.config.limits
+                frame_bytes_max = limits.headers + limits.message
+                self.listeners.append(Listener(listen, self._acceptor.accept, certificate, frame_bytes_max))
             if self.config.admin is not None:
                 endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
                 self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints)
@@ -357,9 +360,15 @@ def run(
     """
     logs.install(log_level, as_json=log_json)
     gc.set_threshold(*GC_THRESHOLDS)
+    supervisor = Supervisor(os.environ)
     app = App(config)
+
+    def reload() -> None:
+        with supervisor.reloading():
+            app.reload()
+
     with StopSignal() as stop:
-        reload = gevent.signal_handler(signal.SIGHUP, app.reload)
+        hangup = gevent.signal_handler(signal.SIGHUP, reload)
         try:
             addresses = app.start()
             where = ", ".join(addresses)
@@ -368,15 +377,18 @@ def run(
             sys.setswitchinterval(SWITCH_SECONDS)
             if on_ready is not None:
                 on_ready(addresses)
+            supervisor.started(f"Serving {where}")
             logs.flush()  # write the addresses before the first client is answered
             stop.wait()
             log.info("stopping")
+            supervisor.stopping()
             app.stop()
             counters = {name: count for name, count in app.broker.stats.as_dict().items() if count}
             log.info("stopped%s", f": {counters}" if counters else "", extra={"counters": counters})
             gc.freeze()  # at exit Python would search all objects for cycles: seconds with 30,000 destinations
         finally:
-            reload.cancel()
+            hangup.cancel()
+            supervisor.close()
     return 0
 
 

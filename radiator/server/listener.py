@@ -69,6 +69,7 @@ class Listener:
         listen: The address.
         accept: Called with the listener, each new non-blocking socket, and the address of the peer.
         certificate: The certificate, or None without TLS.
+        frame_bytes_max: The limit for a STOMP frame in bytes.
 
     Attributes:
         url: The URL of the listener, with the real port.
@@ -82,11 +83,12 @@ class Listener:
         listen: Listen,
         accept: Callable[[Listener, std_socket.socket, str], None],
         certificate: Certificate | None,
+        frame_bytes_max: int,
     ) -> None:
         self._accept = accept
         self._listen = listen
         self._new_tls = None if certificate is None else _tls_of(certificate)
-        self._new_web = _web_of(listen) if listen.web else None
+        self._new_web = _web_of(listen, frame_bytes_max) if listen.web else None
         self._path = listen.path if listen.scheme == "unix" else None
         self._socket = (
             unix.bind(listen.path, BACKLOG)
@@ -148,11 +150,12 @@ def _tls_of(certificate: Certificate) -> Callable[[], Tls]:
     return lambda: Tls(certificate.context)
 
 
-def _web_of(listen: Listen) -> Callable[..., ServerSocket]:
-    """Return a function that creates WebSocket states. A broker without WebSocket does not load wsproto."""
-    from radiator.tunnels.websocket import ServerSocket
+def _web_of(listen: Listen, frame_bytes_max: int) -> Callable[..., ServerSocket]:
+    """Return a function that creates WebSocket states. A broker without WebSocket does not load its library."""
+    from radiator.tunnels.websocket import MessageEncoder, ServerSocket
 
-    return partial(ServerSocket, listen.path, listen.origins)
+    inflated_bytes_max = frame_bytes_max if listen.deflate else None
+    return partial(ServerSocket, listen.path, listen.origins, MessageEncoder(), inflated_bytes_max=inflated_bytes_max)
 
 
 def bind_tcp(host: str, port: int, key: str, url: str) -> Any:

@@ -76,7 +76,7 @@ class Tunnel(Protocol):
     def wrap(self, data: bytes) -> bytes:
         """Return whole STOMP frames in the form that the tunnel carries."""
 
-    def seal(self, data: bytes | memoryview) -> bytes:
+    def seal(self, data: bytes | memoryview) -> bytes | memoryview:
         """Return a piece of wrapped bytes in the form for the socket."""
 
     def answer(self, data: bytes) -> bytes:

@@ -8,11 +8,11 @@ import threading
 import pytest
 
 from radiator.client.sockets import PIECE_BYTES, Carrier
-from radiator.tunnels.websocket import ClientSocket, ServerSocket
+from radiator.tunnels.websocket import ClientSocket, MessageEncoder, ServerSocket
 
 
 def opened(near: socket.socket) -> tuple[Carrier, ServerSocket]:
-    end, client = ServerSocket("", (), secure=False), ClientSocket("h", "/")
+    end, client = ServerSocket("", (), MessageEncoder(), secure=False), ClientSocket("h", "/")
     end.receive(client.control())
     client.receive(end.control())
     return Carrier(near, client), end

@@ -18,7 +18,7 @@ StartBroker = Callable[..., BrokerProcess]
 FILE = {"radiator.config.yaml_lines", "yaml"}
 USERS = {"radiator.server.users_file", "radiator.server.passwords", "radiator.config.users", "argon2"}
 TLS = {"radiator.tunnels.certificates", "radiator.tunnels.tls", "ssl"}
-WEBSOCKET = {"radiator.tunnels.websocket", "wsproto", "h11"}
+WEBSOCKET = {"radiator.tunnels.websocket", "websockets"}
 OPTIONAL = FILE | USERS | TLS | WEBSOCKET
 NEVER = {"asyncio", "http.client", "email", "importlib.metadata", "multiprocessing", "concurrent.futures", "rich"}
 
@@ -48,7 +48,7 @@ def test_argon2_is_loaded_with_a_users_file(loads: Callable[..., set[str]], tmp_
     assert loads(f"auth: {{users_file: {users}}}") & OPTIONAL == FILE | USERS
 
 
-def test_wsproto_is_loaded_with_a_websocket_listener(loads: Callable[..., set[str]]) -> None:
+def test_websockets_is_loaded_with_a_websocket_listener(loads: Callable[..., set[str]]) -> None:
     assert loads("listen: ['stomp://{address}', 'ws://127.0.0.1:0']") & OPTIONAL == FILE | WEBSOCKET
 
 
