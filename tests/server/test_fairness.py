@@ -1,6 +1,6 @@
 """Who gets how much of a queue, over real sockets: equal consumers get equal shares.
 
-``tests/broker/test_shares.py`` says how equal: to within one. Here a busy machine may make one slow for a while.
+``tests/broker/queues/test_fair_dispatch.py`` says how equal: to within one. Here a busy machine may slow one down.
 """
 
 from __future__ import annotations

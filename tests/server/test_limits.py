@@ -150,12 +150,12 @@ LIMITS = {
 
 # Limits of the table in docs/protocol.md that are not for one connection to reach with one write.
 ELSEWHERE = {
-    "limits.joined": "tests/broker/test_joined.py",
-    "limits.joined_total": "tests/broker/test_joined.py",
+    "limits.joined": "tests/broker/clients/test_joined.py",
+    "limits.joined_total": "tests/broker/clients/test_joined.py",
     "limits.connections": "tests/server/test_bounds.py",
     "limits.destinations": "tests/server/test_errors.py",
     "limits.frame_timeout": "tests/server/test_memory.py",
-    "limits.transaction_timeout": "tests/broker/test_transactions.py",
+    "limits.transaction_timeout": "tests/broker/transactions/test_transactions.py",
     "limits.connect_timeout": "tests/server/test_errors.py",
 }
 

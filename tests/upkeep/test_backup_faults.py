@@ -12,8 +12,8 @@ from radiator.upkeep import backup as backups
 from radiator.upkeep.copying import Copier
 from radiator.upkeep.manifest import MANIFEST
 from radiator.upkeep.restore import PARTIAL, restore, verify
+from tests.broker.committing.test_atomic_commit import prepared, steps
 from tests.broker.harness import World
-from tests.broker.test_atomic_commit import prepared, steps
 from tests.storage.driving import commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.upkeep.test_backup import SMALL, made, restored

@@ -7,9 +7,9 @@ from unittest.mock import patch
 from radiator.broker.delivery import dispatch
 from radiator.broker.durable.subscription import BEGIN_UNITS, CLOSE_UNITS
 from radiator.broker.queues.queue import Queue, QueueSource
+from tests.broker.durable.test_subscriptions import durable
 from tests.broker.harness import World
-from tests.broker.test_named import durable
-from tests.broker.test_queue import drain, fill
+from tests.broker.queues.test_queue import drain, fill
 
 TOPICS = 30
 

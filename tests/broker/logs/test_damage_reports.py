@@ -12,8 +12,8 @@ from radiator import limits
 from radiator.storage import layout
 from radiator.storage.damage import Damage
 from tests.broker.harness import World
-from tests.broker.test_damage import QUEUE, TOPIC, flip, stored
-from tests.broker.test_retention import T, filled, world_of
+from tests.broker.logs.test_damage import QUEUE, TOPIC, flip, stored
+from tests.broker.queues.test_retention import T, filled, world_of
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

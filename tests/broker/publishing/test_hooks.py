@@ -16,7 +16,7 @@ from radiator.routing.rights import NOTHING
 from radiator.server.hooks import closed, load_hooks, lost_by, register_schemas
 from radiator.storage.files import FileSystem
 from tests.broker.harness import Client, World
-from tests.broker.hooks_under_test import Strange
+from tests.broker.publishing.hooks_under_test import Strange
 
 FLIGHT = {
     "type": "object",
@@ -33,7 +33,7 @@ def world_with(*rules: str) -> World:
 
 
 def hook(name: str) -> str:
-    return f"tests.broker.hooks_under_test:{name}"
+    return f"tests.broker.publishing.hooks_under_test:{name}"
 
 
 def connected(world: World, **headers: str) -> Client:

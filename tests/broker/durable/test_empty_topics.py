@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from radiator.clock import NS_PER_SECOND
+from tests.broker.durable.test_subscriptions import SHARED, T, U, again, durable
 from tests.broker.harness import Client, World
-from tests.broker.test_named import SHARED, T, U, again, durable
-from tests.broker.test_queue import drain, fill
+from tests.broker.queues.test_queue import drain, fill
 from tests.tiers import sampled
 
 ALL = "/topic/>"

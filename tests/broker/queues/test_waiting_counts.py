@@ -9,7 +9,7 @@ import pytest
 
 from radiator.broker.queues.queue import Queue
 from tests.broker.harness import Client, World
-from tests.broker.test_queue import drain
+from tests.broker.queues.test_queue import drain
 from tests.tiers import sampled
 
 Q, B = "/queue/a", "/queue/b"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broker.admin.test_cursor_verbs import ask
+from tests.broker.durable.test_subscriptions import SHARED, T, U, durable
 from tests.broker.harness import NOW, Client, World
-from tests.broker.test_cursor_orders import ask
-from tests.broker.test_named import SHARED, T, U, durable
-from tests.broker.test_queue import fill
+from tests.broker.queues.test_queue import fill
 
 Q = "/queue/a"
 NOW_MS = NOW // 1_000_000

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.broker.durable.test_subscriptions import T, again, durable
 from tests.broker.harness import World
-from tests.broker.test_named import T, again, durable
-from tests.broker.test_queue import drain, fill
+from tests.broker.queues.test_queue import drain, fill
 
 Q = "/queue/a"
 FAN = "destinations: [{match: /queue/in, fan_out: [/queue/one, /queue/two]}]"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broker.durable.orphaned import NAME, change, drained, figures, rule, take_all
 from tests.broker.harness import World, bodies
-from tests.broker.orphaned import NAME, change, drained, figures, rule, take_all
 
 CHANGES = [
     ("", ", partitions: 3"),

@@ -223,7 +223,7 @@ def test_the_children_of_a_fan_out_tell_what_waits_for_them() -> None:
 
 
 def test_the_document_has_every_verb() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
     table = text.split("\n| verb | takes | gives |\n", 1)[1].split("\n\n", 1)[0]
     assert re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE) == list(VERBS)
 

@@ -10,8 +10,8 @@ import pytest
 from radiator.broker.queues import queue as queue_module
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
-from tests.broker.test_damage import QUEUE, flip, stored
-from tests.broker.test_retention import FORCE, Q, consumer, filled, on_disk, world_of
+from tests.broker.logs.test_damage import QUEUE, flip, stored
+from tests.broker.queues.test_retention import FORCE, Q, consumer, filled, on_disk, world_of
 
 
 def gaps(messages: list[Frame]) -> dict[int, int]:

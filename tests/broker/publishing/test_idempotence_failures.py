@@ -14,8 +14,8 @@ from radiator.storage import layout
 from radiator.storage.file_partition import FilePartition
 from radiator.upkeep.purge import purge
 from tests.broker.harness import Client, World
-from tests.broker.test_idempotence import QUEUE, send
-from tests.broker.test_idempotence_restart import again, publish
+from tests.broker.publishing.test_idempotence import QUEUE, send
+from tests.broker.publishing.test_idempotence_restart import again, publish
 from tests.storage.driving import read_all
 
 SMALL = "defaults: {segment: {size: 64KiB}}"

@@ -12,9 +12,9 @@ import pytest
 from radiator.broker.clients.session import Session
 from radiator.errors import StorageError
 from radiator.storage.definitions import encode
+from tests.broker.durable.test_subscriptions import T, U, again, durable
 from tests.broker.harness import NOW, Client, World
-from tests.broker.test_named import T, U, again, durable
-from tests.broker.test_queue import drain, fill
+from tests.broker.queues.test_queue import drain, fill
 
 HOUR_NS = 3_600 * 10**9
 SHARED = "destinations: [{match: '/topic/>', partition: shared}]"

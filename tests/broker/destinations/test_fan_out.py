@@ -8,7 +8,7 @@ from radiator.config import load_text
 from radiator.errors import ConfigError
 from radiator.routing.rules import Rules
 from tests.broker.harness import World
-from tests.broker.test_queue import drain, fill
+from tests.broker.queues.test_queue import drain, fill
 
 P, A, B = "/queue/events", "/queue/events.billing", "/queue/events.audit"
 FAN = "destinations: [{match: /queue/events, fan_out: [/queue/events.billing, /queue/events.audit]}]"

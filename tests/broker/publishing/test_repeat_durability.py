@@ -12,7 +12,7 @@ import pytest
 from radiator.config.load import load_text
 from radiator.storage.file_partition import FilePartition, SyncJob
 from tests.broker.harness import Client, World
-from tests.broker.test_idempotence import QUEUE, receipt, send, stored
+from tests.broker.publishing.test_idempotence import QUEUE, receipt, send, stored
 from tests.storage.faults import FaultyFileSystem
 from tests.tiers import sampled
 

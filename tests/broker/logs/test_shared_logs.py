@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from radiator.broker.logs.feed import Feed
+from tests.broker.destinations.test_fan_out import under
 from tests.broker.harness import World
-from tests.broker.test_fan_out import under
 
 RULES = """
 destinations:

@@ -12,7 +12,7 @@ from radiator.upkeep.backup import back_up
 from radiator.upkeep.copying import Copier
 from radiator.upkeep.restore import restore
 from tests.broker.harness import Client, World
-from tests.broker.test_idempotence import QUEUE, send, stored
+from tests.broker.publishing.test_idempotence import QUEUE, send, stored
 from tests.storage.faults import FaultyFileSystem
 from tests.tiers import sampled
 

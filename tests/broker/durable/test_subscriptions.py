@@ -8,7 +8,7 @@ import pytest
 
 from radiator.broker.durable.subscription_names import NAME_HEADERS
 from tests.broker.harness import Client, World
-from tests.broker.test_queue import drain, fill
+from tests.broker.queues.test_queue import drain, fill
 
 T, U = "/topic/a", "/topic/b"
 SHARED = "destinations: [{match: '/topic/*', partition: shared}]"

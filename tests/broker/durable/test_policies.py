@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.broker.admin.test_cursor_verbs import ask
+from tests.broker.durable.test_subscriptions import durable
 from tests.broker.harness import World
-from tests.broker.test_cursor_orders import ask
-from tests.broker.test_named import durable
-from tests.broker.test_queue import drain, fill
+from tests.broker.queues.test_queue import drain, fill
 
 A, B, DEAD = "/topic/a", "/topic/b", "/queue/dead"
 TTL = "destinations: [{match: /topic/b, message_ttl: 10s}, {match: /topic/a}]"

@@ -9,9 +9,9 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.definitions import encode
 from radiator.storage.last_rules import HEAD
+from tests.broker.destinations.test_fan_out import all_of, under
 from tests.broker.harness import World
-from tests.broker.test_fan_out import all_of, under
-from tests.broker.test_queue import fill
+from tests.broker.queues.test_queue import fill
 
 TOPIC, NEW = "/topic/t", "/queue/t.new"
 ONE_LOG = """

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from tests.broker.durable.orphaned import NAME, change, drained, figures, rows, rule, take_all
 from tests.broker.harness import Client, World
-from tests.broker.orphaned import NAME, change, drained, figures, rows, rule, take_all
 from tests.tiers import sampled
 
 # --- what cannot be drained, and how it is seen --------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.harness import Client, World
-from tests.broker.test_queue import drain, fill
+from tests.broker.queues.test_queue import drain, fill
 
 T = "/topic/a"
 
