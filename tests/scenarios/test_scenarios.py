@@ -24,7 +24,7 @@ NOT_SPOKEN = {
     "shutting-down": "said when the broker stops: tests/server",
     "timeout": "needs a clock: tests/server",
     "storage": "needs a broken disk: tests/broker, tests/crash",
-    "internal": "needs a bug: tests/server/test_internal.py",
+    "internal": "needs a bug: tests/server/test_internal_errors.py",
     "bad-request": "said in the JSON of the admin channel: tests/broker",
     "rejected": "needs a schema or a middleware: tests/server/test_errors.py",
 }

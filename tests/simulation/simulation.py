@@ -27,7 +27,7 @@ from radiator.clock import NS_PER_SECOND
 from radiator.config.load import load_text
 from radiator.errors import StorageError
 from tests.broker.harness import World
-from tests.simulation import burials
+from tests.simulation import dead_letters
 from tests.simulation.broken import broken
 from tests.simulation.casts import CASTS
 from tests.simulation.checkers import Checkers, Violation
@@ -303,7 +303,7 @@ class Simulation:
         self.clock = TrustedClock()
         self._shows()
         self.checkers.started(self.world.store, power_cut)
-        burials.check(self.world.store, self.checkers)
+        dead_letters.check(self.world.store, self.checkers)
 
     def _dies(self) -> None:
         """Kill the broker, between two steps or in the middle of one."""
@@ -329,7 +329,7 @@ class Simulation:
             if name.startswith("/queue/")
             for offset, body in read_all(partition).items()
         }
-        self.counts["buried"] = burials.check(world.store, checkers)
+        self.counts["buried"] = dead_letters.check(world.store, checkers)
         self.counts["messages"] = sum(partition.high_watermark for partition in world.store.partitions.values())
         self.counts["segments"] = sum(len(partition.segments) for partition in world.store.partitions.values())
         self.counts["settled"] = len(checkers.settled)

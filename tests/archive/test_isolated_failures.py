@@ -104,7 +104,7 @@ def test_an_error_that_nobody_foresaw_ends_its_partition_only_and_is_named(
         out = go(tmp_path, EAGER)
     (text,) = out.problems.values()
     assert set(out.problems) == {"odd"}
-    for part in ("'odd'", "KeyError", "nobody thought of this", "test_standing_alone.py:"):
+    for part in ("'odd'", "KeyError", "nobody thought of this", "test_isolated_failures.py:"):
         assert part in text
     ends = load(open_files(tmp_path / "archive")).ends
     assert 0 < ends["odd"] < ends["first"] == ends["then"]  # its units before that one are there

@@ -14,7 +14,7 @@ from radiator.spark.report import Report, make_report
 from radiator.spark.sections import SECTIONS
 from radiator.spark.sections.options import Options
 from radiator.spark.sections.traffic import stands_out
-from tests.spark import story
+from tests.spark import incident
 from tests.spark.stores import Writer, numbered
 from tests.spark.test_source import damage
 
@@ -24,8 +24,8 @@ FIRST = datetime(2023, 11, 14, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def report(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Report]:
-    folder = tmp_path_factory.mktemp("story")
-    writer = story.write(folder / "data")
+    folder = tmp_path_factory.mktemp("incident")
+    writer = incident.write(folder / "data")
     yield make_report(writer.root, folder / "report", spark=spark)
     writer.close()
 
