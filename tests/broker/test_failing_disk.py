@@ -100,7 +100,7 @@ def test_a_reader_goes_on_over_the_failure_as_if_nothing_had_happened() -> None:
     assert client.bodies()[:5] == ["0", "1", "2", "3", "4"]
 
 
-def test_what_is_lost_is_counted_logged_and_told_as_a_gap(caplog: Any) -> None:
+def test_lost_messages_are_counted_logged_and_reported_as_a_gap(caplog: Any) -> None:
     """Memory has forgotten it, the file could not be synced nor read back, and the journal's file was deleted."""
     world = World("destinations: [{match: '/topic/>', fsync: 1s}]", tail_bytes_max=1, journal_file_bytes=1)
     client = world.connect()

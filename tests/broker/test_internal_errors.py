@@ -95,9 +95,7 @@ def test_a_queue_that_fails_stops_no_other(world: World, monkeypatch: pytest.Mon
     assert client.bodies() == ["a", "a2"]
 
 
-def test_one_that_fails_when_its_moment_has_come_keeps_no_other_from_its_own(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timer_that_fails_keeps_no_other_from_running(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.forgiving()
     client = world.connect()
     client.subscribe("/queue/a", id="1", ack="auto")
@@ -123,7 +121,7 @@ def test_one_that_fails_when_its_moment_has_come_keeps_no_other_from_its_own(
     assert client.bodies() == ["b"]
 
 
-def test_a_place_that_fails_for_ever_is_told_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_internal_error_is_logged_ever_more_seldom(caplog: pytest.LogCaptureFixture) -> None:
     stats = Stats()
     bugs = InternalErrors(stats)
     with caplog.at_level(logging.ERROR):

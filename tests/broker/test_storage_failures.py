@@ -91,7 +91,7 @@ class Failed(Job):
         self.error = StorageError(text)
 
 
-def test_errors_without_a_state_are_told_once_while_they_come_often(caplog: pytest.LogCaptureFixture) -> None:
+def test_frequent_errors_without_a_state_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     storage_failures, now = StorageFailures(), 0
     for _ in range(50):
         storage_failures.failed(Failed("cannot remove"), now)
@@ -106,7 +106,7 @@ def test_errors_without_a_state_are_told_once_while_they_come_often(caplog: pyte
     assert told(caplog) == ["storage: cannot remove"], "it had ended"
 
 
-def test_another_error_of_the_same_partition_is_told_but_not_any_number(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_errors_of_the_same_partition_are_logged_in_bounded_number(caplog: pytest.LogCaptureFixture) -> None:
     class Component:
         name = "p"
         failed: StorageError | None = StorageError("0")

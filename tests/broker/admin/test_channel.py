@@ -146,7 +146,7 @@ def test_clients_are_listed_with_what_they_hold(world: World) -> None:
         ('{"do": "clients.ls", "after": 7}', "bad-request", "after"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_json_and_the_connection_stays(
+def test_a_refused_command_is_answered_in_json_and_the_connection_stays(
     world: World, request_: str, code: str, words: str
 ) -> None:
     client = world.connect()
@@ -176,7 +176,7 @@ def test_the_admin_channel_takes_part_in_no_transaction_and_cannot_be_read(world
     assert reader.error() == "bad-destination"
 
 
-def test_without_the_admin_right_nothing_is_told(world: World) -> None:
+def test_without_the_admin_right_nothing_is_reported(world: World) -> None:
     client = world.connect()
     client.session.rights = Rights({"read": ["#"], "write": ["#"], "browse": ["#"]})
     client.say("SEND", '{"do": "stats"}', destination="/radiator/admin", reply_to="/temp-queue/a")
@@ -195,7 +195,7 @@ def test_the_right_over_some_destinations_shows_these_and_nothing_that_concerns_
         assert ask(client, {"do": verb})["error"]["code"] == "denied"
 
 
-def test_who_asked_what_stands_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_each_command_and_its_user(world: World, caplog: pytest.LogCaptureFixture) -> None:
     client = world.connect()
     client.session.user = "alice"
     with caplog.at_level("INFO", "radiator.admin"):
@@ -203,7 +203,7 @@ def test_who_asked_what_stands_in_the_log(world: World, caplog: pytest.LogCaptur
     assert f'alice at test ({client.session.id}): destinations.ls {{"limit": 5}}' in caplog.text
 
 
-def test_an_asker_that_is_gone_is_answered_nothing(world: World) -> None:
+def test_a_client_that_has_left_gets_no_answer(world: World) -> None:
     client = world.connect()
     client.say("SEND", '{"do": "stats"}', destination="/radiator/admin", reply_to="/temp-queue/a")
     client.drop()
@@ -211,7 +211,7 @@ def test_an_asker_that_is_gone_is_answered_nothing(world: World) -> None:
     world.holds_nothing()
 
 
-def test_the_children_of_a_fan_out_tell_what_waits_for_them() -> None:
+def test_bound_queues_report_their_waiting_messages() -> None:
     world = World("destinations:\n  - {match: /queue/all, fan_out: [/queue/one, /queue/two]}\n")
     world.connect().publish("/queue/all", "1", "2")
     client = world.connect()

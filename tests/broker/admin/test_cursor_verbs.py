@@ -33,7 +33,7 @@ def rows(world: World, match: str = "*") -> list[tuple[str, str, int, int, int, 
     return [tuple(row[field] for field in fields) for row in found]  # type: ignore[misc]
 
 
-def test_the_list_says_where_everybody_stands(world: World) -> None:
+def test_the_list_has_the_position_of_every_cursor(world: World) -> None:
     client = durable(world, prefetch_count=2)
     durable(world, name="gone").drop()
     fill(world, 5, T)
@@ -113,7 +113,7 @@ def test_a_durable_subscription_is_set_while_it_is_in_use(world: World, destinat
     assert again(world) == []
 
 
-def test_one_child_is_set_over_its_parent() -> None:
+def test_the_cursor_of_one_bound_queue_can_be_set() -> None:
     world = World(FAN)
     fill(world, 2, "/queue/in")
     ask(world, "cursors.set", name="/queue/one", position="next", destination="/queue/in")

@@ -27,7 +27,7 @@ def figures(world: World, queue: str = "/queue/a") -> dict[str, Any]:
 FIELDS = ("ready", "in_flight", "delayed", "burying", "unlooked", "total")
 
 
-def test_a_message_sent_with_a_delay_is_delayed_and_not_ready_though_nobody_has_looked() -> None:
+def test_a_message_with_a_delay_counts_as_delayed_before_the_queue_was_read() -> None:
     world = World()
     client = world.connect()
     for number in range(3):
@@ -128,7 +128,7 @@ def test_what_could_not_be_stored_is_not_counted_as_delayed() -> None:
     assert world.broker.timing.noted == 1
 
 
-def test_letters_that_find_no_room_are_with_nobody() -> None:
+def test_dead_letters_without_room_are_not_in_flight() -> None:
     world = World(
         "destinations: [{match: /queue/a, redeliver: {max: 1}, dead_letter: /queue/dead}, "
         "{match: /queue/dead, max_messages: 1}]"
@@ -150,7 +150,7 @@ def test_letters_that_find_no_room_are_with_nobody() -> None:
     assert sorted(drain.bodies()) == ["1", "2", "3"]
 
 
-def test_letters_that_were_moved_are_counted_no_more() -> None:
+def test_dead_letters_that_were_moved_are_no_longer_counted() -> None:
     world = World(
         "destinations: [{match: /queue/a, message_ttl: 1s, dead_letter: /queue/dead, dead_letter_expired: true}]"
     )
@@ -163,7 +163,7 @@ def test_letters_that_were_moved_are_counted_no_more() -> None:
     assert queue is not None and [source.burying for source in queue.sources] == [0]
 
 
-def test_a_parent_of_a_fan_out_names_its_children_in_the_place_of_figures() -> None:
+def test_a_fan_out_source_lists_its_bound_queues_instead_of_counts() -> None:
     world = World("destinations: [{match: /queue/f, fan_out: [/queue/f.a, /queue/f.b]}]")
     client = world.connect()
     client.publish("/queue/f", "1", "2")

@@ -48,7 +48,7 @@ def test_what_was_in_hand_is_marked_and_what_was_acknowledged_begins_anew(select
     assert counts(world.clients[-1]) == expected
 
 
-def test_a_position_in_the_middle_marks_what_lies_above(world: World) -> None:
+def test_a_position_in_the_middle_marks_the_messages_above_it(world: World) -> None:
     fill(world, 4, Q)
     client = world.connect()
     client.subscribe(Q, prefetch_count=3)

@@ -107,7 +107,7 @@ def test_a_start_in_the_future_waits_for_its_offset(world: World) -> None:
     assert [message.headers["offset"] for message in client.messages()] == ["5", "6"]
 
 
-def test_a_start_in_the_future_waits_for_its_moment(world: World) -> None:
+def test_a_start_in_the_future_waits_until_then(world: World) -> None:
     fill(world, 3)
     client = replay(world, start_position=f"time:{world.now + 3 * NS_PER_SECOND}")
     by_pattern = replay(world, "/topic/*", start_position=f"time:{world.now + 3 * NS_PER_SECOND}")
@@ -289,7 +289,7 @@ def test_a_stop_that_has_not_come_yet_lets_live_messages_through_until_then(worl
     assert end.headers["replay-end"] == "true"
 
 
-def test_a_stop_in_the_future_stops_when_its_moment_has_come(world: World) -> None:
+def test_a_stop_in_the_future_stops_then(world: World) -> None:
     client = replay(world, stop_position=f"time:{world.now + 10 * NS_PER_SECOND}")
     fill(world, 5)
     assert len(client.messages()) == 5
@@ -462,7 +462,7 @@ def test_a_start_that_is_gone_is_adjusted_and_says_so(tmp_path: Path) -> None:
     assert [message.headers.get("start-adjusted") for message in messages] == ["true"] + [None] * (11 - first)
 
 
-def test_records_that_are_damaged_are_told_as_a_gap(tmp_path: Path) -> None:
+def test_damaged_records_are_reported_as_a_gap(tmp_path: Path) -> None:
     world = segments(tmp_path)
     with open(layout.segment_path(layout.partition_path(str(tmp_path), T), 0), "r+b") as file:
         file.seek(30_300)
@@ -475,7 +475,7 @@ def test_records_that_are_damaged_are_told_as_a_gap(tmp_path: Path) -> None:
     assert found == [(0, None), (2, "1"), *((number, None) for number in range(3, 12))]
 
 
-def test_a_slow_reader_that_retention_overtakes_is_told_how_much_it_missed() -> None:
+def test_a_slow_reader_that_retention_overtakes_gets_the_number_of_missed_messages() -> None:
     world = World(
         "destinations: [{match: '/topic/a', store: memory, retention: {count: 5}}]", limits=LimitsConfig(outbox=300)
     )

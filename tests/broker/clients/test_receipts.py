@@ -121,7 +121,7 @@ def test_a_receipt_after_nothing_is_due_at_once(line: Line) -> None:
     assert line.ids == ["a"]
 
 
-def test_a_failed_commit_is_told_with_its_receipt_and_ends_the_line(line: Line) -> None:
+def test_a_failed_commit_is_reported_in_place_of_its_receipt_and_ends_the_line(line: Line) -> None:
     first, second = Batch(), Batch()
     line.line.stored(b"1", 0, first, SUFFIX)
     line.line.stored(b"2", 0, second, SUFFIX)
@@ -184,7 +184,7 @@ def test_receipts_of_batches_that_are_written_together_go_out_together(line: Lin
     assert line.ids == list("012345678") and line.line.empty and line.line.held_bytes == 0
 
 
-def test_what_one_of_several_batches_lacks_is_told_with_its_first_receipt(line: Line) -> None:
+def test_the_failure_of_one_of_several_batches_is_reported_at_its_first_receipt(line: Line) -> None:
     turn = Turn()
     first, second, third = Batch(turn), Batch(turn), Batch(turn)
     for number, batch in enumerate([first, second, first, third, second]):
@@ -297,7 +297,7 @@ def test_many_in_one_batch_are_noted_once_and_nothing_is_left_of_them() -> None:
 
 @pytest.mark.parametrize("asked", ["before", "after"])
 @pytest.mark.parametrize("how", ["now", "stored", "after"])
-def test_the_failure_of_what_was_silent_is_told_to_who_asks_behind_it(how: str, asked: str) -> None:
+def test_the_failure_of_a_send_without_a_receipt_is_reported_at_the_next_receipt(how: str, asked: str) -> None:
     line, silent, batch = Line(), Batch(), Batch()
     line.line.silently(silent)
     if asked == "after":
@@ -325,7 +325,7 @@ def test_a_line_that_is_closed_keeps_no_batch() -> None:
 
 
 @pytest.mark.parametrize("command", ["DISCONNECT", "SUBSCRIBE"])
-def test_whoever_asks_once_is_told_of_all_that_was_sent(command: str) -> None:
+def test_one_receipt_covers_all_that_was_sent_before(command: str) -> None:
     world = World()
     client = world.connect()
     client.publish("/queue/new", "x")
@@ -354,7 +354,7 @@ def test_a_commit_without_a_receipt_is_meant_too() -> None:
     assert client.receipts() == ["r"]
 
 
-def test_a_repeat_that_nobody_asked_for_hangs_on_the_first_one() -> None:
+def test_a_repeat_without_a_receipt_depends_on_the_first_message() -> None:
     world = World()
     first, again = world.connect(), world.connect()
     first.publish("/queue/a", "x", dedup_id="1")
@@ -366,7 +366,7 @@ def test_a_repeat_that_nobody_asked_for_hangs_on_the_first_one() -> None:
     assert again.receipts() == ["r"]
 
 
-def test_who_asks_after_a_failed_write_hears_of_it() -> None:
+def test_a_receipt_that_is_asked_for_after_a_failed_write_is_an_error() -> None:
     world = World()
     client = world.connect()
     client.publish("/queue/a", "good")

@@ -282,7 +282,7 @@ def test_a_subscription_that_ends_leaves_nothing_behind(world: World, ending: st
     assert not world.broker.ready.busy
 
 
-def test_delivered_to_counts_live_subscriptions_through_births_and_ends(world: World) -> None:
+def test_delivered_to_counts_live_subscriptions_while_they_come_and_go(world: World) -> None:
     sender = world.connect()
 
     def delivered_to(name: str) -> int:

@@ -103,7 +103,7 @@ RULES = "destinations: [{match: '/queue/wide.*', prefetch: 4}, {match: '/queue/w
 
 
 @pytest.mark.parametrize("first", ["subscription", "queues"])
-def test_a_rule_widens_the_window_of_a_pattern_whether_the_queue_was_there_or_is_born(first: str) -> None:
+def test_a_rule_widens_the_window_of_a_pattern_for_existing_and_new_queues(first: str) -> None:
     world = World(RULES)
     client, sender = world.connect(), world.connect()
     if first == "subscription":

@@ -170,7 +170,7 @@ def test_a_start_over_a_full_disk_keeps_it_until_there_is_room() -> None:
     assert world.fs.listdir("/data/journal") == []
 
 
-def test_a_journal_that_fails_refuses_its_commit_and_nobody_after_it() -> None:
+def test_a_failed_journal_write_refuses_its_commit_and_none_after_it() -> None:
     world, client = begun()
     commit(client)
     world.fs.fail("pwritev", under="/journal/")

@@ -58,7 +58,7 @@ def test_no_group_commit_makes_many_files_and_all_messages_are_written_in_one() 
     assert stored(world) == [str(number) for number in range(FILES)]
 
 
-def test_destinations_are_born_in_portions_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_destinations_are_created_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TURN_WORK", 250)
     world = World()
     client = committing(world)
@@ -88,7 +88,7 @@ def test_a_stop_in_between_leaves_nothing_of_it_or_all(turns: int, end: str) -> 
     assert "99" in stored(world)
 
 
-def test_who_goes_while_files_are_made_has_sent_nothing() -> None:
+def test_a_client_that_leaves_while_files_are_created_has_sent_nothing() -> None:
     world = World()
     client = committing(world)
     world.commit()
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_made_refuses_the_whole() -> None:
     assert stored(world) == []
 
 
-def test_a_subscription_that_goes_while_files_are_made_leaves_its_log_to_who_sends() -> None:
+def test_a_subscription_that_ends_while_files_are_created_leaves_the_log_to_the_sender() -> None:
     world = World()
     reader = world.connect()
     reader.subscribe("/queue/new.1")
@@ -125,7 +125,7 @@ def test_a_subscription_that_goes_while_files_are_made_leaves_its_log_to_who_sen
     assert stored(world) == [str(number) for number in range(FILES)]
 
 
-def test_a_file_for_which_there_was_no_room_for_a_moment_is_made_when_there_is() -> None:
+def test_a_file_that_did_not_fit_on_the_disk_is_created_when_there_is_room() -> None:
     world = World()
     client = committing(world)
     world.commit()

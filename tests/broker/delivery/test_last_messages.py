@@ -90,7 +90,7 @@ def test_the_last_n_are_the_newest_of_each_topic_whatever_its_logs(config: str, 
 
 
 @pytest.mark.parametrize("number", [1, 5, 12])
-def test_the_last_n_of_a_queue_with_priorities_are_the_newest_of_all_its_lanes(number: int) -> None:
+def test_the_last_n_of_a_queue_with_priorities_are_the_newest_of_all_priorities(number: int) -> None:
     world = filled(LANES, 2, 60)
     every = looked(world, "/queue/>", start_position="first", stop_position="end")
     position = f"last:{number}"
@@ -185,7 +185,7 @@ def test_it_is_done_in_goes_that_let_others_read_in_between(monkeypatch: pytest.
     assert heard(world, client) == cut(every, -20, None)
 
 
-def test_who_leaves_in_between_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_leaves_meanwhile_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_messages, "RUN_BATCHES", 2)
     world = filled(ALONE, 5, 90, cold=True)
     client = world.connect()

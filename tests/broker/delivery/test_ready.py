@@ -31,7 +31,7 @@ def turns(world: World, *readers: Client) -> None:
     ids=["one", "own window", "capped", "capped, own window"],
 )
 @pytest.mark.parametrize("acks", ["before", "while"])
-def test_who_acked_with_a_full_outbox_gets_its_next_message_once_it_reads(
+def test_a_client_that_acks_with_a_full_outbox_gets_its_next_message_once_it_reads(
     opening: dict[str, str], window: dict[str, Any], acks: str
 ) -> None:
     world = World(limits=LimitsConfig(outbox=4_096))
@@ -101,7 +101,7 @@ def test_a_full_outbox_of_one_consumer_does_not_hold_its_message_back_from_anoth
 # --- NACK -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_message_goes_to_another_consumer_even_if_the_refuser_has_room_again(world: World) -> None:
+def test_a_refused_message_goes_to_another_consumer_even_if_the_first_has_credit_again(world: World) -> None:
     sender, refuser, other = world.connect(), world.connect(), world.connect()
     refuser.subscribe(Q, id="a")
     refuser.subscribe("/queue/b", id="b")
@@ -133,7 +133,7 @@ def test_a_refused_message_goes_to_another_consumer_whatever_the_windows(world: 
         (message,) = two.messages()
 
 
-def test_a_message_that_all_others_have_no_room_for_comes_back_to_the_refuser(world: World) -> None:
+def test_a_refused_message_comes_back_to_its_consumer_if_no_other_has_credit(world: World) -> None:
     refuser, busy = world.connect(), world.connect()
     refuser.publish(Q, "m0", "m1")
     refuser.subscribe(Q)

@@ -74,7 +74,7 @@ def test_groups_that_need_different_batches_are_served_where_memory_has_room_for
             each.ack(message)
 
 
-def test_what_nobody_wanted_was_not_delivered_and_says_so(world: World) -> None:
+def test_a_skipped_message_counts_as_not_delivered(world: World) -> None:
     client, other = world.connect(), world.connect()
     send(client, "blue1", "red1")
     client.subscribe("/queue/a", selector="colour = 'red'")
@@ -91,7 +91,7 @@ def test_what_nobody_wanted_was_not_delivered_and_says_so(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", ["restart", "kill"])
-def test_parked_messages_outlive_the_broker_in_their_places(world: World, end: str) -> None:
+def test_skipped_messages_keep_their_places_over_a_restart(world: World, end: str) -> None:
     client = world.connect()
     send(client, "blue1", "red1", "blue2", "red2")
     client.subscribe("/queue/a", selector="colour = 'red'")
@@ -150,7 +150,7 @@ def test_a_refused_message_goes_to_another_that_wants_it_and_else_comes_back(wor
     assert two.bodies() == ["red1"]
 
 
-def test_what_a_lost_consumer_held_is_parked_until_somebody_wants_it(world: World) -> None:
+def test_the_messages_of_a_lost_consumer_are_skipped_until_a_selector_matches(world: World) -> None:
     red, blue = world.connect(), world.connect()
     red.subscribe("/queue/a", selector="colour = 'red'", prefetch_count=2)
     blue.subscribe("/queue/a", selector="colour = 'blue'")
@@ -216,7 +216,7 @@ def test_selectors_and_priorities_go_together() -> None:
     assert take_all(world, other) == ["blue9", "blue1"]
 
 
-def test_what_expires_while_it_is_parked_is_not_delivered(world: World) -> None:
+def test_a_skipped_message_that_expires_is_not_delivered(world: World) -> None:
     client, other = world.connect(), world.connect()
     client.publish("/queue/a", "blue1", colour="blue", expires=world.now // 1_000_000 + 5_000)
     send(client, "blue2")
@@ -227,7 +227,7 @@ def test_what_expires_while_it_is_parked_is_not_delivered(world: World) -> None:
     assert take_all(world, other) == ["blue2"]
 
 
-def test_a_consumer_does_not_starve_behind_any_number_of_messages_that_nobody_wants(world: World) -> None:
+def test_a_consumer_does_not_starve_behind_any_number_of_skipped_messages(world: World) -> None:
     client, other = world.connect(), world.connect()
     client.subscribe("/queue/a", selector="colour = 'red'")
     send(client, *["blue"] * 10_500, "red1")
@@ -373,7 +373,7 @@ def test_a_message_finds_the_consumer_with_its_correlation_id_without_asking_the
     assert work.records <= 300
 
 
-def test_each_new_selector_is_evaluated_once_for_what_waits_and_nobody_elses_is(
+def test_a_new_selector_is_evaluated_once_for_waiting_messages_and_no_other_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, sender = world.connect(), world.connect()
@@ -479,7 +479,7 @@ def test_a_queue_takes_selectors_that_each_message_is_evaluated_with_up_to_a_lim
     assert b"300 is the limit" in frame.body
 
 
-def test_a_pattern_meets_the_limit_when_the_queue_is_born(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_meets_the_limit_when_the_queue_is_created(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SELECTORS_PER_QUEUE_MAX", 2)
     clients = [world.connect() for _ in range(3)]
     for number, client in enumerate(clients):
@@ -504,7 +504,7 @@ def test_the_oldest_that_is_dropped_may_be_skipped() -> None:
     assert world.broker.stats.dropped_oldest == 2
 
 
-def test_a_long_backlog_that_nobody_wants_is_looked_through_in_bounded_runs(
+def test_a_long_backlog_of_skipped_messages_is_searched_in_bounded_runs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = world.connect()
@@ -542,7 +542,7 @@ def wants(selector: str | None, colour: str, n: int) -> bool:
 
 
 @given(st.lists(actions, max_size=40), st.integers(0, 1), st.sampled_from([1, 2, 256]))
-def test_any_history_gives_each_message_to_one_who_wants_it_and_loses_none(
+def test_in_any_history_each_message_goes_to_one_matching_consumer_and_none_is_lost(
     history: list[tuple], shared: int, found_max: int
 ) -> None:
     with patch.object(limits, "SKIPPED_FOUND_MAX", found_max):

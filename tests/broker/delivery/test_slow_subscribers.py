@@ -27,7 +27,7 @@ def stalled(store: str) -> tuple[World, Client, Client]:
     return world, slow, quick
 
 
-def test_a_slow_subscriber_of_memory_misses_the_oldest_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_subscriber_of_a_memory_topic_misses_the_oldest_and_gets_a_gap(caplog: pytest.LogCaptureFixture) -> None:
     world, slow, _ = stalled("memory")
     world.settle()
     messages = slow.messages()

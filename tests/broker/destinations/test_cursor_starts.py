@@ -41,7 +41,7 @@ def lose(world: World, part: str) -> None:
 
 
 @pytest.mark.parametrize("parent", ["/queue/f", "/queue/zz"])
-def test_without_cursors_all_who_share_a_log_with_children_begin_with_the_first_message(parent: str) -> None:
+def test_without_cursors_all_queues_of_a_log_with_bound_queues_begin_at_the_first_message(parent: str) -> None:
     config = ONE_LOG.replace("/queue/f,", f"{parent},")
     world = World(config)
     client = world.connect()
@@ -71,7 +71,7 @@ def test_a_kill_before_the_cursors_are_stored_loses_nothing() -> None:
     assert all_of(world, "/queue/f.a") == all_of(world, "/queue/f.b") == ["to /queue/f"]
 
 
-def test_a_new_child_whose_cursor_is_lost_gets_what_came_since_and_may_get_what_came_before() -> None:
+def test_a_new_bound_queue_that_lost_its_cursor_gets_later_messages_and_may_get_earlier_ones() -> None:
     world = World(NOTHING)
     fill(world, 2, TOPIC)
     under(world, FED)
@@ -83,7 +83,7 @@ def test_a_new_child_whose_cursor_is_lost_gets_what_came_since_and_may_get_what_
     assert all_of(world, NEW) == ["m0", "m1", "since"]
 
 
-def test_a_queue_whose_only_child_has_lost_its_cursor_begins_with_the_first_message() -> None:
+def test_a_source_whose_only_bound_queue_lost_its_cursor_begins_at_the_first_message() -> None:
     world = World(JOINED)
     fill(world, 2, "/queue/f")
     lose(world, "/cursors/")
@@ -96,7 +96,7 @@ def test_a_queue_whose_only_child_has_lost_its_cursor_begins_with_the_first_mess
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_the_first_children_of_a_topic_begin_at_the_end(end: str) -> None:
+def test_the_first_bound_queues_of_a_topic_begin_at_the_end(end: str) -> None:
     world = World(NOTHING)
     fill(world, 3, TOPIC)
     if end == "stop":
@@ -115,7 +115,7 @@ def test_the_first_children_of_a_topic_begin_at_the_end(end: str) -> None:
     assert all_of(world, NEW) == ["newer"]
 
 
-def test_the_cursor_of_a_new_child_is_on_the_disk_before_anything_is_sent() -> None:
+def test_the_cursor_of_a_new_bound_queue_is_stored_before_any_message() -> None:
     world = World(NOTHING)
     fill(world, 3, TOPIC)
     under(world, FED)
@@ -126,7 +126,7 @@ def test_the_cursor_of_a_new_child_is_on_the_disk_before_anything_is_sent() -> N
     assert all_of(world, NEW) == ["new"]
 
 
-def test_a_queue_that_becomes_a_parent_in_a_log_that_it_shares_hands_on_what_it_had_not_settled() -> None:
+def test_a_queue_in_a_shared_log_that_becomes_a_source_passes_on_its_unsettled_messages() -> None:
     world = World(SEPARATE)
     fill(world, 3, "/queue/f")
     assert all_of(world, "/queue/f.a") == []
@@ -138,7 +138,7 @@ def test_a_queue_that_becomes_a_parent_in_a_log_that_it_shares_hands_on_what_it_
     assert all_of(world, "/queue/other") == ["m0"]
 
 
-def test_two_parents_in_one_log_have_the_same_child() -> None:
+def test_two_sources_in_one_log_may_have_the_same_bound_queue() -> None:
     world = World("destinations: [{match: '/queue/p.*', partition: all, fan_out: [/queue/c]}]")
     client = world.connect()
     client.publish("/queue/p.1", "one")
@@ -155,7 +155,7 @@ def test_two_parents_in_one_log_have_the_same_child() -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "damaged", "nonsense"])
-def test_where_the_last_rules_are_not_known_children_begin_with_the_first_message(how: str) -> None:
+def test_without_the_last_rules_bound_queues_begin_at_the_first_message(how: str) -> None:
     world = World(NOTHING)
     fill(world, 2, TOPIC)
     world.stop()

@@ -241,7 +241,7 @@ def test_a_temporary_queue_goes_with_its_connection(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["{name}", "{name},/queue/a", "/queue/a,{name}", "{name},/topic/*"])
-def test_nobody_else_can_subscribe_to_a_temporary_queue(world: World, how: str) -> None:
+def test_no_other_client_can_subscribe_to_a_temporary_queue(world: World, how: str) -> None:
     owner, thief = world.connect(), world.connect()
     owner.subscribe("/temp-queue/x", ack="auto")
     name = next(iter(owner.session.temporary))
@@ -281,7 +281,7 @@ def test_a_temporary_name_in_a_list_is_the_clients_own(world: World) -> None:
 # --- mandatory --------------------------------------------------------------------------------------------------------
 
 
-def test_a_mandatory_message_that_nobody_would_get_is_refused(world: World) -> None:
+def test_a_mandatory_message_without_a_receiver_is_refused(world: World) -> None:
     client = world.connect()
     client.subscribe("/topic/a", ack="auto")
     client.publish("/topic/a", "1", mandatory="true", receipt="r")

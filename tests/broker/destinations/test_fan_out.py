@@ -37,7 +37,7 @@ def all_of(world: World, name: str, **headers: int) -> list[str]:
     return found
 
 
-def test_every_child_gets_every_message_in_order_and_the_log_has_it_once() -> None:
+def test_every_bound_queue_gets_every_message_in_order_and_the_log_has_it_once() -> None:
     world = world_of()
     sent = fill(world, 5, P)
     assert all_of(world, A) == sent
@@ -47,7 +47,7 @@ def test_every_child_gets_every_message_in_order_and_the_log_has_it_once() -> No
     assert world.store.partitions[A].high_watermark == 0
 
 
-def test_children_get_what_comes_while_they_are_subscribed() -> None:
+def test_bound_queues_get_messages_while_they_have_consumers() -> None:
     world = world_of()
     one, two = world.connect(), world.connect()
     one.subscribe(A, ack="auto")
@@ -57,7 +57,7 @@ def test_children_get_what_comes_while_they_are_subscribed() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"browser": "true", "start_position": "first"}])
-def test_children_that_are_born_with_the_parent_of_a_list_are_found_by_its_pattern(options: dict[str, str]) -> None:
+def test_bound_queues_that_are_created_with_their_source_are_found_by_a_pattern(options: dict[str, str]) -> None:
     world = world_of(FAN.replace("/queue/events,", "/topic/events,"))
     client = world.connect()
     client.subscribe("/queue/>,/topic/events", ack="auto", **options)
@@ -65,7 +65,7 @@ def test_children_that_are_born_with_the_parent_of_a_list_are_found_by_its_patte
 
 
 @pytest.mark.parametrize("end", ["restart", "kill", "power_cut"])
-def test_with_nobody_there_and_the_broker_gone_nothing_is_lost(end: str) -> None:
+def test_without_consumers_and_over_a_restart_nothing_is_lost(end: str) -> None:
     world = world_of()
     sent = fill(world, 4, P)
     getattr(world, end)()
@@ -76,7 +76,7 @@ def test_with_nobody_there_and_the_broker_gone_nothing_is_lost(end: str) -> None
         assert all_of(world, A) == []
 
 
-def test_a_power_cut_right_after_the_first_receipt_takes_no_childs_message() -> None:
+def test_a_power_cut_right_after_the_first_receipt_takes_no_message_of_a_bound_queue() -> None:
     world = world_of()
     client = world.connect()
     client.publish(P, "first", receipt="1")
@@ -87,7 +87,7 @@ def test_a_power_cut_right_after_the_first_receipt_takes_no_childs_message() -> 
     assert all_of(world, B) == ["first"]
 
 
-def test_what_one_child_has_not_acknowledged_comes_again_to_that_child_alone() -> None:
+def test_a_message_that_one_bound_queue_has_not_acknowledged_comes_again_only_there() -> None:
     world = world_of()
     fill(world, 2, P)
     client = world.connect()
@@ -108,7 +108,7 @@ def test_what_one_child_has_not_acknowledged_comes_again_to_that_child_alone() -
     assert "redelivered" not in message.headers
 
 
-def test_the_rule_of_a_child_says_how_it_is_served() -> None:
+def test_the_rule_of_a_bound_queue_applies_to_its_deliveries() -> None:
     world = World(
         "destinations: [{match: /queue/events, fan_out: [/queue/events.billing]},"
         " {match: '/queue/events.*', prefetch: 3}]"
@@ -120,7 +120,7 @@ def test_the_rule_of_a_child_says_how_it_is_served() -> None:
     assert client.bodies() == ["m0", "m1", "m2"]
 
 
-def test_what_is_sent_to_a_child_is_that_childs_alone() -> None:
+def test_a_message_sent_to_a_bound_queue_is_in_that_queue_only() -> None:
     world = world_of()
     fill(world, 1, P)
     fill(world, 1, A)
@@ -128,7 +128,7 @@ def test_what_is_sent_to_a_child_is_that_childs_alone() -> None:
     assert len(all_of(world, A)) == 2
 
 
-def test_a_parent_has_no_consumers() -> None:
+def test_a_fan_out_source_has_no_consumers() -> None:
     world = world_of()
     client = world.connect()
     client.subscribe(P)
@@ -139,7 +139,7 @@ def test_a_parent_has_no_consumers() -> None:
     assert client.bodies() == ["m0", "m0"]  # as consumer of both children
 
 
-def test_a_parent_can_be_looked_at() -> None:
+def test_a_fan_out_source_can_be_browsed() -> None:
     world = world_of()
     fill(world, 2, P)
     client = world.connect()
@@ -148,7 +148,7 @@ def test_a_parent_can_be_looked_at() -> None:
     assert client.bodies() == ["m0", "m1", ""]
 
 
-def test_a_child_can_be_looked_at_too() -> None:
+def test_a_bound_queue_can_be_browsed() -> None:
     world = world_of()
     fill(world, 3, P)
     fill(world, 1, A)
@@ -170,7 +170,7 @@ def test_a_child_can_be_looked_at_too() -> None:
     assert client.bodies() == ["m1", "m2", ""]
 
 
-def test_the_receipt_counts_the_consumers_of_the_children() -> None:
+def test_the_receipt_counts_the_consumers_of_the_bound_queues() -> None:
     world = world_of()
     client = world.connect()
     client.subscribe(A)
@@ -185,7 +185,7 @@ def test_the_receipt_counts_the_consumers_of_the_children() -> None:
     assert receipt.headers["delivered-to"] == "0"
 
 
-def test_a_child_that_is_new_in_the_rule_starts_from_now_on() -> None:
+def test_a_bound_queue_that_is_new_in_the_rule_starts_at_the_end() -> None:
     world = world_of(ONE)
     fill(world, 2, P)
     under(world, FAN)
@@ -195,7 +195,7 @@ def test_a_child_that_is_new_in_the_rule_starts_from_now_on() -> None:
     assert all_of(world, B) == ["new"]
 
 
-def test_a_queue_that_becomes_a_parent_hands_on_what_it_had_not_settled() -> None:
+def test_a_queue_that_becomes_a_source_passes_on_its_unsettled_messages() -> None:
     world = world_of(PLAIN)
     fill(world, 3, P)
     client = world.connect()
@@ -207,7 +207,7 @@ def test_a_queue_that_becomes_a_parent_hands_on_what_it_had_not_settled() -> Non
     assert all_of(world, B) == ["m0", "m2"]
 
 
-def test_a_parent_that_becomes_a_queue_begins_where_the_slowest_child_was() -> None:
+def test_a_source_that_becomes_a_queue_begins_where_the_slowest_bound_queue_was() -> None:
     world = world_of()
     fill(world, 3, P)
     client = world.connect()
@@ -220,7 +220,7 @@ def test_a_parent_that_becomes_a_queue_begins_where_the_slowest_child_was() -> N
     assert all_of(world, P) == ["m1", "m2"]
 
 
-def test_a_child_that_leaves_the_rule_holds_nothing_back() -> None:
+def test_a_bound_queue_that_leaves_the_rule_holds_back_no_retention() -> None:
     world = world_of()
     fill(world, 2, P)
     assert len(all_of(world, A)) == 2
@@ -229,7 +229,7 @@ def test_a_child_that_leaves_the_rule_holds_nothing_back() -> None:
     assert all_of(world, B) == []
 
 
-def test_what_all_children_have_settled_is_reclaimed_and_nothing_before() -> None:
+def test_messages_are_reclaimed_when_all_bound_queues_have_settled_them_and_not_before() -> None:
     world = World(f"defaults: {{store: memory}}\n{FAN}")
     fill(world, 3, P)
     partition = world.store.partitions[P]
@@ -239,7 +239,7 @@ def test_what_all_children_have_settled_is_reclaimed_and_nothing_before() -> Non
     assert partition.log_start_offset == 3
 
 
-def test_parent_and_children_may_share_a_log() -> None:
+def test_a_source_and_its_bound_queues_may_share_a_log() -> None:
     world = World(
         "destinations: [{match: /queue/events, partition: all, fan_out: [/queue/events.billing, /queue/events.audit]},"
         " {match: '/queue/events.*', partition: all}]"
@@ -262,7 +262,7 @@ def test_a_topic_may_feed_queues_and_keeps_its_subscribers() -> None:
     assert all_of(world, "/queue/news.mail") == sent
 
 
-def test_children_take_the_name_of_the_parent_in() -> None:
+def test_the_names_of_bound_queues_may_contain_that_of_the_source() -> None:
     world = World("destinations: [{match: '/queue/in.*', fan_out: ['/queue/out.{1}', '{name}.log']}]")
     fill(world, 1, "/queue/in.x")
     assert all_of(world, "/queue/out.x") == ["m0"]
@@ -284,7 +284,7 @@ def test_a_rule_that_cannot_be_is_refused(rules: str, words: str) -> None:
         Rules(load_text(f"destinations: {rules}", "radiator.yaml"))
 
 
-def test_a_child_that_turns_out_to_be_a_topic_is_told_to_the_sender() -> None:
+def test_a_fan_out_to_a_topic_is_an_error_for_the_sender() -> None:
     world = World("destinations: [{match: '/queue/in.*', fan_out: ['/topic/{1}']}]")
     client = world.connect()
     client.publish("/queue/in.x", "a")

@@ -66,7 +66,7 @@ def test_cursors_of_queues_that_a_start_no_longer_knows_are_forgotten(world: Wor
     assert facts(world) == NOTHING
 
 
-def test_names_stay_while_somebody_is_subscribed(world: World) -> None:
+def test_names_stay_while_they_have_subscribers(world: World) -> None:
     first, second = world.connect(), world.connect()
     first.subscribe(Q)
     second.subscribe(Q)
@@ -163,7 +163,7 @@ def test_a_transaction_may_outlive_the_destination_it_names(world: World) -> Non
     assert client.bodies() == ["m"]
 
 
-def test_who_subscribes_again_and_again_costs_no_memory(world: World) -> None:
+def test_repeated_subscriptions_cost_no_memory(world: World) -> None:
     client, sender = world.connect(), world.connect()
     client.subscribe("/queue/*", id="pattern", ack="auto")
     for number in range(300):

@@ -48,7 +48,7 @@ def test_a_member_has_the_window_of_a_queue(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", ["restart", "kill", "power_cut"])
-def test_it_is_kept_while_nobody_is_in_it(world: World, end: str) -> None:
+def test_a_group_stays_without_members(world: World, end: str) -> None:
     client = member(world)
     client.say("UNSUBSCRIBE", id="0", receipt="1")
     world.settle()

@@ -89,7 +89,7 @@ def test_a_name_that_could_not_be_made_is_not_there(waiting: World, receipt: boo
     assert "sub:new" not in waiting.broker.durable.by_key
 
 
-def test_all_members_of_a_group_that_could_not_be_made_are_told(waiting: World) -> None:
+def test_all_members_of_a_group_that_could_not_be_created_get_an_error(waiting: World) -> None:
     members = [waiting.connect() for _ in range(2)]
     for member in members:
         member.subscribe(U, group="g", start_position=f"time:{NOW}")
@@ -121,7 +121,7 @@ def test_an_order_for_a_queue_whose_look_up_fails_says_so_and_changes_nothing(wo
     assert drain(consumer) == sent
 
 
-def test_a_moment_to_come_holds_for_the_topics_it_was_said_of(world: World) -> None:
+def test_a_start_in_the_future_holds_for_the_topics_of_the_subscription(world: World) -> None:
     durable(world).drop()
     sent = fill(world, 2, T)
     client = durable(world, f"{T},{U}", start_position=f"time:{world.now + HOUR_NS}")
@@ -137,7 +137,7 @@ def test_a_moment_to_come_holds_for_the_topics_it_was_said_of(world: World) -> N
     assert "too early" not in late and len(late) == 3
 
 
-def test_a_moment_to_come_holds_for_topics_that_are_born_before_it(world: World) -> None:
+def test_a_start_in_the_future_holds_for_topics_that_are_created_before_it(world: World) -> None:
     client = durable(world, "/topic/>", start_position=f"time:{world.now + HOUR_NS}", ack="auto")
     fill(world, 1, "/topic/new")
     assert client.bodies() == []
@@ -181,7 +181,7 @@ def test_what_was_to_be_passed_over_is_passed_over_though_a_batch_behind_it_fail
     assert client.bodies() == []
 
 
-def test_a_name_that_does_not_fit_on_the_disk_shuts_nobody_out_who_was_there_before(world: World) -> None:
+def test_a_subscription_that_does_not_fit_on_the_disk_affects_no_earlier_one(world: World) -> None:
     durable(world, name="old").drop()
     world.fs.fail("pwritev", 1, errno.ENOSPC, under="/journal/")
     newcomer = world.connect()

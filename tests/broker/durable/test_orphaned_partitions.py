@@ -49,7 +49,7 @@ def test_a_rule_that_is_changed_back_goes_on_where_it_was(before: str, after: st
     assert take_all(world) == ["2", "3"]
 
 
-def test_what_was_handed_out_comes_again_marked_from_a_former_log() -> None:
+def test_messages_in_flight_come_again_marked_from_an_orphaned_log() -> None:
     world = World(rule(""))
     client = world.connect()
     client.publish(NAME, "1", "2")
@@ -67,7 +67,7 @@ def test_what_was_handed_out_comes_again_marked_from_a_former_log() -> None:
     assert bodies(client.messages()) == ["1"]
 
 
-def test_nothing_new_is_delivered_while_a_former_log_has_something() -> None:
+def test_no_new_message_is_delivered_before_those_of_an_orphaned_log() -> None:
     world = World(rule(""))
     world.connect().publish(NAME, *map(str, range(50)))
     change(world, rule(", partitions: 2"))
@@ -85,7 +85,7 @@ def test_nothing_new_is_delivered_while_a_former_log_has_something() -> None:
     assert heard == [*map(str, range(50)), "new"]
 
 
-def test_what_is_put_off_in_a_former_log_holds_nobody_up() -> None:
+def test_a_deferred_message_of_an_orphaned_log_holds_up_no_other() -> None:
     world = World(rule(""))
     world.connect().publish(NAME, "later", delay="60s")
     change(world, rule(", partition: other"))
@@ -98,7 +98,7 @@ def test_what_is_put_off_in_a_former_log_holds_nobody_up() -> None:
     assert client.bodies() == ["later"]
 
 
-def test_lanes_that_a_queue_had_are_drained_from_the_highest_down() -> None:
+def test_the_orphaned_priorities_of_a_queue_are_drained_from_the_highest_down() -> None:
     world = World(rule(", priority: true"))
     for priority in (2, 9, 4, 7):
         world.connect().publish(NAME, str(priority), priority=priority)
@@ -115,7 +115,7 @@ def test_lanes_that_a_queue_had_are_drained_from_the_highest_down() -> None:
     assert heard == ["9", "7", "4", "2", "new"]
 
 
-def test_what_was_sent_before_there_were_lanes_counts_as_of_the_default_priority() -> None:
+def test_messages_from_before_priorities_have_the_default_priority() -> None:
     world = World(rule(""))
     world.connect().publish(NAME, "old 1", "old 2")
     change(world, rule(", priority: true"))
@@ -124,7 +124,7 @@ def test_what_was_sent_before_there_were_lanes_counts_as_of_the_default_priority
     assert take_all(world) == ["5", "old 1", "old 2", "4", "3"]
 
 
-def test_a_limit_counts_what_is_in_former_logs_and_gives_up_the_oldest_of_that_first() -> None:
+def test_a_limit_counts_messages_of_orphaned_logs_and_drops_their_oldest_first() -> None:
     world = World(rule(""))
     world.connect().publish(NAME, "1", "2")
     change(world, rule(", partition: other, max_messages: 2, on_full: drop_oldest"))
@@ -137,7 +137,7 @@ def test_a_limit_counts_what_is_in_former_logs_and_gives_up_the_oldest_of_that_f
     assert take_all(world) == ["2", "3", "4"]
 
 
-def test_two_changes_leave_two_former_logs() -> None:
+def test_two_changes_leave_two_orphaned_logs() -> None:
     world = World(rule(""))
     world.connect().publish(NAME, "1")
     change(world, rule(", partition: b"))
@@ -149,7 +149,7 @@ def test_two_changes_leave_two_former_logs() -> None:
     assert drained(world)
 
 
-def test_dead_letters_go_from_a_former_log_to_where_the_rule_says_now() -> None:
+def test_dead_letters_of_an_orphaned_log_go_where_the_current_rule_says() -> None:
     dead = ", dead_letter: /queue/dead, redeliver: {max: 1}"
     world = World(rule(""))
     world.connect().publish(NAME, "1")
@@ -177,7 +177,7 @@ def test_a_dead_letter_queue_whose_own_rule_changes_keeps_its_letters() -> None:
     assert take_all(world, "/queue/dead") == ["1"]
 
 
-def test_a_browser_sees_what_waits_in_former_logs() -> None:
+def test_a_browser_sees_messages_of_orphaned_logs() -> None:
     world = World(rule(""))
     client = world.connect()
     client.publish(NAME, "1", "2")
@@ -192,7 +192,7 @@ def test_a_browser_sees_what_waits_in_former_logs() -> None:
     assert sorted(filter(None, client.bodies())) == ["2", "3"]  # each log for itself, and the end
 
 
-def test_a_wildcard_finds_a_queue_that_has_only_a_former_log() -> None:
+def test_a_wildcard_finds_a_queue_that_has_only_an_orphaned_log() -> None:
     world = World(rule("", "'/queue/*'"))
     world.connect().publish(NAME, "1")
     change(world, rule(", partitions: 2", "'/queue/*'"))

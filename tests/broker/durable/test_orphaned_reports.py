@@ -14,7 +14,9 @@ from tests.tiers import sampled
 # --- what cannot be drained, and how it is seen --------------------------------------------------------------------
 
 
-def test_what_nobody_can_read_is_told_at_the_start_and_to_who_asks(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_orphaned_log_without_a_reader_is_reported_at_the_start_and_by_admin_commands(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World(rule(""))
     world.connect().publish(NAME, "1", "2")
     with caplog.at_level(logging.WARNING, "radiator.broker"):
@@ -33,7 +35,7 @@ def test_what_nobody_can_read_is_told_at_the_start_and_to_who_asks(caplog: pytes
     assert take_all(world) == ["1", "2"]
 
 
-def test_a_former_log_is_seen_in_the_list_of_cursors() -> None:
+def test_an_orphaned_log_is_in_the_list_of_cursors() -> None:
     world = World(rule(""))
     world.connect().publish(NAME, "1", "2")
     change(world, rule(", partitions: 2"))
@@ -41,7 +43,7 @@ def test_a_former_log_is_seen_in_the_list_of_cursors() -> None:
     assert found == {NAME: (True, 2, None), f"{NAME}-0": (False, 0, None), f"{NAME}-1": (False, 0, None)}
 
 
-def test_a_log_that_is_settled_is_neither_told_nor_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_settled_log_is_neither_reported_nor_read(caplog: pytest.LogCaptureFixture) -> None:
     world = World(rule(""))
     world.connect().publish(NAME, "1")
     take_all(world)
@@ -50,7 +52,7 @@ def test_a_log_that_is_settled_is_neither_told_nor_read(caplog: pytest.LogCaptur
     assert not caplog.messages and figures(world) == (0, 0)
 
 
-def test_what_others_have_in_a_log_that_is_shared_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_of_other_queues_in_a_shared_log_are_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     world = World("destinations: [{match: '/queue/*', partition: all}]")
     client = world.connect()
     client.subscribe("/queue/a")
@@ -60,7 +62,7 @@ def test_what_others_have_in_a_log_that_is_shared_is_not_told(caplog: pytest.Log
     assert not caplog.messages and figures(world) == (0, 0)
 
 
-def test_a_delay_on_a_queue_with_fan_out_is_refused_in_words_that_fit() -> None:
+def test_a_delay_on_a_fan_out_source_is_refused_with_a_fitting_message() -> None:
     world = World("destinations: [{match: /queue/a, fan_out: [/queue/b]}]")
     client = world.connect()
     client.publish("/queue/a", "1", delay="1s")

@@ -12,7 +12,7 @@ from tests.broker.harness import World
 SHARED = "destinations: [{match: /queue/a, partition: %s}, {match: '/queue/*', partition: all}]"
 
 
-def test_a_queue_that_leaves_a_log_of_many_takes_its_own_along_and_holds_nobody_back() -> None:
+def test_a_queue_that_leaves_a_shared_log_drains_its_messages_and_holds_back_no_other() -> None:
     world = World(SHARED % "all")
     client = world.connect()
     for number in range(4):
@@ -34,7 +34,7 @@ def test_a_queue_that_leaves_a_log_of_many_takes_its_own_along_and_holds_nobody_
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_nothing_that_is_not_settled_is_reclaimed_from_a_former_log_and_what_is_settled_goes(restarted: bool) -> None:
+def test_an_orphaned_log_is_reclaimed_up_to_its_unsettled_messages(restarted: bool) -> None:
     world = World(rule(", segment: {size: 64KiB}"))
     client = world.connect()
     for number in range(40):
@@ -74,7 +74,7 @@ def test_a_log_that_was_given_up_is_kept_as_the_rule_says_that_names_it_next() -
 FAN = "destinations: [{match: /queue/p, fan_out: [/queue/x, /queue/y]%s}]"
 
 
-def test_children_drain_the_former_log_of_their_parent_each_for_itself() -> None:
+def test_bound_queues_each_drain_the_orphaned_log_of_their_source() -> None:
     world = World(FAN % "")
     world.connect().publish("/queue/p", "1", "2")
     world.settle()
@@ -86,7 +86,7 @@ def test_children_drain_the_former_log_of_their_parent_each_for_itself() -> None
     assert drained(world)
 
 
-def test_a_child_that_moved_out_of_its_parents_log_reads_it_once() -> None:
+def test_a_bound_queue_that_left_the_log_of_its_source_reads_it_once() -> None:
     rules = (
         "destinations: [{match: /queue/p, partition: all, fan_out: [/queue/x]}, "
         "{match: /queue/x, partition: %s}, {match: '/queue/*', partition: all}]"
@@ -99,7 +99,7 @@ def test_a_child_that_moved_out_of_its_parents_log_reads_it_once() -> None:
     assert take_all(world, "/queue/x") == ["own", "fed", "fed again"]
 
 
-def test_a_parent_that_is_born_into_a_former_log_of_its_child_is_read_by_the_same_cursor() -> None:
+def test_a_source_created_in_an_orphaned_log_of_its_bound_queue_is_read_by_the_same_cursor() -> None:
     rules = "destinations: [{match: /queue/p, partition: all, fan_out: [/queue/x]}, {match: /queue/x, partition: %s}]"
     world = World(rules % "all")
     world.connect().publish("/queue/x", "own")
@@ -112,7 +112,7 @@ def test_a_parent_that_is_born_into_a_former_log_of_its_child_is_read_by_the_sam
     assert take_all(world, "/queue/x") == ["fed again"]
 
 
-def test_a_child_that_is_fed_no_more_keeps_nothing_of_its_parents_former_log() -> None:
+def test_a_queue_that_is_no_longer_bound_retains_nothing_of_the_orphaned_log_of_its_source() -> None:
     world = World(FAN % "")
     world.connect().publish("/queue/p", "1")
     world.connect().publish("/queue/x", "own")
@@ -130,7 +130,9 @@ def test_a_child_that_is_fed_no_more_keeps_nothing_of_its_parents_former_log() -
 @pytest.mark.parametrize(
     ("before", "after"), [("", ", partitions: 4"), (", partitions: 4", ""), ("", ", partition: b")]
 )
-def test_a_name_goes_on_in_the_former_logs_of_its_topics(name: str, before: str, after: str, how: str) -> None:
+def test_a_durable_subscription_goes_on_in_the_orphaned_logs_of_its_topics(
+    name: str, before: str, after: str, how: str
+) -> None:
     world = World(rule(before, "/topic/a"))
     client = world.connect()
     client.subscribe("/topic/a", **{name: "N"})
@@ -155,7 +157,7 @@ def test_a_durable_subscription_gets_the_older_ones_first() -> None:
     assert take_all(world, "/topic/a", subscription_name="N") == ["1", "2", "3"]
 
 
-def test_the_members_of_a_group_keep_the_order_of_a_former_partition() -> None:
+def test_the_members_of_a_group_keep_the_order_of_an_orphaned_partition() -> None:
     world = World(rule(", partitions: 2", "/topic/a"))
     take_all(world, "/topic/a", group="G")
     for number in range(20):
@@ -170,7 +172,7 @@ def test_the_members_of_a_group_keep_the_order_of_a_former_partition() -> None:
     assert all(each == sorted(each, key=int) for each in found)
 
 
-def test_a_name_that_lets_go_of_a_topic_lets_go_of_its_former_log() -> None:
+def test_a_durable_subscription_that_drops_a_topic_drops_its_orphaned_log() -> None:
     world = World(rule("", "/topic/a"))
     take_all(world, "/topic/a", subscription_name="N")
     world.connect().publish("/topic/a", "1")
@@ -182,7 +184,7 @@ def test_a_name_that_lets_go_of_a_topic_lets_go_of_its_former_log() -> None:
     assert drained(world) and world.store.cursors.get("sub:N", "/topic/a") is None
 
 
-def test_a_name_keeps_the_former_log_of_one_topic_when_it_lets_go_of_another() -> None:
+def test_a_durable_subscription_keeps_the_orphaned_log_of_one_topic_when_it_drops_another() -> None:
     world = World(rule("", "'/topic/*'"))
     take_all(world, "/topic/a,/topic/b", subscription_name="N")
     world.connect().publish("/topic/a", "1")

@@ -45,7 +45,7 @@ def world() -> World:
     return World(RULE)
 
 
-def test_each_partition_has_one_owner_and_members_beyond_them_wait(world: World) -> None:
+def test_each_partition_is_assigned_to_one_member_and_surplus_members_wait(world: World) -> None:
     members = [member(world) for _ in range(5)]
     send(world, world.connect(), 48)
     shares = [partitions(each) for each in members]
@@ -66,7 +66,7 @@ def test_a_member_that_leaves_hands_its_partitions_over_with_what_it_held(world:
     assert all(each.headers["redelivered"] == "true" for each in again)
 
 
-def test_a_partition_goes_to_a_newcomer_only_when_its_owner_has_settled_what_it_held(world: World) -> None:
+def test_a_partition_is_reassigned_only_when_its_member_has_settled_its_messages(world: World) -> None:
     first = member(world)
     producer = world.connect()
     send(world, producer, 24)
@@ -89,7 +89,7 @@ def test_a_partition_goes_to_a_newcomer_only_when_its_owner_has_settled_what_it_
 
 
 @pytest.mark.parametrize("end", ["dies", "unsubscribes and dies", "reads on"])
-def test_what_was_not_written_under_auto_is_with_its_owner_still(world: World, end: str) -> None:
+def test_a_message_that_was_not_written_under_auto_is_still_in_flight(world: World, end: str) -> None:
     sender = world.connect()
     first = member(world, ack="auto")
     send(world, sender, 24)
@@ -196,7 +196,7 @@ def test_the_order_of_each_key_is_kept_whatever_members_do(seed: int) -> None:
     assert all(numbers == sorted(numbers) for numbers in done.values())
 
 
-def test_a_partition_moves_when_its_last_owner_has_acknowledged_and_works_for_another_group_next() -> None:
+def test_a_partition_is_reassigned_when_its_last_member_has_acknowledged_and_is_busy_with_another_group() -> None:
     world = World("destinations: [{match: /topic/clicks, partitions: 2, partition_by: 'header:key'}]")
     first, sender = world.connect(), world.connect()
     first.subscribe("/topic/other", id="other", group="other")

@@ -55,7 +55,7 @@ def test_in_a_log_that_topics_share_a_message_lives_as_long_as_any_of_them_says(
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_a_letter_goes_where_it_was_going_though_a_topic_with_other_terms_is_born(held: bool) -> None:
+def test_a_dead_letter_keeps_its_queue_when_a_topic_with_another_policy_is_created(held: bool) -> None:
     world = World(LETTERS)
     client = durable(world, "/topic/>")
     sent = fill(world, 2 if held else 1, A)
@@ -137,7 +137,7 @@ def test_a_delivery_of_before_the_cursor_was_set_means_nothing(headers: dict[str
 
 
 @pytest.mark.parametrize(("headers", "owner"), [({"subscription_name": "n"}, "sub:n"), ({"group": "g"}, "group:g")])
-def test_a_letter_says_whose_it_was(headers: dict[str, str], owner: str) -> None:
+def test_a_dead_letter_has_the_name_of_its_subscription(headers: dict[str, str], owner: str) -> None:
     world = World("destinations: [{match: '/topic/>', dead_letter: /queue/dead}]")
     client = world.connect()
     client.subscribe(A, **headers)
@@ -154,7 +154,7 @@ def test_a_letter_says_whose_it_was(headers: dict[str, str], owner: str) -> None
     assert (letter.headers["dlq-subscription"], letter.headers["dlq-destination"]) == (owner, A)
 
 
-def test_a_letter_of_a_queue_is_nobodys() -> None:
+def test_a_dead_letter_of_a_queue_has_no_subscription_name() -> None:
     world = World("destinations: [{match: /queue/a, dead_letter: /queue/dead}]")
     client = world.connect()
     client.subscribe("/queue/a")

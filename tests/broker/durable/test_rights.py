@@ -26,7 +26,7 @@ def cursors(world: World) -> list[str]:
     return sorted(where for name, where in world.broker.store.cursors.names() if name == "sub:spy")
 
 
-def test_a_topic_that_its_user_may_not_read_is_not_pinned_when_it_is_born(world: World) -> None:
+def test_a_new_topic_that_its_user_may_not_read_is_not_pinned(world: World) -> None:
     guest, sender = user(world, "guest", read="/topic/news"), world.connect()
     guest.subscribe("/topic/>", ack="auto", subscription_name="spy")
     for topic in ("/topic/news", "/topic/secret"):

@@ -200,7 +200,7 @@ def test_on_a_queue_a_name_means_nothing(world: World) -> None:
         ({"group": "g", "destination": "/queue/a"}, "bad-destination"),
     ],
 )
-def test_what_cannot_be_meant_is_told(world: World, headers: dict[str, str], code: str) -> None:
+def test_contradictory_headers_are_an_error(world: World, headers: dict[str, str], code: str) -> None:
     client = world.connect()
     client.say("SUBSCRIBE", **{"destination": T, "id": "0", **headers})
     assert client.error() == code
@@ -232,7 +232,7 @@ def test_unsubscribe_with_the_name_deletes_it(world: World, headers: dict[str, s
     assert again(world) == []
 
 
-def test_a_name_is_deleted_from_another_connection_if_nobody_uses_it(world: World) -> None:
+def test_an_unused_durable_subscription_can_be_deleted_from_another_connection(world: World) -> None:
     client = durable(world)
     other = world.connect()
     other.say("UNSUBSCRIBE", subscription_name="me")
@@ -315,7 +315,7 @@ def test_and_at_a_time_to_come(world: World) -> None:
     assert client.bodies() == ["then"]
 
 
-def test_a_start_that_is_gone_is_told(world: World) -> None:
+def test_a_start_position_that_was_removed_is_reported_as_a_gap(world: World) -> None:
     world = World("defaults: {store: memory, retention: {count: 2}}")
     fill(world, 5, T)
     client = durable(world, start_position="offset:0")
@@ -350,7 +350,7 @@ def test_a_restart_after_a_reset_goes_on_from_there(world: World) -> None:
 
 @pytest.mark.parametrize("config", ["", SHARED])
 @pytest.mark.parametrize("end", [None, *ENDS])
-def test_topics_that_are_born_while_nobody_is_there_are_joined(config: str, end: str | None) -> None:
+def test_topics_that_are_created_while_the_subscriber_is_away_are_joined(config: str, end: str | None) -> None:
     world = World(config)
     durable(world, "/topic/*").drop()
     fill(world, 1, T)
@@ -364,7 +364,7 @@ def test_topics_that_are_born_while_nobody_is_there_are_joined(config: str, end:
     assert again(world, "/topic/*") == ["m0", "m0"]
 
 
-def test_a_pattern_stands_for_topics_alone(world: World) -> None:
+def test_a_pattern_matches_topics_only(world: World) -> None:
     client = durable(world, "#", ack="auto")
     fill(world, 1, T)
     fill(world, 1, "/queue/a")
@@ -457,7 +457,7 @@ def test_in_memory_it_lasts_as_the_messages_do_and_holds_nothing_back() -> None:
 # --- time and room ----------------------------------------------------------------------------------------------------
 
 
-def test_a_name_that_nobody_uses_for_too_long_is_deleted() -> None:
+def test_a_durable_subscription_that_is_unused_for_too_long_is_deleted() -> None:
     world = World("defaults: {cursor_expiry: 2h}")
     durable(world).drop()
     used = durable(world, name="used")
@@ -509,7 +509,9 @@ def test_the_receipt_waits_until_the_name_is_on_disk(world: World) -> None:
 
 
 @pytest.mark.parametrize("verb", ["pwritev", "fdatasync"])
-def test_a_name_that_the_disk_refuses_is_told_is_not_there_and_can_be_made_later(world: World, verb: str) -> None:
+def test_a_durable_subscription_that_the_disk_refuses_is_an_error_and_can_be_created_later(
+    world: World, verb: str
+) -> None:
     fill(world, 1, T)
     client = world.connect()
     client.subscribe(T, subscription_name="me", receipt="1")
@@ -561,7 +563,7 @@ def damage(world: World) -> None:
     world.fs.close(fd)
 
 
-def test_who_comes_back_on_a_full_disk_is_let_in(world: World) -> None:
+def test_a_subscriber_that_comes_back_on_a_full_disk_is_accepted(world: World) -> None:
     durable(world).drop()
     sent = fill(world, 2, T)
     world.fs.fill(0)

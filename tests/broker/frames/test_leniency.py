@@ -78,7 +78,7 @@ def test_a_1_0_client_is_sent_no_header_without_a_value(world: World) -> None:
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 @pytest.mark.parametrize("name", [" /queue/a", "/queue/a ", " "])
 @pytest.mark.parametrize("transaction", [False, True])
-def test_a_blank_before_a_destination_is_told_and_makes_no_other_destination(
+def test_a_blank_before_a_destination_is_an_error_and_no_other_destination(
     world: World, version: str, name: str, transaction: bool
 ) -> None:
     """It was typed for the eye; SUBSCRIBE, whose lists may have blanks, would read another name than SEND writes."""

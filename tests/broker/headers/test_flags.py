@@ -34,7 +34,7 @@ def with_message(**headers: str) -> tuple[World, Client, Any]:
 
 @pytest.mark.parametrize("value", NEITHER)
 @pytest.mark.parametrize("name", [*ON_SUBSCRIBE, "mandatory"])
-def test_what_is_neither_is_refused_in_words(name: str, value: str) -> None:
+def test_any_other_value_is_refused_with_the_reason(name: str, value: str) -> None:
     world = World()
     client = world.connect()
     for command, body, headers in frames(name, value):
@@ -49,7 +49,7 @@ def test_what_is_neither_is_refused_in_words(name: str, value: str) -> None:
 
 @pytest.mark.parametrize("value", [*YES, *NO])
 @pytest.mark.parametrize("name", [*ON_SUBSCRIBE, "mandatory"])
-def test_any_letters_are_taken(name: str, value: str) -> None:
+def test_capital_and_small_letters_are_accepted(name: str, value: str) -> None:
     world = World()
     client, reader = world.connect(), world.connect()
     reader.subscribe("/queue/a", ack="auto")
@@ -80,7 +80,7 @@ def test_mandatory_is_obeyed_however_it_is_written(value: str) -> None:
     assert client.error() == "no-route"
 
 
-def test_a_wrong_mandatory_in_a_transaction_is_told_at_once() -> None:
+def test_a_wrong_mandatory_header_in_a_transaction_is_an_error_at_once() -> None:
     world = World()
     client = world.connect()
     client.say("BEGIN", transaction="t")

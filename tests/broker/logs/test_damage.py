@@ -36,7 +36,7 @@ def flip(world: World, batch: tuple[str, int, range], at: int = 70, bit: int = 4
 
 @pytest.mark.parametrize("at", [4, 9, 13, 20, 30, 41, 44, 70])
 @pytest.mark.parametrize("lost", [0, 3, 7])
-def test_a_replay_tells_the_gap_and_goes_on_behind_it(lost: int, at: int) -> None:
+def test_a_replay_reports_the_gap_and_goes_on_behind_it(lost: int, at: int) -> None:
     world = World()
     batches = stored(world, TOPIC)
     flip(world, batches[lost], at)
@@ -80,7 +80,7 @@ def test_a_queue_counts_what_is_lost_and_goes_on_behind_it(lost: int) -> None:
     assert not client.messages(), "what was lost is not waited for"
 
 
-def test_damage_is_told_with_its_offsets_at_the_start() -> None:
+def test_a_start_reports_damage_with_its_offsets() -> None:
     world = World()
     batches = stored(world, TOPIC)
     flip(world, batches[3])

@@ -27,7 +27,7 @@ def replay(world: World, **headers: object) -> list[str]:
     return client.bodies()
 
 
-def test_damage_under_a_replay_is_told_once_with_its_bytes_and_offsets(caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_under_a_replay_is_logged_once_with_its_bytes_and_offsets(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     batches = stored(world, TOPIC)
     flip(world, batches[3])
@@ -43,7 +43,7 @@ def test_damage_under_a_replay_is_told_once_with_its_bytes_and_offsets(caplog: p
     assert world.broker.stats.damaged_ranges == 1
 
 
-def test_each_range_is_told_also_at_the_end_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_damaged_range_is_logged_also_at_the_end_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     batches = stored(world, TOPIC)
     for each in (0, 2, 7):
@@ -55,7 +55,7 @@ def test_each_range_is_told_also_at_the_end_of_the_log(caplog: pytest.LogCapture
     assert world.broker.stats.damaged_ranges == 3
 
 
-def test_damage_under_a_queue_is_told_as_well_as_the_loss(caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_under_a_queue_is_logged_as_well_as_the_loss(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     batches = stored(world, QUEUE)
     flip(world, batches[3])
@@ -69,7 +69,7 @@ def test_damage_under_a_queue_is_told_as_well_as_the_loss(caplog: pytest.LogCapt
     assert loss.startswith(f"{QUEUE}: 2 messages") and loss.endswith(f"among offsets 6 to 7 of {QUEUE}")
 
 
-def test_a_segment_that_somebody_has_removed_is_told_and_one_that_retention_took_is_not(
+def test_a_segment_that_a_stranger_removed_is_logged_and_one_that_retention_removed_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = "destinations: [{match: '/topic/*', segment: {size: 64KiB}, retention: {count: 6}}]"
@@ -100,7 +100,7 @@ def test_a_segment_that_somebody_has_removed_is_told_and_one_that_retention_took
     assert line.startswith(f"storage: {T}: {path} is gone: offsets {segments[1].base_offset} to ")
 
 
-def test_more_damage_than_anybody_reads_is_not_told_singly(
+def test_very_much_damage_is_logged_in_summary(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DAMAGES_TOLD_MAX", 2)

@@ -214,7 +214,7 @@ class BadDisk:
         return client
 
 
-def test_a_reader_of_a_log_that_cannot_be_read_is_told_in_the_end() -> None:
+def test_a_reader_of_an_unreadable_log_gets_an_error_in_the_end() -> None:
     disk = BadDisk(T)
     client = disk.subscriber(T, start_position="first")
     disk.world.tick()
@@ -250,7 +250,7 @@ def test_a_queue_tries_for_as_long_as_it_takes_and_loses_nothing() -> None:
     assert disk.world.broker.stats.lost_to_retention == 0
 
 
-def test_who_reads_a_topic_in_the_log_of_a_queue_is_told_and_the_queue_goes_on_trying() -> None:
+def test_a_reader_of_a_topic_in_the_log_of_a_queue_gets_an_error_and_the_queue_retries() -> None:
     disk = BadDisk(Q)
     consumer = disk.subscriber(Q)
     looker = disk.subscriber(Q, start_position="first")
@@ -265,7 +265,7 @@ def test_who_reads_a_topic_in_the_log_of_a_queue_is_told_and_the_queue_goes_on_t
 
 
 @pytest.mark.parametrize(("name", "headers"), [(T, {"start_position": "first"}), (Q, {})])
-def test_nothing_is_read_any_more_when_nobody_waits(name: str, headers: dict[str, str]) -> None:
+def test_without_readers_nothing_more_is_read(name: str, headers: dict[str, str]) -> None:
     disk = BadDisk(name)
     client = disk.subscriber(name, **headers)
     disk.world.tick()
@@ -339,7 +339,7 @@ def test_a_turn_in_which_every_queue_of_a_log_moves_asks_each_a_few_times() -> N
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_lowest_floor_is_known_whoever_comes_and_goes(seed: int) -> None:
+def test_the_lowest_floor_is_right_while_cursors_come_and_go(seed: int) -> None:
     random = Random(seed)
     feed, _ = many(10)
     for number in range(300):

@@ -69,7 +69,7 @@ BLOCKS = [each for each in range(COUNT) if each % 20 < 13]
 
 
 @pytest.mark.parametrize("gone", [EVENS, BLOCKS], ids=["every second", "blocks"])
-def test_a_replay_passes_over_holes_without_a_gap(gone: Iterable[int]) -> None:
+def test_a_replay_passes_over_removed_records_without_a_gap(gone: Iterable[int]) -> None:
     world = filled(T)
     left = remove(world, gone)
     assert len(left) < COUNT - 15
@@ -81,7 +81,7 @@ def test_a_replay_passes_over_holes_without_a_gap(gone: Iterable[int]) -> None:
 
 
 @pytest.mark.parametrize("gone", [EVENS, BLOCKS], ids=["every second", "blocks"])
-def test_a_replay_may_start_and_stop_in_a_hole(gone: Iterable[int]) -> None:
+def test_a_replay_may_start_and_stop_among_removed_records(gone: Iterable[int]) -> None:
     world = filled(T)
     left = remove(world, gone)
     for start in (0, 1, 5, 6, 20, 33):
@@ -93,7 +93,7 @@ def test_a_replay_may_start_and_stop_in_a_hole(gone: Iterable[int]) -> None:
             client.drop()
 
 
-def test_a_bounded_replay_that_ends_in_a_hole_needs_no_ack_to_end() -> None:
+def test_a_bounded_replay_that_ends_in_removed_records_needs_no_ack_to_end() -> None:
     world = filled(T)
     assert not {4, 5, 6, 7, 8} & set(remove(world, range(4, 9)))
     headers = {"start_position": "offset:3", "stop_position": "offset:7", "prefetch_count": "1"}
@@ -123,7 +123,7 @@ def test_the_last_n_before_a_stop_are_those_of_each_destination_of_a_log(number:
     assert heard(client) == sorted(each for topic in mine for each in topic)
 
 
-def test_damage_between_holes_is_still_a_gap() -> None:
+def test_damage_between_removed_records_is_still_a_gap() -> None:
     world = filled(T)
     left = remove(world, EVENS, per_batch=4)
     path = layout.segment_path(layout.partition_path("/data", T), 0)
@@ -147,7 +147,7 @@ def test_damage_between_holes_is_still_a_gap() -> None:
 
 @pytest.mark.parametrize("names", [(Q,), (Q, B)], ids=["alone", "shared"])
 @pytest.mark.parametrize("window", ["1", "7", "1000"])
-def test_a_queue_passes_over_holes_and_counts_nothing_as_lost(names: tuple[str, ...], window: str) -> None:
+def test_a_queue_passes_over_removed_records_and_counts_none_as_lost(names: tuple[str, ...], window: str) -> None:
     world = filled(*names, config=SHARED)
     left = remove(world, [*range(3, 9), *range(14, 30), 33, 35, 36], "shared")
     mine = [each for each in left if each % len(names) == 0]
@@ -185,7 +185,7 @@ def test_what_was_handed_out_and_is_gone_does_not_come_back(names: tuple[str, ..
     assert source.cursor.floor == COUNT and source.waiting == 0
 
 
-def test_a_queue_that_nobody_reads_passes_over_the_holes_of_others_up_to_its_first_message() -> None:
+def test_a_queue_without_consumers_passes_over_removed_records_up_to_its_first_message() -> None:
     world = filled(B, config=SHARED, count=10)
     world.connect().publish(Q, "10".ljust(4_000))
     world.settle()

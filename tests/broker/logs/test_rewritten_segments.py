@@ -41,7 +41,9 @@ def drain(world: World, client: Client, answer: Callable[[Client, Frame], None] 
             answer(client, message)
 
 
-def test_a_straggler_keeps_its_bytes_and_its_place_while_the_space_around_it_is_given_back(tmp_path: Path) -> None:
+def test_an_old_unsettled_message_keeps_its_bytes_and_place_while_the_space_around_it_is_reclaimed(
+    tmp_path: Path,
+) -> None:
     world = world_of(SMALL, tmp_path)
     sender, slow, busy = world.connect(), world.connect(), world.connect()
     for number in range(400):
@@ -310,7 +312,7 @@ def test_against_a_model_whatever_is_sent_settled_rewritten_and_restarted(seed: 
     assert world.broker.stats.lost_to_retention == 0
 
 
-def test_the_value_of_a_header_is_found_as_it_stands() -> None:
+def test_the_value_of_a_header_is_found_in_its_stored_form() -> None:
     value = header_value("k:e y")
     assert value(b"k\\ce y:one") == b"one"
     assert value(b"a:b\nk\\ce y:two\nz:") == b"two"

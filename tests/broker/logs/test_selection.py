@@ -135,7 +135,7 @@ def test_a_browser_with_a_selector_sees_what_waits_and_matches(world: World) -> 
     assert client.bodies() == ALL
 
 
-def test_a_selector_on_a_pattern_takes_destinations_that_are_born_later(world: World) -> None:
+def test_a_selector_on_a_pattern_applies_to_later_destinations(world: World) -> None:
     client = world.connect()
     client.subscribe("/topic/>", ack="auto", selector="size = 4")
     publish(client, "/topic/x.y")

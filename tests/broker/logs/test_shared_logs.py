@@ -60,7 +60,7 @@ def test_a_name_that_no_queue_owns_any_more_is_history() -> None:
     assert world.store.partitions["shared"].history
 
 
-def test_a_queue_that_is_fed_owns_what_its_parent_has_left_in_its_log() -> None:
+def test_a_bound_queue_owns_the_messages_that_its_source_left_in_its_log() -> None:
     world = World(
         """
 destinations:

@@ -34,7 +34,7 @@ def selector(random: Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whoever_looks_first_each_selector_answers_as_it_would_alone(seed: int) -> None:
+def test_each_selector_answers_as_it_would_alone_whichever_is_evaluated_first(seed: int) -> None:
     random, world = Random(seed), World()
     client = world.connect()
     rows: list[dict[str, str]] = []

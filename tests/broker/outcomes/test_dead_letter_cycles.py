@@ -75,7 +75,7 @@ def test_a_clock_that_goes_back_does_not_let_it_go_on() -> None:
     assert world.broker.stats.dropped_in_circles == 1
 
 
-def test_who_sends_a_dead_letter_on_as_it_is_may_do_so_for_ever() -> None:
+def test_a_client_may_send_a_dead_letter_on_unchanged_for_ever() -> None:
     world = World("destinations: [{match: /queue/a, dead_letter: /queue/dead}]")
     client = world.connect()
     client.subscribe("/queue/a")

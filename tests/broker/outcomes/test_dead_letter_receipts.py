@@ -108,7 +108,7 @@ def test_into_memory_the_receipt_waits_for_the_old_place() -> None:
     assert waiting_in(world, "/queue/a") == waiting_in(world, "/queue/dead") == []
 
 
-def test_a_message_that_cannot_be_buried_holds_no_receipt_up() -> None:
+def test_a_dead_letter_that_cannot_be_stored_holds_up_no_receipt() -> None:
     world, client = with_a_message(f"destinations: [{KEPT}, {{match: /queue/dead, create: deny}}]")
     nack(client)
     world.settle()

@@ -224,7 +224,7 @@ def test_a_dead_letter_queue_of_a_general_rule_has_no_dead_letters_itself() -> N
     assert world.broker.stats.dropped_max_deliveries == 0
 
 
-def test_a_dead_letter_that_is_buried_again_tells_of_the_last_time_only() -> None:
+def test_a_dead_letter_that_dies_again_has_the_headers_of_the_last_time_only() -> None:
     world = World("destinations: [{match: /queue/a, dead_letter: /queue/b}, {match: /queue/b, dead_letter: /queue/c}]")
     client = consumer(world)
     client.publish("/queue/a", "1", colour="red")
@@ -327,7 +327,7 @@ def test_one_turn_moves_a_bounded_number_and_the_next_goes_on() -> None:
     assert not world.broker.dead_letters.waiting
 
 
-def test_a_receipt_waits_for_its_own_letters_and_not_for_all_that_come_after() -> None:
+def test_a_receipt_waits_for_its_own_dead_letters_and_not_for_later_ones() -> None:
     world = World(ONCE)
     client = world.connect()
     client.publish("/queue/a", *[str(each) for each in range(RUN_MAX + 2)])

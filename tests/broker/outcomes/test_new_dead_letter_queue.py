@@ -7,7 +7,7 @@ from tests.broker.harness import World
 CONFIG = "destinations: [{match: /queue/a, redeliver: {max: 1}, dead_letter: /queue/dead.1}]"
 
 
-def test_it_is_not_forgotten_with_its_only_consumer_while_the_first_letter_is_not_stored() -> None:
+def test_a_new_dead_letter_queue_outlives_its_only_consumer_while_the_first_letter_is_not_stored() -> None:
     world = World(CONFIG)
     client = world.connect()
     client.subscribe("/queue/a")

@@ -105,7 +105,7 @@ def test_a_nack_and_a_timeout_are_not_the_loss_of_a_consumer(config: str) -> Non
 
 
 @pytest.mark.parametrize("config", [DEAD, DELETE])
-def test_a_broker_that_stops_or_dies_takes_nobodys_work_for_failed(config: str) -> None:
+def test_a_stop_or_kill_of_the_broker_does_not_count_as_a_lost_consumer(config: str) -> None:
     world = World(config)
     holding(world, "x")
     world.kill()
@@ -148,7 +148,7 @@ def test_a_durable_subscription_comes_back_for_what_it_held_and_a_group_is_a_que
         assert bodies(client.messages()) == left
 
 
-def test_whoever_waits_for_room_gets_that_of_what_was_deleted() -> None:
+def test_a_waiting_sender_gets_the_room_of_deleted_messages() -> None:
     rule = "{match: /queue/a, on_unacked: delete, max_messages: 1, on_full: block, block_timeout: none}"
     world = World(f"destinations: [{rule}]")
     client = holding(world, "1")

@@ -125,7 +125,7 @@ def test_a_nack_with_a_delay_that_is_none_is_refused_and_what_it_held_goes_back(
     assert other.bodies() == ["x"]
 
 
-def test_who_leaves_gives_back_at_once() -> None:
+def test_the_messages_of_a_consumer_that_leaves_are_requeued_at_once() -> None:
     world = World(rule("redeliver: {delay: 60s}"))
     client = consumer(world)
     client.publish("/queue/a", "x")
@@ -171,7 +171,7 @@ def test_a_message_that_kills_the_broker_is_not_delivered_for_ever() -> None:
     assert dead.body == b"poison" and dead.headers["dlq-deliveries"] == "3"
 
 
-def test_a_message_that_kills_the_broker_the_moment_it_leaves_is_counted() -> None:
+def test_a_delivery_that_kills_the_broker_at_once_is_counted() -> None:
     world = World(rule("redeliver: {max: 5}, dead_letter: /queue/dead"))
     client = consumer(world)
     client.publish("/queue/a", "poison", "good")
@@ -201,7 +201,9 @@ def test_a_restart_alone_counts_nothing() -> None:
 # --- the cap ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_delivered_often_enough_is_dropped_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_that_was_delivered_often_enough_is_dropped_counted_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = World(rule("redeliver: {max: 3}"))
     client = consumer(world)
     client.publish("/queue/a", "bad", "good")
@@ -218,7 +220,7 @@ def test_what_was_delivered_often_enough_is_dropped_counted_and_told(caplog: pyt
     assert [message.body for message in consumer(world).messages()] == [b"good"]
 
 
-def test_a_refusal_for_good_is_dropped_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_finally_rejected_message_is_dropped_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     client = consumer(world)
     client.publish("/queue/a", "bad", "good")
@@ -399,7 +401,7 @@ def test_deadlines_under_cumulative_acks_and_of_a_clock_set_back() -> None:
     assert len(source.timeouts) == 1
 
 
-def test_who_is_acknowledged_by_being_written_has_no_deadline() -> None:
+def test_a_delivery_under_auto_has_no_ack_timeout() -> None:
     world = World(TIMEOUT)
     client = world.connect()
     client.subscribe("/queue/a", ack="auto")

@@ -68,13 +68,13 @@ def test_every_message_passes_also_when_its_header_block_was_seen_before() -> No
     assert world.broker.stats.dropped_by_middleware == 2
 
 
-def test_what_is_dropped_is_told_by_the_receipt() -> None:
+def test_the_receipt_reports_a_dropped_message() -> None:
     world = world_with(f"{{match: /queue/a, middleware: '{hook('drop_empty')}'}}")
     answer = sent(world, connected(world), "", destination="/queue/a")
     assert (answer.command, answer.headers["dropped"]) == ("RECEIPT", "true")
 
 
-def test_a_refusal_is_an_error_with_the_words_of_the_middleware() -> None:
+def test_a_refusal_is_an_error_with_the_text_of_the_middleware() -> None:
     world = world_with(f"{{match: /queue/a, middleware: '{hook('refuse_secrets')}'}}")
     other = connected(world)
     other.subscribe("/queue/a")

@@ -409,7 +409,7 @@ def test_one_header_of_the_pair_is_the_clients_own(own: dict[str, Any]) -> None:
         ({"dedup_id": "x", "producer_id": "p", "sequence": "1"}, "dedup-id"),
     ],
 )
-def test_half_an_identity_is_refused_in_words(said: dict[str, Any], words: str) -> None:
+def test_an_incomplete_message_id_is_refused_with_the_reason(said: dict[str, Any], words: str) -> None:
     world = World()
     client = world.connect()
     send(client, "x", **said)

@@ -94,7 +94,7 @@ def test_ids_older_than_their_window_hold_nothing_back(monkeypatch: pytest.Monke
         assert file_partition(world).log_start_offset > 2
 
 
-def test_holes_wait_for_the_file_of_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_settled_messages_waits_for_the_file_of_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(SMALL)
     publish(world, *range(10))
     client = world.connect()

@@ -300,7 +300,7 @@ def test_a_damaged_file_is_made_up_for_by_the_log(damage: str) -> None:
     assert not [note for note in world.notes if note.kind == "ids"]
 
 
-def test_what_would_take_too_long_to_find_is_forgotten_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_would_take_too_long_to_find_are_forgotten_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("radiator.limits.DEDUP_SCAN_BYTES_MAX", 100_000)
     world = World("defaults: {segment: {size: 64KiB}}")
     client = world.connect()

@@ -54,7 +54,7 @@ def unread() -> tuple[World, Client, Client, str]:
     return world, requester, responder, name
 
 
-def test_replies_that_nobody_reads_are_dropped_counted_and_receipted_so() -> None:
+def test_replies_without_a_reader_are_dropped_and_counted_and_the_receipt_says_so() -> None:
     world, requester, responder, name = unread()
     found = fill(world, responder, name)
     assert [frame.headers["receipt-id"] for frame in found] == [str(number) for number in range(100)]
@@ -88,7 +88,7 @@ def test_a_requester_that_reads_again_gets_what_was_kept_and_what_comes_then() -
 
 
 @pytest.mark.parametrize("receipt", [None, "late"])
-def test_a_reply_to_who_has_left_is_dropped(world: World, receipt: str | None) -> None:
+def test_a_reply_to_a_requester_that_has_left_is_dropped(world: World, receipt: str | None) -> None:
     requester, responder, name = asked(world)
     requester.drop()
     responder.publish(name, "pong", receipt=receipt)
@@ -99,7 +99,7 @@ def test_a_reply_to_who_has_left_is_dropped(world: World, receipt: str | None) -
     assert name not in world.broker.destinations
 
 
-def test_a_reply_to_who_listens_no_more_waits_for_its_owner(world: World) -> None:
+def test_a_reply_to_a_requester_that_has_unsubscribed_waits_for_it(world: World) -> None:
     requester, responder, name = asked(world)
     requester.say("UNSUBSCRIBE", id="/temp-queue/answers")
     responder.publish(name, "pong", receipt="r")
@@ -111,7 +111,7 @@ def test_a_reply_to_who_listens_no_more_waits_for_its_owner(world: World) -> Non
     assert (requester.bodies(), receipt.headers.get("dropped")) in ([["pong"], None], ([], "true"), (["pong"], None))
 
 
-def test_replies_in_a_transaction_that_nobody_reads_do_not_cost_the_connection() -> None:
+def test_replies_without_a_reader_in_a_transaction_do_not_end_the_connection() -> None:
     world, _, responder, name = unread()
     fill(world, responder, name)
     world.broker.stats.dropped_replies = 0
@@ -127,7 +127,7 @@ def test_replies_in_a_transaction_that_nobody_reads_do_not_cost_the_connection()
     assert [world.store.partitions[f"/topic/{each}"].high_watermark for each in ("before", "after")] == [1, 1]
 
 
-def test_a_reply_in_a_transaction_to_who_has_left_is_dropped_and_the_rest_is_stored(world: World) -> None:
+def test_a_reply_in_a_transaction_to_a_requester_that_has_left_is_dropped_and_the_rest_is_stored(world: World) -> None:
     requester, responder, name = asked(world)
     requester.drop()
     responder.say("BEGIN", transaction="t")

@@ -69,7 +69,7 @@ def test_partitions_are_shared_fairly_and_members_beyond_their_number_wait(membe
     assert group.shares() == shares
 
 
-def test_a_partition_moves_only_when_its_owner_holds_nothing_of_it() -> None:
+def test_a_partition_is_reassigned_only_when_none_of_its_messages_are_in_flight() -> None:
     group = Group(2)
     first = group.join()
     assert group.table() == {"p0": [first], "p1": [first]}
@@ -124,7 +124,7 @@ def test_a_member_that_joins_takes_no_more_than_its_share_from_others() -> None:
     assert group.shares() == [2, 2, 2]
 
 
-def test_with_nobody_there_owned_partitions_have_no_taker() -> None:
+def test_a_group_without_members_assigns_no_partition() -> None:
     group = Group(1)
     group.leave(group.join())
     assert group.takers("p0") == []
@@ -154,7 +154,7 @@ def test_an_exclusive_consumer_begins_when_the_others_hold_nothing() -> None:
 
 
 @given(st.data())
-def test_whatever_happens_no_partition_has_two_who_hold_it_and_all_are_shared(data: st.DataObject) -> None:
+def test_no_partition_is_ever_with_two_members_and_all_are_assigned(data: st.DataObject) -> None:
     group = Group(data.draw(st.integers(1, 8)))
     number = 0
     for _ in range(data.draw(st.integers(1, 40))):

@@ -80,7 +80,7 @@ def unsettled(world: World, name: str) -> int:
     return sum(len(list(each.cursor.unacked(each.feed.partition.high_watermark))) for each in queue.sources)
 
 
-def test_what_has_expired_goes_although_nobody_comes_or_sends() -> None:
+def test_expired_messages_are_removed_without_consumers_or_senders() -> None:
     world = World(TTL)
     client = world.connect()
     client.publish("/queue/ttl", "1", "2")
@@ -157,7 +157,7 @@ def test_a_queue_whose_messages_never_expire_plans_nothing() -> None:
     assert world.broker.next_deadline_ns(world.time) == NEVER_NS
 
 
-def test_what_was_passed_over_expires_and_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_message_expires_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SKIPPED_RUNS_MAX", 1)
     world = World(TTL)
     client = world.connect()
@@ -206,7 +206,9 @@ def test_a_message_ttl_and_a_selector_go_together_to_the_last_record(kinds: str)
     assert client.bodies() == ["more"]
 
 
-def test_however_many_names_a_batch_is_searched_once_for_its_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_searched_once_for_its_first_expiry_whatever_the_number_of_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looked = 0
     expires = delivery_times._expires
 

@@ -90,7 +90,7 @@ def test_three_equal_consumers_of_300_messages_get_100_each(
 
 
 @pytest.mark.parametrize("prefetch", [2, 10])
-def test_shares_are_equal_where_messages_have_priorities(prefetch: int) -> None:
+def test_consumers_get_equally_many_messages_with_priorities_too(prefetch: int) -> None:
     world = World("destinations: [{match: '/queue/*', priority: true}]")
     counts = work(world, [100, 100, 100], 120, prefetch, jitter=0.4, seed=1)
     assert all(abs(count - 40) <= 1 for count in counts), counts
@@ -103,7 +103,7 @@ def test_one_that_pauses_for_a_while_gets_what_it_has_missed(prefetch: int) -> N
     assert all(abs(count - 100) <= 1 for count in counts), counts
 
 
-def test_nobody_waits_while_enough_is_left_for_the_others() -> None:
+def test_no_consumer_waits_while_enough_messages_are_left_for_the_others() -> None:
     world = World()
     began_ns = world.now
     counts = work(world, [100, 130, 160], 3_000, 1, jitter=0.4, seed=1)
@@ -123,7 +123,7 @@ def test_a_slow_consumer_does_not_slow_a_quick_one_down(slow_us: float) -> None:
     assert quick > 5 * slow
 
 
-def test_one_that_does_not_answer_is_waited_for_a_moment_and_not_again() -> None:
+def test_a_consumer_that_does_not_answer_is_waited_for_once() -> None:
     world = World()
     stuck, client, sender = world.connect(), world.connect(), world.connect()
     stuck.subscribe(Q)
@@ -147,7 +147,7 @@ def test_one_that_does_not_answer_is_waited_for_a_moment_and_not_again() -> None
     assert world.now - began_ns <= PATIENCE_NS
 
 
-def test_who_leaves_is_not_waited_for() -> None:
+def test_a_consumer_that_leaves_is_not_waited_for() -> None:
     world = World()
     sender, *clients = (world.connect() for _ in range(3))
     for client in clients:
@@ -169,7 +169,7 @@ def test_who_leaves_is_not_waited_for() -> None:
     assert heard == 19
 
 
-def test_shares_end_where_the_consumers_become_many() -> None:
+def test_many_consumers_are_served_without_fair_dispatch() -> None:
     world = World()
     sender, *clients = (world.connect() for _ in range(CONSUMERS_MAX + 2))
     for client in clients[:2]:
@@ -187,7 +187,7 @@ def test_shares_end_where_the_consumers_become_many() -> None:
     assert all(len(client.messages()) == 1 for client in clients)
 
 
-def test_who_joins_late_shares_what_is_left() -> None:
+def test_a_late_consumer_gets_an_equal_part_of_the_rest() -> None:
     world = World()
     first, sender = world.connect(), world.connect()
     first.subscribe(Q)

@@ -78,7 +78,7 @@ def test_what_was_put_off_is_not_delivered_more_often_than_its_rule_allows(end: 
 
 
 @pytest.mark.parametrize("wait", [put_off, passed_over])
-def test_what_waited_and_was_delivered_the_moment_before_a_kill_comes_again_marked(world: World, wait: object) -> None:
+def test_a_waiting_message_that_was_delivered_just_before_a_kill_comes_again_marked(world: World, wait: object) -> None:
     wait(world, "1", "2", "3")  # type: ignore[operator]
     for client in list(world.clients):
         client.drop()
@@ -113,7 +113,7 @@ def test_once_the_counts_are_written_nothing_is_doubted_any_more(world: World) -
     assert marks(client) == [("true", "2"), (None, "1"), ("true", "2")]
 
 
-def test_a_power_cut_that_takes_the_hints_leaves_a_message_with_its_count() -> None:
+def test_a_power_cut_that_takes_the_delivery_hints_leaves_each_message_its_count() -> None:
     world = World()
     client = world.connect()
     client.subscribe("/queue/a")

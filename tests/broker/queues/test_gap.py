@@ -42,7 +42,7 @@ def drain(world: World, *clients: Client, ack: bool = True) -> list[Frame]:
 
 @pytest.mark.parametrize("ack", ["auto", "client-individual"])
 @pytest.mark.parametrize("lost", [0, 3, 7])
-def test_damage_is_told_on_the_message_behind_it(lost: int, ack: str) -> None:
+def test_damage_is_reported_by_the_message_behind_it(lost: int, ack: str) -> None:
     world = damaged(lost)
     client = world.connect()
     client.subscribe(QUEUE, ack=ack, prefetch_count=100)
@@ -53,7 +53,7 @@ def test_damage_is_told_on_the_message_behind_it(lost: int, ack: str) -> None:
 
 
 @pytest.mark.parametrize("prefetch", [1, 4, 100])
-def test_of_several_consumers_one_is_told_once(prefetch: int) -> None:
+def test_of_several_consumers_one_gets_the_gap_once(prefetch: int) -> None:
     world = damaged(1, 2, 5)
     clients = [world.connect() for _ in range(3)]
     for client in clients:
@@ -65,7 +65,7 @@ def test_of_several_consumers_one_is_told_once(prefetch: int) -> None:
 
 
 @pytest.mark.parametrize("end", ["dies", "refuses", "is late"])
-def test_a_message_that_comes_again_tells_it_again_and_no_other_does(end: str) -> None:
+def test_a_redelivered_message_has_its_gap_again_and_no_other_has(end: str) -> None:
     world = damaged(0)
     first, second = world.connect(), world.connect()
     first.subscribe(QUEUE)
@@ -87,7 +87,7 @@ def test_a_message_that_comes_again_tells_it_again_and_no_other_does(end: str) -
     assert gaps(heard) == {2: 2}
 
 
-def test_what_was_lost_since_is_told_with_it() -> None:
+def test_a_redelivered_message_also_reports_later_losses() -> None:
     world = damaged(0, 2)
     first, second = world.connect(), world.connect()
     first.subscribe(QUEUE, prefetch_count=2)
@@ -98,7 +98,7 @@ def test_what_was_lost_since_is_told_with_it() -> None:
     assert gaps(drain(world, second)) == {2: 2, 6: 2}
 
 
-def test_what_is_remembered_of_told_losses_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_reported_losses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_module, "REPORTED_MAX", 2)
     world = damaged(0, 2, 4, 6)
     client = world.connect()
@@ -111,7 +111,7 @@ def test_what_is_remembered_of_told_losses_has_an_end(monkeypatch: pytest.Monkey
     assert gaps(drain(world, again)) == {10: 2, 14: 2}
 
 
-def test_what_comes_back_after_a_restart_tells_what_was_lost_and_what_was_settled_is_not_lost() -> None:
+def test_after_a_restart_a_redelivered_message_reports_its_gap_and_settled_messages_are_not_lost() -> None:
     world = World()
     found = stored(world, QUEUE)
     world.start()
@@ -133,7 +133,7 @@ def test_what_comes_back_after_a_restart_tells_what_was_lost_and_what_was_settle
     assert world.broker.stats.lost_to_retention == 1
 
 
-def test_what_retention_takes_by_force_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_that_forced_retention_removes_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     world = world_of(FORCE, tmp_path)
     client = consumer(world, prefetch_count=2)
     caplog.set_level(logging.WARNING)
@@ -151,7 +151,7 @@ def test_what_retention_takes_by_force_is_told(tmp_path: Path, caplog: pytest.Lo
     assert lines[-1].startswith(f"{Q}: 2 messages") and lines[-1].endswith(f"among offsets 0 to 1 of {Q}")
 
 
-def test_in_a_log_of_several_queues_each_tells_its_own_consumers(tmp_path: Path) -> None:
+def test_in_a_shared_log_each_queue_reports_to_its_own_consumers(tmp_path: Path) -> None:
     world = world_of(FORCE.replace("max_messages", "partition: both, max_messages"), tmp_path)
     sender = world.connect()
     for number in range(12):

@@ -51,7 +51,7 @@ def test_a_sender_waits_until_there_is_room_and_loses_nothing() -> None:
     assert not world.broker.throttle.held
 
 
-def test_what_stands_behind_it_waits_too_and_nobody_else_does() -> None:
+def test_the_frames_behind_it_wait_and_those_of_other_clients_do_not() -> None:
     world = World(BLOCK)
     sender = world.connect()
     sender.subscribe("/queue/other")
@@ -71,7 +71,7 @@ def test_what_stands_behind_it_waits_too_and_nobody_else_does() -> None:
     assert sender.bodies() == ["more"]
 
 
-def test_after_its_time_it_is_told_that_the_queue_is_full() -> None:
+def test_after_its_time_a_waiting_send_is_refused_because_the_queue_is_full() -> None:
     world = World(BLOCK)
     sender = blocked(world, "1", "2", "3")
     assert world.broker.throttle.next_ns == world.time.mono + 10 * 10**9
@@ -107,7 +107,7 @@ def test_without_block_timeout_it_waits_for_ever() -> None:
     assert not sender.session.closing and sender.rest
 
 
-def test_a_clock_that_is_set_back_makes_nobody_wait_longer() -> None:
+def test_a_clock_that_is_set_back_makes_no_send_wait_longer() -> None:
     world = World(BLOCK)
     sender = blocked(world, "1", "2", "3")
     world.tick(5)
@@ -135,7 +135,7 @@ def test_room_comes_back_in_every_way(how: str) -> None:
     assert client.bodies()[-1] == "3"
 
 
-def test_who_leaves_while_it_waits_waits_for_nothing() -> None:
+def test_a_client_that_leaves_while_it_waits_is_forgotten() -> None:
     world = World(BLOCK)
     sender = blocked(world, "1", "2", "3")
     sender.drop()
@@ -271,7 +271,7 @@ def test_what_is_not_due_is_the_oldest_as_any_other_and_counts() -> None:
     assert world.broker.timing.deferred == 0
 
 
-def test_who_refuses_with_a_delay_does_not_make_a_queue_grow() -> None:
+def test_nacks_with_a_delay_do_not_make_a_queue_grow() -> None:
     world = World(TEN)
     client = world.connect()
     client.subscribe(Q, prefetch_count=5)
@@ -312,7 +312,7 @@ def test_what_was_given_up_stays_away_while_others_come_and_go() -> None:
     assert client.bodies() == [] and world.broker.timing.deferred == 0
 
 
-def test_no_words_are_made_for_who_only_goes_on_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_text_is_built_for_a_send_that_goes_on_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(BLOCK)
     sender = blocked(world, "1", "2", "3")
     asked = []

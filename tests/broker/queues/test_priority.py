@@ -41,7 +41,7 @@ def test_the_highest_priority_comes_first_and_order_is_kept_within_each(world: W
     assert drain(world, client) == ["b", "d", "e", "a", "c"]
 
 
-def test_without_the_header_it_is_four_and_what_lies_beyond_is_the_nearest(world: World) -> None:
+def test_without_the_header_the_priority_is_four_and_other_values_become_the_nearest(world: World) -> None:
     client = world.connect()
     client.publish("/queue/a", "four")
     send(client, (3, "3"), (5, "5"), (99, "99"), (9, "9"), (-7, "-7"), (0, "0"))
@@ -132,7 +132,7 @@ def test_a_browser_and_a_replay_see_all_priorities(world: World) -> None:
         assert "replay-end" in frames[-1].headers
 
 
-def test_who_looks_on_sees_priorities_that_are_used_later(world: World) -> None:
+def test_a_browser_sees_priorities_that_are_used_later(world: World) -> None:
     client = world.connect()
     client.subscribe("/queue/a", id="live", ack="auto", start_position="next")
     client.subscribe("/queue/*", id="pattern", ack="auto", start_position="next")
@@ -147,7 +147,7 @@ def test_who_looks_on_sees_priorities_that_are_used_later(world: World) -> None:
     world.holds_nothing()
 
 
-def test_who_looks_on_until_a_moment_to_come_is_told_the_end_of_lanes_born_meanwhile_too(
+def test_a_browser_with_a_stop_in_the_future_gets_the_end_of_new_priorities_too(
     world: World,
 ) -> None:
     client = world.connect()

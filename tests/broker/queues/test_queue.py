@@ -533,7 +533,7 @@ def test_a_backlog_is_read_from_the_files_when_memory_has_forgotten_it() -> None
     assert drain(client) == bodies
 
 
-def test_a_failed_read_is_tried_again_and_nobody_else_suffers() -> None:
+def test_a_failed_read_is_retried_and_affects_no_other_queue() -> None:
     world = World(tail_bytes_max=1)
     fill(world, 5)
     fill(world, 2, "/queue/b")

@@ -78,7 +78,7 @@ def test_quiet_queues_let_the_log_go_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_everybody_gets_its_own_once_whoever_comes_and_goes(seed: int) -> None:
+def test_each_queue_gets_its_own_messages_once_while_consumers_come_and_go(seed: int) -> None:
     """Queues, durable subscriptions and a topic's readers in one log, with holds, returns and restarts."""
     choose, world = random.Random(seed), World(SHARED, tail_bytes_max=random.Random(seed).choice([1, 1 << 26]))
     names = [f"/queue/{number}" for number in range(6)]

@@ -42,7 +42,7 @@ def test_of_many_topics_it_looks_at_the_one_that_has_something(world: World) -> 
     assert client.bodies() == ["one more"]
 
 
-def test_topics_take_turns_and_each_is_heard_to_its_end(world: World) -> None:
+def test_topics_take_turns_and_each_is_read_to_its_end(world: World) -> None:
     durable(world, "/topic/>").drop()
     for _ in range(2):
         for index in range(3):
@@ -58,7 +58,7 @@ def test_topics_take_turns_and_each_is_heard_to_its_end(world: World) -> None:
     assert len(set(heard[:3])) > 1
 
 
-def test_what_comes_back_to_a_topic_that_nobody_looked_at_any_more_is_found(world: World) -> None:
+def test_a_message_that_is_requeued_to_an_idle_topic_is_found(world: World) -> None:
     client = durable(world, "/topic/>", prefetch_count="100")
     queue = topics(world, 5)
     held = client.messages()

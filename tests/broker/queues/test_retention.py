@@ -105,7 +105,7 @@ def test_a_cut_of_the_power_after_a_forced_loss_leaves_a_queue_that_goes_on(tmp_
     assert world.broker.stats.lost_to_retention == 0, "the cursor had moved on before anything was deleted"
 
 
-def test_a_replay_that_retention_overtakes_is_told_by_gap(tmp_path: Path) -> None:
+def test_a_replay_that_retention_overtakes_gets_a_gap(tmp_path: Path) -> None:
     config = "destinations: [{match: '/topic/*', segment: {size: 64KiB}, retention: {count: 3}}]"
     world = world_of(config, tmp_path)
     filled(world, 2, T)

@@ -64,7 +64,7 @@ def test_later_ones_come_in_the_order_of_their_times_and_else_in_that_of_the_que
     assert seen == ["a", "b1", "b2", "c"]
 
 
-def test_a_restart_forgets_no_delay_and_marks_nothing_that_nobody_has_had() -> None:
+def test_a_restart_forgets_no_delay_and_marks_no_undelivered_message() -> None:
     world = World()
     client = world.connect()
     client.subscribe("/queue/a", prefetch_count=10)
@@ -230,7 +230,7 @@ def test_a_clock_that_goes_back_a_little_ends_no_pause() -> None:
     assert client.bodies() == ["x"], "the pause was an hour"
 
 
-def test_who_refuses_with_long_delays_takes_the_room_of_nobody(monkeypatch: Any) -> None:
+def test_nacks_with_long_delays_take_no_room_of_other_clients(monkeypatch: Any) -> None:
     monkeypatch.setattr(limits, "DEFERRED_MAX", 40)
     monkeypatch.setattr(limits, "DEFERRED_OWN", 2)
     world = World()

@@ -173,7 +173,7 @@ def test_what_others_store_in_the_same_log_is_not_counted() -> None:
     assert accepted(world, B) == 9
 
 
-def test_a_queue_that_is_born_into_a_log_in_use_is_empty() -> None:
+def test_a_queue_that_is_created_in_a_log_in_use_is_empty() -> None:
     world = World(SHARED)
     sender = world.connect()
     for number in range(40):
@@ -265,7 +265,7 @@ def test_the_oldest_messages_that_are_dropped_are_ours(open_: bool, read: bool) 
     assert consumer(world, B).bodies() == []
 
 
-def test_a_queue_that_drops_and_that_nobody_reads_does_not_hold_the_log_back() -> None:
+def test_a_queue_that_drops_and_has_no_consumer_does_not_hold_the_log_back() -> None:
     world = World(RETAINED.replace("partition", "max_messages: 3, on_full: drop_oldest, partition", 1))
     sender = world.connect()
     for number in range(60):

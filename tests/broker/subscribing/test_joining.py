@@ -41,7 +41,7 @@ def begun(world: World, destination: str, **headers: str) -> Client:
 
 
 @pytest.mark.usefixtures("small")
-def test_it_reads_from_one_moment_on_and_says_nothing_before_all_have_joined(world: World) -> None:
+def test_a_subscription_reads_from_one_time_on_and_delivers_nothing_before_all_have_joined(world: World) -> None:
     client, sender = begun(world, "/topic/#"), world.connect()
     for number in range(COUNT):
         sender.publish(f"/topic/{number}", f"new {number}")
@@ -94,7 +94,7 @@ def test_queues_are_consumed_once_all_have_joined(world: World) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_who_goes_in_the_middle_leaves_nothing_behind(world: World) -> None:
+def test_a_client_that_leaves_while_it_joins_leaves_nothing_behind(world: World) -> None:
     client, sender = begun(world, "/topic/#"), world.connect()
     client.drop()
     world.settle()

@@ -74,7 +74,7 @@ def test_history_and_expressions_go_together() -> None:
     assert sorted(bodies(client.messages())) == ["", "/topic/a", "/topic/ü"]
 
 
-def test_names_that_share_a_log_are_told_apart() -> None:
+def test_names_that_share_a_log_are_distinguished() -> None:
     world = World(ON + "destinations: [{match: '/topic/*', partition: all}]")
     client = subscribed(world, "/topic/(a|c)")
     send(world, "/topic/a", "/topic/b", "/topic/c", "/topic/a")
@@ -111,7 +111,9 @@ def test_without_the_key_it_is_denied_and_the_key_is_named() -> None:
         ("/topic/a", {"group": "g"}, "bad-header", "does not go with a name"),
     ],
 )
-def test_what_it_is_not_is_told(expression: str, headers: dict[str, str], code: str, why: str) -> None:
+def test_an_invalid_regex_subscription_is_refused_with_the_reason(
+    expression: str, headers: dict[str, str], code: str, why: str
+) -> None:
     found, told = refused(World(ON), expression.replace("\\\\", "\\"), **headers)
     assert (found, why in told) == (code, True), told
 

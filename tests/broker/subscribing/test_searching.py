@@ -59,7 +59,7 @@ def test_what_matches_nothing_gives_way_as_well_and_each_frame_behind_it() -> No
 
 
 @pytest.mark.usefixtures("small")
-def test_names_that_are_born_or_go_between_two_portions_are_seen_as_they_are() -> None:
+def test_names_that_come_or_go_between_two_portions_are_handled() -> None:
     world = with_names(300)
     client, other = world.connect(), world.connect()
     other.subscribe("/topic/many.unused", ack="auto")
@@ -75,7 +75,7 @@ def test_names_that_are_born_or_go_between_two_portions_are_seen_as_they_are() -
     assert bodies(client.messages()) == ["1", "2", "3"]
 
 
-def test_the_index_stops_where_it_is_told_to() -> None:
+def test_the_index_stops_at_its_limit() -> None:
     index = NameIndex()
     for number in range(1_000):
         index.add(f"/topic/many.{number}.x")

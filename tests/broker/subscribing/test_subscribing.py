@@ -19,7 +19,7 @@ STOPS = [{"stop_position": "end"}, {"stop_position": "offset:100"}, {"start_posi
 @pytest.mark.parametrize("ack", ["auto", "client"])
 @pytest.mark.parametrize("pattern", ["/queue/>", "#", "/queue/new,/queue/*"])
 @pytest.mark.parametrize("headers", [*LOOKS, *STOPS])
-def test_who_looks_at_history_never_consumes_a_queue_that_is_born_later(
+def test_a_replay_never_consumes_a_queue_that_is_created_later(
     world: World, headers: dict[str, str], pattern: str, ack: str
 ) -> None:
     sender, looker, worker = world.connect(), world.connect(), world.connect()
@@ -40,7 +40,7 @@ def test_who_looks_at_history_never_consumes_a_queue_that_is_born_later(
     assert sorted(worker.bodies()) == ["m1", "m2"]
 
 
-def test_a_pattern_without_a_position_consumes_queues_that_are_born_later(world: World) -> None:
+def test_a_pattern_without_a_position_consumes_queues_that_are_created_later(world: World) -> None:
     client = world.connect()
     client.subscribe("/queue/>")
     client.publish("/queue/new", "m")

@@ -29,7 +29,7 @@ def address_of(world: World, owner: Client) -> str:
     return request.headers["reply-to"]
 
 
-def test_whoever_knows_the_address_may_answer_and_the_name_alone_is_not_enough(world: World) -> None:
+def test_a_client_that_has_the_address_may_answer_and_the_name_alone_is_not_enough(world: World) -> None:
     owner, other = world.connect(), world.connect()
     address = address_of(world, owner)
     name, _, secret = address.partition("~")
@@ -64,7 +64,7 @@ def test_an_address_in_a_transaction_is_looked_at_too(world: World) -> None:
     assert owner.bodies() == ["answer"]
 
 
-def test_the_owner_may_say_any_of_the_three_spellings(world: World) -> None:
+def test_the_owner_may_use_any_of_the_three_spellings(world: World) -> None:
     owner, server = world.connect(), world.connect()
     address = address_of(world, owner)
     name = address.partition("~")[0]
@@ -142,6 +142,6 @@ def test_no_list_no_log_and_no_other_header_has_the_secret(
     assert caplog.text and secret not in caplog.text
 
 
-def test_what_is_logged_of_a_peers_words_has_no_secret() -> None:
+def test_logged_headers_of_a_client_have_no_secret() -> None:
     assert printable(f"'/temp-queue/a@s1~{'0a' * 16}' is in use") == "'/temp-queue/a@s1~...' is in use"
     assert printable("a~b@c") == "a~b@c"

@@ -167,7 +167,7 @@ def test_ids_and_names_are_forgotten_only_after_the_step_is_confirmed() -> None:
     assert world.broker.stats.names_expired == 0 and len(world.broker.durable.by_key) == 1
 
 
-def test_a_short_wrong_moment_leaves_no_receive_time_in_the_future() -> None:
+def test_a_short_wrong_time_leaves_no_receive_time_in_the_future() -> None:
     world = World(RULES)
     client = world.connect()
     client.publish("/topic/t", "before")
@@ -202,7 +202,7 @@ def test_a_dead_letter_moved_meanwhile_has_no_time_in_the_future() -> None:
     assert letter.headers["receive-time"] == letter.headers["dlq-time"] == str(NOW + NS_PER_SECOND)
 
 
-def test_a_message_with_a_delay_and_an_expiry_keeps_nobody_busy_meanwhile() -> None:
+def test_a_message_with_a_delay_and_an_expiry_costs_no_turns_meanwhile() -> None:
     """Its expiry has passed by the wall clock and not by the trusted one."""
     world = World()
     client = world.connect()
@@ -217,7 +217,7 @@ def test_a_message_with_a_delay_and_an_expiry_keeps_nobody_busy_meanwhile() -> N
     assert world.broker.timing.deferred == 0 and world.broker.stats.expired == 1
 
 
-def test_who_watches_the_broker_is_told_and_so_is_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_readiness_and_the_log_report_a_step(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.tick(1)
     assert held_back(world.broker) == [] and figures(world.broker)["now"]["clock_ahead_seconds"] == 0

@@ -73,7 +73,7 @@ def assert_refused(world: World, client: Client) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_the_time_to_answer_stands_still_until_commit(version: str, ack: str) -> None:
+def test_the_ack_timeout_stops_until_commit(version: str, ack: str) -> None:
     world, client, messages = holding(2, version, ack=ack)
     work(client, *(messages if ack == "client-individual" else messages[-1:]))
     world.tick(11)
@@ -266,7 +266,7 @@ def test_an_answer_to_what_came_before_a_lost_message_does_not_stand_for_that() 
     assert_refused(world, client)
 
 
-def test_a_later_answer_stands_for_what_was_late_before_it() -> None:
+def test_a_later_cumulative_ack_covers_a_late_message_before_it() -> None:
     world, client, _ = holding(ack="client", prefetch_count=5)
     sender, other = world.connect(), world.connect()
     world.tick(6)
