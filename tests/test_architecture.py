@@ -449,7 +449,7 @@ MOMENTS = {"now_ns", "at_ns", "due_ns", "deadline_ns", "until_ns", "end_ns", "wa
 
 
 @pytest.mark.parametrize("room", ["broker", "server", "storage", "stomp"])
-def test_a_parameter_that_is_a_moment_names_its_clock(room: str) -> None:
+def test_a_parameter_that_is_a_time_names_its_clock(room: str) -> None:
     """``WallNs`` or ``MonoNs``: mypy then tells a moment of the wall clock from one of the monotonic clock."""
     nameless = [
         f"{path.relative_to(ROOT)}:{each.lineno} {each.arg}"

@@ -120,7 +120,7 @@ def test_units_behind_damage_are_not_written_by_other_processes_either(
     assert max(most) <= 3 * 6  # units that are written ahead, by the files of each
 
 
-def test_a_file_that_is_missing_is_told_by_the_run_that_would_merge_it(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_is_reported_by_the_run_that_would_merge_it(tmp_path: Path) -> None:
     fill(tmp_path / "data", count=3000).close()
     files = open_files(tmp_path / "archive")
     run(str(tmp_path / "data"), files, UNMERGED)
@@ -170,7 +170,7 @@ def test_what_waits_for_its_commit_makes_room_by_it_where_it_is_uploaded(
     check_exact(elsewhere, tmp_path / "data")
 
 
-def test_a_segment_for_which_there_is_no_room_is_told_with_its_size_and_what_to_change(
+def test_a_segment_for_which_there_is_no_room_is_reported_with_its_size_and_what_to_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "data", count=6000).close()
@@ -188,7 +188,7 @@ def test_a_segment_for_which_there_is_no_room_is_told_with_its_size_and_what_to_
     check_all(tmp_path / "data", tmp_path / "archive")
 
 
-def test_retention_is_told_of_what_a_run_that_died_has_committed_though_there_is_no_room_for_more(
+def test_retention_learns_the_commits_of_a_killed_run_also_without_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nothing would ever go where that is what would make room."""

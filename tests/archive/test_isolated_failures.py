@@ -85,7 +85,7 @@ def test_a_character_that_two_blocks_share_is_seen() -> None:
     assert maps.headers().to_pylist() == [[("a", "\ufffd")], [("\ufffd", "1")]]
 
 
-def test_an_error_that_nobody_foresaw_ends_its_partition_only_and_is_named(
+def test_an_unexpected_error_ends_its_partition_only_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = fill(tmp_path / "data", "first")

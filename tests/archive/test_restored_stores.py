@@ -119,7 +119,7 @@ def test_a_run_does_not_remove_the_old_empty_spool_that_it_uses(tmp_path: Path) 
     check_all(tmp_path / "data", tmp_path / "archive")
 
 
-def test_two_directories_of_one_name_on_hosts_of_one_name_have_two_owners(
+def test_two_directories_of_one_name_on_hosts_of_one_name_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As two containers see them."""
@@ -134,9 +134,7 @@ def test_two_directories_of_one_name_on_hosts_of_one_name_have_two_owners(
         assert again == one
 
 
-def test_after_the_machine_was_started_anew_it_is_another_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_after_a_restart_of_the_machine_is_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "partitions").mkdir()
     with locked(str(tmp_path)) as one:
         pass

@@ -151,7 +151,7 @@ def test_ids_and_how_far_an_archive_is_are_shown(root: Path, capfd: pytest.Captu
         ("partitions/shared/00000000000000000000.idx", 70), ("cursors/snapshot", 50),
     ],
 )  # fmt: skip
-def test_damage_is_told_and_has_its_exit_code(
+def test_damage_is_reported_and_has_its_exit_code(
     name: str, at: int, root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     opened(root=str(root))[0].close()

@@ -100,7 +100,7 @@ def test_a_column_alone_is_the_column_among_all(tmp_path: Path, column: str) -> 
     assert [row[column] for row in read_rows(wanted, columns=[column])] == [row[column] for row in read_rows(wanted)]
 
 
-def test_headers_are_not_split_when_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_split_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed = write_segment(tmp_path / "s.rlog", [numbered("/topic/a", 5)])
     monkeypatch.setattr(decode, "HeaderMaps", None)
     monkeypatch.setattr(decode.Rows, "bodies", None)
@@ -154,7 +154,7 @@ def test_batches_of_one_destination_have_its_name(tmp_path: Path, name: str) -> 
     assert read_rows(whole(tmp_path / "s.rlog", placed), columns=["destination"]) == [{"destination": name}] * 3
 
 
-def test_names_of_equal_length_are_told_apart(tmp_path: Path) -> None:
+def test_names_of_equal_length_are_distinguished(tmp_path: Path) -> None:
     names = ["/topic/aaaaaaaaaa", "/topic/aaaaaaaaab", "/topic/aaaaaaaaaa", "/queue/aaaaaaaaaa"]
     placed = write_segment(tmp_path / "s.rlog", [[Message(name, b"")] for name in names])
     rows = read_rows(whole(tmp_path / "s.rlog", placed), columns=["destination"])

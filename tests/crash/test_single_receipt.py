@@ -15,7 +15,9 @@ QUEUES = [f"/queue/new.{number}" for number in range(20)]  # each begins a file,
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["DISCONNECT", "the last message", "COMMIT"])
-def test_who_asked_once_finds_everything_after_a_kill(start_broker: Callable[..., BrokerProcess], how: str) -> None:
+def test_one_receipt_covers_everything_before_it_after_a_kill(
+    start_broker: Callable[..., BrokerProcess], how: str
+) -> None:
     broker = start_broker()
     with Wire(broker) as wire:
         wire.open()

@@ -166,7 +166,7 @@ def test_files_that_are_merged_while_they_are_read_are_found_again_where_an_open
     assert losses == [] and not Path(merged[0]).exists()
 
 
-def test_what_neither_has_is_told_and_only_that(store: Store) -> None:
+def test_what_neither_has_is_reported_and_only_that(store: Store) -> None:
     losses: list[Any] = []
     made = reading(store, losses)
     (log,) = list_partitions(store.data)
@@ -183,7 +183,7 @@ def test_what_neither_has_is_told_and_only_that(store: Store) -> None:
     assert 0 < first < log.next_offset - 500
 
 
-def test_without_an_archive_it_is_told_too(store: Store) -> None:
+def test_without_an_archive_the_loss_is_reported_too(store: Store) -> None:
     losses: list[Any] = []
     made, before = reading(store, losses, archive=False), store.start
     store.archiver()

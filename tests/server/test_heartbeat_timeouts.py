@@ -99,7 +99,7 @@ def test_beats_go_both_ways_while_others_load_the_broker(broker: BrokerProcess) 
     load.close()
 
 
-def test_who_was_silent_is_told_so_and_closed(broker: BrokerProcess) -> None:
+def test_a_silent_client_gets_an_error_and_is_disconnected(broker: BrokerProcess) -> None:
     deadline = Deadline(broker)
     deadline.close()
     (frame,) = deadline.frames
@@ -180,7 +180,7 @@ def test_a_client_that_only_reads_a_long_answer_is_kept_if_it_beats(broker: Brok
 
 
 @pytest.mark.thorough
-def test_a_broker_that_was_stopped_for_a_while_blames_nobody_who_went_on_beating(broker: BrokerProcess) -> None:
+def test_a_broker_that_was_suspended_disconnects_no_client_that_went_on_beating(broker: BrokerProcess) -> None:
     with Beating() as beating:
         wires = [beating.add(Wire(broker).open(heart_beat="100,0")) for _ in range(20)]
         broker.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
@@ -240,7 +240,7 @@ def test_a_dead_peer_gives_back_what_it_held_at_once(broker: BrokerProcess) -> N
 
 
 @pytest.mark.thorough
-def test_nobody_is_sent_a_beat_who_did_not_ask(broker: BrokerProcess) -> None:
+def test_a_client_that_asked_for_no_beats_gets_none(broker: BrokerProcess) -> None:
     """There are parsers that take a line end between frames for the next command."""
     asked = ("100,0", "0,0", "")
     wires = [Wire(broker).open(**({"heart_beat": each} if each else {})) for each in asked]

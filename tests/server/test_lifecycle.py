@@ -31,14 +31,14 @@ BEATS = "heart_beat: {send: 100ms, expect: 100ms, grace: 3.0}"
 # --- who is knocking --------------------------------------------------------------------------------------------------
 
 
-def test_a_browser_is_told_in_words_that_this_is_no_web_server(shared_broker: BrokerProcess) -> None:
+def test_a_browser_gets_an_http_answer_that_this_is_no_web_server(shared_broker: BrokerProcess) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(f"http://{shared_broker.address}/", timeout=30)
     assert caught.value.code == 400
     assert b"STOMP" in caught.value.read()
 
 
-def test_a_tls_client_is_told_in_its_own_language(shared_broker: BrokerProcess) -> None:
+def test_a_tls_client_gets_a_tls_alert(shared_broker: BrokerProcess) -> None:
     context = ssl.create_default_context()
     with (
         socket.create_connection(("127.0.0.1", shared_broker.port), timeout=30) as sock,
@@ -61,7 +61,7 @@ def test_the_log_says_what_was_knocking(start_broker: StartBroker) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"CONN", b"\n\n\n", b"CONNECT\naccept-version:1.2\n"])
-def test_a_connection_that_does_not_open_is_closed_with_words(broker_with: BrokerWith, said: bytes) -> None:
+def test_a_connection_without_connect_is_closed_with_an_error(broker_with: BrokerWith, said: bytes) -> None:
     broker = broker_with("limits: {connect_timeout: 200ms}")
     with Wire(broker) as wire:
         wire.send(said)
@@ -78,7 +78,7 @@ def test_a_connection_that_has_opened_may_be_silent(broker_with: BrokerWith) -> 
         quiet.barrier()
 
 
-def test_the_broker_breaks_its_silence_for_who_asked_for_it(broker_with: BrokerWith) -> None:
+def test_the_broker_beats_for_clients_that_asked_for_it(broker_with: BrokerWith) -> None:
     broker = broker_with(BEATS)
     with Wire(broker) as wire:
         wire.open(heart_beat="0,100")
@@ -199,7 +199,7 @@ def test_a_stop_does_not_wait_for_producers_to_pause(start_broker: StartBroker, 
             thread.join()
 
 
-def test_who_reads_late_still_gets_what_is_due_at_a_stop(start_broker: StartBroker) -> None:
+def test_a_late_reader_still_gets_its_frames_at_a_stop(start_broker: StartBroker) -> None:
     broker = start_broker()
     assert broker.process is not None
     with Wire(broker, receive_bytes=4_096) as wire, Wire(broker) as other:
@@ -405,7 +405,7 @@ def test_a_socket_file_left_over_from_a_killed_broker_is_replaced(tmp_path: Path
         wire.open().barrier()
 
 
-def test_a_socket_somebody_listens_on_is_left_alone(tmp_path: Path, start_broker: StartBroker) -> None:
+def test_a_socket_with_a_listener_is_left_alone(tmp_path: Path, start_broker: StartBroker) -> None:
     path = tmp_path / "radiator.sock"
     start_broker(None, ["--listen", f"unix:{path}"])
     second = serve(tmp_path, "--listen", f"unix:{path}")

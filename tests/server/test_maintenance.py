@@ -51,7 +51,7 @@ class Listener(stomp.ConnectionListener):  # type: ignore[misc]
 
 
 @pytest.mark.thorough
-def test_space_is_given_back_in_the_background_and_nobody_notices(start_broker: StartBroker) -> None:
+def test_space_is_reclaimed_in_the_background_without_effect_on_clients(start_broker: StartBroker) -> None:
     broker = start_broker(CONFIG)
     with Wire(broker) as wire, Wire(broker) as slow, Wire(broker) as busy:
         for each in (wire, slow, busy):

@@ -15,7 +15,7 @@ BIRTHS = 2_000  # each a directory of its own: at least 40 s of this disk
 
 
 @pytest.mark.thorough
-def test_what_nobody_was_told_is_stored_does_not_keep_a_broker_from_ending(tmp_path: Path) -> None:
+def test_unreceipted_messages_do_not_delay_a_stop(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.program = ["tests.server.hurried_broker"]
     broker.start()

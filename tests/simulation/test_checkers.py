@@ -65,7 +65,7 @@ def test_a_dead_letter_that_outlived_its_message_and_what_is_sent_again_are_two(
     assert again(world, checkers) == 1
 
 
-def test_both_may_be_buried_and_neither_twice() -> None:
+def test_both_may_become_dead_letters_and_neither_twice() -> None:
     world, checkers = outlived()
     client = world.connect()
     client.subscribe(WEAK)

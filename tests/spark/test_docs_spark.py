@@ -77,7 +77,7 @@ def test_documented_types_are_the_types() -> None:
         assert (f"`{column.name}` | {told}, may be null" in TEXT) == column.nullable
 
 
-def test_what_spark_says_in_its_own_words_is_what_it_says(spark: Any, writer: Writer, tmp_path: Path) -> None:
+def test_quoted_errors_of_spark_are_its_errors(spark: Any, writer: Writer, tmp_path: Path) -> None:
     writer.write("/topic/a", [Message("/topic/a", b"x")])
     session, options = spark.newSession(), {"url": "stomp://localhost:1", "checkpointLocation": str(tmp_path / "c")}
     rows = read(spark, writer.root, columns=["destination", "body"])

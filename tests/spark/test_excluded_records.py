@@ -102,7 +102,7 @@ def test_times_of_the_first_sending_are_in_no_latency_lateness_or_disorder(
     assert (totals["messages"], totals["with_event_time"]) == (70, 60)
 
 
-def test_topics_of_operations_are_left_out_and_told_unless_they_are_named(spark: Any, store: Writer) -> None:
+def test_operational_topics_are_excluded_and_reported_unless_they_are_given(spark: Any, store: Writer) -> None:
     report = make_report(store.root, spark=spark, sections=["traffic", "top"])
     names = {row["destination"] for row in report.answers["totals"]}
     assert names == {"/topic/a", "/topic/b", "/queue/dead"} == {row["destination"] for row in report.answers["traffic"]}

@@ -30,7 +30,7 @@ def report(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rep
     writer.close()
 
 
-def test_the_head_of_the_page_tells_what_happened(report: Report) -> None:
+def test_the_head_of_the_page_has_the_findings(report: Report) -> None:
     head = report.page.sections[0]
     assert head.found == "What stands out:"
     expected = """
@@ -49,7 +49,7 @@ def test_the_head_of_the_page_tells_what_happened(report: Report) -> None:
     assert "/topic/sensors.shed (960)" in new
 
 
-def test_the_worst_is_told_first(report: Report) -> None:
+def test_the_worst_finding_is_first(report: Report) -> None:
     sheets = list(dict.fromkeys(line.partition(":")[0] for line in report.page.sections[0].stands_out))
     order = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic", "Top", "Compared")
     assert sheets == list(order)
@@ -66,7 +66,7 @@ def test_a_load_that_was_done_long_ago_is_no_silence_and_many_silences_are_one_l
     assert line.startswith("3 destinations are silent, the first since 2023-11-14 00:10:00: /topic/a, /topic/b and")
 
 
-def test_of_many_dead_letters_the_most_are_told_and_how_many_more_there_are() -> None:
+def test_of_many_dead_letters_the_most_are_reported_and_how_many_more_there_are() -> None:
     from radiator.spark.sections.dead_letters import _stands_out as told
 
     rows = [{"letters": 9 - i, "origin": f"/queue/{i}", "subscription": None, "cause": "rejected"} for i in range(6)]
@@ -94,7 +94,7 @@ def test_where_all_times_are_in_the_wrong_order_no_duration_is_negative() -> Non
     )
 
 
-def test_a_burst_that_many_made_names_nobody() -> None:
+def test_a_burst_of_many_senders_names_none() -> None:
     def sent(minute: int, name: str, messages: int) -> dict[str, Any]:
         return {"start": FIRST + timedelta(minutes=minute), "destination": name, "messages": messages}
 
@@ -135,7 +135,7 @@ def test_what_chance_makes_is_no_burst() -> None:
     assert line.startswith("a burst at 2023-11-14 00:30:00: 8 messages in 1 second, 8 times the usual")
 
 
-def test_what_is_missing_is_told_to_be_in_no_figure(spark: Any, tmp_path: Path) -> None:
+def test_missing_records_are_reported_as_counted_in_no_figure(spark: Any, tmp_path: Path) -> None:
     writer = Writer(tmp_path / "data")
     writer.write("p", numbered("/topic/a", 50), per_batch=10)
     writer.close()
@@ -147,7 +147,7 @@ def test_what_is_missing_is_told_to_be_in_no_figure(spark: Any, tmp_path: Path) 
     assert [tile.value for tile in head.tiles if tile.mood == "bad"] == ["10"]
 
 
-def test_what_was_as_always_is_not_told(report: Report) -> None:
+def test_usual_values_are_not_reported(report: Report) -> None:
     lines = report.page.sections[0].stands_out
     told = " ".join(line for line in lines if line.startswith(("Traffic", "Latency", "Lag", "Compared")))
     for name in ("/topic/orders", "/topic/sensors.kitchen", "sub:dashboard", "/queue/dead is silent"):

@@ -139,7 +139,7 @@ class Log:
 # --- holes ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_settled_goes_around_a_straggler_and_nothing_moves() -> None:
+def test_settled_records_around_an_unsettled_one_are_removed_and_nothing_moves() -> None:
     log = Log()
     log.fill(60)
     before = log.all()
@@ -210,7 +210,7 @@ def test_half_of_the_bytes_counts_and_not_half_of_the_messages() -> None:
 
 
 @pytest.mark.parametrize("why", ["keep", "topics", "archive", "nobody"])
-def test_no_holes_are_made_where_history_is_wanted(why: str) -> None:
+def test_no_records_are_removed_where_history_is_wanted(why: str) -> None:
     log = Log(reclaim_acked=why != "keep", wait_for_archive=why == "archive")
     log.fill(30)
     if why != "nobody":
@@ -499,7 +499,7 @@ SMALLER = {"compress": 0.5, "merge": 0.75}
 
 @HOW
 @pytest.mark.parametrize("at", [70, 500, 5_000])
-def test_a_damaged_segment_is_left_alone_and_told_once(how: str, at: int) -> None:
+def test_a_damaged_segment_is_left_alone_and_reported_once(how: str, at: int) -> None:
     log = to_do(how)
     path = layout.segment_path(DIRECTORY, log.partition.segments[1].base_offset)
     log.fs.nodes[path].cache[at] ^= 1

@@ -116,7 +116,7 @@ def test_the_short_cut_leaves_batches_that_contradict_themselves_to_the_general_
         decode(bytes(contradicting))
 
 
-def test_holes_are_kept() -> None:
+def test_merging_keeps_offset_gaps() -> None:
     first, _, third = finished([[("/q", b"1", None, None)], [("/q", b"2", None, None)], [("/q", b"3", None, None)]])
     assert list(merge([first, third]).offsets) == [5, 7]
 

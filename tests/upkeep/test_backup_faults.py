@@ -46,7 +46,7 @@ def test_a_finished_backup_survives_a_power_cut() -> None:
         assert (notes, store.partitions["/queue/a"].next_offset) == ([], 40)
 
 
-def test_a_full_disk_is_told_before_the_first_byte_or_leaves_nothing_behind() -> None:
+def test_a_full_disk_is_reported_before_the_first_byte_or_leaves_nothing_behind() -> None:
     fs = in_memory()
     fs.capacity = fs._used() + 2000  # of which LOCK takes five
     with pytest.raises(StorageError, match=r"needs \d+ bytes, and there is room for 1995"):
