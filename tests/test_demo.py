@@ -103,9 +103,9 @@ def test_two_days_of_the_demo_pass_all_checks_and_leave_a_report(tmp_path: Path,
     assert run.gone(), run.left()
 
     readme = (ROOT / "README.md").read_text("utf-8")
-    claims = re.findall(r"^✓ (.+)$", readme, re.MULTILINE)
-    assert len(claims) == 9
-    assert [claim for claim in claims if claim not in run.output] == [], "the README tells of other claims"
+    checked = re.findall(r"^✓ (.+)$", readme, re.MULTILINE)
+    assert len(checked) == 9
+    assert [check for check in checked if check not in run.output] == [], "the README tells of other claims"
 
     page = (out / "report" / "report.html").read_text("utf-8")
     assert "all hold" in page and "JetBlue Airways" in page
@@ -225,9 +225,9 @@ ENDS = {"a": 3, "b": 1}
 def test_a_gap_a_repeat_and_disorder_of_the_tail_are_noticed(
     runs_seen: list[list[tuple[str, int]]], fault: str
 ) -> None:
-    claim = checks.follower("tail", runs_seen, ENDS)
-    assert claim.holds == (not fault)
-    assert fault in claim.figures
+    check = checks.follower("tail", runs_seen, ENDS)
+    assert check.holds == (not fault)
+    assert fault in check.figures
 
 
 SEEN = [(0, 11, True), (1, 12, True), (2, 13, False)]
@@ -246,9 +246,9 @@ SEEN = [(0, 11, True), (1, 12, True), (2, 13, False)]
     ],
 )
 def test_what_the_late_subscriber_missed_is_noticed(came: list[tuple[int, int, bool]], fault: str) -> None:
-    claim = checks.latecomer({"/topic/x": came}, {"/topic/x": [11, 12, 13]}, 2)
-    assert claim.holds == (not fault)
-    assert fault in claim.figures
+    check = checks.latecomer({"/topic/x": came}, {"/topic/x": [11, 12, 13]}, 2)
+    assert check.holds == (not fault)
+    assert fault in check.figures
 
 
 def job(message: str, number: int, redelivered: bool = False) -> dict[str, object]:
@@ -267,9 +267,9 @@ def job(message: str, number: int, redelivered: bool = False) -> dict[str, objec
 def test_a_lost_job_and_an_unmarked_repeat_are_noticed(
     ann: list[dict[str, object]], bob: list[dict[str, object]], fault: str
 ) -> None:
-    claim = checks.workers({"ann": ann, "bob": bob}, [1, 2], "bob")
-    assert claim.holds == (not fault)
-    assert fault in claim.figures
+    check = checks.workers({"ann": ann, "bob": bob}, [1, 2], "bob")
+    assert check.holds == (not fault)
+    assert fault in check.figures
 
 
 def test_what_spark_has_counted_is_compared() -> None:

@@ -249,7 +249,7 @@ def test_subscribing_to_a_bound_queue_needs_the_right_over_that_queue_only() -> 
 # --- CONNECT ----------------------------------------------------------------------------------------------------------
 
 
-class Door:
+class Authenticator:
     """An entrance that decides when it is told to."""
 
     def __init__(self, world: World) -> None:
@@ -261,7 +261,7 @@ class Door:
 
 
 def test_nothing_behind_connect_is_acted_upon_before_it_is_known_whose_it_is(world: World) -> None:
-    door = Door(world)
+    authenticator = Authenticator(world)
     client = Client(world)
     client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="secret")
     client.publish("/queue/a", "1", receipt="r")
@@ -269,32 +269,32 @@ def test_nothing_behind_connect_is_acted_upon_before_it_is_known_whose_it_is(wor
     world.broker.handle(client.session, [], world.time)
     assert not client.take()
     assert not world.broker.destinations
-    asking = door.waiting[0]
+    asking = authenticator.waiting[0]
     assert (asking.login, asking.passcode, asking.address, asking.wanted) == ("alice", "secret", "test", True)
-    door.decide(Identity("alice", EVERYTHING, "users"))
+    authenticator.decide(Identity("alice", EVERYTHING, "users"))
     world.settle()
     assert [frame.command for frame in client.take()] == ["CONNECTED", "RECEIPT", "MESSAGE"]
     assert client.session.user == "alice"
 
 
 def test_a_refused_client_gets_an_error_and_its_later_frames_are_dropped(world: World) -> None:
-    door = Door(world)
+    authenticator = Authenticator(world)
     client = Client(world)
     client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="wrong")
     client.publish("/queue/a", "1")
-    door.decide(ProtocolError("denied", "login or passcode is wrong"))
+    authenticator.decide(ProtocolError("denied", "login or passcode is wrong"))
     assert client.error() == "denied"
     assert not world.broker.destinations
     assert world.broker.stats.logins_refused == 1
 
 
 def test_a_decision_for_a_client_that_is_gone_does_nothing(world: World) -> None:
-    door = Door(world)
+    authenticator = Authenticator(world)
     client = Client(world)
     client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="x")
     client.drop()
-    assert not door.waiting[0].wanted
-    door.decide(Identity("alice", EVERYTHING, "users"))
+    assert not authenticator.waiting[0].wanted
+    authenticator.decide(Identity("alice", EVERYTHING, "users"))
     assert not client.session.connected
     world.holds_nothing()
 

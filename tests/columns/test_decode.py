@@ -83,10 +83,10 @@ def test_every_value_of_every_record_arrives(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BATCHES, st.integers(0, 8), st.integers(0, 30), st.integers(0, 9), st.sampled_from([0, 3]))
 def test_sparse_batches_of_a_compacted_log(
-    tmp_path: Path, batches: list[list[Message]], step: int, hole: int, lead: int, level: int
+    tmp_path: Path, batches: list[list[Message]], step: int, gap: int, lead: int, level: int
 ) -> None:
     deltas = [
-        None if i % 3 == 2 else [lead + n * (step + 1) + (hole if n else 0) for n in range(len(each))]
+        None if i % 3 == 2 else [lead + n * (step + 1) + (gap if n else 0) for n in range(len(each))]
         for i, each in enumerate(batches)
     ]
     placed = write_segment(tmp_path / "s.rlog", batches, deltas, level)

@@ -76,10 +76,10 @@ def test_bodies_are_not_read(tmp_path: Path, reach: Reach, names: list[str], mos
 )
 @pytest.mark.usefixtures("every_batch")
 def test_every_value_is_that_of_whole_batches(
-    tmp_path: Path, batches: list[list[Message]], level: int, holes: bool, first: int, room: int
+    tmp_path: Path, batches: list[list[Message]], level: int, gaps: bool, first: int, room: int
 ) -> None:
     deltas = [None if i % 3 else [3 + 2 * n for n in range(len(each))] for i, each in enumerate(batches)]
-    placed = write_segment(tmp_path / "s.rlog", batches, deltas if holes else None, level)
+    placed = write_segment(tmp_path / "s.rlog", batches, deltas if gaps else None, level)
     wanted = whole(tmp_path / "s.rlog", placed)
     rows = read_rows(wanted)
     with pytest.MonkeyPatch.context() as patch:

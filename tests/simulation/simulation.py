@@ -44,7 +44,7 @@ EVENTS = {  # weights
     "pump": 90,
     "memory": 40,
     "reads": 40,
-    "care": 12,
+    "maintain": 12,
     "carry in": 200,
     "break": 6,
     "fail": 2,
@@ -207,12 +207,12 @@ class Simulation:
     def _reads(self) -> None:
         self.world.reads()
 
-    def _care(self) -> None:
+    def _maintain(self) -> None:
         """Rewrite a segment while the broker continues, or until it dies."""
         job = self.world.store.maintenance.take()
         if job is None:
             return
-        self.counts["cared"] += 1
+        self.counts["maintained"] += 1
 
         def breathe() -> bool:
             self.random.choice([self._turn, self._carry_out, self._pump, self._reads])()

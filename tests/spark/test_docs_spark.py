@@ -34,8 +34,8 @@ NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT.replace(WRITING, "").replace(KAFK
 
 def test_every_option_column_and_job_is_documented_and_nothing_else() -> None:
     helpers = {"json_column", "absent"}
-    sheets = {name for name in SECTIONS if "-" not in name}
-    assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers | sheets == NAMES
+    sections = {name for name in SECTIONS if "-" not in name}
+    assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers | sections == NAMES
 
 
 def test_documented_defaults_of_options_are_the_defaults() -> None:

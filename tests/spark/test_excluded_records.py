@@ -85,8 +85,8 @@ def test_ids_of_the_sink_are_known_and_those_of_publishers_are_not() -> None:
 def test_times_of_the_first_sending_are_in_no_latency_lateness_or_disorder(
     spark: Any, store: Writer, tmp_path: Path
 ) -> None:
-    sheets = ["traffic", "latency", "lateness", "sessions"]
-    report = make_report(store.root, tmp_path / "out", spark=spark, sections=sheets)
+    sections = ["traffic", "latency", "lateness", "sessions"]
+    report = make_report(store.root, tmp_path / "out", spark=spark, sections=sections)
     assert report.summary()["left_out"] == LEFT_OUT
     assert {row["max_ms"] for row in report.answers["latency_all"]} == {0.0, 5.0}
     (late,), (order,) = report.answers["lateness_all"], report.answers["disorder_all"]

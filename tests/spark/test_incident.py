@@ -50,9 +50,9 @@ def test_the_head_of_the_page_has_the_findings(report: Report) -> None:
 
 
 def test_the_worst_finding_is_first(report: Report) -> None:
-    sheets = list(dict.fromkeys(line.partition(":")[0] for line in report.page.sections[0].stands_out))
+    sections = list(dict.fromkeys(line.partition(":")[0] for line in report.page.sections[0].stands_out))
     order = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic", "Top", "Compared")
-    assert sheets == list(order)
+    assert sections == list(order)
 
 
 def test_a_load_that_was_done_long_ago_is_no_silence_and_many_silences_are_one_line() -> None:

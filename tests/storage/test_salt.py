@@ -209,8 +209,8 @@ def test_looking_for_a_way_on_costs_no_more_than_reading_once() -> None:
     put(partition, b"kept", destination="q")
     commit(store)
     header = b"".join(encode_batch(1, [NOW], None, None, [0], ["q"], [b""], [bytes(8 << 20)]))[:HEADER_BYTES]
-    claims = header * (1 << 14)  # a megabyte of headers that claim eight
-    put(partition, claims, destination="q")
+    headers = header * (1 << 14)  # a megabyte of headers that claim eight
+    put(partition, headers, destination="q")
     store.take(both(NOW))[0].write()
     del fs.nodes[SEGMENT].cache[-100:]
     fs.kill()

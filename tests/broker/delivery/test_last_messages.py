@@ -15,7 +15,7 @@ from tests.storage.rewriting import swap
 ALONE = "destinations: [{match: '/topic/*', partitions: 3, segment: {size: 64KiB}}]"
 SHARED = "destinations: [{match: '/topic/*', partition: all, partitions: 3, segment: {size: 64KiB}}]"
 MEMORY = "destinations: [{match: '/topic/*', partitions: 3, store: memory}]"
-LANES = "destinations: [{match: '/queue/*', priority: true}]"
+PRIORITIES = "destinations: [{match: '/queue/*', priority: true}]"
 MIXED = (
     "destinations: [{match: /topic/b, partition: all-1}, {match: /topic/c, partition: c}, "
     "{match: '/topic/*', partition: all, partitions: 3}]"
@@ -91,7 +91,7 @@ def test_the_last_n_are_the_newest_of_each_topic_whatever_its_logs(config: str, 
 
 @pytest.mark.parametrize("number", [1, 5, 12])
 def test_the_last_n_of_a_queue_with_priorities_are_the_newest_of_all_priorities(number: int) -> None:
-    world = filled(LANES, 2, 60)
+    world = filled(PRIORITIES, 2, 60)
     every = looked(world, "/queue/>", start_position="first", stop_position="end")
     position = f"last:{number}"
     assert looked(world, "/queue/>", start_position=position, stop_position="end") == cut(every, -number, None)

@@ -8,7 +8,7 @@ from radiator import limits
 from tests.broker.harness import World
 
 PARTS = "destinations: [{match: /queue/a, partitions: 2, prefetch: 10}]"
-LANES = "destinations: [{match: /queue/a, priority: true, prefetch: 10}]"
+PRIORITIES = "destinations: [{match: /queue/a, priority: true, prefetch: 10}]"
 FED = "destinations: [{match: /queue/p, fan_out: [/queue/a]}, {match: /queue/a, prefetch: 10}]"
 
 
@@ -16,13 +16,13 @@ def send(world: World, config: str) -> None:
     """One message into each of two logs of the queue."""
     client = world.connect()
     for number in range(2):
-        headers = {"priority": str(9 * number)} if config is LANES else {}
+        headers = {"priority": str(9 * number)} if config is PRIORITIES else {}
         destination = "/queue/p" if config is FED and number else "/queue/a"
         client.say("SEND", b"m%d" % number, destination=destination, **headers)
     world.settle()
 
 
-@pytest.mark.parametrize("config", [PARTS, LANES, FED])
+@pytest.mark.parametrize("config", [PARTS, PRIORITIES, FED])
 @pytest.mark.parametrize("ack", ["client", "client-individual", "auto"])
 def test_it_does_not_begin_with_one_log_while_others_hold_something_of_another(config: str, ack: str) -> None:
     world = World(config)
@@ -39,7 +39,7 @@ def test_it_does_not_begin_with_one_log_while_others_hold_something_of_another(c
     assert len(alone.messages()) == 2
 
 
-@pytest.mark.parametrize("config", [PARTS, LANES, FED])
+@pytest.mark.parametrize("config", [PARTS, PRIORITIES, FED])
 def test_the_next_one_waits_for_what_the_last_one_has_not_been_sent_yet(config: str) -> None:
     world = World(config)
     first, other = world.connect(), world.connect()
