@@ -5,6 +5,7 @@ Besides, the fixtures that give a test a real broker (``tests/running.py``).
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the modules and the collected tests out of what the collector searches during each test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", params=speeds.BUILT)

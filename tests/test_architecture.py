@@ -10,6 +10,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -111,6 +113,19 @@ class Import(NamedTuple):
     at_import: bool
 
 
+class Syntax(NamedTuple):
+    """What the tests need of a module's syntax tree, read once for all of them."""
+
+    has_docstring: bool
+    imports: tuple[Import, ...]
+    own: frozenset[str]  # the attributes that its classes declare or assign themselves
+    foreign: frozenset[str]  # variables bound to a new object of the standard library, as ``ssl.SSLContext(...)``
+    assigned: tuple[tuple[int, str, str], ...]  # attributes that are assigned or deleted: line, object, attribute
+    attributes: frozenset[tuple[str, str, bool]]  # the last name of the object, the attribute, and whether it is read
+    counted: frozenset[str]  # the counters of calls of ``stats.count``
+    plain_ints: tuple[tuple[int, str], ...]  # parameters annotated as int: line, name
+
+
 def part_of(module: str) -> str:
     """``radiator.stomp.parser`` -> ``stomp``."""
     return module.split(".")[1] if "." in module else ""
@@ -124,10 +139,38 @@ def module_name(path: Path) -> str:
 NAMES = {module_name(path): path for path in MODULES}
 
 
-@cache
-def imports_of(path: Path) -> tuple[Import, ...]:
+def last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def first_name(node: ast.AST) -> str:
+    return first_name(node.value) if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def own_attributes(nodes: Sequence[ast.AST]) -> frozenset[str]:
+    inside = [each for node in nodes if isinstance(node, ast.ClassDef) for each in ast.walk(node)]
+    declared = [each.target for each in inside if isinstance(each, ast.AnnAssign)]
+    stored = [each for each in inside if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)]
+    return frozenset(
+        {target.id for target in declared if isinstance(target, ast.Name)}
+        | {each.attr for each in stored if isinstance(each.value, ast.Name) and each.value.id == "self"}
+    )
+
+
+def foreign_variables(nodes: Sequence[ast.AST]) -> frozenset[str]:
+    assigns = [each for each in nodes if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call)]
+    calls = [(each.targets, each.value.func) for each in assigns if isinstance(each.value, ast.Call)]
+    return frozenset(
+        target.id
+        for targets, function in calls
+        if first_name(function) in STDLIB
+        for target in targets
+        if isinstance(target, ast.Name)
+    )
+
+
+def imports(tree: ast.Module, package: tuple[str, ...]) -> tuple[Import, ...]:
     found: list[Import] = []
-    package = path.relative_to(ROOT).parts[:-1]
 
     def visit(node: ast.AST, at_import: bool) -> None:
         if isinstance(node, ast.Import):
@@ -138,17 +181,50 @@ def imports_of(path: Path) -> tuple[Import, ...]:
             for alias in node.names:  # "from radiator import limits" names a module, unlike "... import __version__"
                 name = f"{base}.{alias.name}"
                 found.append(Import(name if name in NAMES else base, node.lineno, at_import))
-        for child in ast.iter_child_nodes(node):
-            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        elif not isinstance(node, ast.expr):
+            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-            visit(child, at_import and not inside and not checking)
+            for child in ast.iter_child_nodes(node):
+                visit(child, at_import and not inside and not checking)
 
-    visit(ast.parse(path.read_text("utf-8")), True)
+    visit(tree, True)
     return tuple(found)
 
 
-def ids(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+@cache
+def syntax_of(path: Path) -> Syntax:
+    tree = ast.parse(path.read_text("utf-8"))
+    nodes = list(ast.walk(tree))
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) == "count"]
+    return Syntax(
+        ast.get_docstring(tree) is not None,
+        imports(tree, path.relative_to(ROOT).parts[:-1]),
+        own_attributes(nodes),
+        foreign_variables(nodes),
+        tuple(
+            (node.lineno, ast.unparse(node.value), node.attr)
+            for node in attributes
+            if isinstance(node.ctx, ast.Store | ast.Del)
+        ),
+        frozenset((last_name(node.value), node.attr, isinstance(node.ctx, ast.Load)) for node in attributes),
+        frozenset(
+            keyword.arg
+            for node in calls
+            if ast.unparse(node.func).endswith("stats.count")
+            for keyword in node.keywords
+            if keyword.arg is not None
+        ),
+        tuple(
+            (node.lineno, node.arg)
+            for node in nodes
+            if isinstance(node, ast.arg) and isinstance(node.annotation, ast.Name) and node.annotation.id == "int"
+        ),
+    )
+
+
+def imports_of(path: Path) -> tuple[Import, ...]:
+    return syntax_of(path).imports
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------
@@ -159,17 +235,20 @@ def test_every_part_has_a_layer() -> None:
     assert parts <= set(LAYERS)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_imports_point_down(path: Path) -> None:
-    part = part_of(module_name(path))
-    for module, line, _ in imports_of(path):
-        if module.split(".")[0] != "radiator" or module == "radiator":
-            continue
-        target = part_of(module)
-        where = f"{path.relative_to(ROOT)}:{line}: {part or 'radiator'} imports {module}"
-        assert part, f"{where}: `import radiator` imports nothing"
-        assert target == part or LAYERS[target] < LAYERS[part], where
-        assert target not in FORBIDDEN.get(part, ()), where
+def may_import(part: str, target: str) -> bool:
+    """``import radiator`` imports nothing; a part imports itself and lower layers, except what is forbidden."""
+    below = part != "" and (target == part or LAYERS[target] < LAYERS[part])
+    return below and target not in FORBIDDEN.get(part, ())
+
+
+def test_imports_point_down() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {part_of(name) or 'radiator'} imports {module}"
+        for name, path in NAMES.items()
+        for module, line, _ in imports_of(path)
+        if module.startswith("radiator.") and not may_import(part_of(name), part_of(module))
+    ]
+    assert wrong == []
 
 
 def test_every_directory_of_modules_is_a_package() -> None:
@@ -182,12 +261,8 @@ def test_every_value_of_the_configuration_is_acted_upon() -> None:
     """A key that is read and then ignored is a promise that nobody keeps."""
     read: set[str] = set()
     for name, path in NAMES.items():
-        if part_of(name) not in ("broker", "server", "storage"):
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Attribute):
-                owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
-                read.add(f"{owner}.{node.attr}")
+        if part_of(name) in ("broker", "server", "storage"):
+            read |= {f"{owner}.{attribute}" for owner, attribute, _ in syntax_of(path).attributes}
     expected = {f"limits.{key.field}" for key in LIMITS}
     expected |= {f"config.{name}" for name in Config.__struct_fields__} - {"config.source", "config.limits"}
     expected |= {f"heart_beat.{name}" for name in HeartBeat._fields}
@@ -210,14 +285,7 @@ def test_every_value_of_the_configuration_is_acted_upon() -> None:
 def test_every_counter_is_counted_and_every_counted_one_exists() -> None:
     """``stats.count`` takes names, which mypy does not check; a wrong one would fail when the event happens."""
     counters = {field.name for field in fields(Stats)}
-    counted = {
-        keyword.arg
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("stats.count")
-        for keyword in node.keywords
-        if keyword.arg is not None
-    }
+    counted = {name for path in MODULES for name in syntax_of(path).counted}
     waits = {"blocked", "rate_limited"}  # counted by ``Throttle.hold`` under the name that the Wait has
     by_methods = {"messages_in", "body_bytes_in", "acks", "commits", "log_lines_dropped"}  # of ``Stats``
     assert counted | waits | by_methods == counters
@@ -226,12 +294,11 @@ def test_every_counter_is_counted_and_every_counted_one_exists() -> None:
 def test_storage_reads_the_settings_of_logs_and_no_others() -> None:
     """Destinations that share a log agree on ``OF_LOG``; of the others storage would read those of the first."""
     read = {
-        node.attr
+        attribute
         for name, path in NAMES.items()
         if part_of(name) == "storage"
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-        if ast.unparse(node.value).split(".")[-1] == "settings"
+        for owner, attribute, is_read in syntax_of(path).attributes
+        if owner == "settings" and is_read
     }
     assert read == {key.field for key in OF_LOG}
 
@@ -303,67 +370,28 @@ def test_the_rooms_of_the_broker_import_from_rooms_below() -> None:
                     assert room_of(module) in below, f"{path.relative_to(ROOT)}:{line} imports {module}"
 
 
-@cache
-def own_attributes(path: Path) -> frozenset[str]:
-    """The attributes that the classes of a module declare or assign themselves."""
-    classes = [each for each in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(each, ast.ClassDef)]
-    nodes = [node for each in classes for node in ast.walk(each)]
-    declared = {
-        node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
-    return frozenset(
-        declared
-        | {
-            node.attr
-            for node in nodes
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
-        }
-    )
-
-
-@cache
-def foreign_variables(path: Path) -> frozenset[str]:
-    """The variables of a module that are bound to a new object of the standard library, as ``ssl.SSLContext(...)``."""
-    return frozenset(
-        target.id
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        if ast.unparse(node.value.func).split(".")[0] in STDLIB
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    )
-
-
-def assigned_elsewhere(path: Path) -> list[str]:
-    """Assignments to attributes of our classes, other than by ``self``, in a module that has no class with them."""
-    ours = {attribute for each in MODULES for attribute in own_attributes(each)} - own_attributes(path)
-    return [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store | ast.Del)
-        and ast.unparse(node.value) != "self"
-        and ast.unparse(node.value) not in foreign_variables(path)
-        and node.attr in ours
+def test_no_module_assigns_attributes_of_another_modules_class() -> None:
+    """By another name than ``self``, a module assigns only attributes that a class of its own has."""
+    owners = Counter(attribute for path in MODULES for attribute in syntax_of(path).own)
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {target}.{attribute}"
+        for path in MODULES
+        for line, target, attribute in syntax_of(path).assigned
+        if owners[attribute] and attribute not in syntax_of(path).own
+        if target != "self" and target not in syntax_of(path).foreign
     ]
-
-
-@pytest.mark.parametrize("part", sorted(set(map(part_of, NAMES)) - {""}))
-def test_no_module_assigns_attributes_of_another_modules_class(part: str) -> None:
-    found = [each for name, path in NAMES.items() if part_of(name) == part for each in assigned_elsewhere(path)]
     assert found == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_what_is_not_ours_is_imported_only_where_it_belongs(path: Path) -> None:
-    part = part_of(module_name(path))
-    for module, line, _ in imports_of(path):
-        top = module.split(".")[0]
-        if top in STDLIB or top == "radiator":
-            continue
-        where = f"{path.relative_to(ROOT)}:{line}: {part} imports {module}"
-        assert top in THIRD_PARTY, f"{where}, which no table knows"
-        assert part in THIRD_PARTY[top], where
+def test_what_is_not_ours_is_imported_only_where_it_belongs() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {part_of(name)} imports {module}"
+        for name, path in NAMES.items()
+        for module, line, _ in imports_of(path)
+        if (top := module.split(".")[0]) not in STDLIB and top != "radiator"
+        if part_of(name) not in THIRD_PARTY.get(top, ())
+    ]
+    assert wrong == []
 
 
 def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> None:
@@ -420,14 +448,11 @@ def test_importing_a_part_does_not_bring(module: str) -> None:
 # --- style ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_a_file_opens_with_its_theory(path: Path) -> None:
-    text = path.read_text("utf-8")
-    if not text.strip():
-        return
-    assert ast.get_docstring(ast.parse(text)), "a module says first what it knows"
-    if "import" in text:
-        assert "from __future__ import annotations" in text or path.name == "__init__.py"
+def test_a_file_opens_with_its_theory() -> None:
+    texts = {path: path.read_text("utf-8") for path in MODULES}
+    assert [path for path, text in texts.items() if text.strip() and not syntax_of(path).has_docstring] == []
+    without = [path for path, text in texts.items() if "from __future__ import annotations" not in text]
+    assert [path for path in without if "import" in texts[path] and path.name != "__init__.py"] == []
 
 
 def test_nothing_names_the_machine_it_was_written_on() -> None:
@@ -448,14 +473,14 @@ def test_nothing_names_the_machine_it_was_written_on() -> None:
 MOMENTS = {"now_ns", "at_ns", "due_ns", "deadline_ns", "until_ns", "end_ns", "wall_ns", "mono_ns"}
 
 
-@pytest.mark.parametrize("room", ["broker", "server", "storage", "stomp"])
-def test_a_parameter_that_is_a_moment_names_its_clock(room: str) -> None:
+def test_a_parameter_that_is_a_time_names_its_clock() -> None:
     """``WallNs`` or ``MonoNs``: mypy then tells a moment of the wall clock from one of the monotonic clock."""
     nameless = [
-        f"{path.relative_to(ROOT)}:{each.lineno} {each.arg}"
-        for path in sorted((PACKAGE / room).rglob("*.py"))
-        for each in ast.walk(ast.parse(path.read_text()))
-        if isinstance(each, ast.arg) and each.arg in MOMENTS and ast.unparse(each.annotation or each) == "int"
+        f"{path.relative_to(ROOT)}:{line} {parameter}"
+        for name, path in NAMES.items()
+        if part_of(name) in ("broker", "server", "storage", "stomp")
+        for line, parameter in syntax_of(path).plain_ints
+        if parameter in MOMENTS
     ]
     assert nameless == []
 

@@ -154,7 +154,7 @@ def test_a_rule_has_the_defaults_under_it_key_by_key(full: Config) -> None:
     assert live.settings.retention_count == 1_000
 
 
-def test_a_rule_says_where_it_stands(full: Config) -> None:
+def test_a_rule_has_its_line(full: Config) -> None:
     assert [rule.line for rule in full.rules] == [16, 20, 27, 31]
 
 
@@ -331,13 +331,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("text", FAULTS)
-def test_a_fault_is_told_with_its_place_and_remedy(text: str) -> None:
+def test_a_fault_is_reported_with_its_place_and_remedy(text: str) -> None:
     told = fault(text)
     assert told.startswith("radiator.yaml:")
     assert FAULTS[text] in told
 
 
-def test_all_faults_are_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_faults_are_reported_at_once_in_the_order_of_the_file() -> None:
     text = "data_dri: x\nlimits:\n  message: 4MB\ndestinations:\n  - match: a\n    prefech: 3\n"
     assert [line.split(" ")[0] for line in faults(text)] == ["radiator.yaml:1:", "radiator.yaml:3:", "radiator.yaml:6:"]
 
@@ -352,7 +352,7 @@ def test_a_directory_is_not_a_configuration(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_bytes_that_are_not_utf8_are_told_by_line(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_reported_by_line(tmp_path: Path) -> None:
     path = tmp_path / "radiator.yaml"
     path.write_bytes(b"data_dir: x\n# caf\xe9\n")
     with pytest.raises(ConfigError, match=r"radiator\.yaml:2: expected UTF-8, got byte 0xe9"):
@@ -378,7 +378,7 @@ def test_no_text_raises_anything_but_a_config_error(text: str) -> None:
 # --- environment ------------------------------------------------------------------------------------------------------
 
 
-def test_a_variable_of_the_environment_stands_for_itself() -> None:
+def test_a_variable_of_the_environment_is_replaced_by_its_value() -> None:
     config = load_text("data_dir: ${BASE}/data\nlimits: {message: '${SIZE}'}", None, {"BASE": "/srv", "SIZE": "1MiB"})
     assert (config.data_dir, config.limits.message) == ("/srv/data", 1 << 20)
 

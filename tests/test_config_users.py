@@ -59,7 +59,7 @@ def test_rights_are_one_pattern_or_a_list_and_admin_may_be_true() -> None:
         ("users: {a: {password: '${NO}'}}", "1: users.a.password: expected the environment variable NO to be set"),
     ],
 )
-def test_a_fault_is_told_with_its_place(text: str, told: str) -> None:
+def test_a_fault_is_reported_with_its_place(text: str, told: str) -> None:
     assert f"users.yaml:{told}" in fault(text)
 
 
@@ -86,7 +86,7 @@ def test_a_hash_may_come_from_the_environment_or_from_a_file(tmp_path: Path) -> 
     assert "cannot read the hash" in fault("users: {b: {password_file: no/such/file}}")
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the users file"):
         load_users(str(tmp_path / "none.yaml"))
 

@@ -79,7 +79,7 @@ def config() -> Config:
     return load_text(offered(), "radiator.yaml", {})
 
 
-def test_what_is_not_offered_is_told_key_by_key_and_nothing_else_is_wrong() -> None:
+def test_unsupported_keys_are_reported_one_by_one_and_nothing_else() -> None:
     with pytest.raises(ConfigError) as caught:
         load_text(WHOLE, "radiator.yaml", {})
     told = [re.fullmatch(r"radiator\.yaml:(\d+): (\S+): (.*)", line) for line in str(caught.value).splitlines()]

@@ -93,7 +93,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 @pytest.mark.thorough
 @pytest.mark.spark
 @needs_proc
-def test_two_days_of_the_demo_hold_all_claims_and_leave_a_report(tmp_path: Path, runs: list[Run]) -> None:
+def test_two_days_of_the_demo_pass_all_checks_and_leave_a_report(tmp_path: Path, runs: list[Run]) -> None:
     out = tmp_path / "out"
     run = Run(out, "--days", "2", "--pace", "1.5")
     runs.append(run)
@@ -103,9 +103,9 @@ def test_two_days_of_the_demo_hold_all_claims_and_leave_a_report(tmp_path: Path,
     assert run.gone(), run.left()
 
     readme = (ROOT / "README.md").read_text("utf-8")
-    claims = re.findall(r"^✓ (.+)$", readme, re.MULTILINE)
-    assert len(claims) == 9
-    assert [claim for claim in claims if claim not in run.output] == [], "the README tells of other claims"
+    checked = re.findall(r"^✓ (.+)$", readme, re.MULTILINE)
+    assert len(checked) == 9
+    assert [check for check in checked if check not in run.output] == [], "the README tells of other claims"
 
     page = (out / "report" / "report.html").read_text("utf-8")
     assert "all hold" in page and "JetBlue Airways" in page
@@ -118,7 +118,7 @@ def test_two_days_of_the_demo_hold_all_claims_and_leave_a_report(tmp_path: Path,
 @pytest.mark.alone
 @pytest.mark.spark
 @needs_proc
-def test_a_whole_year_of_the_demo_holds_all_claims(tmp_path: Path, runs: list[Run]) -> None:
+def test_a_whole_year_of_the_demo_passes_all_checks(tmp_path: Path, runs: list[Run]) -> None:
     """Enough work in the queue for its finished segments to be reclaimed, if the rule did not say otherwise."""
     run = Run(tmp_path / "out", "--year")
     runs.append(run)
@@ -171,7 +171,7 @@ def test_a_demo_that_breaks_says_why(
     assert "nowhere.yaml" in told
 
 
-def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_folder_is_not_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "thesis.tex").touch()
     monkeypatch.setattr(sys, "argv", ["demo", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="2"):
@@ -182,7 +182,7 @@ def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "options", [["--months", "13"], ["--months", "June"], ["--days", "0"], ["--year", "--months", "2"]]
 )
-def test_bad_options_are_told(options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_options_are_reported(options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["demo", *options])
     with pytest.raises(SystemExit, match="2"):
         demo.main()
@@ -225,9 +225,9 @@ ENDS = {"a": 3, "b": 1}
 def test_a_gap_a_repeat_and_disorder_of_the_tail_are_noticed(
     runs_seen: list[list[tuple[str, int]]], fault: str
 ) -> None:
-    claim = checks.follower("tail", runs_seen, ENDS)
-    assert claim.holds == (not fault)
-    assert fault in claim.figures
+    check = checks.follower("tail", runs_seen, ENDS)
+    assert check.holds == (not fault)
+    assert fault in check.figures
 
 
 SEEN = [(0, 11, True), (1, 12, True), (2, 13, False)]
@@ -246,9 +246,9 @@ SEEN = [(0, 11, True), (1, 12, True), (2, 13, False)]
     ],
 )
 def test_what_the_late_subscriber_missed_is_noticed(came: list[tuple[int, int, bool]], fault: str) -> None:
-    claim = checks.latecomer({"/topic/x": came}, {"/topic/x": [11, 12, 13]}, 2)
-    assert claim.holds == (not fault)
-    assert fault in claim.figures
+    check = checks.latecomer({"/topic/x": came}, {"/topic/x": [11, 12, 13]}, 2)
+    assert check.holds == (not fault)
+    assert fault in check.figures
 
 
 def job(message: str, number: int, redelivered: bool = False) -> dict[str, object]:
@@ -267,9 +267,9 @@ def job(message: str, number: int, redelivered: bool = False) -> dict[str, objec
 def test_a_lost_job_and_an_unmarked_repeat_are_noticed(
     ann: list[dict[str, object]], bob: list[dict[str, object]], fault: str
 ) -> None:
-    claim = checks.workers({"ann": ann, "bob": bob}, [1, 2], "bob")
-    assert claim.holds == (not fault)
-    assert fault in claim.figures
+    check = checks.workers({"ann": ann, "bob": bob}, [1, 2], "bob")
+    assert check.holds == (not fault)
+    assert fault in check.figures
 
 
 def test_what_spark_has_counted_is_compared() -> None:
@@ -288,7 +288,7 @@ def test_what_spark_has_counted_is_compared() -> None:
     assert not checks.whole([whole, {**whole, "missing": 1}]).holds
 
 
-def test_a_broken_claim_is_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_check_is_shown_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     Show().summary([checks.Claim("this one holds", True, "1"), checks.Claim("that one does not", False, "[2]")])
     told = capsys.readouterr().out
     assert "1 of 2 claims do not hold" in told

@@ -155,6 +155,6 @@ def test_the_links_of_the_table_lead_to_sections() -> None:
         "delay",
     ],
 )
-def test_a_header_for_those_who_come_from_elsewhere_is_documented(name: str) -> None:
+def test_a_header_of_another_broker_is_documented(name: str) -> None:
     assert f"`{name}`" in PAGE
     assert f"`{name}`" in PROTOCOL

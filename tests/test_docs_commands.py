@@ -65,7 +65,7 @@ def test_a_command_line_in_a_document_is_one(path: Path) -> None:
             raise AssertionError(f"radiator {shlex.join(args)}: {error.format_message()}") from None
 
 
-def test_most_of_them_are_found_and_a_wrong_one_is_told() -> None:
+def test_most_of_them_are_found_and_a_wrong_one_is_reported() -> None:
     assert sum(len(commands(path.read_text("utf-8"))) for path in DOCUMENTS) > 80
     (found,) = commands("```\nradiator export --formt csv --to x | head\n```\n")
     with pytest.raises(click.UsageError, match="No such option"):

@@ -185,7 +185,7 @@ def test_every_block_of_a_page_says_what_it_is(name: str) -> None:
         assert block.kind in KINDS, f"{name}, line {block.line}: what is this block?"
 
 
-def test_figures_do_not_matter_and_words_do() -> None:
+def test_figures_are_not_compared_and_words_are() -> None:
     assert fits(masked("took 3.2 s\n...\nend"), masked("took 12.75 s\n\nmore\nmore\nend\n"))
     assert fits(masked("size  296 B"), masked("size 12.0 KiB"))
     assert not fits(masked("3 messages stored"), masked("3 messages lost"))

@@ -70,7 +70,7 @@ def test_a_handler_may_set_it_between_any_two_instructions_of_a_wait(number: int
     assert results == [True]
 
 
-def test_everyone_who_waits_is_woken_and_nobody_waits_afterwards() -> None:
+def test_every_waiting_thread_is_woken_and_none_waits_afterwards() -> None:
     stopping, results = Stopping(), []
     threads = [threading.Thread(target=lambda: results.append(stopping.wait(SECONDS_MAX))) for _ in range(3)]
     for each in threads:

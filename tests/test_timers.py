@@ -9,7 +9,7 @@ from random import Random
 from radiator.timers import NEVER_NS, STALE_MAX, Timers
 
 
-def test_of_several_moments_the_earliest_counts_and_each_key_fires_once() -> None:
+def test_of_several_times_the_earliest_counts_and_each_key_fires_once() -> None:
     timers: Timers[int, str] = Timers()
     for due in (50, 30, 70, 30, 60):
         timers.at(due, "first")
@@ -20,7 +20,7 @@ def test_of_several_moments_the_earliest_counts_and_each_key_fires_once() -> Non
     assert timers.next_ns == NEVER_NS and timers.due(100) == []
 
 
-def test_equal_moments_fire_in_the_order_in_which_they_were_set() -> None:
+def test_timers_of_equal_time_fire_in_the_order_in_which_they_were_set() -> None:
     timers: Timers[int, str] = Timers()
     for key in "dbca":
         timers.at(7, key)
@@ -65,7 +65,7 @@ def test_a_cancelled_timer_holds_its_key_no_longer() -> None:
     assert [each() for each in gone] == [None, None]
 
 
-def test_the_next_moment_is_that_of_the_earliest_timer_after_each_change() -> None:
+def test_the_next_time_is_that_of_the_earliest_timer_after_each_change() -> None:
     random = Random(7)
     timers: Timers[int, int] = Timers()
     moments: dict[int, int] = {}

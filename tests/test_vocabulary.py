@@ -36,12 +36,24 @@ def parts(name: str) -> list[str]:
     return [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
 
 
+def names_of_tests(path: Path) -> Iterator[tuple[str, int]]:
+    """The names that a module of tests gives to files, classes and functions."""
+    yield path.stem, 1
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if found := re.match(r" *(?:class|def) (\w+)", line):
+            yield found[1], number
+
+
 @cache
 def words() -> dict[str, list[str]]:
     """The words of all names, and where each is."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "radiator").rglob("*.py")):
         for name, line in names(path):
+            for word in parts(name):
+                found.setdefault(word, []).append(f"{path.relative_to(ROOT)}:{line}: {name}")
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for name, line in names_of_tests(path):
             for word in parts(name):
                 found.setdefault(word, []).append(f"{path.relative_to(ROOT)}:{line}: {name}")
     return found

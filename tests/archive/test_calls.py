@@ -44,7 +44,7 @@ def uri(s3: S3, bucket: str) -> str:
 
 
 @pytest.mark.parametrize("more", [["--dry-run"], []])
-def test_a_bucket_that_is_not_there_is_told(
+def test_a_bucket_that_is_not_there_is_reported(
     s3: S3, data: str, more: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["archive", "--data", data, "--to", uri(s3, "nowhere"), *more]) == 1
@@ -79,7 +79,7 @@ class Driver:
 
 
 @pytest.mark.parametrize("kind", [FsspecFiles, ArrowFiles])
-def test_credentials_that_are_refused_are_told_in_words_whatever_the_driver_raises(kind: Any) -> None:
+def test_refused_credentials_are_reported_with_the_reason_whatever_the_driver_raises(kind: Any) -> None:
     def refuse() -> None:
         raise Refused("Unable to locate\ncredentials")
 
@@ -133,7 +133,7 @@ def refuse(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(("call", "what", "verb"), VERBS)
-def test_what_a_driver_raises_at_any_call_is_an_error_in_words(
+def test_what_a_driver_raises_at_any_call_is_an_error_with_the_reason(
     memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, what: str,
     verb: Callable[[Files, str], object],
 ) -> None:  # fmt: skip
@@ -144,7 +144,7 @@ def test_what_a_driver_raises_at_any_call_is_an_error_in_words(
         verb(files, str(tmp_path / "spooled"))
 
 
-def test_what_a_driver_raises_while_a_file_is_read_is_an_error_in_words(memory: Any) -> None:
+def test_what_a_driver_raises_while_a_file_is_read_is_an_error_with_the_reason(memory: Any) -> None:
     class File(io.BytesIO):
         read = readinto = refuse
 

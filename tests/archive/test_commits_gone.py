@@ -54,7 +54,7 @@ def mark(root: Path) -> int:
     return archived.read(FileSystem(), partition_path(str(root / "data"), "flights"))
 
 
-def test_a_damaged_receive_time_hides_no_hole(root: Path) -> None:
+def test_a_damaged_receive_time_hides_no_gap(root: Path) -> None:
     """Of the segment behind the hole, in its first header: 36 years earlier."""
     end = load(open_files(root / "archive")).ends["flights"]
     writer = Writer(root / "data", 64 * 1024)
@@ -106,7 +106,7 @@ def test_a_first_run_that_was_killed_leaves_no_files_that_the_next_one_refuses(t
     check_exact(tmp_path / "archive", tmp_path / "data")
 
 
-def test_marks_that_say_more_than_the_archive_has_are_told(root: Path) -> None:
+def test_marks_that_say_more_than_the_archive_has_are_reported(root: Path) -> None:
     end = load(open_files(root / "archive")).ends["flights"]
     assert (go(root), mark(root)) == ([], end)
     version = load(open_files(root / "archive")).version
@@ -135,7 +135,7 @@ def joined(root: Path, selection: Selection | None = None) -> Boundary:
     return find_boundary(str(root / "data"), open_files(root / "archive"), selection or Selection())
 
 
-def test_a_last_commit_that_is_gone_is_told_to_who_reads_archive_and_log_as_one(root: Path) -> None:
+def test_a_missing_last_commit_is_an_error_for_readers_of_archive_and_log(root: Path) -> None:
     assert joined(root).hints == ()
     forget(root, 0)
     found = joined(root)
@@ -146,7 +146,7 @@ def test_a_last_commit_that_is_gone_is_told_to_who_reads_archive_and_log_as_one(
     assert joined(root, Selection().partition("in", "other")).hints == ()
 
 
-def test_what_retention_took_for_a_commit_that_is_gone_is_a_hole(root: Path) -> None:
+def test_records_that_retention_removed_for_a_missing_commit_are_a_gap(root: Path) -> None:
     taken = forget(root, 4)
     first, following = load(open_files(root / "archive")).ends["flights"], log_of(root).log_start_offset
     assert int(taken[-1].stem) > first

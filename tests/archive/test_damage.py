@@ -54,7 +54,7 @@ def body_place(path: str) -> int:
         return column.data_page_offset + column.total_compressed_size * 3 // 4  # type: ignore[no-any-return]
 
 
-def test_a_flipped_bit_in_a_data_file_is_told_by_verify_wherever_it_is(files: LocalFiles) -> None:
+def test_a_flipped_bit_in_a_data_file_is_reported_by_verify_wherever_it_is(files: LocalFiles) -> None:
     state = load(files)
     path = files.address(largest(state).path)
     whole = Path(path).read_bytes()

@@ -89,7 +89,7 @@ def test_a_directory_is_named_by_a_path_or_by_a_uri(tmp_path: Path) -> None:
             open_files(uri)
 
 
-def test_a_scheme_that_nothing_reaches_is_told_with_the_remedy() -> None:
+def test_a_scheme_that_nothing_reaches_is_reported_with_the_remedy() -> None:
     with pytest.raises(StorageError, match="nothing here reaches nowhere://.*pip install s3fs"):
         open_files("nowhere://bucket/archive")
     with pytest.raises(StorageError, match="names no archive"):

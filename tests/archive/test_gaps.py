@@ -83,7 +83,7 @@ OWN, SHARED = "/topic/own", "shared"
         (ALL.destination("in", "/topic/a").received(low_ns=at(200)), []),
     ],
 )
-def test_a_hole_counts_if_it_may_hold_what_is_asked_for(
+def test_a_gap_counts_if_it_may_contain_requested_records(
     store: tuple[str, str], selection: Selection, expected: Sequence[str]
 ) -> None:
     assert told(store, selection) == list(expected)
@@ -96,7 +96,7 @@ def test_of_an_archive_alone_only_a_partition_of_one_name_is_known(store: tuple[
     assert told(alone, ALL.destination("in", "/topic/none").received(low_ns=at(200))) == []
 
 
-def test_a_name_that_only_the_hole_had_is_not_hidden_by_files_that_do_not_know_it(tmp_path: Path) -> None:
+def test_a_name_that_only_a_gap_had_is_not_hidden_by_files_without_it(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "data", 4096)
     writer.write("p", numbered("/topic/a", 100), 10)
     writer.write("p", numbered("/topic/once", 50, 100), 10)
@@ -131,7 +131,7 @@ QUEUES = ("/queue/jobs", "/queue/both.a", "/queue/both.b", "/queue/mixed")
 COUNT = 200
 
 
-def test_what_queues_were_through_with_is_told_and_fails_nothing(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_what_queues_were_through_with_is_reported_and_fails_nothing(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker(CONFIG)
     data, to = str(broker.data), open_files(tmp_path / "archive")
 
@@ -175,7 +175,7 @@ def test_what_queues_were_through_with_is_told_and_fails_nothing(start_broker: S
     assert not settled and "'/queue/jobs'" in lost
 
 
-def test_what_a_log_that_the_archive_does_not_know_lacks_at_its_beginning_is_told_and_fails_nothing(
+def test_what_a_log_that_the_archive_does_not_know_lacks_at_its_beginning_is_reported_and_fails_nothing(
     tmp_path: Path,
 ) -> None:
     writer = Writer(tmp_path / "data", 4096)

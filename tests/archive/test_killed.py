@@ -85,9 +85,7 @@ def command(data: Path, archive: Path, *more: str) -> list[str]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("tries", [4, pytest.param(60, marks=pytest.mark.slow)])
-def test_killed_by_sigkill_at_any_moment_the_table_is_exact(
-    begun: tuple[Path, Path], tmp_path: Path, tries: int
-) -> None:
+def test_killed_by_sigkill_at_any_time_the_table_is_exact(begun: tuple[Path, Path], tmp_path: Path, tries: int) -> None:
     whole = copied(begun, tmp_path / "whole")
     started = time.monotonic()
     subprocess.run(command(*whole), check=True, cwd=ROOT, capture_output=True)

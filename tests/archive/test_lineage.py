@@ -137,7 +137,7 @@ def test_a_log_that_went_on_is_known_after_everything_that_removes_and_rewrites(
 
 
 @pytest.mark.parametrize("kept", [1, 20, 21, 300])
-def test_where_the_record_was_removed_its_neighbours_tell(tmp_path: Path, kept: int) -> None:
+def test_where_the_record_was_removed_its_neighbours_decide(tmp_path: Path, kept: int) -> None:
     """By when they were received: what came before it lies before it."""
     write(tmp_path, 2000, 0)
     log = log_of(tmp_path)
@@ -263,7 +263,7 @@ def without_anchors(root: Path) -> None:
                 path.write_bytes(encode(made))
 
 
-def test_commits_without_anchors_are_read_and_the_last_time_of_their_files_stands_for_one(tmp_path: Path) -> None:
+def test_commits_without_anchors_are_read_with_the_last_time_of_their_files(tmp_path: Path) -> None:
     write(tmp_path, 1500, 0)
     go(tmp_path)
     without_anchors(tmp_path)

@@ -37,7 +37,7 @@ def grown(files: LocalFiles, count: int) -> State:
     return state
 
 
-def test_what_a_newer_radiator_says_of_a_file_is_an_error_in_words(tmp_path: Path) -> None:
+def test_what_a_newer_radiator_says_of_a_file_is_an_error_with_the_reason(tmp_path: Path) -> None:
     files = LocalFiles(str(tmp_path))
     grown(files, 1)
     said = json.loads(files.read(commit_path(0)))

@@ -95,7 +95,7 @@ def pairs_of(value: Any) -> Any:
     return value.items() if isinstance(value, dict) else [tuple(each.values()) for each in value]
 
 
-def test_directories_hold_the_same_while_nobody_merges(made: tuple[str, str], tmp_path: Path) -> None:
+def test_directories_have_the_same_records_without_merging(made: tuple[str, str], tmp_path: Path) -> None:
     plain = tmp_path / "archive"
     plain.symlink_to(made[1])
     glob = f"{plain}/date=*/*/*.parquet"

@@ -189,7 +189,7 @@ def test_damage_stops_its_partition_and_no_other(tmp_path: Path) -> None:
     assert not state.lost
 
 
-def test_damage_that_is_skipped_is_recorded_and_told(tmp_path: Path) -> None:
+def test_skipped_damage_is_recorded_and_reported(tmp_path: Path) -> None:
     fill(tmp_path / "data").close()
     whole = log_rows(tmp_path / "data")
     damage(tmp_path, 1)
@@ -206,7 +206,7 @@ def test_damage_that_is_skipped_is_recorded_and_told(tmp_path: Path) -> None:
     assert list(verify(open_files(tmp_path / "archive"), archive_of(tmp_path), records=True)) == []
 
 
-def test_what_retention_took_before_is_recorded_and_told(tmp_path: Path) -> None:
+def test_records_that_retention_removed_before_are_recorded_and_reported(tmp_path: Path) -> None:
     writer = fill(tmp_path / "data", count=3000)
     segments(tmp_path)[0].unlink()
     told: list[str] = []
@@ -292,7 +292,7 @@ def test_single_partitions_and_no_mark(tmp_path: Path) -> None:
     check_all(tmp_path / "data", tmp_path / "archive")
 
 
-def test_another_run_on_this_store_is_told_who_is_at_work(tmp_path: Path) -> None:
+def test_a_second_run_on_a_store_is_refused_with_the_first_one(tmp_path: Path) -> None:
     fill(tmp_path / "data").close()
     with locked(str(tmp_path / "data")), pytest.raises(Busy, match=r"another run is at work \(process \d+\)"):
         go(tmp_path)

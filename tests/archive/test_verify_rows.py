@@ -99,7 +99,7 @@ ROWS: list[tuple[str, Change]] = [
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize(("text", "change"), ROWS)
-def test_rows_that_are_not_what_the_commit_says_are_told(
+def test_rows_that_are_not_what_the_commit_says_are_reported(
     files: LocalFiles, text: str, change: Change, many: bool
 ) -> None:
     state = load(files)
@@ -137,7 +137,7 @@ def held(state: State, each: DataFile) -> State:
 
 
 @pytest.mark.parametrize(("text", "change"), COMMITS)
-def test_commits_that_say_something_else_are_told(
+def test_commits_that_say_something_else_are_reported(
     files: LocalFiles, text: str, change: Callable[[State, DataFile], State]
 ) -> None:
     state = load(files)
@@ -169,7 +169,7 @@ def test_offsets_without_a_record_are_counted_and_no_fault(files: LocalFiles) ->
     assert (found, absent) == ([], {"flights": 3})
 
 
-def test_a_last_record_that_is_gone_with_its_file_is_told_by_the_anchor(files: LocalFiles) -> None:
+def test_a_last_record_that_is_gone_with_its_file_is_reported_by_the_anchor(files: LocalFiles) -> None:
     """By ranges nothing is missing: other files have the same one."""
     state = load(files)
     last = max(state.files.values(), key=lambda each: (each.max_receive_ns, each.next_offset))
@@ -182,7 +182,7 @@ def test_a_last_record_that_is_gone_with_its_file_is_told_by_the_anchor(files: L
     assert any("there is none" in fault for fault in faults(files, replace(state, files={})))
 
 
-def test_what_a_file_that_cannot_be_read_had_is_not_told_as_removed_on_purpose(files: LocalFiles) -> None:
+def test_records_of_an_unreadable_file_are_not_reported_as_removed_on_purpose(files: LocalFiles) -> None:
     state = load(files)
     last = max(state.files.values(), key=lambda each: (each.max_receive_ns, each.next_offset))
     Path(files.address(last.path)).unlink()
@@ -276,7 +276,7 @@ def test_a_file_that_is_committed_between_two_looks_is_no_orphan(
     assert find_uncommitted(files).orphans == []
 
 
-def test_the_command_tells_orphans_apart_from_faults(
+def test_the_command_distinguishes_uncommitted_files_from_faults(
     files: LocalFiles, left: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["archive", "verify", files.uri, "--records"]) == 0

@@ -22,7 +22,7 @@ from tests.server.wire import Wire
 FILL = "/topic/fill"
 PLAIN = "defaults: {segment: {size: 16MiB}, fsync: 1s}\ndestinations:\n  - {match: /topic/memory, store: memory}\n"
 DISK = "  - {match: /topic/disk, fsync: always}\n"
-CARE = f"  - {{match: {FILL}, compress: zstd, compact_by: 'header:key'}}\n"
+MAINTENANCE = f"  - {{match: {FILL}, compress: zstd, compact_by: 'header:key'}}\n"
 BODY = b"all work and no play makes jack a dull boy %d; " * 20
 EVERY_SECONDS = 0.002
 
@@ -84,10 +84,10 @@ def main(mib: int) -> None:
         broker.start()
         fill(broker, mib)
         print(f"{size_mib(broker):.0f} MiB on disk")
-        for what, text in (("without background work", PLAIN + DISK), ("with it", PLAIN + DISK + CARE)):
+        for what, text in (("without background work", PLAIN + DISK), ("with it", PLAIN + DISK + MAINTENANCE)):
             config.write_text(text)
             broker.start()
-            if text.endswith(CARE):
+            if text.endswith(MAINTENANCE):
                 time.sleep(1)  # it begins with the first tick
             for destination in ("/topic/memory", "/topic/disk"):
                 before = size_mib(broker)

@@ -91,7 +91,7 @@ def test_idle_reads_the_memory(shared_broker: BrokerProcess) -> None:
     assert answer["bytes_per_connection"] is not None
 
 
-def test_a_refusal_is_an_error_with_the_brokers_words(shared_broker: BrokerProcess) -> None:
+def test_a_refusal_is_an_error_with_the_text_of_the_broker(shared_broker: BrokerProcess) -> None:
     base = {"host": "127.0.0.1", "port": shared_broker.port}
     refused = generate({**base, "mode": "produce", "destination": "/topic/*", "count": 1})
     assert "bad-destination" in refused["error"]
@@ -118,7 +118,7 @@ def test_a_broker_that_goes_silent_is_an_error() -> None:
         peer.close()
 
 
-def test_nobody_there_is_an_error() -> None:
+def test_an_absent_broker_is_an_error() -> None:
     assert "refused" in generate({"mode": "produce", "port": 1})["error"].lower()
 
 

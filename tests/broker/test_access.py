@@ -60,7 +60,7 @@ def test_a_refusal_names_the_right_and_the_destination_and_no_others(world: Worl
     assert "/queue/a" not in world.broker.destinations
 
 
-def test_anybody_may_answer_to_a_reply_queue_and_nobody_else_may_read_it(world: World) -> None:
+def test_every_client_may_answer_to_a_reply_queue_and_only_its_owner_may_read_it(world: World) -> None:
     asker, server = user(world, write="/queue/ask"), user(world, read="/queue/ask")
     server.subscribe("/queue/ask", ack="auto")
     asker.publish("/queue/ask", "?", reply_to="/temp-queue/r")
@@ -93,7 +93,7 @@ def test_a_transaction_is_checked_when_a_message_joins_it_and_again_at_commit(wo
 # --- SUBSCRIBE --------------------------------------------------------------------------------------------------------
 
 
-def test_a_name_without_the_right_is_refused_and_not_born(world: World) -> None:
+def test_a_name_without_the_right_is_refused_and_not_created(world: World) -> None:
     client = user(world, read="/queue/a, /topic/>")
     client.subscribe("/queue/a, /queue/b")
     (error,) = client.take("ERROR")
@@ -204,7 +204,7 @@ def test_a_name_follows_only_what_its_user_may_read_and_history_takes_the_right_
     assert not again.session.closing
 
 
-def test_a_name_belongs_to_the_user_who_made_it(world: World) -> None:
+def test_a_durable_subscription_belongs_to_the_user_who_created_it(world: World) -> None:
     owner, other = user(world, read="#"), user(world, read="#", admin="#")
     owner.subscribe("/topic/a", ack="auto", subscription_name="mine")
     owner.drop()
@@ -213,7 +213,7 @@ def test_a_name_belongs_to_the_user_who_made_it(world: World) -> None:
     assert other.error() == "denied"
 
 
-def test_a_dead_letter_needs_no_right_of_who_let_it_die_and_is_shown_to_nobody_without() -> None:
+def test_a_dead_letter_needs_no_right_of_the_consumer_and_is_delivered_only_with_the_right() -> None:
     world = World("destinations: [{match: /queue/a, dead_letter: /queue/dead}]")
     sender, worker = world.connect(), user(world, read="/queue/a")
     sender.publish("/queue/a", "x")
@@ -228,7 +228,7 @@ def test_a_dead_letter_needs_no_right_of_who_let_it_die_and_is_shown_to_nobody_w
     assert sender.bodies() == ["x"]
 
 
-def test_a_queue_that_is_fed_by_another_takes_the_right_over_itself_only() -> None:
+def test_subscribing_to_a_bound_queue_needs_the_right_over_that_queue_only() -> None:
     world = World("destinations: [{match: /queue/all, fan_out: [/queue/all.a, /queue/all.b]}]")
     sender, worker = world.connect(), user(world, read="/queue/all.a")
     worker.subscribe("/queue/all.a", ack="auto")
@@ -249,7 +249,7 @@ def test_a_queue_that_is_fed_by_another_takes_the_right_over_itself_only() -> No
 # --- CONNECT ----------------------------------------------------------------------------------------------------------
 
 
-class Door:
+class Authenticator:
     """An entrance that decides when it is told to."""
 
     def __init__(self, world: World) -> None:
@@ -261,7 +261,7 @@ class Door:
 
 
 def test_nothing_behind_connect_is_acted_upon_before_it_is_known_whose_it_is(world: World) -> None:
-    door = Door(world)
+    authenticator = Authenticator(world)
     client = Client(world)
     client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="secret")
     client.publish("/queue/a", "1", receipt="r")
@@ -269,32 +269,32 @@ def test_nothing_behind_connect_is_acted_upon_before_it_is_known_whose_it_is(wor
     world.broker.handle(client.session, [], world.time)
     assert not client.take()
     assert not world.broker.destinations
-    asking = door.waiting[0]
+    asking = authenticator.waiting[0]
     assert (asking.login, asking.passcode, asking.address, asking.wanted) == ("alice", "secret", "test", True)
-    door.decide(Identity("alice", EVERYTHING, "users"))
+    authenticator.decide(Identity("alice", EVERYTHING, "users"))
     world.settle()
     assert [frame.command for frame in client.take()] == ["CONNECTED", "RECEIPT", "MESSAGE"]
     assert client.session.user == "alice"
 
 
-def test_who_is_refused_is_answered_error_and_what_came_behind_is_dropped(world: World) -> None:
-    door = Door(world)
+def test_a_refused_client_gets_an_error_and_its_later_frames_are_dropped(world: World) -> None:
+    authenticator = Authenticator(world)
     client = Client(world)
     client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="wrong")
     client.publish("/queue/a", "1")
-    door.decide(ProtocolError("denied", "login or passcode is wrong"))
+    authenticator.decide(ProtocolError("denied", "login or passcode is wrong"))
     assert client.error() == "denied"
     assert not world.broker.destinations
     assert world.broker.stats.logins_refused == 1
 
 
 def test_a_decision_for_a_client_that_is_gone_does_nothing(world: World) -> None:
-    door = Door(world)
+    authenticator = Authenticator(world)
     client = Client(world)
     client.say("CONNECT", accept_version="1.2", host="test", login="alice", passcode="x")
     client.drop()
-    assert not door.waiting[0].wanted
-    door.decide(Identity("alice", EVERYTHING, "users"))
+    assert not authenticator.waiting[0].wanted
+    authenticator.decide(Identity("alice", EVERYTHING, "users"))
     assert not client.session.connected
     world.holds_nothing()
 
@@ -316,7 +316,7 @@ def test_new_rights_hold_at_once_also_for_what_is_subscribed(world: World) -> No
     assert client.error() == "denied"
 
 
-def test_who_may_not_read_any_more_what_it_is_subscribed_to_is_disconnected(world: World) -> None:
+def test_a_client_that_loses_the_right_to_its_subscription_is_disconnected(world: World) -> None:
     client, other = user(world, read="/topic/>"), user(world, read="/topic/>")
     client.subscribe("/topic/a", ack="auto")
     other.subscribe("/topic/b", ack="auto")
@@ -326,13 +326,13 @@ def test_who_may_not_read_any_more_what_it_is_subscribed_to_is_disconnected(worl
     assert not other.session.closing
 
 
-def test_who_is_no_user_any_more_is_disconnected(world: World) -> None:
+def test_a_removed_user_is_disconnected(world: World) -> None:
     client = user(world, read="#")
     world.broker.access.changed(lambda session: ProtocolError("denied", "gone"))
     assert client.error() == "denied"
 
 
-def test_many_who_are_no_users_any_more_are_given_nothing_more_and_what_they_hold_goes_back_turn_by_turn(
+def test_many_removed_users_get_nothing_more_and_their_messages_are_requeued_in_portions(
     world: World,
 ) -> None:
     clients = [user(world, read="#", write="#") for _ in range(100)]

@@ -43,7 +43,7 @@ def test_receipts_before_the_failure_are_kept_and_those_behind_it_are_not_sent(w
     assert client.error() == "storage"
 
 
-def test_a_client_that_has_said_goodbye_is_told_that_its_message_was_lost(world: World) -> None:
+def test_a_client_that_disconnects_gets_an_error_if_its_message_was_lost(world: World) -> None:
     client = world.connect()
     client.publish(T, "m", receipt="1")
     client.say("DISCONNECT", receipt="2")
@@ -53,7 +53,7 @@ def test_a_client_that_has_said_goodbye_is_told_that_its_message_was_lost(world:
     assert client.error() == "storage"
 
 
-def test_a_client_with_an_error_on_its_way_is_told_one_thing_only(world: World) -> None:
+def test_a_client_gets_one_error_only(world: World) -> None:
     client = world.connect()
     client.publish(T, "m", receipt="1")
     client.say("NONSENSE")
@@ -111,7 +111,7 @@ def test_after_a_failed_sync_a_restart_recovers_what_was_promised(world: World) 
     assert found[-1] == "3"
 
 
-def test_a_full_disk_refuses_with_words_and_what_was_there_can_be_read(world: World) -> None:
+def test_a_full_disk_refuses_with_the_reason_and_stored_messages_can_be_read(world: World) -> None:
     client = world.connect()
     client.publish(T, "1", receipt="1")
     world.settle()
@@ -144,7 +144,7 @@ def test_on_a_full_disk_what_has_found_room_in_the_journal_is_delivered(world: W
     assert reader.bodies() == ["1", "x" * 10_000]
 
 
-def test_an_ack_that_cannot_be_stored_is_told_to_those_who_asked(world: World) -> None:
+def test_an_ack_that_cannot_be_stored_is_an_error_for_clients_that_asked_for_a_receipt(world: World) -> None:
     client = world.connect()
     client.publish(Q, "1", "2")
     client.subscribe(Q)
@@ -447,7 +447,7 @@ def test_a_burst_that_is_much_work_lets_others_in_between_and_is_done_in_order(b
     assert not client.take("ERROR")
 
 
-def test_births_are_much_work_too() -> None:
+def test_creating_destinations_is_much_work_too() -> None:
     world = World("destinations: [{match: '/topic/*', partition: all}]")
     client, other = world.connect(), world.connect()
     other.publish("/topic/other", "m")
@@ -464,7 +464,7 @@ def test_births_are_much_work_too() -> None:
 
 
 @pytest.mark.parametrize("patterns", ["none", "others", "all"])
-def test_births_are_the_more_work_the_more_patterns_they_join_and_not_the_more_there_are(patterns: str) -> None:
+def test_the_work_of_creating_a_destination_grows_with_the_matching_patterns_only(patterns: str) -> None:
     world = World("destinations: [{match: '/topic/*', partition: all}]")
     watcher, client = world.connect(), world.connect()
     for number in range(0 if patterns == "none" else 300):

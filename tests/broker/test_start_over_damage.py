@@ -187,7 +187,7 @@ def test_list_and_cursors_may_both_be_lost(readable: bool, monkeypatch: pytest.M
     assert heard(world, "/queue/b") == B
 
 
-def test_a_log_whose_list_is_not_known_to_be_whole_is_told_and_stays_so_until_all_of_it_was_read(
+def test_a_log_whose_list_may_be_incomplete_is_reported_until_all_of_it_was_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = shared()

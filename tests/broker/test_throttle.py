@@ -43,7 +43,7 @@ def test_a_burst_goes_through_and_then_so_many_a_second() -> None:
     assert world.broker.stats.rate_limited > 0
 
 
-def test_the_moment_is_known_and_the_order_kept() -> None:
+def test_the_time_is_known_and_the_order_stays() -> None:
     world = World(FAST)
     sender, client = world.connect(), world.connect()
     client.subscribe("/queue/fast.a", ack="auto")
@@ -71,7 +71,7 @@ def test_each_client_has_its_own_and_the_rule_s_destinations_share_it() -> None:
     assert len(one.rest) == 2 and not other.rest
 
 
-def test_who_is_refused_is_told_the_key() -> None:
+def test_a_refusal_names_the_key() -> None:
     world = World(REJECT)
     sender = world.connect()
     sender.publish("/queue/fast.a", *"123456")
@@ -111,7 +111,7 @@ def full(**options: int) -> tuple[World, Client, Client]:
     return world, sender, consumer
 
 
-def test_who_sends_to_memory_that_is_full_waits_and_nothing_grows() -> None:
+def test_a_send_to_full_memory_waits_and_nothing_grows() -> None:
     world, sender, _ = full()
     assert sent(world) <= 12
     another = world.connect()
@@ -142,7 +142,7 @@ def test_what_goes_to_files_goes_on_and_so_do_consumers() -> None:
     assert figures(world.broker)["now"]["memory_full"] is False
 
 
-def test_it_is_told_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_full_memory_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     world, _, consumer = full()
     for _ in range(5):
         world.tick()
@@ -199,7 +199,7 @@ def test_a_memory_partition_that_is_full_alone_refuses_unless_the_rule_says_bloc
         assert sender.rest and world.broker.stats.memory_pauses == 0
 
 
-def test_replies_are_dropped_as_ever_and_nobody_waits_for_a_requester_that_does_not_read() -> None:
+def test_replies_are_dropped_as_usual_and_do_not_wait_for_a_requester_that_does_not_read() -> None:
     world, _, _ = full()
     requester = world.connect()
     requester.subscribe("/temp-queue/r", ack="auto")
@@ -218,14 +218,14 @@ def asked(client: Client, times: int = 1) -> list[str]:
     return client.bodies()
 
 
-def test_an_operator_is_told_which_queue_fills_the_memory() -> None:
+def test_the_log_names_the_queue_that_fills_the_memory() -> None:
     world, _, _ = full()
     (answer,) = asked(world.connect())
     (found,) = [each for each in json.loads(answer)["destinations"] if each["name"] == "/queue/m.a"]
     assert found["bytes"] > MIB * 3 // 4 and found["total"] == sent(world)
 
 
-def test_answers_that_their_asker_does_not_read_end_soon_while_memory_is_full() -> None:
+def test_answers_that_a_client_does_not_read_end_soon_while_memory_is_full() -> None:
     world, _, _ = full()
     world.broker.session_limits = replace(world.broker.session_limits, outbox=1)
     operator, before = world.connect(), world.store.facts()["memory_bytes"]
@@ -240,7 +240,7 @@ def test_answers_that_their_asker_does_not_read_end_soon_while_memory_is_full() 
     assert len(asked(operator)) == 1
 
 
-def test_who_watches_the_broker_is_told_that_senders_are_held_back() -> None:
+def test_readiness_reports_that_senders_are_held_back() -> None:
     world = World(MEMORY)
     assert held_back(world.broker) == []
     world, _, _ = full()

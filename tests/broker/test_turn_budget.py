@@ -434,7 +434,7 @@ def test_commit_does_not_look_among_all_subscriptions_for_what_is_acknowledged(
     assert world.broker.stats.late_acks == 100 * again
 
 
-def test_a_stop_takes_nobody_out_of_anything(world: World) -> None:
+def test_at_a_stop_no_consumer_is_removed_from_its_queues(world: World) -> None:
     client = subscribed(world)
     world.broker.stopping = True
     budget = world.broker.budget

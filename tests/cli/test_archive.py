@@ -135,7 +135,7 @@ def test_verify_ends_with_6_if_a_file_is_gone(paths: tuple[str, str], capfd: pyt
         (["ls", "not here"], 5, "no archive here"),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     paths: tuple[str, str], capfd: pytest.CaptureFixture[str], args: list[str], code: int, text: str
 ) -> None:
     data = [] if "--data" in args or args[:1] == ["ls"] else ["--data", paths[0]]
@@ -154,7 +154,7 @@ def test_an_archive_has_a_place_of_its_own(
     assert sorted(Path(data).rglob("*")) == before
 
 
-def test_without_pyarrow_the_remedy_is_told(
+def test_without_pyarrow_the_remedy_is_reported(
     paths: tuple[str, str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [each for each in sys.modules if each.startswith("radiator.archive")]:
@@ -215,7 +215,7 @@ def test_a_single_run_that_a_signal_ends_says_that_something_is_left(
     assert run(["archive", "--data", paths[0], "--to", paths[1]]) == 130
 
 
-def test_what_a_signal_left_is_told(paths: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_a_signal_left_is_reported(paths: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     import radiator.archive.run as archive_run
 
     data, to = paths
@@ -268,7 +268,7 @@ def test_a_clock_that_is_put_right_meanwhile_is_gone_by(monkeypatch: pytest.Monk
     assert clocks.steady == 900.0
 
 
-def test_where_nothing_is_sealed_it_is_told_how_to_get_at_the_records(
+def test_without_sealed_segments_the_command_says_how_to_seal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fill(tmp_path / "data", count=40).close()

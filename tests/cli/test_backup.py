@@ -133,7 +133,7 @@ def test_a_damaged_backup_is_named_and_ends_with_code_6(
     assert not (tmp_path / "again").exists()
 
 
-def test_what_is_asked_wrongly_is_refused_in_words(
+def test_what_is_asked_wrongly_is_refused_with_the_reason(
     broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with connect(broker.address) as connection:

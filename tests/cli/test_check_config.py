@@ -31,7 +31,7 @@ def check(path: Path, text: str, *options: str) -> subprocess.CompletedProcess[s
         ("stomp://no.such.host.invalid:61613", "the host is unknown"),
     ],
 )
-def test_a_place_where_nobody_can_listen_is_refused(tmp_path: Path, listen: str, told: str) -> None:
+def test_an_address_that_cannot_be_bound_is_refused(tmp_path: Path, listen: str, told: str) -> None:
     done = check(tmp_path / "c.yaml", f"listen: ['{listen}']\n")
     assert done.returncode == 2, done.stdout
     assert told in done.stderr and listen in done.stderr
@@ -62,7 +62,7 @@ def test_a_schema_that_refuses_what_an_earlier_version_describes_is_refused_and_
     assert sorted(data.rglob("*")) == kept
 
 
-def test_hashes_whose_cost_tells_who_is_known_are_a_warning(tmp_path: Path) -> None:
+def test_hashes_whose_cost_reveals_known_users_are_a_warning(tmp_path: Path) -> None:
     users = tmp_path / "users.yaml"
     cheap = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash("x")
     users.write_text(

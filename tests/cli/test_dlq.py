@@ -102,7 +102,7 @@ def test_drop_takes_away(broker: BrokerProcess, capfd: Any) -> None:
         (["replay", "/queue/dead.x", "--id", "nothing@1"], 5),
     ],
 )
-def test_what_cannot_be_done_is_told(broker: BrokerProcess, args: list[str], code: int, capfd: Any) -> None:
+def test_what_cannot_be_done_is_reported(broker: BrokerProcess, args: list[str], code: int, capfd: Any) -> None:
     assert said(capfd, "dlq", *args, code=code).err.startswith("radiator: ")
 
 
@@ -181,7 +181,7 @@ def taken(inbox: Any) -> Any:
     return message
 
 
-def test_a_letter_of_a_subscription_is_shown_as_its_own(topics: BrokerProcess, capfd: Any) -> None:
+def test_a_dead_letter_of_a_subscription_is_shown_with_its_name(topics: BrokerProcess, capfd: Any) -> None:
     (queue,) = json.loads(said(capfd, "dlq", "ls", "--json").out)["queues"]
     assert queue["origins"] == {"/topic/t": 2, "/queue/t": 1}
     assert queue["subscriptions"] == {"sub:A": 1, "sub:B": 1}
@@ -189,7 +189,9 @@ def test_a_letter_of_a_subscription_is_shown_as_its_own(topics: BrokerProcess, c
     assert "from /topic/t for sub:A after 1 deliveries" in said(capfd, "dlq", "show", "/queue/dead").out
 
 
-def test_it_is_not_sent_to_everybody_unasked(topics: BrokerProcess, capfd: Any) -> None:
+def test_a_dead_letter_of_a_subscription_is_not_sent_to_all_readers_by_default(
+    topics: BrokerProcess, capfd: Any
+) -> None:
     told = said(capfd, "dlq", "replay", "/queue/dead", "--all", code=2).err
     assert "2 of these messages are of subscriptions (sub:A 1, sub:B 1)" in told and "--to-topic" in told
     letters = lying(topics.address, "/queue/dead")
@@ -204,7 +206,7 @@ def test_it_is_not_sent_to_everybody_unasked(topics: BrokerProcess, capfd: Any) 
     assert [each.text for each in lying(topics.address, "/queue/mine")] == ["poison"] * 2
 
 
-def test_it_goes_to_all_who_read_the_topic_if_that_is_said(topics: BrokerProcess, capfd: Any) -> None:
+def test_with_the_option_it_goes_to_all_readers_of_the_topic(topics: BrokerProcess, capfd: Any) -> None:
     assert "2 to /topic/t" in said(capfd, "dlq", "replay", "/queue/dead", "--all", "--to-topic").out
     with connect(topics.address) as client:
         inbox = subscribed(client, "C")

@@ -15,7 +15,7 @@ from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
 from radiator.storage.header import decode_header
 from radiator.upkeep.show import FILES, reader_of
-from tests.storage import former_redo_log
+from tests.storage import old_redo_log
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put
 
 
@@ -84,9 +84,9 @@ def test_the_files_of_the_cursors_are_shown(root: Path, capfd: pytest.CaptureFix
 def test_the_redo_log_of_transactions_is_shown(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     segment = (root / "partitions" / "shared" / f"{0:020}.rlog").read_bytes()
     batch = segment[: decode_header(segment).total_len]
-    part = former_redo_log.encode_batch_part("shared", [batch])
+    part = old_redo_log.encode_batch_part("shared", [batch])
     path = Path(layout.transactions_path(str(root)))
-    entries = [former_redo_log.encode_entry(serial, [part]) for serial in (7, 8, 3)]
+    entries = [old_redo_log.encode_entry(serial, [part]) for serial in (7, 8, 3)]
     path.write_bytes(b"".join(entries) + bytes(80))
     found = lines(path, capfd)
     assert [(each["what"], each.get("serial")) for each in found] == [
@@ -151,7 +151,7 @@ def test_ids_and_how_far_an_archive_is_are_shown(root: Path, capfd: pytest.Captu
         ("partitions/shared/00000000000000000000.idx", 70), ("cursors/snapshot", 50),
     ],
 )  # fmt: skip
-def test_damage_is_told_and_has_its_exit_code(
+def test_damage_is_reported_and_has_its_exit_code(
     name: str, at: int, root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     opened(root=str(root))[0].close()

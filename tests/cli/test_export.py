@@ -230,7 +230,7 @@ def test_damage_ends_an_export_and_leaves_nothing_unless_it_is_skipped(
     assert [each["offset"] for each in lines(tmp_path / "out")] == [each for each in range(300) if each not in missing]
 
 
-def test_an_archive_is_told_to_retention_and_goes_on_where_it_ended(filled: BrokerProcess, tmp_path: Path) -> None:
+def test_an_archive_is_reported_to_retention_and_goes_on_where_it_ended(filled: BrokerProcess, tmp_path: Path) -> None:
     data, fs = tmp_path / "data", FileSystem()
     assert run(["backup", "--data", str(filled.data), "--to", str(tmp_path / "backup")]) == 0
     assert run(["restore", str(tmp_path / "backup"), "--to", str(data)]) == 0
@@ -244,7 +244,7 @@ def test_an_archive_is_told_to_retention_and_goes_on_where_it_ended(filled: Brok
     assert archived.read(fs, directory) == 300
 
 
-def test_what_is_asked_wrongly_is_refused_in_words(
+def test_what_is_asked_wrongly_is_refused_with_the_reason(
     filled: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = str(tmp_path / "out")
@@ -271,7 +271,7 @@ def test_what_is_asked_wrongly_is_refused_in_words(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_destination_that_nothing_is_called_by_is_told(
+def test_a_destination_that_nothing_is_called_by_is_reported(
     filled: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     exported(filled, tmp_path / "x", "--destination", "/topic/w.aa,/topic/big,/queue/jibs,/topic/z.*")
@@ -309,6 +309,6 @@ def test_ctrl_c_leaves_no_file_and_no_word_of_python(
 @pytest.mark.parametrize(
     "moment", ["2013-01-31", "2013-01-31T00:00:00", "2013-01-31T00:00:00.0Z", "2013-01-31T01:00:00+01:00"]
 )
-def test_a_moment_is_a_date_or_a_time_with_or_without_at(at: str, moment: str) -> None:
+def test_a_time_is_a_date_or_a_time_with_or_without_at(at: str, moment: str) -> None:
     bounds = read_bounds(at + moment, at + moment)
     assert (bounds.start_ns, bounds.stop_ns) == (1_359_590_400 * 10**9,) * 2

@@ -218,7 +218,7 @@ def test_a_bug_is_loud(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("args", [["tail", "/a"], ["send", "/a", "-m", "x"]])
-def test_nobody_there_is_3(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_absent_broker_has_exit_code_3(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert run([*args, "--url", "127.0.0.1:1"]) == 3
     out, err = capfd.readouterr()
     assert out == ""
@@ -314,7 +314,7 @@ def test_an_interrupted_import_shows_no_traceback(module: str) -> None:
 
 @pytest.mark.parametrize("delay_ms", [0, 5, 10, 20, 40, 80, 160, 320])
 @pytest.mark.parametrize("command", ["tail", "serve"])
-def test_sigint_at_any_moment_after_the_start_ends_a_command_without_traceback(
+def test_sigint_at_any_time_after_the_start_ends_a_command_without_traceback(
     command: str, delay_ms: int, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     """Only the start of Python itself, before it imports anything of radiator, is not in our hands."""
@@ -348,7 +348,7 @@ def test_sigint_at_any_moment_after_the_start_ends_a_command_without_traceback(
         ("@2013-01-01", "time:2013-01-01T00:00:00Z"), ("time:1357034400", "time:1357034400"),
     ],
 )  # fmt: skip
-def test_a_position_becomes_the_headers_words(text: str, header: str) -> None:
+def test_a_position_becomes_the_value_of_the_header(text: str, header: str) -> None:
     assert position(text) == header
 
 

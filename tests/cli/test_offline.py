@@ -140,7 +140,7 @@ def test_dump_shows_each_record_as_it_would_be_delivered(
     assert positions == sorted(positions)
 
 
-def test_dump_knows_the_letters_of_tail(filled: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> None:
+def test_dump_accepts_the_format_letters_of_tail(filled: BrokerProcess, capfd: pytest.CaptureFixture[str]) -> None:
     segment = str(filled.data / "partitions" / QUEUE / FIRST_SEGMENT)
     assert printed(capfd, "dump", segment, "-f", "%p %o %g %s;").startswith("/queue/jobs 0 n=0 job 0;")
     assert printed(capfd, "dump", segment).splitlines()[9].endswith("/queue/jobs@9 job 9")
@@ -165,7 +165,7 @@ def segment(filled: BrokerProcess, tmp_path: Path) -> Path:
     return copy
 
 
-def test_damage_is_told_read_past_and_has_its_exit_code(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_reported_and_skipped_and_has_its_exit_code(segment: Path, capfd: pytest.CaptureFixture[str]) -> None:
     lines = [json.loads(line) for line in printed(capfd, "dump", str(segment), "--json").splitlines()]
     data = bytearray(segment.read_bytes())
     data[lines[4]["position"] + 100] ^= 1

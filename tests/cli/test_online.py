@@ -200,7 +200,7 @@ def test_consume_takes_messages_off_the_queue(capfdbinary: Any) -> None:
     assert printed(capfdbinary, "tail", "/queue/eat", "-o", "first", "-e") == b"1\n2\n3\n"
 
 
-def test_a_gap_is_told_on_stderr(capfdbinary: Any) -> None:
+def test_a_gap_is_reported_on_stderr(capfdbinary: Any) -> None:
     fake = FakeBroker()
 
     def deliver(peer: Peer, frame: Frame) -> None:
@@ -321,7 +321,7 @@ def test_a_broker_lists_what_matches_with_what_is_delayed_and_what_feeds_others(
     assert table() == expected  # it looks until it knows
 
 
-def test_a_broker_lists_who_is_connected(address: str, capfdbinary: Any) -> None:
+def test_a_broker_lists_its_connections(address: str, capfdbinary: Any) -> None:
     with connect(address) as connection:
         connection.subscribe("/topic/watched")
         listed = json.loads(printed(capfdbinary, "clients", "--match", connection.session, "--json"))["clients"]

@@ -28,7 +28,7 @@ def hash_of(path: Path, name: str) -> str:
     return load_users(str(path)).users[name].password or ""
 
 
-def test_a_file_and_a_user_are_made_with_nobody_else_to_read_it(tmp_path: Path) -> None:
+def test_a_new_users_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "users.yaml"
     done = passwd(str(path), "alice", "--stdin", stdin=b"open sesame\n")
     assert done.returncode == 0, done.stderr
@@ -62,7 +62,7 @@ def test_a_passcode_that_would_not_work_is_refused(tmp_path: Path, stdin: bytes,
     assert not (tmp_path / "u").exists()
 
 
-def test_without_a_terminal_it_asks_for_stdin_and_a_faulty_file_is_told(tmp_path: Path) -> None:
+def test_without_a_terminal_it_asks_for_stdin_and_a_faulty_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "users.yaml"
     assert b"--stdin" in passwd(str(path), "alice").stderr
     path.write_text("user: x")
@@ -89,7 +89,7 @@ def test_at_a_terminal_it_asks_twice_and_shows_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o600, 0o664])
-def test_who_may_read_the_file_may_do_so_afterwards(tmp_path: Path, mode: int) -> None:
+def test_the_permissions_of_the_file_stay(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "users.yaml"
     path.write_text("users: {}\n")
     path.chmod(mode)

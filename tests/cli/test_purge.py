@@ -68,7 +68,7 @@ def test_what_comes_meanwhile_stays(address: str, monkeypatch: pytest.MonkeyPatc
     assert bodies(address, "/queue/meanwhile") == ["new"] * 10
 
 
-def test_what_others_hold_is_left_to_them_and_told(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_messages_in_flight_are_left_and_reported(address: str, capfd: pytest.CaptureFixture[str]) -> None:
     with connect(address) as connection:
         connection.send_many([("/queue/held", b"%d" % number) for number in range(5)])
         inbox = connection.subscribe("/queue/held", ack="client-individual", prefetch=2)
@@ -84,7 +84,7 @@ def test_what_others_hold_is_left_to_them_and_told(address: str, capfd: pytest.C
 
 
 @pytest.mark.thorough
-def test_what_waits_for_its_moment_is_settled_too(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_delayed_messages_are_settled_too(address: str, capfd: pytest.CaptureFixture[str]) -> None:
     with connect(address) as connection:
         connection.send("/queue/later", "1", {"delay": "1h"})
         connection.send("/queue/later", "refused")
@@ -111,7 +111,7 @@ def test_what_waits_for_its_moment_is_settled_too(address: str, capfd: pytest.Ca
     }  # fmt: skip
 
 
-def test_without_the_admin_right_what_waits_for_its_moment_is_left_and_told(
+def test_without_the_admin_right_delayed_messages_are_left_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     users = tmp_path / "users.yaml"
@@ -129,7 +129,7 @@ def test_without_the_admin_right_what_waits_for_its_moment_is_left_and_told(
     assert broker.stop() == 0
 
 
-def test_a_child_of_a_fan_out_is_emptied_of_what_its_parent_was_sent(
+def test_a_bound_queue_is_purged_of_the_messages_of_its_source(
     start_broker: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     broker = start_broker("destinations: [{match: /queue/f, fan_out: [/queue/f.a, /queue/f.b]}]")

@@ -54,7 +54,7 @@ def test_dump_of_batches_says_what_they_cover(root: Path, capfd: pytest.CaptureF
     assert "offsets 0 to 4, 2 records" in first and "zstd" in first
 
 
-def test_damage_between_holes_is_told_and_read_past(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_damage_between_removed_records_is_reported_and_skipped(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = root / "partitions" / LOG / f"{10:020}.rlog"
     data = bytearray(path.read_bytes())
     data[100] ^= 1

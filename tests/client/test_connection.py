@@ -26,7 +26,7 @@ def test_a_send_returns_what_the_receipt_says(fake: FakeBroker) -> None:
     assert [frame.command for frame in fake.frames][-1] == "DISCONNECT"
 
 
-def test_every_send_carries_the_time_of_sending_unless_told_otherwise(fake: FakeBroker) -> None:
+def test_every_send_has_the_time_of_sending_unless_the_option_is_off(fake: FakeBroker) -> None:
     with connect(fake.address) as connection:
         connection.send("/a")
         connection.send("/a", headers={"transmit-time": "7"})
@@ -105,7 +105,7 @@ def test_headers_of_the_frame_are_refused(fake: FakeBroker) -> None:
 
 
 @pytest.mark.parametrize("body", [5, True, None, 1.5, {"a": 1}, ["a"], [1, 2]])
-def test_a_body_that_is_neither_bytes_nor_text_is_refused_in_words(fake: FakeBroker, body: Any) -> None:
+def test_a_body_that_is_neither_bytes_nor_text_is_refused_with_the_reason(fake: FakeBroker, body: Any) -> None:
     with connect(fake.address) as client:
         with pytest.raises(TypeError, match="body: expected bytes or text, got " + type(body).__name__):
             client.send("/topic/a", body)
@@ -215,14 +215,14 @@ def test_a_refused_login_is_the_brokers_error(fake: FakeBroker) -> None:
     assert (headers["login"], headers["passcode"], headers["host"]) == ("me", "wrong", "127.0.0.1")
 
 
-def test_nobody_there_is_connect_failed() -> None:
+def test_an_absent_broker_is_connect_failed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(ConnectFailed, match="is a broker running there"):
         connect(address)
 
 
-def test_a_host_that_no_name_server_knows_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_no_name_server_knows_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*given: object, **more: object) -> list[object]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

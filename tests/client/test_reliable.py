@@ -77,7 +77,7 @@ def test_headers_count_among_the_bytes_that_are_kept(fake: FakeBroker) -> None:
     sender.close()
 
 
-def test_a_file_of_tls_that_is_not_there_is_told_at_once() -> None:
+def test_a_file_of_tls_that_is_not_there_is_reported_at_once() -> None:
     clock = Clock()
     sender = ReliableSender(
         lambda: connect("stomp+tls://127.0.0.1:1", ca="/not/there"), sleep=clock.sleep, monotonic=clock
@@ -144,7 +144,7 @@ def test_an_error_of_the_broker_is_raised_and_not_tried_again(broker: BrokerProc
     sender.abandon()
 
 
-def test_a_receipt_that_does_not_come_is_told(fake: FakeBroker) -> None:
+def test_a_receipt_that_does_not_come_is_reported(fake: FakeBroker) -> None:
     fake.on["SEND"] = lambda peer, frame: None
     sender = ReliableSender(lambda: connect(fake.address), patience_seconds=0.05)
     sender.send(Outgoing("/topic/a", b"1"))

@@ -69,7 +69,7 @@ def test_many_threads_send_and_receive_at_once(broker: BrokerProcess, authority:
         assert {len(message.body) for message in got if message is not None} == {5_000}
 
 
-def test_who_signed_the_certificate_is_checked(broker: BrokerProcess, authority: Authority, tmp_path: Path) -> None:
+def test_the_issuer_of_the_certificate_is_checked(broker: BrokerProcess, authority: Authority, tmp_path: Path) -> None:
     url = url_of(broker, "stomp+tls")
     with pytest.raises(ConnectFailed, match="the certificate is not accepted"):
         connect(url)
@@ -103,14 +103,14 @@ def test_a_client_shows_its_certificate_where_one_is_asked_for(broker: BrokerPro
         ("ws", "wss", "HTTP 400: .*this port is encrypted"),
     ],
 )
-def test_the_wrong_scheme_for_a_port_is_told(
+def test_the_wrong_scheme_for_a_port_is_reported(
     broker: BrokerProcess, authority: Authority, wrong: str, right: str, told: str
 ) -> None:
     with pytest.raises(ClientError, match=told):
         connect(f"{wrong}://127.0.0.1:{broker.port_of(right)}", ca=authority.ca, connect_timeout=10)
 
 
-def test_a_wrong_path_is_told(broker: BrokerProcess) -> None:
+def test_a_wrong_path_is_reported(broker: BrokerProcess) -> None:
     with pytest.raises(ConnectFailed, match="HTTP 404: .* is at /stomp"):
         connect(f"ws://127.0.0.1:{broker.port_of('ws')}/other")
 

@@ -27,7 +27,7 @@ def test_text_needs_no_header_of_its_own() -> None:
     assert typed({"a": "1"}) == {"a": "1"}
 
 
-def test_a_header_that_was_changed_on_the_way_counts_as_it_stands() -> None:
+def test_a_header_that_was_changed_on_the_way_keeps_its_text() -> None:
     headers = {**typed({"delay": 3, "late": True}), "delay": "4"}
     assert untyped(headers) == {"delay": "4", "late": True}
 

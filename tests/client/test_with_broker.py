@@ -94,7 +94,7 @@ def test_a_bounded_replay_ends(shared_broker: BrokerProcess) -> None:
         assert list(look) == []
 
 
-def test_a_pattern_meets_destinations_born_later(shared_broker: BrokerProcess) -> None:
+def test_a_pattern_meets_destinations_created_later(shared_broker: BrokerProcess) -> None:
     with connect(shared_broker.address) as connection:
         subscription = connection.subscribe(["/topic/born.*", "/topic/other"])
         receipt = connection.send("/topic/born.later", "a")
@@ -141,7 +141,7 @@ def test_many_requests_at_once_get_their_own_replies(shared_broker: BrokerProces
     assert replies == {number: str(number * 2) for number in range(50)}
 
 
-def test_nobody_answering_is_a_timeout(shared_broker: BrokerProcess) -> None:
+def test_a_missing_answer_is_a_timeout(shared_broker: BrokerProcess) -> None:
     with connect(shared_broker.address) as connection:
         with pytest.raises(TimeoutError, match="no reply"):
             connection.request("/queue/nobody", b"?", timeout=0.1)
@@ -230,7 +230,7 @@ def test_the_newest_message_alone_is_received_and_older_ones_are_done_with(share
         assert again.receive_latest(0.1) is None
 
 
-def test_a_request_that_nobody_took_in_time_is_never_delivered(shared_broker: BrokerProcess) -> None:
+def test_a_request_that_was_not_taken_in_time_is_never_delivered(shared_broker: BrokerProcess) -> None:
     with connect(shared_broker.address) as connection:
         with pytest.raises(TimedOut):
             connection.request("/queue/unanswered", "too late", timeout=0.05)

@@ -70,7 +70,7 @@ def harmed(tmp_path: Path, harm: Callable[[bytearray], None], level: int) -> tup
 
 
 @pytest.mark.parametrize("kind", HARMS)
-def test_what_only_decoding_finds_is_told_with_its_place_or_left_out(
+def test_what_only_decoding_finds_is_reported_with_its_place_or_left_out(
     tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path, placed = harmed(tmp_path, *HARMS[kind])

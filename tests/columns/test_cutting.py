@@ -8,7 +8,7 @@ from radiator.columns import cutting
 from radiator.columns.cutting import Piece, cut
 
 
-def test_each_offset_lies_in_one_piece_and_a_task_has_one_piece_of_a_partition_at_most() -> None:
+def test_each_offset_is_in_one_piece_and_a_task_has_one_piece_of_a_partition_at_most() -> None:
     rng = random.Random(5)
     for _ in range(300):
         lows = {f"p{number}": rng.choice([0, 7, 1 << 40]) for number in range(rng.randrange(8))}

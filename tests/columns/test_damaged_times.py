@@ -67,7 +67,7 @@ def test_a_window_of_time_has_all_good_records(damaged: list[tuple[str, int]]) -
 
 
 @pytest.mark.thorough
-def test_moments_of_a_partition_are_the_offsets_of_good_records(damaged: list[tuple[str, int]]) -> None:
+def test_times_of_a_partition_become_offsets_of_good_records(damaged: list[tuple[str, int]]) -> None:
     for root, base in damaged:
         for low, high in WINDOWS:
             times = {"start_times_ns": {"p": moment(low)}, "end_times_ns": {"p": moment(high)}}

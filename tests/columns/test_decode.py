@@ -83,10 +83,10 @@ def test_every_value_of_every_record_arrives(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(BATCHES, st.integers(0, 8), st.integers(0, 30), st.integers(0, 9), st.sampled_from([0, 3]))
 def test_sparse_batches_of_a_compacted_log(
-    tmp_path: Path, batches: list[list[Message]], step: int, hole: int, lead: int, level: int
+    tmp_path: Path, batches: list[list[Message]], step: int, gap: int, lead: int, level: int
 ) -> None:
     deltas = [
-        None if i % 3 == 2 else [lead + n * (step + 1) + (hole if n else 0) for n in range(len(each))]
+        None if i % 3 == 2 else [lead + n * (step + 1) + (gap if n else 0) for n in range(len(each))]
         for i, each in enumerate(batches)
     ]
     placed = write_segment(tmp_path / "s.rlog", batches, deltas, level)
@@ -100,7 +100,7 @@ def test_a_column_alone_is_the_column_among_all(tmp_path: Path, column: str) -> 
     assert [row[column] for row in read_rows(wanted, columns=[column])] == [row[column] for row in read_rows(wanted)]
 
 
-def test_headers_are_not_split_when_nobody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_are_split_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed = write_segment(tmp_path / "s.rlog", [numbered("/topic/a", 5)])
     monkeypatch.setattr(decode, "HeaderMaps", None)
     monkeypatch.setattr(decode.Rows, "bodies", None)
@@ -154,7 +154,7 @@ def test_batches_of_one_destination_have_its_name(tmp_path: Path, name: str) -> 
     assert read_rows(whole(tmp_path / "s.rlog", placed), columns=["destination"]) == [{"destination": name}] * 3
 
 
-def test_names_of_equal_length_are_told_apart(tmp_path: Path) -> None:
+def test_names_of_equal_length_are_distinguished(tmp_path: Path) -> None:
     names = ["/topic/aaaaaaaaaa", "/topic/aaaaaaaaab", "/topic/aaaaaaaaaa", "/queue/aaaaaaaaaa"]
     placed = write_segment(tmp_path / "s.rlog", [[Message(name, b"")] for name in names])
     rows = read_rows(whole(tmp_path / "s.rlog", placed), columns=["destination"])

@@ -84,7 +84,7 @@ def test_the_ends_are_those_of_the_local_files(local: str, uri: str) -> None:
     assert snapshot(uri) == snapshot(local) == {"/topic/a b": 1500, "/queue/ä%41": 1500, "plain": 1500}
 
 
-def test_where_there_is_no_store_is_told_as_for_local_files(uri: str) -> None:
+def test_where_there_is_no_store_is_reported_as_for_local_files(uri: str) -> None:
     with pytest.raises(NoStore, match="no radiator store at .*/none: there is no such directory"):
         partitions(open_store(f"{uri}/none"))
     with pytest.raises(NoStore, match="it is a part of one; give the store .*data and the option partition"):
@@ -93,7 +93,7 @@ def test_where_there_is_no_store_is_told_as_for_local_files(uri: str) -> None:
         partitions(open_store(f"{uri}/salt"))
 
 
-def test_damage_is_told_with_its_uri(local: str, tmp_path: Path) -> None:
+def test_damage_is_reported_with_its_uri(local: str, tmp_path: Path) -> None:
     shutil.copytree(local, tmp_path / "data")
     segment = sorted((tmp_path / "data/partitions/plain").glob("*.rlog"))[0]
     data = bytearray(segment.read_bytes())
@@ -124,7 +124,7 @@ def test_the_twin_writes_nothing_and_never_touches_local_files(tmp_path: Path) -
         ("/srv/data", {"region": "x"}, ConfigError, "option storage.region: expected a store on another file system"),
     ],
 )
-def test_what_cannot_be_opened_is_told_without_secrets(
+def test_an_error_of_opening_has_no_secrets(
     path: str, storage: dict[str, str], error: type[Exception], told: str
 ) -> None:
     with pytest.raises(error, match=told) as caught:

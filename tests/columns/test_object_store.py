@@ -122,7 +122,9 @@ def test_reading_asks_once_per_piece_of_several_mib(
     assert asked["HEAD"] == 1
 
 
-def test_what_s3_does_not_have_or_refuses_is_told_in_words(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_and_refused_objects_of_s3_are_reported_with_the_reason(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = open_store("s3://nowhere/data", s3.storage)
     with pytest.raises(NoStore, match="no radiator store at s3://nowhere/data: there is no such directory"):
         partitions(place)

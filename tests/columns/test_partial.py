@@ -76,10 +76,10 @@ def test_bodies_are_not_read(tmp_path: Path, reach: Reach, names: list[str], mos
 )
 @pytest.mark.usefixtures("every_batch")
 def test_every_value_is_that_of_whole_batches(
-    tmp_path: Path, batches: list[list[Message]], level: int, holes: bool, first: int, room: int
+    tmp_path: Path, batches: list[list[Message]], level: int, gaps: bool, first: int, room: int
 ) -> None:
     deltas = [None if i % 3 else [3 + 2 * n for n in range(len(each))] for i, each in enumerate(batches)]
-    placed = write_segment(tmp_path / "s.rlog", batches, deltas if holes else None, level)
+    placed = write_segment(tmp_path / "s.rlog", batches, deltas if gaps else None, level)
     wanted = whole(tmp_path / "s.rlog", placed)
     rows = read_rows(wanted)
     with pytest.MonkeyPatch.context() as patch:
@@ -154,7 +154,7 @@ def test_a_batch_that_is_larger_than_any_is_damage_in_part_as_well(tmp_path: Pat
 @FIXTURES
 @given(st.data())
 @pytest.mark.usefixtures("every_batch")
-def test_a_flipped_bit_is_told_unless_it_is_in_what_is_left_out(tmp_path: Path, data: st.DataObject) -> None:
+def test_a_flipped_bit_is_reported_unless_it_is_in_a_skipped_part(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "s.rlog"
     sizes = [3, 1, 5, 2, 1, 8, 4]
     placed = write_segment(path, [numbered("/topic/a", n, sum(sizes[:i])) for i, n in enumerate(sizes)])
@@ -197,7 +197,7 @@ def test_a_file_that_ends_within_a_body_has_lost_its_last_batch(tmp_path: Path) 
         assert [(loss.first, loss.following) for loss in losses] == [(5, 10)]
 
 
-def test_damage_in_a_body_is_told_to_who_reads_bodies_and_to_who_skips_it(tmp_path: Path) -> None:
+def test_damage_in_a_body_is_reported_with_and_without_reading_bodies(tmp_path: Path) -> None:
     store = Writer(tmp_path)
     store.write("/topic/a", long("/topic/a", 200))
     store.close()

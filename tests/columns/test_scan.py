@@ -57,7 +57,7 @@ def test_one_damaged_batch_is_one_loss_with_its_offsets_and_place(tmp_path: Path
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(st.data())
-def test_any_damage_loses_whole_batches_only_and_all_of_it_is_told(tmp_path: Path, data: st.DataObject) -> None:
+def test_any_damage_loses_whole_batches_only_and_all_of_it_is_reported(tmp_path: Path, data: st.DataObject) -> None:
     path, placed = segment(tmp_path)
     wanted, good = whole(path, placed), path.read_bytes()
     damaged = bytearray(good)

@@ -28,8 +28,8 @@ from tests.running import BrokerProcess
 from tests.server.wire import WAIT_SECONDS, Wire
 
 QUEUES = (clients.WORK, clients.JOBS, clients.OUT)
-WITH_HOLES = (*QUEUES, clients.TABLE)
-SOURCES = (clients.LOG, clients.SHARED + ".*", clients.SPREAD, *WITH_HOLES)
+WITH_GAPS = (*QUEUES, clients.TABLE)
+SOURCES = (clients.LOG, clients.SHARED + ".*", clients.SPREAD, *WITH_GAPS)
 
 
 class Judge:
@@ -103,7 +103,7 @@ class Judge:
     def check_logs(self, broker: BrokerProcess) -> None:
         for source in SOURCES:
             for frame in replay(broker, source, min(self.ends.get(name, 0) for name in partitions_of(source))):
-                self.record(frame, source in WITH_HOLES)
+                self.record(frame, source in WITH_GAPS)
         settled = self.acked.union(self.acking, *(acks for _, acks in self.commits.values()))
         lasts = lasts_of(self.logs.get(clients.TABLE, {}))
         for (partition, offset), ident in self.promised.items():

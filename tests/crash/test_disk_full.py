@@ -45,7 +45,7 @@ def accepted(broker: BrokerProcess, destination: str, body: bytes = b"again") ->
         return wire.inbox[0].command == "RECEIPT"
 
 
-def test_a_full_disk_refuses_with_words_and_loses_nothing(small_disk: Small) -> None:
+def test_a_full_disk_refuses_with_the_reason_and_loses_nothing(small_disk: Small) -> None:
     broker, disk = small_disk("disk: {min_free: none}\ndestinations: [{match: '/topic/memory', store: memory}]")
     filler = disk / "filler"
     filler.write_bytes(b"x" * 2_000_000)

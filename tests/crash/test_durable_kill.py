@@ -74,7 +74,7 @@ class Follower:
 
 
 @pytest.mark.thorough
-def test_nobody_loses_a_message_and_only_what_was_not_acknowledged_comes_again(tmp_path: Path) -> None:
+def test_no_message_is_lost_and_only_unacknowledged_ones_come_again(tmp_path: Path) -> None:
     seed = new_seed()
     chance = random.Random(seed)
     broker = BrokerProcess(tmp_path, CONFIG)

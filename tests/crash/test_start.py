@@ -63,7 +63,7 @@ def test_a_killed_broker_leaves_no_lock_behind(start_broker: StartBroker) -> Non
     broker.start()
 
 
-def test_data_that_is_a_file_is_refused_with_words(tmp_path: Path) -> None:
+def test_a_data_directory_that_is_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("not a directory")
     refused = serve(path)
@@ -75,7 +75,7 @@ def test_data_that_is_a_file_is_refused_with_words(tmp_path: Path) -> None:
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_torn_tail_is_cut_off_and_told(start_broker: StartBroker) -> None:
+def test_a_torn_tail_is_cut_off_and_reported(start_broker: StartBroker) -> None:
     broker = start_broker()
     bodies = fill(broker)
     broker.kill()
@@ -125,7 +125,7 @@ def test_what_a_segment_has_lost_is_taken_from_the_journal(start_broker: StartBr
     assert broker.tells("were in the journal")
 
 
-def test_damage_in_the_middle_costs_what_it_hit_and_is_told_as_a_gap(start_broker: StartBroker) -> None:
+def test_damage_in_the_middle_costs_what_it_hit_and_is_reported_as_a_gap(start_broker: StartBroker) -> None:
     broker = start_broker()
     bodies = fill(broker)
     bodies_q = fill(broker, destination=Q)

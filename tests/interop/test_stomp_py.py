@@ -257,7 +257,7 @@ def test_request_and_reply(user: UserOf, version: str) -> None:
     assert (reply.body, reply.headers["correlation-id"]) == ("pong", "7")
 
 
-def test_an_error_is_heard_with_its_words(user: UserOf, version: str) -> None:
+def test_an_error_reaches_the_listener_with_its_text(user: UserOf, version: str) -> None:
     one = user(version)
     one.send("/topic/*", "m")
     frame = one.listener.error()

@@ -160,7 +160,7 @@ def test_basic_get_takes_one_and_leaves_the_others(url: str, name: str) -> None:
         assert bound.get() is None
 
 
-def test_everybody_bound_to_a_fanout_exchange_gets_a_copy(url: str, name: str) -> None:
+def test_every_queue_bound_to_a_fanout_exchange_gets_a_copy(url: str, name: str) -> None:
     exchange = kombu.Exchange(f"x{name}", type="fanout")
     with connected(url) as one, connected(url) as two, connected(url) as three:
         taking = [
@@ -183,7 +183,7 @@ def test_a_topic_exchange_delivers_by_pattern_to_queues_that_others_have_bound(u
         assert everything.bodies(2) == ["weather.jfk", "flights.jfk"]
 
 
-def test_a_binding_that_was_taken_back_holds_for_nobody(url: str, name: str) -> None:
+def test_a_removed_binding_has_no_effect(url: str, name: str) -> None:
     exchange = kombu.Exchange(f"x{name}", type="direct")
     queue = kombu.Queue(name, exchange, routing_key="k")
     with connected(url) as one, connected(url) as two:
@@ -197,7 +197,7 @@ def test_a_binding_that_was_taken_back_holds_for_nobody(url: str, name: str) -> 
         assert bound.get() is None
 
 
-def test_size_and_purge_tell_how_many_wait(url: str, name: str) -> None:
+def test_size_and_purge_return_the_number_of_waiting_messages(url: str, name: str) -> None:
     queue = kombu.Queue(name)
     with connected(url) as connection:
         for number in range(3):
@@ -381,7 +381,7 @@ def test_purging_a_busy_queue_ends_and_leaves_what_came_meanwhile(url: str, name
         assert bound.get().decode() == "later"
 
 
-def test_a_message_that_is_no_binding_breaks_nobody(url: str, name: str) -> None:
+def test_a_message_that_is_no_binding_is_ignored(url: str, name: str) -> None:
     with connected(url) as connection:
         address = connection.as_uri().removeprefix("radiator://").rstrip("/")
         with connect(address) as client:

@@ -71,7 +71,7 @@ def test_two_unrelated_scripts_talk_without_any_set_up(home: str) -> None:
     assert speaker.wait(WAIT_SECONDS) == 0
 
 
-def test_the_broker_ends_when_nobody_is_there_and_the_next_finds_what_was_kept(home: str) -> None:
+def test_the_broker_ends_without_clients_and_the_next_has_its_messages(home: str) -> None:
     with connect(home) as channels:
         channels.publish("/queue/jobs", "one")
         first = broker_pid(home)
@@ -108,7 +108,7 @@ def test_many_that_begin_at_once_share_one_broker(home: str) -> None:
 
 
 @pytest.mark.thorough
-def test_whoever_comes_while_the_broker_is_ending_gets_the_next_one(home: str) -> None:
+def test_a_client_that_comes_while_the_broker_ends_gets_the_next_one(home: str) -> None:
     """A broker that ends after almost no time, and several who come and go: every one of them is served."""
     faults: list[BaseException] = []
 
@@ -170,7 +170,7 @@ def test_a_subscription_ends_when_nothing_comes_and_gives_back_what_was_in_hand(
         assert (message.text, message.delivery_count) == ("three", 2)
 
 
-def test_a_call_is_answered_and_one_that_nobody_takes_fails_at_once(home: str) -> None:
+def test_a_call_is_answered_and_one_without_a_server_fails_at_once(home: str) -> None:
     with connect(home) as asking, connect(home) as answering:
         with pytest.raises(ServerError, match="nobody is subscribed"):
             asking.call("square", "7")
@@ -255,7 +255,7 @@ def test_threads_that_fetch_from_one_channel_share_what_comes(home: str) -> None
 
 
 @pytest.mark.thorough
-def test_a_broker_that_is_told_to_end_is_followed_by_another_without_an_error(home: str) -> None:
+def test_a_broker_that_gets_sigterm_is_replaced_without_an_error(home: str) -> None:
     with connect(home, idle=5) as channels:
         for number in range(5):
             pid = broker_pid(home)
@@ -332,7 +332,7 @@ def test_an_identity_of_the_callers_own_stays_as_it_is(home: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", ["subscribe", "fetch"])
 @pytest.mark.parametrize("name", ["/queue/jobs", "news"])
-def test_who_waits_goes_on_with_the_next_broker(home: str, way: str, name: str) -> None:
+def test_a_waiting_client_goes_on_with_the_next_broker(home: str, way: str, name: str) -> None:
     taken = []
     with connect(home) as waiting, connect(home) as sending:
         if way == "subscribe":
@@ -352,7 +352,7 @@ def test_who_waits_goes_on_with_the_next_broker(home: str, way: str, name: str) 
         assert [message.text for message in taken] == ["after"]
 
 
-def test_what_is_closed_while_somebody_waits_ends_that(home: str) -> None:
+def test_a_close_ends_a_wait(home: str) -> None:
     channels = connect(home)
     raised = []
 

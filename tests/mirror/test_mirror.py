@@ -179,7 +179,7 @@ def test_headers_and_times_arrive_byte_for_byte(
     assert any(row[2] == 1_357_017_300_000_000_000 for row in rows(tmp_path / "copy")["/topic/ü:x"].values())
 
 
-def test_what_was_not_asked_for_is_a_hole_that_nobody_complains_of(
+def test_destinations_that_are_not_followed_are_gaps_without_a_finding(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     broker = start_broker("destinations: [{match: '/topic/w.*', partition: shared}]")
@@ -249,7 +249,7 @@ def test_what_a_queue_was_done_with_meanwhile_is_no_damage_of_the_copy(
     assert run(["fsck", "--data", str(copy)]) == 0
 
 
-def test_what_goes_while_it_is_followed_is_told_apart_from_what_is_lost(tmp_path: Path) -> None:
+def test_records_removed_on_purpose_are_distinguished_from_lost_ones(tmp_path: Path) -> None:
     copy = Copy(str(tmp_path / "copy"))
     copy.open(both(0))
     mirror = Mirror(copy, lambda: pytest.fail("not asked"), ["#"], once=True, tell=lambda progress: None)

@@ -55,7 +55,7 @@ def agree(cursor: Cursor, model: SetOfInts) -> None:
 
 
 @given(st.integers(0, 5), st.lists(OPERATION, max_size=25))
-def test_a_cursor_is_a_set_of_ints_and_so_is_what_its_journal_tells(
+def test_a_cursor_is_a_set_of_ints_and_so_are_its_journal_records(
     start: int, operations: list[tuple[str, object]]
 ) -> None:
     cursor, model = Cursor(start), SetOfInts(start)

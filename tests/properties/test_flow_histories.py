@@ -24,7 +24,7 @@ HISTORIES_MAX = 60
 FOUND_BY = {  # seeds whose histories find the bugs that few histories find, or find them slowly; tried first
     "a settled message comes again": 2,
     "a topic reader takes messages of queues": 19,
-    "a lane does not wait for the one above": 26,
+    "a priority does not wait for the one above": 26,
     "once more than the rule allows": 6,
     "a commit happens without what it acknowledges": 8,
     "the time to answer runs on in a transaction": 18,

@@ -186,7 +186,7 @@ def test_what_is_written_is_read_as_the_same_tree(root: Any) -> None:
 
 
 @given(st.one_of(st.text(max_size=40), st.text("ab1'\"()=<>+-*/%_., \n", max_size=40)))
-def test_any_text_is_a_selector_or_refused_in_words(text: str) -> None:
+def test_any_text_is_a_selector_or_refused_with_the_reason(text: str) -> None:
     try:
         selector = compile_selector(text)
     except ProtocolError as error:
@@ -230,7 +230,7 @@ words = st.sampled_from(
 
 @settings(max_examples=600)
 @given(st.lists(words, max_size=14).map(" ".join), headers)
-def test_words_in_any_order_never_raise_anything_else(text: str, message: dict[str, str]) -> None:
+def test_tokens_in_any_order_never_raise_anything_else(text: str, message: dict[str, str]) -> None:
     try:
         selector = compile_selector(text)
     except ProtocolError as error:

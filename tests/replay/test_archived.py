@@ -112,7 +112,7 @@ def test_archive_and_log_together_have_each_record_once(store: str, tmp_path: Pa
     assert read(Choice(), store, archive) == of_the_log(store)
 
 
-def test_a_part_is_the_same_wherever_it_lies(store: str, tmp_path: Path) -> None:
+def test_a_part_is_the_same_from_archive_and_log(store: str, tmp_path: Path) -> None:
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 33})
     for choice in (
         Choice("/topic/a"),
@@ -127,7 +127,7 @@ def test_a_part_is_the_same_wherever_it_lies(store: str, tmp_path: Path) -> None
         assert 0 < len(found) < 160
 
 
-def test_what_the_archive_lost_is_told(store: str, tmp_path: Path) -> None:
+def test_what_the_archive_lost_is_reported(store: str, tmp_path: Path) -> None:
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60}, [Lost("ab", 3, 5, "damaged")])
     losses: list[object] = []
     read(Choice(), store, archive, losses)
@@ -138,7 +138,7 @@ def test_what_the_archive_lost_is_told(store: str, tmp_path: Path) -> None:
     assert losses == []
 
 
-def test_what_the_archive_lost_outside_of_what_is_asked_for_is_not_told(store: str, tmp_path: Path) -> None:
+def test_losses_of_the_archive_outside_of_the_selection_are_not_reported(store: str, tmp_path: Path) -> None:
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60})
     files = open_files(archive)
     state = load(files)
@@ -161,7 +161,7 @@ def test_what_the_archive_lost_outside_of_what_is_asked_for_is_not_told(store: s
     assert losses == []  # the store keeps a list of the names that a partition has held
 
 
-def test_what_went_while_a_replay_was_interrupted_is_told(tmp_path: Path) -> None:
+def test_what_went_while_a_replay_was_interrupted_is_reported(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "data", segment_bytes=64 << 10)
     writer.write("a", [each._replace(body=bytes(1000)) for each in numbered("a", 300)], 10)
     writer.close()
@@ -210,7 +210,7 @@ def test_what_the_archiver_wrote_is_read_together_with_the_log_behind_it(tmp_pat
     assert len(read(Choice(), None, archive)) == ends["p"]
 
 
-def test_a_destination_that_neither_has_is_told_with_the_likely_one(
+def test_a_destination_that_neither_has_is_reported_with_the_likely_one(
     store: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60})

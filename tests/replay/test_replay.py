@@ -192,7 +192,9 @@ def test_a_rehearsal_says_what_would_be_sent_and_needs_no_broker(
     assert capsys.readouterr().out == "would send nothing: no record is selected\n"
 
 
-def test_what_is_wrong_is_told_with_an_exit_code(store: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_reported_with_an_exit_code(
+    store: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def told(code: int, *args: str) -> str:
         assert run(["replay", *args]) == code
         return capfd.readouterr().err
@@ -214,7 +216,7 @@ def test_what_is_wrong_is_told_with_an_exit_code(store: str, tmp_path: Path, cap
     assert "cannot connect to 127.0.0.1:1" in told(3, "--data", store, "--to", "/topic/a", *away)
 
 
-def test_damage_is_an_error_or_left_out_and_told(
+def test_damage_is_an_error_or_skipped_and_reported(
     shared_broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer = Writer(tmp_path / "hurt")

@@ -79,7 +79,7 @@ def test_large_rows_are_held_one_of_each_piece(monkeypatch: pytest.MonkeyPatch) 
     assert sum(1 for _ in rows) == 59
 
 
-def test_no_room_is_told_with_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_room_is_reported_with_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shelf.tempfile, "tempdir", str(tmp_path / "gone"))
     monkeypatch.setattr(shelf, "HELD_BYTES", 0)
     with pytest.raises(StorageError, match=r"gone: cannot be written: .* TMPDIR names another place"):

@@ -75,7 +75,7 @@ def test_messages_are_sent_when_they_are_due_and_a_pause_is_one_wait() -> None:
     assert (result.sent, result.stored) == (4, 4)
 
 
-def test_who_is_behind_does_not_wait_until_it_has_caught_up() -> None:
+def test_a_late_replay_does_not_wait_until_it_has_caught_up() -> None:
     stage = Stage()
 
     def slow_rows() -> Iterator[Row]:
@@ -122,7 +122,7 @@ def test_an_error_gives_the_connection_up_without_a_farewell() -> None:
     assert (0, "given up") in stage.said
 
 
-def test_what_is_stored_is_told_in_order() -> None:
+def test_stored_records_are_reported_in_order() -> None:
     stage, told = Stage(), []
     stage.replay("original", on_stored=lambda *place: told.append(place)).run([row(3, 0), row(4, 1), row(9, 2)])
     assert told == [("p", 3), ("p", 4), ("p", 9)]
@@ -202,7 +202,7 @@ def test_progress_is_on_the_disk_before_the_first_message_and_before_a_pause(tmp
     assert seen == [{}, {}, {"p": 3}]  # at most once a second, and all there is before the hour
 
 
-def test_a_file_that_is_none_of_a_replay_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_none_of_a_replay_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("milk, eggs")
     with pytest.raises(ConfigError, match="is not a progress file of a replay"):

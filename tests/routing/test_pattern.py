@@ -162,7 +162,7 @@ def test_a_list_captures_by_the_first_pattern_that_matches() -> None:
 
 
 @pytest.mark.parametrize("text", [",", "a,", ",a", "a,,b", "a, ,b", "a,>.b"])
-def test_a_list_with_a_hole_is_malformed(text: str) -> None:
+def test_a_list_with_an_empty_entry_is_malformed(text: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         parse_list(text)
     assert caught.value.code == "bad-pattern"

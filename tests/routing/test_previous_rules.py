@@ -36,7 +36,7 @@ def test_more_than_ten_rules_keep_their_order() -> None:
     assert PreviousRules(kept).of("/topic/2").children == ("/queue/2",)
 
 
-def test_rules_that_feed_nobody_take_no_room() -> None:
+def test_rules_without_fan_out_take_no_room() -> None:
     assert entries_of(load_text("destinations: [{match: /queue/a}, {match: '#'}]")) == {}
 
 

@@ -206,7 +206,7 @@ def test_a_rule_that_cannot_be_meant_is_refused(text: str) -> None:
     assert FAULTS[text] in str(caught.value)
 
 
-def test_all_faults_of_the_rules_are_told_at_once() -> None:
+def test_all_faults_of_the_rules_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         rules("destinations:\n- match: a*\n- match: b\n- match_regex: '['\n")
     assert [line.split(" ")[0] for line in str(caught.value).splitlines()] == ["radiator.yaml:2:", "radiator.yaml:4:"]

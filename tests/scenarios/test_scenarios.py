@@ -24,7 +24,7 @@ NOT_SPOKEN = {
     "shutting-down": "said when the broker stops: tests/server",
     "timeout": "needs a clock: tests/server",
     "storage": "needs a broken disk: tests/broker, tests/crash",
-    "internal": "needs a bug: tests/server/test_internal.py",
+    "internal": "needs a bug: tests/server/test_internal_errors.py",
     "bad-request": "said in the JSON of the admin channel: tests/broker",
     "rejected": "needs a schema or a middleware: tests/server/test_errors.py",
 }
@@ -52,11 +52,11 @@ def test_titles_are_unique() -> None:
 
 
 def test_conversations_that_share_a_broker_share_no_destination() -> None:
-    owners: dict[str, str] = {}
+    conversation_of: dict[str, str] = {}
     for conversation in SHARING:
         text = "\n".join(line for _, line in conversation.lines)
         for name in set(re.findall(r"(?:/topic/|/queue/)[^\s,\"]+", text)):
-            assert owners.setdefault(name, str(conversation)) == str(conversation), name
+            assert conversation_of.setdefault(name, str(conversation)) == str(conversation), name
 
 
 def test_every_error_that_can_be_had_by_talking_is_talked_about() -> None:

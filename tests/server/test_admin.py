@@ -74,7 +74,7 @@ def test_figures_grow_with_what_happens(served: Served) -> None:
     assert after["now"]["turn_work_peak"] > 0
 
 
-def test_what_is_not_there_is_refused_in_words(served: Served) -> None:
+def test_what_is_not_there_is_refused_with_the_reason(served: Served) -> None:
     status, said = served.ask("/metrics")
     assert status == 404 and said == {"error": "unknown path /metrics, expected one of /health, /ready, /stats"}
     assert served.ask("/ready", "POST")[0] == 405
@@ -118,7 +118,7 @@ def test_a_request_has_a_bound(served: Served) -> None:
     assert served.ask("/ready")[0] == 200
 
 
-def test_those_who_say_nothing_do_not_keep_others_out(served: Served) -> None:
+def test_silent_connections_do_not_keep_others_out(served: Served) -> None:
     """Not even for the time that a request may take: the oldest of them gives way."""
     silent = [socket.create_connection(("127.0.0.1", served.admin_port), timeout=10) for _ in range(100)]
     try:
@@ -154,7 +154,7 @@ def test_it_does_not_keep_the_broker_from_ending(tmp_path: Path) -> None:
         assert broker.stop() == 0, broker.text()
 
 
-def test_a_port_that_is_taken_is_told_with_its_key(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_with_its_key(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -164,7 +164,7 @@ def test_a_port_that_is_taken_is_told_with_its_key(tmp_path: Path) -> None:
     assert broker.tells("admin: http://127.0.0.1:", "the port is in use")
 
 
-def test_producers_that_limits_memory_holds_back_are_told_and_do_not_make_it_unready(tmp_path: Path) -> None:
+def test_producers_that_limits_memory_holds_back_are_reported_and_do_not_make_it_unready(tmp_path: Path) -> None:
     broker = Served(tmp_path, "limits: {memory: 1MiB}\ndestinations: [{match: /queue/a, store: memory}]\n")
     broker.start()
     with Wire(broker) as wire, Wire(broker) as operator:

@@ -145,7 +145,7 @@ def denied(decision: Decision) -> ProtocolError:
 
 
 @pytest.mark.parametrize("login", ["", "guest", "admin"])
-def test_without_users_everybody_on_this_machine_is_let_in_whatever_the_login(login: str) -> None:
+def test_without_users_every_local_client_is_accepted_whatever_the_login(login: str) -> None:
     logins = Logins()
     for address in ("127.0.0.1:50000", "::1:50000", "./run/radiator.sock", "::ffff:127.0.0.1:7"):
         decision = logins.try_(login, login, address=address)
@@ -153,7 +153,7 @@ def test_without_users_everybody_on_this_machine_is_let_in_whatever_the_login(lo
         assert isinstance(decision, Identity) and decision.rights.everything
 
 
-def test_without_users_nobody_else_is_let_in_and_is_told_the_key() -> None:
+def test_without_users_remote_clients_are_refused_with_the_key() -> None:
     logins = Logins()
     for login in ("", "guest"):
         error = denied(logins.try_(login, login))
@@ -180,7 +180,7 @@ def test_a_right_passcode_gives_the_rights_of_the_user(users: Path) -> None:
     assert not decision.rights.may("write", "/queue/b")
 
 
-def test_a_wrong_passcode_and_an_unknown_user_are_told_the_same_after_the_same_work(
+def test_a_wrong_passcode_and_an_unknown_user_get_the_same_answer_after_the_same_work(
     users: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified: list[str] = []
@@ -270,7 +270,7 @@ def test_one_verification_runs_at_a_time_and_the_others_wait_their_turn(users: P
     assert user(second[0]) == "bob"
 
 
-def test_who_has_gone_meanwhile_costs_nothing(users: Path) -> None:
+def test_a_client_that_left_during_its_login_costs_nothing(users: Path) -> None:
     logins = Logins(users)
     logins.ask("alice", "secret")
     logins.ask("bob", "hidden")
@@ -283,7 +283,7 @@ def test_who_has_gone_meanwhile_costs_nothing(users: Path) -> None:
 # --- the file changes -------------------------------------------------------------------------------------------------
 
 
-def test_a_login_that_was_right_once_is_not_told_among_guesses(users: Path) -> None:
+def test_a_login_that_was_right_once_is_not_logged_as_a_guess(users: Path) -> None:
     logins = Logins(users)
     assert user(logins.try_("alice", "secret")) == "alice"
     for number in range(8):
@@ -323,7 +323,7 @@ def test_a_broken_file_leaves_the_users_as_they_were(users: Path, caplog: pytest
     assert user(logins.try_("bob", "hidden")) == "bob"
 
 
-def test_a_hash_that_nothing_can_be_verified_with_lets_nobody_in_and_harms_nobody(users: Path) -> None:
+def test_an_unusable_hash_accepts_no_login_and_affects_no_other_user(users: Path) -> None:
     impossible = "$argon2id$v=19$m=1,t=1,p=9$c29tZXNhbHQ$b2xk"
     users.write_text(f'users: {{x: {{password: "{impossible}"}}, bob: {{password: "{BOB}"}}}}')
     logins = Logins(users)
@@ -426,7 +426,7 @@ def test_a_plug_in_is_asked_again_after_a_minute() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_plug_in_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_plug_in_that_is_not_there_is_reported_with_those_that_are() -> None:
     with pytest.raises(ConfigError, match=r"auth\.plugin: ldap: .*directory"):
         Logins(plugin="ldap")
     with pytest.raises(ConfigError, match=r"cannot be loaded: ModuleNotFoundError"):

@@ -22,7 +22,7 @@ SMALL_TAIL = "limits: {tail: 1MiB}\ndefaults: {fsync: never}"
 
 
 @pytest.mark.thorough
-def test_a_subscriber_that_does_not_read_costs_no_memory_and_nobody_else_waits(start_broker: StartBroker) -> None:
+def test_a_subscriber_that_does_not_read_costs_no_memory_and_delays_no_other(start_broker: StartBroker) -> None:
     broker = start_broker(SMALL_TAIL)
     body = b"x" * 32_768
     with Wire(broker, receive_bytes=4_096) as stuck, Wire(broker) as quick, Wire(broker) as sender:
@@ -139,7 +139,7 @@ def test_a_frame_may_come_byte_by_byte_and_several_at_once(shared_broker: Broker
             assert [frame.headers["receipt-id"] for frame in wire.hear_many("RECEIPT", 3)] == ["s", "1", "2"]
 
 
-def test_half_a_frame_holds_up_nobody_and_is_forgotten_with_its_connection(shared_broker: BrokerProcess) -> None:
+def test_half_a_frame_delays_no_other_client_and_is_freed_with_its_connection(shared_broker: BrokerProcess) -> None:
     halves = [Wire(shared_broker).open() for _ in range(20)]
     for wire in halves:
         wire.send(b"SEND\ndestination:/topic/half\ncontent-length:1000000\n\n" + b"x" * 500_000)
@@ -197,7 +197,7 @@ def test_headers_without_an_end_are_refused(shared_broker: BrokerProcess) -> Non
         assert [frame.headers["error-code"] for frame in wire.rest()] == ["too-large"]
 
 
-def test_the_connection_that_is_one_too_many_is_told_so(start_broker: StartBroker) -> None:
+def test_one_connection_too_many_gets_an_error(start_broker: StartBroker) -> None:
     broker = start_broker("limits: {connections: 3}")
     wires = [Wire(broker).open() for _ in range(3)]
     for _ in range(5):
@@ -221,7 +221,7 @@ def test_the_connection_that_is_one_too_many_is_told_so(start_broker: StartBroke
 @pytest.mark.parametrize(
     "garbage", [b"\0" * 1_000, b"\xff" * 5_000, b"SEND\n\n" * 50, b"A" * 100_000, b"\n" * 100_000 + b"x:\n\0"]
 )
-def test_garbage_harms_only_who_sends_it(shared_broker: BrokerProcess, garbage: bytes) -> None:
+def test_garbage_ends_only_its_own_connection(shared_broker: BrokerProcess, garbage: bytes) -> None:
     with Wire(shared_broker) as good, Wire(shared_broker) as early, Wire(shared_broker) as late:
         good.open()
         for wire in (early, late.open()):

@@ -35,7 +35,7 @@ def test_a_file_that_is_not_there_is_named_with_its_key(authority: Authority) ->
     assert fault(cert, key, "no.ca") == "tls.client_ca: no.ca: cannot read the file: No such file or directory"
 
 
-def test_files_that_hold_something_else_are_told_so(authority: Authority, tmp_path: Path) -> None:
+def test_files_with_other_contents_are_an_error(authority: Authority, tmp_path: Path) -> None:
     cert, key = authority.issue("localhost")
     other = tmp_path / "other.pem"
     other.write_text("something else")
@@ -48,13 +48,13 @@ def test_files_that_hold_something_else_are_told_so(authority: Authority, tmp_pa
     assert f"{broken} and {key}: cannot be used" in fault(str(broken), key)
 
 
-def test_a_key_of_another_certificate_is_told_so(authority: Authority) -> None:
+def test_a_key_of_another_certificate_is_an_error(authority: Authority) -> None:
     cert, _ = authority.issue("localhost")
     _, key = authority.issue("localhost", to="another")
     assert f"tls.key: {key}: expected the key of the certificate in {cert}, got another" in fault(cert, key)
 
 
-def test_an_encrypted_key_is_told_so(authority: Authority, tmp_path: Path) -> None:
+def test_an_encrypted_key_is_an_error(authority: Authority, tmp_path: Path) -> None:
     cert, key = authority.issue("localhost")
     secret = str(tmp_path / "secret.key")
     subprocess.run(["openssl", "pkey", "-in", key, "-aes128", "-passout", "pass:x", "-out", secret], check=True)
@@ -91,7 +91,7 @@ def test_a_change_is_taken_up_once_it_has_been_the_same_for_two_looks(authority:
     assert kept.context is not before
 
 
-def test_a_change_that_cannot_be_used_is_told_once_and_changes_nothing(
+def test_a_change_that_cannot_be_used_is_reported_once_and_changes_nothing(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     cert, key = authority.issue("localhost")
@@ -108,7 +108,7 @@ def test_a_change_that_cannot_be_used_is_told_once_and_changes_nothing(
     assert kept.context is not before
 
 
-def test_a_key_that_everybody_may_read_is_a_warning(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_that_every_user_may_read_is_a_warning(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
     cert, key = authority.issue("localhost")
     Path(key).chmod(0o644)
     Certificate(Tls(cert=cert, key=key))
@@ -160,7 +160,7 @@ def test_a_tunnel_passes_on_any_cut_of_the_bytes(authority: Authority) -> None:
     assert client.receive(server.close(1000, "")) == b"" and client.ended
 
 
-def test_files_that_could_not_be_read_are_tried_again_and_told_once(
+def test_files_that_could_not_be_read_are_tried_again_and_logged_once(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when they come with the wrong owner, which is corrected afterwards."""

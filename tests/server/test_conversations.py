@@ -62,7 +62,7 @@ def test_every_conversation_is_held_to_its_end(start_broker: Callable[..., Broke
     assert "a bug of the broker" not in broker.text()
 
 
-def test_changed_conversations_many_at_once_harm_nobody(start_broker: Callable[..., BrokerProcess]) -> None:
+def test_many_mutated_conversations_at_once_affect_no_other_client(start_broker: Callable[..., BrokerProcess]) -> None:
     broker = start_broker("defaults: {fsync: never}")
     random = Random(SEED)
     changed = [mutated(random, random.choice(CONVERSATIONS)) for _ in range(CHANGED)]

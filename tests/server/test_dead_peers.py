@@ -107,7 +107,7 @@ def test_a_process_that_is_killed_is_noticed(start_broker: StartBroker, tmp_path
 
 
 @pytest.mark.thorough
-def test_who_has_ended_its_side_may_still_read(start_broker: StartBroker) -> None:
+def test_a_client_that_has_closed_its_sending_side_may_still_read(start_broker: StartBroker) -> None:
     """It keeps what it holds, and everything that it sent is done once there is room."""
     broker = start_broker(CONFIG)
     with filled(broker) as other, held_back(broker) as producer:

@@ -136,11 +136,11 @@ WAYS: dict[str, list[Way]] = {
 # Codes that no frame alone brings about, and where they are shown instead.
 ELSEWHERE = {
     "storage": "tests/server/test_failing_disk.py",
-    "shutting-down": "tests/server/test_life.py",
-    "not-stomp": "tests/stomp/test_connection.py",  # in the language of the peer: tests/server/test_life.py
-    "taken-over": "tests/broker/test_named.py",  # by what another connection does
-    "bad-request": "tests/broker/test_admin.py",  # in the JSON of the answer
-    "internal": "tests/server/test_internal.py",  # by a bug that is put in
+    "shutting-down": "tests/server/test_lifecycle.py",
+    "not-stomp": "tests/stomp/test_connection.py",  # in the language of the peer: tests/server/test_lifecycle.py
+    "taken-over": "tests/broker/durable/test_subscriptions.py",  # by what another connection does
+    "bad-request": "tests/broker/admin/test_channel.py",  # in the JSON of the answer
+    "internal": "tests/server/test_internal_errors.py",  # by a bug that is put in
 }
 
 

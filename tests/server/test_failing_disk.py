@@ -43,7 +43,7 @@ def bodies(broker: Served, destination: str, count: int) -> list[bytes]:
         return [frame.body for frame in wire.hear_many("MESSAGE", count)]
 
 
-def test_a_segment_that_cannot_be_written_is_told_and_survived_without_a_restart(served: Served) -> None:
+def test_a_segment_that_cannot_be_written_is_reported_and_survived_without_a_restart(served: Served) -> None:
     assert send(served, BAD, b"kept") == "0" and send(served, GOOD, b"kept") == "0"
     fail = served.data / "fail"
     fail.write_text("bad")

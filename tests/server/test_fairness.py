@@ -1,6 +1,6 @@
 """Who gets how much of a queue, over real sockets: equal consumers get equal shares.
 
-``tests/broker/test_shares.py`` says how equal: to within one. Here a busy machine may make one slow for a while.
+``tests/broker/queues/test_fair_dispatch.py`` says how equal: to within one. Here a busy machine may slow one down.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_three_equal_consumers_get_a_third_each(shared_broker: BrokerProcess, pr
 
 
 @pytest.mark.parametrize("prefetch", [1, 10])
-def test_who_joins_late_gets_its_share_of_what_is_left(shared_broker: BrokerProcess, prefetch: int) -> None:
+def test_a_late_consumer_gets_an_equal_part_of_the_rest(shared_broker: BrokerProcess, prefetch: int) -> None:
     queue = f"/queue/late.{prefetch}"
     filled(shared_broker, queue, MESSAGES)
     consumers = [joined(shared_broker, queue, prefetch)]

@@ -39,7 +39,7 @@ def run(jobs: list[Any]) -> tuple[list[Any], list[Any]]:
     return [job for job in early if job.partition is not None], [job for job in others if job.partition is not None]
 
 
-def test_what_needs_no_sync_is_told_before_the_sync_of_others(store: Store) -> None:
+def test_jobs_without_a_sync_are_reported_before_the_sync_of_others(store: Store) -> None:
     syncs: list[int] = []
     fdatasync = store.fs.fdatasync
     store.fs.fdatasync = lambda fd: (syncs.append(len(told)), fdatasync(fd))  # type: ignore[method-assign]
@@ -51,7 +51,7 @@ def test_what_needs_no_sync_is_told_before_the_sync_of_others(store: Store) -> N
     assert syncs == [len(told)], "one sync, when they had been told"
 
 
-def test_a_group_that_syncs_nothing_or_everything_is_told_as_one(store: Store) -> None:
+def test_a_group_that_syncs_nothing_or_everything_is_reported_as_one(store: Store) -> None:
     jobs = jobs_of(store, n=[b"y"], i=[b"z"])
     assert run(jobs) == ([], [job for job in jobs if job.partition is not None])
     for job in jobs:

@@ -41,7 +41,7 @@ def test_a_beat_is_sent_at_half_the_interval_for_as_long_as_the_connection_lives
     assert fake.sent == [500, 1_000, 1_500, 2_000, 2_500]
 
 
-def test_whoever_sends_anyway_is_looked_at_and_sends_no_beats() -> None:
+def test_a_connection_with_other_traffic_gets_no_beats() -> None:
     timers = HeartbeatTimers()
     fake = Fake(timers, 1_000, 0)
     for now_ms in range(0, 5_000, 100):
@@ -92,7 +92,7 @@ def test_closed_connections_do_not_gather_however_far_their_time_is() -> None:
     assert sum(not entry[2].closed for entry in timers._heap) == len(alive)
 
 
-def test_a_close_within_a_look_loses_nobody() -> None:
+def test_a_close_during_a_pass_skips_no_connection() -> None:
     timers = HeartbeatTimers()
     fakes = [Fake(timers, 0, 100 + number % 3) for number in range(500)]
     keeper = Fake(timers, 100, 0)

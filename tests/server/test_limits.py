@@ -150,12 +150,12 @@ LIMITS = {
 
 # Limits of the table in docs/protocol.md that are not for one connection to reach with one write.
 ELSEWHERE = {
-    "limits.joined": "tests/broker/test_joined.py",
-    "limits.joined_total": "tests/broker/test_joined.py",
+    "limits.joined": "tests/broker/clients/test_joined.py",
+    "limits.joined_total": "tests/broker/clients/test_joined.py",
     "limits.connections": "tests/server/test_bounds.py",
     "limits.destinations": "tests/server/test_errors.py",
     "limits.frame_timeout": "tests/server/test_memory.py",
-    "limits.transaction_timeout": "tests/broker/test_transactions.py",
+    "limits.transaction_timeout": "tests/broker/transactions/test_transactions.py",
     "limits.connect_timeout": "tests/server/test_errors.py",
 }
 
@@ -169,7 +169,7 @@ def strict_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_what_is_within_a_limit_goes_through_and_one_more_is_told(strict_broker: BrokerProcess, name: str) -> None:
+def test_what_is_within_a_limit_goes_through_and_one_more_is_reported(strict_broker: BrokerProcess, name: str) -> None:
     limit = LIMITS[name]
     with Wire(strict_broker) as wire:
         if not limit.opens:
@@ -189,7 +189,7 @@ def test_what_is_within_a_limit_goes_through_and_one_more_is_told(strict_broker:
     assert b"%d" % limit.most in told, told
 
 
-def test_what_one_frame_may_hold_is_told_when_connecting(strict_broker: BrokerProcess) -> None:
+def test_connected_has_the_limits_of_a_frame(strict_broker: BrokerProcess) -> None:
     with Wire(strict_broker) as wire:
         wire.say("CONNECT", accept_version="1.2", host="x")
         headers = wire.hear("CONNECTED").headers

@@ -79,7 +79,7 @@ def test_many_clients_that_connect_at_once_are_all_let_in(guarded: Guarded) -> N
 
 
 @pytest.mark.thorough
-def test_a_login_that_takes_too_long_times_out_and_harms_nobody(tmp_path: Path) -> None:
+def test_a_login_that_takes_too_long_times_out_and_delays_no_other(tmp_path: Path) -> None:
     broker = Guarded(tmp_path, ", plugin: 'tests.server.slow_plugin:ask'", "limits: {connect_timeout: 1s}\n")
     broker.start()
     gate = tmp_path / "open"

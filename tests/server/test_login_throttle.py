@@ -41,7 +41,7 @@ def test_guessing_is_slowed_down_more_each_time_and_at_last_refused_unseen(users
 
 
 @pytest.mark.thorough
-def test_nobody_can_lock_a_user_out_who_was_never_here_before(users: Path) -> None:
+def test_wrong_logins_from_elsewhere_lock_no_user_out(users: Path) -> None:
     logins = Logins(users)
     for number in range(200):
         logins.ask("alice", f"guess {number}", address=f"10.6.6.{number % 50}:1")
@@ -58,7 +58,7 @@ def test_a_subnet_of_ipv6_is_one_origin(users: Path) -> None:
     assert user(logins.try_("alice", "secret", address="2001:db8:0:1::1:1")) == "alice"
 
 
-def test_who_asks_for_many_logins_waits_for_them_alone(users: Path) -> None:
+def test_an_origin_with_many_logins_delays_only_itself(users: Path) -> None:
     logins = Logins(users)
     for number in range(100):
         logins.ask(f"user {number}", "guess", address=f"2001:db8::{number:x}:1")
@@ -68,7 +68,7 @@ def test_who_asks_for_many_logins_waits_for_them_alone(users: Path) -> None:
     assert user(alice[0]) == "alice"
 
 
-def test_who_guesses_makes_nobody_else_wait(users: Path) -> None:
+def test_an_origin_with_wrong_logins_delays_no_other(users: Path) -> None:
     logins = Logins(users)
     assert user(logins.try_("alice", "secret", address="10.0.0.9:1")) == "alice"
     for number in range(30):

@@ -144,7 +144,7 @@ def knock(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.thorough
-def test_a_broker_whose_output_nobody_reads_serves_and_ends(unread: Unread) -> None:
+def test_a_broker_whose_output_is_not_read_serves_and_ends(unread: Unread) -> None:
     with Wire(unread) as wire:
         wire.open()
         for _ in range(500):

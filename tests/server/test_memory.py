@@ -63,7 +63,7 @@ def codes(wires: list[Wire]) -> list[str]:
 
 
 @pytest.mark.thorough
-def test_a_flood_of_half_frames_is_bounded_and_ends_and_nobody_else_notices(start_broker: StartBroker) -> None:
+def test_a_flood_of_partial_frames_is_bounded_and_affects_no_other_client(start_broker: StartBroker) -> None:
     watched = Watched(start_broker, "memory: 4MiB, message: 1MiB")
     quiet = Wire(watched.broker).open()
     flood = [Wire(watched.broker).open() for _ in range(20)]
@@ -138,7 +138,7 @@ def test_frames_that_grow_and_never_end_cannot_keep_all_memory(start_broker: Sta
     watched.until("all is given back", lambda now: now["total"] == 0)
 
 
-def test_who_is_not_logged_in_has_a_small_share_and_logins_go_on(start_broker: StartBroker) -> None:
+def test_connections_before_login_have_a_small_part_of_the_memory_and_logins_go_on(start_broker: StartBroker) -> None:
     watched = Watched(start_broker, "memory: 1MiB")
     strangers = [Wire(watched.broker) for _ in range(40)]
     for wire in strangers:

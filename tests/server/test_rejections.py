@@ -66,7 +66,7 @@ def served(step: Callable[[], bytes]) -> bytes:
             gevent.sleep(0.001)
 
 
-def test_in_tls_the_words_come_when_the_handshake_is_done_and_the_silent_give_their_places(
+def test_in_tls_a_rejection_follows_the_handshake_and_silent_connections_give_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rejections, "AT_ONCE_MAX", 2)

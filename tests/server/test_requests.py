@@ -73,7 +73,7 @@ def test_a_hundred_calls_at_once_are_each_given_their_own_answer(broker: Served,
         client.close()
 
 
-def test_a_reply_to_who_is_gone_is_dropped_and_counted_and_goes_to_nobody_else(broker: Served, server: Wire) -> None:
+def test_a_reply_to_a_requester_that_has_left_is_dropped_and_counted(broker: Served, server: Wire) -> None:
     subscribe(server, "/queue/late", ack="auto")
     before = dropped_replies(broker)
     with Wire(broker).open() as gone:
@@ -131,7 +131,7 @@ def test_others_may_only_send_to_a_temporary_queue(broker: Served, server: Wire,
 
 @pytest.mark.parametrize("kind", ["temp-queue", "temp-topic"])
 @pytest.mark.parametrize("before", [True, False])
-def test_who_subscribes_to_its_temporary_queue_itself_is_answered_there(
+def test_a_requester_that_subscribes_to_its_temporary_queue_gets_answers_there(
     server: Wire, client: Wire, kind: str, before: bool
 ) -> None:
     """As ActiveMQ's clients do; RabbitMQ's never subscribe."""
@@ -175,7 +175,7 @@ def test_a_browser_sees_what_waits_and_what_is_in_flight_and_takes_nothing(
     assert {frame.body for frame in client.hear_many("MESSAGE", len(left))} == left
 
 
-def test_a_mandatory_message_needs_somebody_by_name_by_pattern_or_by_a_durable_name(
+def test_a_mandatory_message_needs_a_subscription_by_name_by_pattern_or_a_durable_one(
     broker: Served, server: Wire, client: Wire
 ) -> None:
     def routed(destination: str) -> bool:

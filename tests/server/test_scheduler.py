@@ -153,7 +153,7 @@ def test_origins_have_the_same_time_however_many_connections_they_have(now: Cloc
     assert Counter(each.turns for each in crowd) == {2: 200}  # they take turns among themselves
 
 
-def test_who_takes_longer_has_fewer_turns(now: Clock) -> None:
+def test_an_origin_that_takes_longer_has_fewer_turns(now: Clock) -> None:
     scheduler = ReadScheduler()
     short = Busy(scheduler, now, "10.0.0.1", SLICE_NS // 4)
     long = Busy(scheduler, now, "10.0.0.2", 10 * SLICE_NS)
@@ -161,7 +161,7 @@ def test_who_takes_longer_has_fewer_turns(now: Clock) -> None:
     assert short.turns * short.cost_ns == pytest.approx(long.turns * long.cost_ns, rel=0.05)
 
 
-def test_who_is_not_busy_does_not_wait_for_the_busy_of_its_own_address(now: Clock) -> None:
+def test_an_idle_connection_does_not_wait_for_busy_ones_of_its_address(now: Clock) -> None:
     scheduler = ReadScheduler()
     for _ in range(200):
         Busy(scheduler, now, "10.0.0.1")
@@ -170,7 +170,7 @@ def test_who_is_not_busy_does_not_wait_for_the_busy_of_its_own_address(now: Cloc
         assert scheduler.try_begin("10.0.0.1", 0)
 
 
-def test_who_was_busy_a_moment_ago_stands_in_line(now: Clock) -> None:
+def test_a_recently_busy_connection_waits_in_the_queue(now: Clock) -> None:
     scheduler = ReadScheduler()
     busy_until = scheduler.busy_until
     for _ in range(BUSY_ROUNDS):

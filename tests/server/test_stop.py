@@ -11,11 +11,11 @@ from radiator.storage.reader import count_records, list_partitions
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
-BIRTHS = 2_000  # each a directory of its own: at least 40 s of this disk
+NEW_DESTINATIONS = 2_000  # each a directory of its own: at least 40 s of this disk
 
 
 @pytest.mark.thorough
-def test_what_nobody_was_told_is_stored_does_not_keep_a_broker_from_ending(tmp_path: Path) -> None:
+def test_unreceipted_messages_do_not_delay_a_stop(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.program = ["tests.server.hurried_broker"]
     broker.start()
@@ -23,7 +23,7 @@ def test_what_nobody_was_told_is_stored_does_not_keep_a_broker_from_ending(tmp_p
         idle.open()
         wire.open().say("SEND", b"kept", destination="/queue/first", receipt="r")
         wire.hear("RECEIPT", receipt_id="r")
-        for number in range(BIRTHS):
+        for number in range(NEW_DESTINATIONS):
             wire.say("SEND", b"x", destination=f"/topic/new.{number}")
         with Wire(broker) as other:  # a receipt of its own would come behind all that
             other.open().say("SEND", b"kept too", destination="/queue/first", receipt="s")
@@ -37,7 +37,7 @@ def test_what_nobody_was_told_is_stored_does_not_keep_a_broker_from_ending(tmp_p
     (given_up,) = re.findall(r"stop: (\d+) messages to new destinations were not stored", broker.text())
     topics = [each for each in list_partitions(str(broker.data)) if each.name.startswith("/topic/")]
     stored = sum(count_records(segment) for topic in topics for segment in topic.segments)
-    assert 0 < int(given_up) <= BIRTHS + 1 - stored, stored  # less, where the broker had not read them all
+    assert 0 < int(given_up) <= NEW_DESTINATIONS + 1 - stored, stored  # less, where the broker had not read them all
     broker.program = ["radiator"]
     broker.start()
     with Wire(broker) as wire:
@@ -52,9 +52,9 @@ def test_the_exit_does_not_search_everything_that_there_was(tmp_path: Path) -> N
     broker.start()
     with Wire(broker) as wire:
         wire.open()
-        for number in range(BIRTHS):
+        for number in range(NEW_DESTINATIONS):
             wire.say("SEND", b"x", destination=f"/topic/new.{number}")
         wire.barrier()
     assert broker.stop() == 0, broker.text()
     (searched,) = re.findall(r"to be searched: (\d+)", broker.text())
-    assert int(searched) < BIRTHS  # with them it would be ten times that
+    assert int(searched) < NEW_DESTINATIONS  # with them it would be ten times that

@@ -70,7 +70,7 @@ def test_two_waiting_producers_take_turns(start_broker: StartBroker) -> None:
         assert heard.count(b"one") == heard.count(b"other") == 50
 
 
-def test_who_is_too_fast_gets_through_all_the_same(start_broker: StartBroker) -> None:
+def test_a_producer_that_is_too_fast_sends_all_its_messages(start_broker: StartBroker) -> None:
     broker = start_broker(f"destinations: [{{match: {Q}, rate_limit: {{messages: 2000/s, burst: 10}}}}]")
     with Wire(broker) as producer, Wire(broker) as other:
         producer.open()

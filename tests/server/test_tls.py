@@ -141,13 +141,13 @@ def answer_to(secure: Secure, data: bytes) -> bytes:
 @pytest.mark.parametrize(
     "opening", [b"CONNECT\naccept-version:1.2\nhost:x\n\n\0", b"\r\nSTOMP\r\naccept-version:1.2\n\n"]
 )
-def test_stomp_in_plain_text_on_a_tls_port_is_told_so_in_plain_text(secure: Secure, opening: bytes) -> None:
+def test_plain_stomp_on_a_tls_port_gets_a_plain_error(secure: Secure, opening: bytes) -> None:
     answer = answer_to(secure, opening)
     assert answer.startswith(b"ERROR\nmessage:this is a STOMP port with TLS\nerror-code:not-stomp\n")
     assert b"Switch TLS on in the client" in answer
 
 
-def test_http_on_a_tls_port_is_told_so_in_http(secure: Secure) -> None:
+def test_plain_http_on_a_tls_port_gets_an_http_answer(secure: Secure) -> None:
     answer = answer_to(secure, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"this port is encrypted" in answer
@@ -156,7 +156,7 @@ def test_http_on_a_tls_port_is_told_so_in_http(secure: Secure) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"\xff" * 5_000, b"\x16\x03\x01\xff\xff" + b"x" * 20_000, b"\n" * 1_000, b"SSH-2.0-x\r\n"]
 )
-def test_garbage_ends_only_who_sends_it(secure: Secure, garbage: bytes) -> None:
+def test_garbage_ends_only_its_own_connection(secure: Secure, garbage: bytes) -> None:
     with secure.connect().open() as good:
         with secure.raw() as sock:
             try:
@@ -168,7 +168,7 @@ def test_garbage_ends_only_who_sends_it(secure: Secure, garbage: bytes) -> None:
         good.barrier()
 
 
-def test_a_browser_that_comes_through_tls_is_told_too(secure: Secure) -> None:
+def test_a_browser_on_a_tls_port_gets_an_https_answer(secure: Secure) -> None:
     with secure.connect() as wire:
         wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert wire.socket.recv(4_096).startswith(b"HTTP/1.1 400")
@@ -237,7 +237,7 @@ def wait_for(happened: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_hang_up_loads_the_new_certificate_and_drops_nobody(secure: Secure) -> None:
+def test_sighup_loads_the_new_certificate_and_drops_no_connection(secure: Secure) -> None:
     with secure.connect().open() as before:
         old = serial_of(secure)
         secure.authority.issue("127.0.0.1")

@@ -24,7 +24,7 @@ def conversation(broker: BrokerProcess, data: bytes) -> bytes:
         return answer
 
 
-def test_who_ends_its_side_at_once_is_still_sent_its_receipts(shared_broker: BrokerProcess) -> None:
+def test_a_client_that_closes_its_sending_side_at_once_still_gets_its_receipts(shared_broker: BrokerProcess) -> None:
     send = b"SEND\ndestination:/queue/ended\nreceipt:%d\n\nbody\0"
     answer = conversation(shared_broker, CONNECT + b"".join(send % number for number in range(50)))
     assert answer.count(b"RECEIPT\n") == 50
@@ -40,7 +40,7 @@ def test_a_whole_session_may_be_piped_in(shared_broker: BrokerProcess) -> None:
     assert answer.endswith(b"RECEIPT\nreceipt-id:bye\n\n\0\n")
 
 
-def test_an_error_is_sent_to_who_has_ended_its_side(shared_broker: BrokerProcess) -> None:
+def test_a_client_that_has_closed_its_sending_side_gets_an_error(shared_broker: BrokerProcess) -> None:
     answer = conversation(shared_broker, CONNECT + b"SEND\nreceipt:1\n\nbody\0")
     assert b"ERROR\n" in answer and b"receipt-id:1\n" in answer
 

@@ -54,7 +54,7 @@ LISTEN = ["--listen", "stomp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0"]
 
 
 @pytest.mark.thorough
-def test_a_close_behind_frames_that_wait_silences_nobody_else(start_broker: StartBroker) -> None:
+def test_a_close_behind_waiting_frames_affects_no_other_connection(start_broker: StartBroker) -> None:
     broker = start_broker("destinations: [{match: /queue/slow, rate_limit: {messages: 1}}]", LISTEN)
     with web_socket(broker) as leaver, Wire(broker).open() as other, Wire(broker).open() as sender:
         leaver.sendall(frame(CONNECT) + frame(b"SUBSCRIBE\nid:1\ndestination:/topic/t\nreceipt:s\n\n\0"))
@@ -122,9 +122,7 @@ def test_the_answer_to_the_request_comes_before_any_word_about_what_follows(star
 
 
 @pytest.mark.parametrize("flood", [frame(b"", PING), frame(b"\n")], ids=["pings", "heart-beats"])
-def test_what_stands_behind_a_flood_of_tiny_frames_is_done_and_answered(
-    start_broker: StartBroker, flood: bytes
-) -> None:
+def test_a_frame_behind_a_flood_of_tiny_frames_is_answered(start_broker: StartBroker, flood: bytes) -> None:
     broker = start_broker("", LISTEN)
     with web_socket(broker) as peer, Wire(broker).open() as other:
         send = frame(b"SEND\ndestination:/queue/q\nreceipt:end\n\nbody\0")

@@ -26,7 +26,7 @@ def fault(path: str) -> str:
     return str(caught.value)
 
 
-def test_nobody_else_may_open_it_whatever_the_umask_is(near: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_user_may_open_the_socket_whatever_the_umask_is(near: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed: list[int] = []
     monkeypatch.setattr(os, "umask", lambda mask: changed.append(mask) or 0)
     unix.bind("a.sock", 1).close()
@@ -63,22 +63,22 @@ def test_a_broker_that_is_alive_and_any_other_file_do_not(near: Path) -> None:
     assert (near / "notes").read_text() == "precious"
 
 
-def test_a_path_that_is_too_long_is_told_so(near: Path) -> None:
+def test_a_path_that_is_too_long_is_an_error(near: Path) -> None:
     assert "expected a path of at most 107 bytes, got 120" in fault("x" * 120)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may do anything")
-def test_a_directory_that_may_not_be_written_is_told(near: Path) -> None:
+def test_a_directory_that_may_not_be_written_is_reported(near: Path) -> None:
     (near / "locked").mkdir(mode=0o500)
     assert "Permission denied" in fault("locked/a.sock")
 
 
-def test_a_directory_that_is_a_file_is_told(near: Path) -> None:
+def test_a_directory_that_is_a_file_is_reported(near: Path) -> None:
     (near / "file").write_text("")
     assert "cannot listen there" in fault("file/a.sock")
 
 
-def test_a_directory_that_everybody_may_write_is_a_warning(near: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_directory_that_every_user_may_write_is_a_warning(near: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name, mode in (("open", 0o777), ("sticky", 0o1777), ("own", 0o700)):
         (near / name).mkdir()
         (near / name).chmod(mode)

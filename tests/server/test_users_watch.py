@@ -55,7 +55,7 @@ def test_a_file_that_is_still_being_written_does_not_count(users: Path) -> None:
     assert user(logins.try_("bob", "hidden")) == "bob"
 
 
-def test_an_empty_file_takes_nobody_away_and_is_told_once(users: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_empty_users_file_removes_no_user_and_is_logged_once(users: Path, caplog: pytest.LogCaptureFixture) -> None:
     logins = Logins(users)
     users.write_text("")
     look(logins, 5)
@@ -69,7 +69,7 @@ def test_an_empty_file_takes_nobody_away_and_is_told_once(users: Path, caplog: p
     denied(logins.try_("alice", "secret"))
 
 
-def test_a_file_that_can_be_read_again_counts_though_it_was_told_as_a_fault(users: Path) -> None:
+def test_a_file_that_can_be_read_again_counts_though_it_was_reported_as_a_fault(users: Path) -> None:
     logins = Logins(users)
     users.write_text("users: {alice: ")
     look(logins, 3)
@@ -90,7 +90,7 @@ def test_another_passcode_in_a_password_file_takes_effect(tmp_path: Path) -> Non
     assert user(logins.try_("alice", "rotated")) == "alice"
 
 
-def test_a_login_that_hangs_in_a_plug_in_keeps_nobody_in_who_was_removed(users: Path) -> None:
+def test_a_login_that_hangs_in_a_plug_in_keeps_no_removed_user_connected(users: Path) -> None:
     logins = Logins(users, plugin="tests.server.test_authenticator:plugin")
     alice = logins.try_("alice", "secret")
     assert isinstance(alice, Identity)

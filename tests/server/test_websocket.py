@@ -272,7 +272,7 @@ def test_tls_on_a_plain_websocket_port_is_answered_with_an_alert(web: Web) -> No
 
 
 @pytest.mark.thorough
-def test_a_request_that_dribbles_is_ended_by_the_connect_timeout_in_words(web: Web) -> None:
+def test_a_slow_upgrade_request_is_ended_by_the_connect_timeout_with_an_answer(web: Web) -> None:
     slow = [web.raw() for _ in range(30)]
     for sock in slow:
         sock.sendall(b"GET /stomp HTTP/1.1\r\nHost: x\r\n")
@@ -284,7 +284,7 @@ def test_a_request_that_dribbles_is_ended_by_the_connect_timeout_in_words(web: W
 
 
 @pytest.mark.thorough
-def test_a_page_that_says_nothing_after_the_opening_is_told_so(web: Web) -> None:
+def test_a_page_that_is_silent_after_the_upgrade_gets_an_error(web: Web) -> None:
     with Page(web.url) as page:
         assert page.closed()[0] == ["ERROR"]
 
@@ -333,7 +333,7 @@ def test_a_stop_says_goodbye_with_a_code(start_broker: StartBroker, authority: A
 
 
 @pytest.mark.thorough
-def test_one_connection_too_many_is_told_so_in_http(start_broker: StartBroker, authority: Authority) -> None:
+def test_one_connection_too_many_gets_an_http_answer(start_broker: StartBroker, authority: Authority) -> None:
     web = Web(start_broker, authority, "limits: {connections: 3}")
     pages: list[Page] = []
     with pytest.raises(websocket.WebSocketBadStatusException, match="503"):

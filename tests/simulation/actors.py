@@ -16,8 +16,8 @@ from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
 from tests.simulation.checkers import CAPPED, DEAD, Checkers, Violation
 
-LANES, PRIORITIES = "/queue/lanes", (0, 4, 9)
-QUEUES = ["/queue/strong", "/queue/weak", "/queue/memory", LANES, *CAPPED]
+PRIORITY_QUEUE, PRIORITIES = "/queue/lanes", (0, 4, 9)
+QUEUES = ["/queue/strong", "/queue/weak", "/queue/memory", PRIORITY_QUEUE, *CAPPED]
 TOPICS = ["/topic/strong", "/topic/weak", "/topic/memory"]
 ONE_LOG = [*QUEUES, *TOPICS, "/topic/shared.a", "/topic/shared.b", "/topic/packed"]
 PASSED_ON_TO = ["/topic/strong", "/topic/weak", "/queue/done"]
@@ -186,13 +186,13 @@ class Producer(Actor):
         body = f"{self.name}:{self.number}:{transaction}:".encode() + b"x" * size
         if destination in self.one_log:
             self.checkers.partition_of[body] = "shared" if "shared" in destination else destination
-        if destination == LANES:
-            self.checkers.partition_of[body] = f"{LANES}-p{self._priority(destination)['priority']}"
+        if destination == PRIORITY_QUEUE:
+            self.checkers.partition_of[body] = f"{PRIORITY_QUEUE}-p{self._priority(destination)['priority']}"
         return body
 
     def _priority(self, destination: str) -> dict[str, str]:
         """Of the message that was made last."""
-        return {"priority": str(PRIORITIES[self.number % 3])} if destination == LANES else {}
+        return {"priority": str(PRIORITIES[self.number % 3])} if destination == PRIORITY_QUEUE else {}
 
     def _transaction(self) -> None:
         """Send a transaction to one destination, or to several, each in its own partition."""

@@ -27,7 +27,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from radiator.stomp.frames import Frame
-from tests.simulation.moments import Moments
+from tests.simulation.delivery_times import Moments
 from tests.storage.driving import read_all
 
 COMPACTED = ("/topic/state",)

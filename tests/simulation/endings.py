@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World
-from tests.simulation.actors import LANES, PRIORITIES
+from tests.simulation.actors import PRIORITIES, PRIORITY_QUEUE
 from tests.simulation.checkers import Checkers, Violation
 from tests.simulation.pickers import OTHERS, RED, SELECTORS, SOLE
 
@@ -23,14 +23,14 @@ def drain(world: World, checkers: Checkers, most: int, choosy: bool) -> list[Fra
         return _all(world, checkers, [_consumer(world, "/queue/*", 20)], most)
     for _ in range(IDLE):
         world.tick(PAUSE_SECONDS)
-    in_lanes = _all(world, checkers, [_consumer(world, LANES, 1)], most)
-    _in_order(in_lanes)
+    by_priority = _all(world, checkers, [_consumer(world, PRIORITY_QUEUE, 1)], most)
+    _in_order(by_priority)
     wanted = _all(world, checkers, [_consumer(world, "/queue/*", 20, selector=each) for each in (RED, OTHERS)], most)
     rest = _all(world, checkers, [_consumer(world, "/queue/*", 20)], most)
     for frame in rest:
         if frame.headers["destination"] != SOLE or SELECTORS[RED](checkers.headers_of.get(frame.body, {})):
             raise Violation(f"{frame.body[:30]!r} was left, though somebody wanted it")
-    return in_lanes + wanted + rest
+    return by_priority + wanted + rest
 
 
 def _consumer(world: World, what: str, window: int, **headers: str) -> Client:
@@ -56,10 +56,10 @@ def _all(world: World, checkers: Checkers, clients: list[Client], most: int) -> 
             break
         for number, message in taken:
             _fits(message, clients[number], world.now, checkers)
-            lane, offset = (number, message.headers["partition"]), int(message.headers["offset"])
-            if idle == 0 and last.get(lane, -1) > offset and not checkers.moments.waited(message.body):
-                raise Violation(f"{lane[1]}@{offset} came behind {last[lane]} in the end")
-            last[lane] = offset
+            log, offset = (number, message.headers["partition"]), int(message.headers["offset"])
+            if idle == 0 and last.get(log, -1) > offset and not checkers.moments.waited(message.body):
+                raise Violation(f"{log[1]}@{offset} came behind {last[log]} in the end")
+            last[log] = offset
             drained.append(message)
             clients[number].ack(message)
     for client in clients:
@@ -78,8 +78,8 @@ def _fits(message: Frame, client: Client, now_ns: int, checkers: Checkers) -> No
 
 def _in_order(frames: list[Frame]) -> None:
     """Check the order of a queue with priorities while nothing was sent to it."""
-    lanes = [int(frame.headers["partition"].rpartition("-p")[2]) for frame in frames]
-    assert set(lanes) <= set(PRIORITIES)
-    places = [(-lane, int(frame.headers["offset"])) for lane, frame in zip(lanes, frames, strict=True)]
+    priorities = [int(frame.headers["partition"].rpartition("-p")[2]) for frame in frames]
+    assert set(priorities) <= set(PRIORITIES)
+    places = [(-priority, int(frame.headers["offset"])) for priority, frame in zip(priorities, frames, strict=True)]
     if places != sorted(places):
-        raise Violation(f"{LANES} came in the order {places}")
+        raise Violation(f"{PRIORITY_QUEUE} came in the order {places}")

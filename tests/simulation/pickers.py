@@ -15,13 +15,13 @@ from random import Random
 from radiator.clock import NS_PER_MS
 from radiator.stomp.frames import Frame
 from tests.broker.harness import World
-from tests.simulation.actors import LANES, Consumer, Producer
+from tests.simulation.actors import PRIORITY_QUEUE, Consumer, Producer
 from tests.simulation.checkers import CAPPED, DEAD, Checkers, Violation
 
 Headers = dict[str, str]
 
 SOLE, MIXED = "/queue/sole", "/queue/mixed"  # all of its consumers are exclusive; some are
-QUEUES = ["/queue/strong", "/queue/weak", *CAPPED, LANES, SOLE, MIXED]
+QUEUES = ["/queue/strong", "/queue/weak", *CAPPED, PRIORITY_QUEUE, SOLE, MIXED]
 TOPICS = ["/topic/one", "/topic/parts", "/topic/parts", "/topic/shared.a", "/topic/shared.b"]
 COLOURS = ["red", "green", "blue", None]
 RED, OTHERS = "colour = 'red'", "colour <> 'red' OR colour IS NULL"

@@ -27,7 +27,7 @@ from radiator.clock import NS_PER_SECOND
 from radiator.config.load import load_text
 from radiator.errors import StorageError
 from tests.broker.harness import World
-from tests.simulation import burials
+from tests.simulation import dead_letters
 from tests.simulation.broken import broken
 from tests.simulation.casts import CASTS
 from tests.simulation.checkers import Checkers, Violation
@@ -44,7 +44,7 @@ EVENTS = {  # weights
     "pump": 90,
     "memory": 40,
     "reads": 40,
-    "care": 12,
+    "maintain": 12,
     "carry in": 200,
     "break": 6,
     "fail": 2,
@@ -207,12 +207,12 @@ class Simulation:
     def _reads(self) -> None:
         self.world.reads()
 
-    def _care(self) -> None:
+    def _maintain(self) -> None:
         """Rewrite a segment while the broker continues, or until it dies."""
         job = self.world.store.maintenance.take()
         if job is None:
             return
-        self.counts["cared"] += 1
+        self.counts["maintained"] += 1
 
         def breathe() -> bool:
             self.random.choice([self._turn, self._carry_out, self._pump, self._reads])()
@@ -303,7 +303,7 @@ class Simulation:
         self.clock = TrustedClock()
         self._shows()
         self.checkers.started(self.world.store, power_cut)
-        burials.check(self.world.store, self.checkers)
+        dead_letters.check(self.world.store, self.checkers)
 
     def _dies(self) -> None:
         """Kill the broker, between two steps or in the middle of one."""
@@ -329,7 +329,7 @@ class Simulation:
             if name.startswith("/queue/")
             for offset, body in read_all(partition).items()
         }
-        self.counts["buried"] = burials.check(world.store, checkers)
+        self.counts["buried"] = dead_letters.check(world.store, checkers)
         self.counts["messages"] = sum(partition.high_watermark for partition in world.store.partitions.values())
         self.counts["segments"] = sum(len(partition.segments) for partition in world.store.partitions.values())
         self.counts["settled"] = len(checkers.settled)

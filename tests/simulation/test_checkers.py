@@ -8,7 +8,7 @@ import pytest
 
 from radiator import limits
 from tests.broker.harness import World
-from tests.simulation import burials
+from tests.simulation import dead_letters
 from tests.simulation.casts import CASTS
 from tests.simulation.checkers import DEAD, Checkers, Violation, stored
 
@@ -51,7 +51,7 @@ def again(world: World, checkers: Checkers) -> int:
     world.kill()
     checkers.died(power_cut=False)
     checkers.started(world.store)
-    return burials.check(world.store, checkers)
+    return dead_letters.check(world.store, checkers)
 
 
 def test_a_dead_letter_that_outlived_its_message_and_what_is_sent_again_are_two() -> None:
@@ -65,7 +65,7 @@ def test_a_dead_letter_that_outlived_its_message_and_what_is_sent_again_are_two(
     assert again(world, checkers) == 1
 
 
-def test_both_may_be_buried_and_neither_twice() -> None:
+def test_both_may_become_dead_letters_and_neither_twice() -> None:
     world, checkers = outlived()
     client = world.connect()
     client.subscribe(WEAK)

@@ -103,7 +103,7 @@ def test_damage_that_came_after_archiving_is_read_from_the_archive(store: str, t
         run(plan(options), ReadOptions(store, Selection()))
 
 
-def test_what_neither_has_is_told_with_both_reasons(store: str, tmp_path: Path, capfd: Any) -> None:
+def test_what_neither_has_is_reported_with_both_reasons(store: str, tmp_path: Path, capfd: Any) -> None:
     there = str(tmp_path / "archive")
     options = ReadOptions(store, Selection(starts={"p": 0}, ends={"p": 600}), archive=there)
     tasks = plan(options)

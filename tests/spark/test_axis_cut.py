@@ -74,7 +74,7 @@ def _drawn(burst: int) -> tuple[Any, str]:
     return figure.axes[0], picture.note
 
 
-def test_the_picture_tells_the_figure_of_what_it_cuts() -> None:
+def test_the_chart_has_the_figure_of_a_cut_bar() -> None:
     axes, note = _drawn(20_000)
     assert [text.get_text() for text in axes.texts] == ["20,003"]  # of both series
     assert axes.get_ylim()[1] < 200

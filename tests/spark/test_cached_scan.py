@@ -70,7 +70,7 @@ def test_a_large_store_is_read_for_each_question_by_its_columns(spark: Any, writ
     assert reader.columns == [("offset",), ("size",), ("offset",)]
 
 
-def test_each_damaged_range_is_told_once_in_a_report(
+def test_each_damaged_range_is_reported_once_in_a_report(
     spark: Any, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks print on the stderr of the JVM, so it is asked what they leave in the directory that they share."""
@@ -94,7 +94,7 @@ def test_each_damaged_range_is_told_once_in_a_report(
     assert len(asked) > 2 and len(set(asked)) == 1 and not Path(asked[0]).exists()
 
 
-def test_a_warning_is_told_by_the_first_of_those_that_share_a_directory(
+def test_a_warning_is_reported_by_the_first_of_those_that_share_a_directory(
     tmp_path: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert ReadOptions.warn_once is None

@@ -72,7 +72,7 @@ def _lab(colour: str, eyes: list[list[float]]) -> Any:
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.name)
 @pytest.mark.parametrize("eyes", EYES)
-def test_colours_are_told_apart_by_all_eyes_and_from_the_paper(theme: Theme, eyes: str) -> None:
+def test_colours_are_distinguishable_for_all_eyes_and_from_the_paper(theme: Theme, eyes: str) -> None:
     seen = [_lab(colour, EYES[eyes]) for colour in (*theme.colours, theme.paper)]
     apart = {float(np.linalg.norm(one - other)) for one, other in combinations(seen, 2)}
     assert min(apart) > 15  # 2 is just noticeable side by side
@@ -106,7 +106,7 @@ def test_a_series_has_one_colour_in_all_pictures_of_it() -> None:
     assert list(drawn[0]) == ["a", "b", "c"] and drawn[1] == {name: drawn[0][name] for name in "bc"}
 
 
-def test_bars_of_several_kinds_are_told_apart_by_a_legend() -> None:
+def test_bars_of_several_kinds_have_a_legend() -> None:
     figure = Figure()
     bars("bars", "Bars", ROWS, label="name", value="n", series="kind").draw(figure, LIGHT)
     (legend,) = figure.legends

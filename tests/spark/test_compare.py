@@ -103,7 +103,7 @@ def test_dead_letters_are_no_new_destination_and_chance_is_no_change(spark: Any,
     assert remarks["/queue/dead"] == remarks["/queue/dead.more"] == "dead letters" and remarks["/queue/gone"] == "new"
 
 
-def test_a_window_that_begins_in_the_future_is_told_as_that(spark: Any, store: str) -> None:
+def test_a_window_that_begins_in_the_future_is_reported_as_that(spark: Any, store: str) -> None:
     (section,) = make_report(store, spark=spark, sections=["compare"], start="2200-01-01T00:00:00Z").page.sections
     assert section.nothing and "--from, 2200-01-01 00:00:00, lies ahead of now" in section.found
     (section,) = make_report(store, spark=spark, sections=["compare"]).page.sections
@@ -119,7 +119,7 @@ def test_windows_of_different_length_are_compared_by_rate(spark: Any, store: str
     assert section.found == "65 messages now, 40 before: −19% by rate."
 
 
-def test_nothing_before_and_nothing_now_are_told_in_words(spark: Any, store: str) -> None:
+def test_an_empty_window_before_or_now_is_reported_as_such(spark: Any, store: str) -> None:
     early = {"start": str(START_NS), "until": str(MIDDLE)}
     (section,) = make_report(store, spark=spark, sections=["compare"], **early).page.sections
     assert section.found == "80 messages now, none before."

@@ -34,8 +34,8 @@ NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT.replace(WRITING, "").replace(KAFK
 
 def test_every_option_column_and_job_is_documented_and_nothing_else() -> None:
     helpers = {"json_column", "absent"}
-    sheets = {name for name in SECTIONS if "-" not in name}
-    assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers | sheets == NAMES
+    sections = {name for name in SECTIONS if "-" not in name}
+    assert {each.name for each in OPTIONS} | {each.name for each in SCHEMA} | set(JOBS) | helpers | sections == NAMES
 
 
 def test_documented_defaults_of_options_are_the_defaults() -> None:
@@ -77,7 +77,7 @@ def test_documented_types_are_the_types() -> None:
         assert (f"`{column.name}` | {told}, may be null" in TEXT) == column.nullable
 
 
-def test_what_spark_says_in_its_own_words_is_what_it_says(spark: Any, writer: Writer, tmp_path: Path) -> None:
+def test_quoted_errors_of_spark_are_its_errors(spark: Any, writer: Writer, tmp_path: Path) -> None:
     writer.write("/topic/a", [Message("/topic/a", b"x")])
     session, options = spark.newSession(), {"url": "stomp://localhost:1", "checkpointLocation": str(tmp_path / "c")}
     rows = read(spark, writer.root, columns=["destination", "body"])

@@ -75,7 +75,7 @@ def test_nothing_usable_is_one_error_that_says_what_was_looked_at_and_what_to_do
     assert "pip install 'radiator[spark]'" in text
 
 
-def test_who_names_a_java_gets_that_one_or_an_error(tmp_path: Path) -> None:
+def test_a_given_java_is_used_or_is_an_error(tmp_path: Path) -> None:
     good = fake_java(tmp_path / "good", "21")
     with pytest.raises(JavaMissing, match="has no executable bin/java"):
         find_java({"RADIATOR_JAVA": str(tmp_path / "none"), "JAVA_HOME": str(good)})
@@ -90,7 +90,7 @@ def test_use_java_sets_java_home_and_nothing_else(tmp_path: Path) -> None:
     assert environ == {**before, "JAVA_HOME": str(wrap(home, before))}
 
 
-def test_where_no_script_may_be_run_java_stands_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_script_may_be_run_java_is_started_directly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = fake_java(tmp_path / "jdk", "17")
     access = os.access
     monkeypatch.setattr(java.os, "access", lambda path, mode: str(path).startswith(str(home)) and access(path, mode))

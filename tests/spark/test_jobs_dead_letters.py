@@ -106,7 +106,7 @@ def wait_for(connection: Connection, queue: str, count: int) -> None:
             assert look.fetch(timeout=30) is not None, f"a letter is missing in {queue}"
 
 
-def test_what_a_broker_has_buried_is_told_by_its_cause(spark: Any, start_broker: Callable[..., BrokerProcess]) -> None:
+def test_dead_letters_of_a_broker_are_reported_by_cause(spark: Any, start_broker: Callable[..., BrokerProcess]) -> None:
     broker = start_broker(RULES)
     begun = time.time_ns()
     with connect(broker.address) as connection:

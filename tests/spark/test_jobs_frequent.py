@@ -120,7 +120,7 @@ def test_uneven_partitions_are_seen(spark: Any) -> None:
     ]  # fmt: skip
 
 
-def test_senders_are_those_who_name_themselves(spark: Any) -> None:
+def test_senders_are_counted_by_producer_id(spark: Any) -> None:
     rows = [
         *[record({"producer-id": "gate-1"}, n) for n in range(3)],
         ("/topic/b", "p", {"producer-id": "gate-1"}, bytearray(b"1"), 1, START + timedelta(seconds=9), None),

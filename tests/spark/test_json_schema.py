@@ -171,7 +171,7 @@ def test_what_a_schema_may_cost_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("document", [{"type": "array"}, {"type": "number"}, True, {}, {"type": "null"}, [], None])
-def test_what_describes_no_objects_with_names_is_told_in_words(document: Any) -> None:
+def test_a_schema_without_named_properties_is_refused_with_the_reason(document: Any) -> None:
     with pytest.raises(ConfigError, match="expected the JSON Schema of objects with properties"):
         struct_of(document)
 

@@ -48,7 +48,7 @@ def store(writer: Writer) -> str:
     return writer.root
 
 
-def test_a_cursor_that_stands_still_is_told_with_how_long_and_how_old(spark: Any, store: str, tmp_path: Path) -> None:
+def test_a_cursor_without_progress_is_reported_with_its_time_and_age(spark: Any, store: str, tmp_path: Path) -> None:
     report = make_report(store, tmp_path, spark=spark, sections=["lag"])
     stops, works = report.answers["lag"]
     assert (stops["cursor"], stops["lag"], stops["lag_max"], stops["max_at"]) == ("group:stops<b>", 80, 80, at(100))
@@ -71,7 +71,7 @@ def test_a_cursor_that_stands_still_is_told_with_how_long_and_how_old(spark: Any
     assert "group:stops&lt;b&gt;" in page and "<b>:" not in page
 
 
-def test_a_name_with_many_partitions_and_a_queue_of_dead_letters_are_told_once(spark: Any, writer: Writer) -> None:
+def test_a_name_with_many_partitions_and_a_queue_of_dead_letters_are_reported_once(spark: Any, writer: Writer) -> None:
     for second in range(0, 101, 10):
         for number in range(3):
             writer.write(SAMPLES, [sample("group:stops", second, 0, second, 0, partition=f"p{number}")])

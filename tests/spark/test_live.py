@@ -140,7 +140,9 @@ def test_closed_windows_come_once_when_the_watermark_has_passed(
     assert sorted(told) == [("00:00", 3), ("00:01", 1)]  # two windows of one epoch come in any order
 
 
-def test_what_does_not_fit_is_told_before_it_starts(spark: Any, shared_broker: BrokerProcess, tmp_path: Path) -> None:
+def test_contradictory_options_are_reported_before_the_start(
+    spark: Any, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match="time: expected receive_time or event_time"):
         run(spark, shared_broker, "/topic/ops.x", tmp_path, time="noon")
     with pytest.raises(ConfigError, match="option 'dedupe' is not known"):
@@ -170,7 +172,7 @@ def test_what_the_command_publishes_is_not_counted_by_the_next_one(
         assert json.loads(capsys.readouterr().out)["messages"] == 3
 
 
-def test_the_command_tells_what_is_wrong(
+def test_the_command_reports_errors(
     spark: Any, shared_broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def told(code: int, *args: str) -> str:

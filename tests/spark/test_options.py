@@ -39,9 +39,7 @@ def test_defaults_select_everything() -> None:
         ("starting_offset", "did you mean starting_offsets?): expected path, subscribe, subscribe_pattern, "),
     ],
 )
-def test_errors_call_an_option_as_kafkas_source_does_or_with_the_underscores_of_whoever_wrote_it(
-    key: str, told: str
-) -> None:
+def test_errors_spell_an_option_as_kafkas_source_or_as_the_caller_does(key: str, told: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(told)):
         parse({"path": "x", key: "nonsense"})
 
@@ -153,7 +151,7 @@ def test_an_option_of_kafkas_source_means_the_same_or_is_refused_with_what_to_wr
                 parse({"path": "x", name: value}, Use.STREAM)
 
 
-def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
+def test_a_stream_begins_at_the_end_by_default() -> None:
     def begins(**given: str) -> Positions:
         return parse({"path": "x", **given}, Use.STREAM).begins
 
@@ -195,7 +193,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
         ({"startingOffsetsByTimestamp": "5"}, 'expected JSON such as {"partition name": 1700000000000}'),
     ],
 )
-def test_what_a_stream_cannot_do_is_told_in_words(given: dict[str, str], told: str) -> None:
+def test_options_that_a_stream_does_not_have_are_refused_with_the_reason(given: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(told)):
         parse({"path": "x", **given}, Use.STREAM)
 
@@ -267,7 +265,7 @@ def test_a_batch_has_no_options_of_streams() -> None:
         ),
     ],
 )
-def test_a_wrong_option_is_told_in_words(given: dict[str, str], told: str) -> None:
+def test_a_wrong_option_is_refused_with_the_reason(given: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(told)):
         parse(given)
 

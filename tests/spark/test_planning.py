@@ -66,7 +66,9 @@ def test_ranges_of_all_tasks_are_the_log_once_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [3, 1, 0])
-def test_the_last_segments_that_are_gone_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str], left: int) -> None:
+def test_the_last_segments_that_are_gone_are_reported(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], left: int
+) -> None:
     root = big(tmp_path / "data")
     segments = sorted(Path(layout.partition_path(root, "big")).glob("*.rlog"))
     first = int(segments[left or -1].stem)  # where nothing is left, no one knows how much of it retention took before
@@ -125,7 +127,7 @@ def test_a_task_for_each_core_as_long_as_there_is_enough_to_do(tmp_path: Path, m
     assert len(plan(parse({"path": root}))) > 7
 
 
-def test_only_indexes_that_a_border_between_tasks_falls_into_are_read(
+def test_only_indexes_of_segments_that_are_split_between_tasks_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, read_index, asked = big(tmp_path / "data", 3000, 128 * KIB), planning.index_of, []
@@ -221,7 +223,7 @@ def test_many_small_partitions_share_tasks(tmp_path: Path) -> None:
     assert all(offsets == [0, 1, 2] for offsets in found.values())
 
 
-def test_what_lies_behind_head_is_not_there(writer: Writer) -> None:
+def test_records_behind_head_are_not_planned(writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 50))
     writer.append("p", numbered("/topic/a", 50, 50))
     decided, *jobs = writer.store.take(both(START_NS))
@@ -267,7 +269,7 @@ def test_a_partition_in_which_nothing_has_been_committed_is_empty(writer: Writer
         job.done(both(START_NS))
 
 
-def test_no_store_is_told_with_what_was_expected(tmp_path: Path, writer: Writer) -> None:
+def test_no_store_is_reported_with_what_was_expected(tmp_path: Path, writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 1))
     (tmp_path / "other").mkdir()
     (tmp_path / "archive" / "_log").mkdir(parents=True)
@@ -289,7 +291,7 @@ def test_a_store_without_records_is_empty(tmp_path: Path) -> None:
     assert plan(parse({"path": str(tmp_path / "data")})) == []
 
 
-def test_offsets_that_the_log_does_not_have_are_told(writer: Writer) -> None:
+def test_offsets_that_the_log_does_not_have_are_reported(writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 10))
     for options, told in [
         ({"ending_offsets": '{"p": 11}'}, "partition 'p' ends at offset 10, got 11"),
@@ -317,7 +319,7 @@ def test_damage_outside_the_offsets_that_are_asked_for_is_no_error(writer: Write
     assert offsets_of(writer.root, fail_on_data_loss="false") == {"p": list(range(10, 50))}
 
 
-def test_records_that_retention_has_removed_are_told(tmp_path: Path) -> None:
+def test_records_that_retention_has_removed_are_reported(tmp_path: Path) -> None:
     root = big(tmp_path / "data", 600, 128 * KIB)
     first, second = sorted(Path(layout.partition_path(root, "big")).glob("*.rlog"))[:2]
     first.unlink()
@@ -329,7 +331,7 @@ def test_records_that_retention_has_removed_are_told(tmp_path: Path) -> None:
     assert found == {"big": list(range(start, 600))}
 
 
-def test_moments_of_single_partitions_are_looked_up_when_the_read_is_planned(writer: Writer) -> None:
+def test_times_of_single_partitions_are_looked_up_when_the_read_is_planned(writer: Writer) -> None:
     for name in ("a", "b", "c"):
         writer.write(name, numbered(name, 50), per_batch=7)
 

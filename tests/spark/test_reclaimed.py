@@ -87,7 +87,7 @@ def test_a_segment_that_the_broker_cannot_have_removed_is_lost(root: str, place:
     assert 0 < len(offsets(tasks, skipping)) < 200
 
 
-def test_readers_of_records_can_tell_the_two_apart(root: str) -> None:
+def test_readers_of_records_distinguish_removed_and_lost_segments(root: str) -> None:
     gaps: list[tuple[int, int, bool]] = []
     (log,) = list_partitions(root)
     first, second, third, fourth = segments(root, "p")[:4]

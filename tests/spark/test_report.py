@@ -76,7 +76,7 @@ def test_page_pictures_and_json_are_in_the_folder(made: tuple[Report, Any]) -> N
     assert json.loads((report.folder / "report.json").read_text("utf-8"))["messages"] == 360
 
 
-def test_progress_is_told_step_by_step(made: tuple[Report, Any]) -> None:
+def test_progress_is_reported_step_by_step(made: tuple[Report, Any]) -> None:
     steps, of = made[1], len(SECTIONS) + 2
     assert [what for what, _, _ in steps] == [FIRST, *SECTIONS, LAST, "done"]
     assert [place for _, place, _ in steps] == list(range(of + 1))
@@ -198,7 +198,7 @@ def test_the_command_prints_tables_or_json(
     assert [options["fail_on_data_loss"] for _, options in asked] == [True, False]
 
 
-def test_a_file_that_cannot_be_written_is_told_in_words(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_error_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "lag.html").mkdir()
     with pytest.raises(StorageError, match=r"lag\.html cannot be written: Is a directory; give another output folder"):
         _save(Report("", datetime.now(UTC), ["lag"], {}, Page("", "")), tmp_path)

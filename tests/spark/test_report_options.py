@@ -25,12 +25,12 @@ SECOND = 1_000_000_000
         ("-7d", START_NS - 7 * 86_400 * SECOND),
     ],
 )
-def test_a_time_is_a_moment_or_before_now(text: str, ns: int) -> None:
+def test_a_time_is_absolute_or_before_now(text: str, ns: int) -> None:
     assert parse({"start": text}, START_NS).start == ns
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("1h30m", 5400), ("2 hours", 7200), ("1 day", 86_400)])
-def test_a_width_is_short_or_in_sparks_words(text: str, seconds: int) -> None:
+def test_a_width_is_short_or_an_interval_of_spark(text: str, seconds: int) -> None:
     assert parse({"every": text}, 0).every == seconds
 
 
@@ -44,7 +44,7 @@ def test_a_width_is_short_or_in_sparks_words(text: str, seconds: int) -> None:
         ("evry", "1h", "a report has no option 'evry': expected by, destination"),
     ],
 )
-def test_what_does_not_fit_is_told_with_what_was_expected(option: str, value: str | int, words: str) -> None:
+def test_what_does_not_fit_is_reported_with_what_was_expected(option: str, value: str | int, words: str) -> None:
     with pytest.raises(ConfigError) as told:
         parse({option: value}, START_NS)
     assert words in str(told.value)

@@ -136,7 +136,7 @@ def test_a_segment_that_retention_took_after_it_was_rewritten_is_left_out(tmp_pa
     assert offsets(tasks, options) == [each for each in left if each >= int(following.stem)]
 
 
-def test_damage_in_a_swapped_segment_is_told_with_the_offsets_of_the_range(tmp_path: Path) -> None:
+def test_damage_in_a_swapped_segment_is_reported_with_the_offsets_of_the_range(tmp_path: Path) -> None:
     root = store(tmp_path)
     options = parse({"path": root, "split_bytes": str(2 * INDEX_INTERVAL_BYTES)})
     tasks = plan(options)
@@ -153,7 +153,7 @@ def test_damage_in_a_swapped_segment_is_told_with_the_offsets_of_the_range(tmp_p
     assert 1 <= len(lost) <= 100 and lost == [each for each in left if lost[0] <= each <= lost[-1]]
 
 
-def test_holes_are_no_loss_and_offsets_between_batches_are(tmp_path: Path) -> None:
+def test_offset_gaps_within_batches_are_no_loss_and_between_batches_are(tmp_path: Path) -> None:
     path = tmp_path / "s.rlog"
     batches = [numbered("/topic/a", 3), numbered("/topic/a", 2, 3), numbered("/topic/a", 3, 5)]
     placed = write_segment(path, batches, [[2, 5, 6], [0, 9], [4, 5, 7]], level=3)
@@ -181,7 +181,7 @@ def test_a_message_at_the_planned_position_is_not_taken_for_a_batch(tmp_path: Pa
     assert found == [{"offset": 2, "destination": "/topic/a"}, {"offset": 3, "destination": "/topic/a"}]
 
 
-def test_what_nobody_asks_for_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_are_not_selected_are_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked: list[int] = []
     real = rows.decompress
 

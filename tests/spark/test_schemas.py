@@ -55,7 +55,7 @@ def test_where_no_rule_matches_all_of_it_there_is_none(tmp_path: Path) -> None:
         assert found(tmp_path, asked) is None
 
 
-def test_several_are_told_in_words_unless_they_are_alike(tmp_path: Path) -> None:
+def test_several_schemas_are_an_error_with_the_reason_unless_they_are_alike(tmp_path: Path) -> None:
     one, other = keep(tmp_path, "/topic/flights.>", 3, FLIGHT), keep(tmp_path, "/topic/*.JFK", 1, GATE)
     with pytest.raises(ConfigError) as told:
         found(tmp_path, "/topic/flights.JFK")
@@ -74,7 +74,7 @@ def test_an_expression_is_for_names_only(tmp_path: Path) -> None:
     assert found(tmp_path, "/topic/flights.JFKX") is None and found(tmp_path, "/topic/flights.*") is None
 
 
-def test_a_damaged_schema_is_told_with_its_path(tmp_path: Path) -> None:
+def test_a_damaged_schema_is_reported_with_its_path(tmp_path: Path) -> None:
     path = Path(keep(tmp_path, "/topic/a", 1, FLIGHT))
     path.write_bytes(b"{")
     with pytest.raises(ConfigError, match=r"%2Ftopic%2Fa@1\.json: expected a JSON Schema"):

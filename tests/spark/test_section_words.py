@@ -14,7 +14,7 @@ START = datetime(2013, 1, 31, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.001, False), (1.0, True)])
-def test_a_silence_shorter_than_the_times_tell_is_none(seconds: float, told: bool) -> None:
+def test_a_silence_shorter_than_the_precision_of_the_times_is_none(seconds: float, told: bool) -> None:
     """Twenty-one messages, each so long after the one before, and then nothing for forty times that."""
     last = START + timedelta(seconds=20 * seconds)
     row = {"destination": "/topic/a", "messages": 21, "first_received": START, "last_received": last}

@@ -23,7 +23,7 @@ NAMES = (
 )
 
 
-def test_every_section_has_words_for_a_store_with_nothing(spark: Any, writer: Writer, tmp_path: Path) -> None:
+def test_every_section_has_a_text_for_an_empty_store(spark: Any, writer: Writer, tmp_path: Path) -> None:
     for name in SECTIONS:
         report = make_report(writer.root, tmp_path, spark=spark, sections=[name])
         (section,) = report.page.sections
@@ -74,7 +74,7 @@ def test_what_clients_say_of_themselves_fails_no_report(spark: Any, writer: Writ
     assert "<e>" not in (tmp_path / "report.html").read_text("utf-8")
 
 
-def test_what_is_too_much_for_a_summary_is_told_where_it_is_seen(
+def test_findings_beyond_the_summary_are_in_their_section(
     spark: Any, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = [Message(f"/topic/{n}", b"", b"", START_NS + at * 1000 * MS) for at in range(10) for n in range(9)]

@@ -76,7 +76,7 @@ def test_sessions_end_where_the_gap_is(made: Report) -> None:
     assert (busiest["key"], busiest["sessions"], busiest["messages"]) == ("customer-1", 1, 100)
 
 
-def test_dead_letters_are_told_by_cause_with_their_words(made: Report) -> None:
+def test_dead_letters_are_reported_by_cause_with_their_reasons(made: Report) -> None:
     text = found(made, "Dead letters")
     assert "5 dead letters; most, 80%, were in /queue/mail: rejected." in text
     assert "Most often said: no such <host> (5)." in text
@@ -93,7 +93,7 @@ def test_integrity_says_what_is_missing_and_why(made: Report) -> None:
     assert (lost["partition"], lost["first_missing"], lost["last_missing"]) == ("harmed", 10, 19)
 
 
-def test_integrity_tells_what_was_stored_again_under_the_same_identity(made: Report) -> None:
+def test_integrity_reports_messages_that_were_stored_twice_with_one_id(made: Report) -> None:
     (again,) = made.answers["repeats"]
     assert (again["identity"], again["messages"], again["destination"]) == ("pay-1", 2, "/queue/twice")
     (section,) = [section for section in made.page.sections if section.title == "Integrity"]

@@ -138,7 +138,7 @@ def test_records_of_a_log_are_known_again_whatever_task_has_them(spark: Any, sha
     assert sorted(bodies(shared_broker, "/topic/cut.copy")) == sorted(f"{n % 7}" for n in range(100))
 
 
-def test_dedup_by_names_the_row_wherever_it_stands(spark: Any, shared_broker: BrokerProcess) -> None:
+def test_dedup_by_identifies_the_row_in_any_order(spark: Any, shared_broker: BrokerProcess) -> None:
     df = spark.range(0, 300).selectExpr("id AS order", "concat('order ', id) AS body")
     options = {"destination": "/topic/orders", "query": "orders", "dedup_by": "order"}
     write(df.repartition(2), shared_broker, **options)
@@ -186,7 +186,9 @@ def test_overwrite_is_refused_before_a_row_is_sent(spark: Any, shared_broker: Br
         ("SELECT 'x' AS body, concat('a', chr(0)) AS content_type", "header 'content-type': expected no NUL"),
     ],
 )
-def test_rows_that_cannot_be_written_are_told(spark: Any, shared_broker: BrokerProcess, sql: str, told: str) -> None:
+def test_rows_that_cannot_be_written_are_reported(
+    spark: Any, shared_broker: BrokerProcess, sql: str, told: str
+) -> None:
     assert told in refusal(lambda: write(spark.sql(sql), shared_broker, destination="/topic/never"))
 
 
@@ -195,7 +197,7 @@ def test_a_frame_that_does_not_say_where_to_is_refused(spark: Any, shared_broker
 
 
 @pytest.mark.thorough
-def test_a_wrong_password_is_told_and_not_shown(spark: Any, start_broker: Any, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(spark: Any, start_broker: Any, tmp_path: Path) -> None:
     users = tmp_path / "users.yaml"
     users.write_text(
         f'users: {{ann: {{password: "{make_hash("right-one")}", write: ">"}}}}\nanonymous: {{browse: ">", read: ">"}}\n'
@@ -217,7 +219,7 @@ def test_a_wrong_password_is_told_and_not_shown(spark: Any, start_broker: Any, t
     assert plans and not any("-one" in plan for plan in plans)
 
 
-def test_a_full_queue_that_rejects_fails_the_job_in_words(spark: Any, start_broker: Any) -> None:
+def test_a_full_queue_that_rejects_fails_the_job_with_the_reason(spark: Any, start_broker: Any) -> None:
     broker = start_broker("destinations:\n  - match: /queue/small\n    max_messages: 10\n    on_full: reject\n")
     df = spark.range(0, 50, 1, 1).selectExpr("cast(id AS string) AS body")
     told = refusal(lambda: write(df, broker, destination="/queue/small"))
@@ -225,7 +227,7 @@ def test_a_full_queue_that_rejects_fails_the_job_in_words(spark: Any, start_brok
     assert broker.running
 
 
-def test_a_broker_that_is_not_there_is_told_at_once(spark: Any, start_broker: Any) -> None:
+def test_an_absent_broker_is_reported_at_once(spark: Any, start_broker: Any) -> None:
     broker = start_broker()
     broker.stop()
     told = refusal(lambda: write(spark.sql("SELECT 'x' AS body"), broker, destination="/topic/a", timeout="0.1s"))
@@ -233,14 +235,16 @@ def test_a_broker_that_is_not_there_is_told_at_once(spark: Any, start_broker: An
 
 
 @pytest.mark.thorough
-def test_a_queue_that_is_full_and_blocks_is_told_with_the_option_that_waits(spark: Any, start_broker: Any) -> None:
+def test_a_queue_that_is_full_and_blocks_is_reported_with_the_option_that_waits(spark: Any, start_broker: Any) -> None:
     broker = start_broker("destinations:\n  - match: /queue/small\n    max_messages: 10\n    on_full: block\n")
     df = spark.range(0, 50, 1, 1).selectExpr("cast(id AS string) AS body")
     told = refusal(lambda: write(df, broker, destination="/queue/small", timeout="1s"))
     assert "(option timeout)" in told and "the queue may be full" in told
 
 
-def test_files_of_tls_that_are_not_right_are_told_with_their_options(spark: Any, shared_broker: BrokerProcess) -> None:
+def test_files_of_tls_that_are_not_right_are_reported_with_their_options(
+    spark: Any, shared_broker: BrokerProcess
+) -> None:
     df = spark.sql("SELECT 'x' AS body").write.format("radiator").mode("append").option("destination", "/topic/a")
     df.option("url", f"stomp+tls://{shared_broker.address}").option("ca", "/none.pem")
     told = refusal(df.save)

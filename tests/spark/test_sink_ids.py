@@ -51,7 +51,7 @@ def test_records_of_a_log_have_the_same_ids_in_however_many_tasks() -> None:
     assert alone == {tasks[number % 2].of(each, placed=True) for number, each in enumerate(contents)}
 
 
-def test_a_task_with_more_rows_than_can_be_told_apart_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_with_more_rows_than_ids_is_an_error_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_ids, "CONTENTS_MAX", 10)
     monkeypatch.setattr(sink_ids, "REPEATED_MAX", 2)
     some = ids()
@@ -98,7 +98,7 @@ def test_options_have_the_names_of_the_table_and_defaults() -> None:
         (URL | {"passcode_file": "/not/there"}, "option passcode_file: '/not/there' cannot be read"),
     ],
 )
-def test_options_that_do_not_fit_are_told(given: dict[str, str], told: str) -> None:
+def test_options_that_do_not_fit_are_reported(given: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(given)
     assert told in str(caught.value)
@@ -113,7 +113,7 @@ def test_what_may_be_a_passcode_is_in_no_error() -> None:
 MAP = MapType(StringType(), StringType())
 
 
-def test_a_column_that_tells_rows_apart_may_be_any_and_is_still_what_it_must_be() -> None:
+def test_a_column_of_dedup_by_may_have_any_type_unless_it_is_sent() -> None:
     def rows(columns: dict[str, DataType], **options: str) -> Rows:
         schema = StructType([StructField(name, type_) for name, type_ in columns.items()])
         return Rows(schema, parse(URL | {"destination": "/topic/a"} | options))
@@ -127,7 +127,7 @@ def test_a_column_that_tells_rows_apart_may_be_any_and_is_still_what_it_must_be(
         rows({"body": StringType(), "place": LongType()})
 
 
-def test_a_row_has_the_same_digest_wherever_it_stands() -> None:
+def test_a_row_has_the_same_digest_in_any_order() -> None:
     fields = {"body": StringType(), "tags": MAP, "event_ns": LongType()}
     schema = StructType([StructField(name, type_) for name, type_ in fields.items()])
     tags = [[("x", "1"), ("y", "2")], [], [("y", "2"), ("x", "1")]]
@@ -150,7 +150,7 @@ def table_of(columns: dict[str, DataType], **values: list[object]) -> pa.RecordB
     return pa.table(values, schema=to_arrow_schema(schema)).to_batches()[0]
 
 
-def test_only_a_row_that_says_its_place_is_told_by_it() -> None:
+def test_only_a_row_that_says_its_place_is_reported_by_it() -> None:
     columns: dict[str, DataType] = {"message_id": StringType(), "body": StringType()}
     found = rows_of(columns).read(table_of(columns, message_id=["a@1", None], body=["x", "x"]), 0)
     assert [row.placed for row in found] == [True, False]
@@ -173,7 +173,7 @@ def test_a_digest_does_not_depend_on_when_it_is_made(monkeypatch: pytest.MonkeyP
     assert found[0].digest == found[1].digest
 
 
-def test_columns_that_tell_rows_apart_are_never_null_and_their_maps_have_no_order() -> None:
+def test_columns_that_identify_rows_are_never_null_and_their_maps_have_no_order() -> None:
     nested = ArrayType(MAP)
     columns: dict[str, DataType] = {"order": MAP, "lines": nested, "body": StringType()}
     forth, back = [("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")]
@@ -194,7 +194,7 @@ def test_ids_of_the_first_sending_are_left_out_whatever_dedup_says(dedup: str) -
     assert found == [{"x": "y"}, {"x": "y", "dedup-id": "mine"}]
 
 
-def test_a_priority_that_no_queue_has_is_told_with_its_row() -> None:
+def test_a_priority_that_no_queue_has_is_reported_with_its_row() -> None:
     columns: dict[str, DataType] = {"body": StringType(), "priority": LongType()}
     found = rows_of(columns).read(table_of(columns, body=["x"] * 3, priority=[0, 9, None]), 0)
     assert [row.message.headers.get("priority") for row in found] == ["0", "9", None]

@@ -62,7 +62,7 @@ def test_a_task_that_spark_runs_again_stores_each_row_once(
     assert held(broker) == expected
 
 
-def test_a_query_and_a_broker_that_are_killed_at_any_moment_store_each_row_once(
+def test_a_query_and_a_broker_that_are_killed_at_any_time_store_each_row_once(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
     broker, expected = start_broker(), written(tmp_path / "lines")

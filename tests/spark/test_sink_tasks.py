@@ -49,7 +49,7 @@ def told(
     return found
 
 
-def test_a_task_that_is_told_no_epoch_writes_if_its_ids_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_without_an_epoch_writes_if_its_ids_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {sink.QUERY_PROPERTY: "q", sink.EPOCH_PROPERTY: "7"}
     assert told(monkeypatch, both) == ("q", "7")
     assert told(monkeypatch, both, query="mine") == ("mine", "7")
@@ -60,7 +60,7 @@ def test_a_task_that_is_told_no_epoch_writes_if_its_ids_need_none(monkeypatch: p
             told(monkeypatch, {}, **options)
 
 
-def test_a_batch_of_foreach_batch_has_the_epoch_that_spark_or_the_user_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_foreach_batch_has_the_epoch_of_spark_or_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     epoch = {sink.EPOCH_PROPERTY: "7"}
     assert told(monkeypatch, epoch, True, query="mine") == ("mine", "7")
     assert told(monkeypatch, epoch, True)[1] == "batch"  # two writes of one epoch: only a name tells them apart

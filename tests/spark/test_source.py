@@ -234,7 +234,7 @@ def test_an_empty_store_has_the_schema_and_no_rows(spark: Any, writer: Writer) -
         ({"startingOfsets": "5"}, "(did you mean startingOffsets?): expected path, subscribe, subscribePattern, "),
     ],
 )
-def test_what_cannot_be_read_is_told_when_the_dataframe_is_made(
+def test_an_unreadable_source_is_an_error_when_the_dataframe_is_created(
     spark: Any, tmp_path: Path, options: dict[str, str], told: str
 ) -> None:
     with pytest.raises(Exception, match=re.escape(told.format(path=tmp_path))) as error:
@@ -242,7 +242,7 @@ def test_what_cannot_be_read_is_told_when_the_dataframe_is_made(
     assert reason(error.value) is not None
 
 
-def test_a_column_that_does_not_exist_is_told(spark: Any, store: str) -> None:
+def test_a_column_that_does_not_exist_is_reported(spark: Any, store: str) -> None:
     with pytest.raises(Exception, match=re.escape("column 'bdy' is not one of a radiator store (did you mean body?)")):
         spark.read.format("radiator").schema("bdy BINARY").load(store).count()
 

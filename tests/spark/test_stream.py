@@ -104,14 +104,14 @@ def test_a_query_that_goes_on_sees_what_a_broker_stores(
     assert "/topic/other" not in latest
 
 
-def test_what_a_stream_cannot_do_is_told(spark: Any, writer: Writer, tmp_path: Path) -> None:
+def test_what_a_stream_cannot_do_is_reported(spark: Any, writer: Writer, tmp_path: Path) -> None:
     with pytest.raises(Exception) as error:
         run(spark, writer.root, tmp_path / "c", endingOffsets="latest")
     assert "option endingOffsets is for batch queries (spark.read)" in (reason(error.value) or "")
 
 
 @pytest.mark.thorough
-def test_a_log_that_is_behind_the_checkpoint_ends_the_query_with_words(
+def test_a_log_that_is_behind_the_checkpoint_ends_the_query_with_the_reason(
     spark: Any, writer: Writer, tmp_path: Path
 ) -> None:
     writer.write("a", numbered("a", 10))

@@ -107,7 +107,9 @@ class Life:
 
 
 @pytest.mark.parametrize("lives", [range(16), pytest.param(range(16, 300), marks=pytest.mark.slow)], ids=["16", "284"])
-def test_each_record_comes_once_or_is_told(lives: range, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_record_comes_once_or_is_reported(
+    lives: range, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for seed in lives:
         life = Life(tmp_path / f"{seed}", seed)
         steps = [life.write, life.read, life.again, life.retain, life.rewrite, life.unindex]

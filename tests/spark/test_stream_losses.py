@@ -62,7 +62,7 @@ def test_what_was_read_is_not_read_again_when_another_partition_goes(writer: Wri
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_a_segment_that_goes_between_the_listing_and_the_look_at_it_is_told(
+def test_a_segment_that_goes_between_the_listing_and_the_look_at_it_is_reported(
     rolling: Writer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], fails: str
 ) -> None:
     rolling.write("a", large("a", 300), per_batch=10)
@@ -87,7 +87,7 @@ def test_a_segment_that_goes_between_the_listing_and_the_look_at_it_is_told(
         assert f"offsets 0 to {int(second.stem) - 1}" in capfd.readouterr().err
 
 
-def test_a_partition_that_goes_between_its_head_and_its_listing_is_told(writer: Writer) -> None:
+def test_a_partition_that_goes_between_its_head_and_its_listing_is_reported(writer: Writer) -> None:
     writer.write("a", numbered("a", 10))
     query = Query(writer.root, startingOffsets="earliest")
     assert query.plan()
@@ -96,7 +96,7 @@ def test_a_partition_that_goes_between_its_head_and_its_listing_is_told(writer: 
         query.trigger()
 
 
-def test_a_batch_read_that_finds_a_segment_gone_begins_behind_it_and_has_no_hole(
+def test_a_batch_read_begins_behind_a_removed_segment_and_has_no_gap(
     rolling: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rolling.write("a", large("a", 300), per_batch=10)
@@ -114,7 +114,7 @@ def test_a_batch_read_that_finds_a_segment_gone_begins_behind_it_and_has_no_hole
     assert [pieces[0].first_offset, pieces[-1].next_offset] == [int(third.stem), 300]
 
 
-def test_offsets_that_were_named_and_are_gone_are_told_at_either_end(
+def test_offsets_that_were_named_and_are_gone_are_reported_at_either_end(
     rolling: Writer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rolling.write("a", large("a", 300), per_batch=10)
@@ -191,7 +191,7 @@ def test_a_partition_that_is_gone_is_read_from_the_archive_to_its_end(writer: Wr
     assert json.loads(query.checkpoint[-1]) == {"b": 10}
 
 
-def test_partitions_without_a_moment_of_their_own_begin_at_the_first_record(writer: Writer) -> None:
+def test_partitions_without_a_time_begin_at_the_first_record(writer: Writer) -> None:
     for name in ("a", "b"):
         writer.write(name, numbered(name, 5))
     moments = json.dumps({"a": START_NS // 1_000_000 + 3})
@@ -201,7 +201,7 @@ def test_partitions_without_a_moment_of_their_own_begin_at_the_first_record(writ
         Query(writer.root, startingOffsetsByTimestamp='{"x": 1700000000000}').trigger()
 
 
-def test_a_name_that_nobody_has_used_yet_is_told_once_a_run(writer: Writer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unused_name_is_reported_once_per_run(writer: Writer, capsys: pytest.CaptureFixture[str]) -> None:
     writer.write("flights", numbered("flights", 10))
     query = Query(writer.root, subscribe="flihts", startingOffsets="earliest")
     for run in (query, query.again()):
@@ -210,7 +210,7 @@ def test_a_name_that_nobody_has_used_yet_is_told_once_a_run(writer: Writer, caps
         assert capsys.readouterr().err.count("no destination 'flihts' yet; did you mean flights?") == 1
 
 
-def test_what_is_left_out_is_told_once_by_those_who_share_a_directory(
+def test_removed_records_are_reported_once_by_queries_that_share_a_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = {"path": str(tmp_path), "failOnDataLoss": "false", "warnOnce": str(tmp_path)}
@@ -219,7 +219,7 @@ def test_what_is_left_out_is_told_once_by_those_who_share_a_directory(
     assert capsys.readouterr().err.count("offsets 3 to 8 have been removed") == 1
 
 
-def test_no_message_shows_who_asks_for_the_files(capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_message_shows_credentials_of_the_files(capfd: pytest.CaptureFixture[str]) -> None:
     options = parse({"path": URI, "failOnDataLoss": "false"}, Use.STREAM)
     Losses(options).vanished({"a": 1}, {})
     told = capfd.readouterr().err

@@ -22,7 +22,7 @@ def test_a_batch_takes_what_is_new_and_the_next_one_goes_on_there() -> None:
     assert following(two, {"a": 17, "b": 3}, {}) is two
 
 
-def test_a_partition_that_is_born_begins_where_its_log_does_and_the_batch_says_so() -> None:
+def test_a_partition_that_is_created_begins_where_its_log_does_and_the_batch_says_so() -> None:
     start = following(first({"a": 0}), {"a": 5}, {})
     batch = following(start, {"a": 5, "new": 30}, {"new": 20})
     assert batch == {"a": 5, "new": {"from": 20, "next": 30}}
@@ -40,7 +40,7 @@ def test_the_first_batch_planned_again_is_the_same_whatever_latest_is_by_now() -
     assert between(first({"a": 150}), empty) == {}
 
 
-def test_a_limit_is_shared_in_proportion_and_nobody_waits_for_ever() -> None:
+def test_a_limit_is_divided_in_proportion_and_no_partition_starves() -> None:
     assert spread({"a": 900, "b": 100}, 100) == {"a": 90, "b": 10}
     assert spread({"a": 1_000_000, "b": 1, "c": 2}, 10) == {"a": 9, "b": 1, "c": 1}
     assert spread({"a": 3, "b": 4}, 7) == {"a": 3, "b": 4}
@@ -103,6 +103,6 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("offsets", FOREIGN)
-def test_a_checkpoint_of_another_source_is_told_in_words(offsets: Any) -> None:
+def test_a_checkpoint_of_another_source_is_refused_with_the_reason(offsets: Any) -> None:
     with pytest.raises(StorageError, match="the checkpoint is not one of a radiator stream"):
         progress_of(offsets)

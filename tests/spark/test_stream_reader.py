@@ -53,7 +53,7 @@ def test_a_stream_begins_at_the_end_and_reads_what_comes(writer: Writer) -> None
     assert query.trigger() is None
 
 
-def test_a_partition_that_is_born_is_read_from_its_first_record(writer: Writer) -> None:
+def test_a_partition_that_is_created_is_read_from_its_first_record(writer: Writer) -> None:
     query = Query(writer.root)
     assert query.trigger() == {}  # there is nothing at all yet
     name = 'p/ä "{}\n@~'
@@ -199,7 +199,7 @@ def test_what_the_log_has_given_up_is_read_from_the_archive(rolling: Writer, tmp
     assert query.trigger() == {"a": list(range(20, 300))}
 
 
-def test_a_segment_that_goes_between_planning_and_reading_is_told(
+def test_a_segment_that_goes_between_planning_and_reading_is_reported(
     rolling: Writer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rolling.write("a", large("a", 300), per_batch=10)
@@ -275,7 +275,7 @@ def test_only_what_a_head_covers_is_read_while_a_writer_writes(writer: Writer) -
     assert joined(found)["a"] == list(range(seen))
 
 
-def test_a_stream_begins_at_a_moment(rolling: Writer) -> None:
+def test_a_stream_begins_at_a_time(rolling: Writer) -> None:
     rolling.write("a", large("a", 300), per_batch=7)
     rolling.write("b", large("b", 10))
     moment = (START_NS + 200 * MS) // 1_000_000
@@ -289,7 +289,7 @@ def test_a_stream_begins_at_a_moment(rolling: Writer) -> None:
     assert query.trigger() == {"a": [300]}
 
 
-def test_a_stream_begins_at_a_moment_that_is_still_to_come_while_a_writer_writes(
+def test_a_stream_begins_at_a_future_time_while_a_writer_writes(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.write("a", numbered("a", 10))
@@ -336,9 +336,7 @@ def test_partitions_that_hold_nothing_wanted_are_not_read(writer: Writer, monkey
     assert joined(query.available_now()) == {"/topic/b": [10], "shared": [10]}
 
 
-def test_a_name_that_nobody_has_used_yet_is_told_with_the_one_that_was_meant(
-    writer: Writer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unused_name_is_reported_with_the_closest_one(writer: Writer, capsys: pytest.CaptureFixture[str]) -> None:
     writer.write("/topic/flights", numbered("/topic/flights", 10))
     writer.write("shared", numbered("/topic/b", 1))
     query = Query(writer.root, subscribe="flights,/topic/b,/topic/flihts", startingOffsets="earliest")

@@ -55,7 +55,7 @@ def offsets(df: Any) -> dict[str, list[int]]:
 WHOLE = {"abc": list(range(300)), "p/1": list(range(50)), "q": list(range(50))}
 
 
-def test_every_record_is_there_once_wherever_it_lies(spark: Any, store: tuple[str, str]) -> None:
+def test_every_record_is_in_the_table_once(spark: Any, store: tuple[str, str]) -> None:
     df = table(spark, *store)
     assert offsets(df) == WHOLE
     assert df.columns == SCHEMA.names and [each.dataType for each in df.schema] == [each.dataType for each in SCHEMA]
@@ -102,7 +102,7 @@ def test_a_destination_is_chosen_as_the_log_itself_chooses_it(
 
 
 @pytest.mark.thorough
-def test_times_are_chosen_across_the_seam_to_the_nanosecond(spark: Any, store: tuple[str, str]) -> None:
+def test_times_are_selected_across_the_archive_boundary_to_the_nanosecond(spark: Any, store: tuple[str, str]) -> None:
     low, high = START_NS + DAY_NS // 60 * 30, START_NS + DAY_NS // 60 * 80
     df = table(spark, *store, partition="abc", start=low, end=high)
     assert offsets(df) == offsets(read(spark, store[0], partition="abc", start_time=low, end_time=high))
@@ -172,7 +172,7 @@ def test_either_side_may_be_missing(spark: Any, store: tuple[str, str], tmp_path
         table(spark, None)
 
 
-def test_a_name_that_neither_side_has_is_told_once_and_one_of_the_archive_is_not(
+def test_a_name_that_neither_side_has_is_reported_once_and_one_of_the_archive_is_not(
     spark: Any, store: tuple[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     told: list[str] = []
@@ -185,7 +185,7 @@ def test_a_name_that_neither_side_has_is_told_once_and_one_of_the_archive_is_not
     assert "has no destination" not in capfd.readouterr().err
 
 
-def test_what_is_no_schema_and_several_directories_are_told_in_words(spark: Any, store: tuple[str, str]) -> None:
+def test_a_wrong_schema_and_several_directories_are_refused_with_the_reason(spark: Any, store: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match="nowhere.json: expected a JSON Schema, and there is no such file"):
         table(spark, *store, schema="nowhere.json")
     with pytest.raises(ConfigError, match=r"got 'schemas/': .*SYNTAX.*for a file of another name give a Path"):
@@ -220,7 +220,7 @@ def test_files_that_no_commit_names_are_not_read(spark: Any, store: tuple[str, s
     assert offsets(table(spark, store[0], there)) == WHOLE
 
 
-def test_what_retention_took_before_it_was_archived_is_told(spark: Any, tmp_path: Path, writer: Writer) -> None:
+def test_what_retention_took_before_it_was_archived_is_reported(spark: Any, tmp_path: Path, writer: Writer) -> None:
     writer = Writer(tmp_path / "small", segment_bytes=4096)
     writer.write("a", numbered("/topic/a", 300), per_batch=10)
     writer.write("b", numbered("/topic/b", 300), per_batch=10)
@@ -238,7 +238,7 @@ def test_what_retention_took_before_it_was_archived_is_told(spark: Any, tmp_path
     assert offsets(table(spark, writer.root, tmp_path / "archive", partition="b"))["b"][-1] == 299
 
 
-def test_what_the_archive_could_not_read_is_told(spark: Any, store: tuple[str, str], tmp_path: Path) -> None:
+def test_what_the_archive_could_not_read_is_reported(spark: Any, store: tuple[str, str], tmp_path: Path) -> None:
     shutil.copytree(store[1], tmp_path / "archive")
     lose(tmp_path / "archive", Lost("abc", 17, 19, "damaged"))
     with pytest.raises(LostRecords, match="'abc': offsets 17 to 18: the archive could not read them: damaged"):
@@ -287,7 +287,7 @@ def test_a_file_that_spark_leaves_out_without_a_word_is_an_error(
         table(spark, store[0], tmp_path / "archive")
 
 
-def test_options_that_would_move_the_seam_are_refused(spark: Any, store: tuple[str, str]) -> None:
+def test_options_that_would_move_the_archive_boundary_are_refused(spark: Any, store: tuple[str, str]) -> None:
     for name in ("startingOffsets", "ending_offsets", "startingOffsetsByTimestamp", "ending_offsets_by_timestamp"):
         with pytest.raises(
             ConfigError, match=f"table has no option {name}: it sets the start and the end of the log itself"

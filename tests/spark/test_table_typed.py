@@ -77,9 +77,7 @@ def test_columns_of_both_kinds_can_be_named(spark: Any, store: tuple[str, str]) 
     assert "headers" not in plan and "message_id" not in plan
 
 
-def test_who_does_not_ask_for_a_destination_or_asks_for_bodies_as_they_are_gets_no_fields(
-    spark: Any, store: tuple[str, str]
-) -> None:
+def test_without_a_destination_or_with_raw_bodies_there_are_no_fields(spark: Any, store: tuple[str, str]) -> None:
     assert table(spark, *store).columns == SCHEMA.names
     assert table(spark, *store, destination="/topic/flights.JFK", typed=False).columns == SCHEMA.names
     assert table(spark, *store, destination="/topic/>").columns == SCHEMA.names
@@ -120,7 +118,9 @@ def test_a_schema_can_be_given_in_every_way(
         ({"destination": "/topic/flights.JFK", "columns": ["carier"]}, "did you mean carrier"),
     ],
 )
-def test_what_cannot_be_is_told_in_words(spark: Any, store: tuple[str, str], given: dict[str, Any], told: str) -> None:
+def test_contradictory_options_are_refused_with_the_reason(
+    spark: Any, store: tuple[str, str], given: dict[str, Any], told: str
+) -> None:
     with pytest.raises(ConfigError, match=told):
         table(spark, *store, **given)
 

@@ -65,7 +65,7 @@ def test_large_integers_are_exact_or_null(spark: Any) -> None:
     assert row["id"] == Decimal((1 << 64) - 1)
 
 
-def test_decimals_are_exact_or_null_and_told(spark: Any) -> None:
+def test_decimals_are_exact_or_null_and_reported(spark: Any) -> None:
     numbers = ["2.0", "1e3", "12345678901234567890", "-5", "null"]
     others = ["2.5", "12345678901234567890.5", "123456789012345678901", '"5"', "true", "1e300"]
     bodies = [f'{{"n": {number}, "k": {number}, "s": "x"}}' for number in [*numbers, *others]]

@@ -37,14 +37,14 @@ def root(tmp_path: Path) -> str:
         ("destination", "/topic/order.eu", "no destination '/topic/order.eu' yet; did you mean /topic/orders.eu?"),
     ],
 )
-def test_what_nothing_is_called_is_told_on_stderr(
+def test_an_unknown_name_is_reported_on_stderr(
     root: str, option: str, value: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Reader(parse({"path": root, option: value}), SCHEMA).partitions()
     assert told in capsys.readouterr().err
 
 
-def test_choices_that_leave_nothing_to_each_other_are_told(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choices_that_leave_nothing_to_each_other_are_reported(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     given = {"path": root, "subscribe": "/topic/orders.eu"}
     for more in ({"partition": "/topic/clicks-1"}, {"endingOffsets": '{"/topic/clicks-1": 1}'}):
         Reader(parse({**given, **more}), SCHEMA).partitions()
@@ -58,7 +58,7 @@ def test_choices_that_leave_nothing_to_each_other_are_told(root: str, capsys: py
     assert capsys.readouterr().err == ""
 
 
-def test_a_name_in_other_letters_is_the_likeliest() -> None:
+def test_a_name_in_other_case_is_the_likeliest() -> None:
     assert did_you_mean("/topic/flights.jfk", ["/topic/flights.7", "/topic/flights.JFK"]) == (
         "; did you mean /topic/flights.JFK?"
     )
@@ -68,7 +68,9 @@ def test_a_name_in_other_letters_is_the_likeliest() -> None:
     ("option", "value"),
     [("partition", "/topic/clicks-1"), ("subscribePattern", "/topic/*"), ("destination", "/topic/orders.>")],
 )
-def test_what_is_there_is_not_told(root: str, option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_names_are_not_reported(
+    root: str, option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Reader(parse({"path": root, option: value}), SCHEMA).partitions()
     assert capsys.readouterr().err == ""
 
@@ -88,7 +90,7 @@ def test_a_regular_expression_is_refused(text: str) -> None:
         ("/topic/clicks", "radiator.spark.snapshot"),
     ],
 )
-def test_offsets_by_a_name_of_no_partition_tell_the_ones_that_were_meant(root: str, name: str, told: str) -> None:
+def test_offsets_by_an_unknown_partition_are_refused_with_the_closest_names(root: str, name: str, told: str) -> None:
     for option in ("startingOffsets", "endingOffsets"):
         with pytest.raises(StorageError, match=re.escape(told)) as error:
             Reader(parse({"path": root, option: f'{{"{name}": 0}}'}), SCHEMA).partitions()
@@ -106,7 +108,7 @@ def test_offsets_by_a_name_of_no_partition_tell_the_ones_that_were_meant(root: s
         ("kafka.acks", "no Kafka producer is there"),
     ],
 )
-def test_what_a_kafka_sink_is_told_is_refused_with_what_to_write(option: str, told: str) -> None:
+def test_options_of_a_kafka_sink_are_refused_with_ours(option: str, told: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(told)):
         parse_written({"url": "stomp://localhost", option: "x"})
 

@@ -57,7 +57,7 @@ def test_all_rows_are_those_of_the_local_files(spark: Any, local: str, s3: S3, w
     assert [(row["messages"], row["missing"], row["duplicates"]) for row in rows] == [(2000, 0, 0)] * 2
 
 
-def test_what_is_not_there_is_told_with_its_uri_and_no_secret(spark: Any, s3: S3) -> None:
+def test_what_is_not_there_is_reported_with_its_uri_and_no_secret(spark: Any, s3: S3) -> None:
     storage = {f"storage.{name}": text for name, text in s3.storage.items()}
     with pytest.raises(Exception) as caught:
         read(spark, "s3://logs/none", **storage).count()

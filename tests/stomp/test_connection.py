@@ -275,7 +275,7 @@ def test_an_ack_names_the_message_as_the_version_does() -> None:
     assert opened("1.2")[1].nack({"message-id": "a@1"}, {"requeue": "true"}).startswith(b"NACK\nid:a@1\nrequeue:true\n")
 
 
-def test_the_connect_frame_says_who_and_what() -> None:
+def test_the_connect_frame_has_login_and_host() -> None:
     client = ClientConnection(heart_beat=(1, 2), versions=("1.1", "1.2"))
     server = ServerConnection()
     (frame,) = server.receive(client.connect_frame("h", login="me", passcode="a:b\\c", headers={"max-in-flight": "5"}))

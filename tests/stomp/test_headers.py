@@ -116,7 +116,7 @@ def test_splitting_a_stored_block_gives_the_headers_back() -> None:
     assert split_block(rb"a:x\cy\nz" + b"\nb:2") == [("a", "x:y\nz"), ("b", "2")]
 
 
-def test_a_block_without_escapes_is_handed_out_as_it_lies() -> None:
+def test_a_block_without_escapes_is_returned_unchanged() -> None:
     block = b"a:1\nb:2"
     assert all(block_for(block, version) is block for version in VERSIONS)
 

@@ -234,7 +234,7 @@ def test_what_is_not_a_frame_is_refused_alike_for_every_cut(data: bytes, code: s
         ([b"a:" + b"x" * 2_000], None),
     ],
 )
-def test_headers_that_are_too_large_tell_the_receipt_that_stood_within_the_limit(
+def test_an_error_for_headers_that_are_too_large_has_a_receipt_within_the_limit(
     lines: list[bytes], receipt: bytes | None, ended: bytes, eol: bytes
 ) -> None:
     data = eol.join([b"SEND", *lines]) + ended

@@ -119,7 +119,7 @@ def test_a_batch_that_cannot_be_written_is_copied_once_by_all_retries(last: str,
     assert list(read_all(store.partitions["p"]).values()) == [b"first", b"part"]
 
 
-def test_a_retry_that_comes_due_while_a_checkpoint_is_under_way_wakes_nobody_before_its_end() -> None:
+def test_a_retry_that_is_due_during_a_checkpoint_waits_for_its_end() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     put(store.partition("p", ALWAYS), b"first")

@@ -144,7 +144,7 @@ def test_garbage_and_bombs_are_damage_and_take_no_memory(frame: bytes, length: i
         tracemalloc.stop()
 
 
-def test_a_length_that_lies_inside_the_frame_is_damage() -> None:
+def test_a_wrong_length_inside_a_compressed_frame_is_damage() -> None:
     """The frame says 1000 in its header, and its blocks give more."""
     frame = bytearray(zstandard.ZstdCompressor(level=1).compress(b"x" * 1_000))
     frame[5:7] = struct.pack("<H", 700 - 256)  # the frame's content size, of two bytes
@@ -168,7 +168,7 @@ def test_offsets_of_a_sparse_batch_must_rise(deltas: list[int]) -> None:
 
 
 @pytest.mark.parametrize("bit", [3, 5])
-def test_a_compression_of_the_future_is_refused_in_words(bit: int) -> None:
+def test_a_compression_of_the_future_is_refused_with_the_reason(bit: int) -> None:
     whole = bytearray(batch([b"a", b"b"]))
     whole[44:46] = struct.pack("<H", int.from_bytes(whole[44:46], "little") | 1 << bit)
     with pytest.raises(UnknownVersion, match="newer radiator"):
@@ -192,7 +192,7 @@ def test_without_zstandard_it_says_what_is_missing_and_calls_nothing_damaged(mon
     assert decode(batch([b"alike " * 100] * 3, level=0))[1].bodies == [b"alike " * 100] * 3
 
 
-def test_who_never_meets_compression_does_not_import_it() -> None:
+def test_compression_is_imported_only_where_it_is_used() -> None:
     program = """
 import sys
 from radiator.storage import store

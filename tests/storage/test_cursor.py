@@ -11,7 +11,7 @@ def test_the_floor_rises_over_what_is_settled_in_order() -> None:
     assert (cursor.floor, cursor.ceiling, cursor.intervals) == (7, 7, [])
 
 
-def test_acks_above_a_hole_are_one_interval_however_many_they_are() -> None:
+def test_acks_above_an_unsettled_offset_are_one_interval() -> None:
     cursor = Cursor(0)
     cursor.ack(range(1, 100_000))
     assert (cursor.floor, cursor.ceiling, cursor.intervals) == (0, 100_000, [(1, 100_000)])
@@ -40,7 +40,7 @@ def test_counts_go_when_the_offset_is_settled() -> None:
     assert cursor.counts == {}
 
 
-def test_a_cursor_in_memory_tells_no_journal() -> None:
+def test_a_cursor_in_memory_writes_nothing_to_the_journal() -> None:
     cursor = Cursor(0)
     assert not cursor.stored
     cursor.ack([0])

@@ -58,7 +58,7 @@ def test_entries_behind_damage_still_hold() -> None:
         assert end == sum(map(len, ENTRIES)) and lost in (0, len(ENTRIES[1]))  # padding may be hit
 
 
-def test_a_cursor_that_is_told_of_again_keeps_what_it_has_settled() -> None:
+def test_a_cursor_that_is_recorded_again_keeps_its_settled_offsets() -> None:
     """Each transaction over several files names its cursors."""
     again = journal.block([journal.create(1, 0, 5, "queue:ä", "p"), journal.acked(1, [(40, 41)])])
     before = replayed(ENTRIES[0] + ENTRIES[1])[1]

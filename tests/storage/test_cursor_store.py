@@ -128,7 +128,7 @@ def test_a_receipt_for_an_ack_that_changed_nothing_still_covers_what_went_before
     assert job.needs_sync and job.waiters == ["receipt"]
 
 
-def test_a_cursor_whose_rule_never_syncs_makes_nobody_wait() -> None:
+def test_a_cursor_whose_rule_never_syncs_delays_no_receipt() -> None:
     fs = FaultyFileSystem()
     store = filled(fs)
     cursor = store.cursors.open("a", "p", 0, SyncPolicy(None))
@@ -264,7 +264,7 @@ def state_of(cursor: Cursor) -> tuple[int, list[tuple[int, int]], dict[int, int]
 
 
 @pytest.mark.parametrize("seed", sampled(range(20), 4))
-def test_a_snapshot_that_is_encoded_in_slices_has_the_state_of_its_moment(
+def test_a_snapshot_that_is_encoded_in_slices_has_the_state_of_its_begin(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cursor_store, "SLICE_BYTES", 150)
@@ -379,7 +379,7 @@ def test_no_turn_encodes_more_than_a_slice_of_a_snapshot(monkeypatch: pytest.Mon
     assert not notes and len(store.cursors.names()) == 1_000
 
 
-def test_a_damaged_snapshot_is_told_and_start_is_not_refused() -> None:
+def test_a_damaged_snapshot_is_reported_and_start_is_not_refused() -> None:
     fs = FaultyFileSystem()
     store = filled(fs)
     store.cursors.open("a", "p", 0).ack([0])
@@ -498,7 +498,7 @@ def test_what_is_deleted_stays_deleted_and_may_begin_anew(end: str) -> None:
         assert store.cursors.get("used", "p") is None
 
 
-def test_a_deletion_is_synced_soon_although_nobody_waits_for_it() -> None:
+def test_a_deletion_is_synced_soon_without_a_receipt() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     store.cursors.open("a", "p", 0)
@@ -514,7 +514,7 @@ def test_a_deletion_is_synced_soon_although_nobody_waits_for_it() -> None:
     assert store.cursors.names() == []
 
 
-def test_whoever_still_holds_a_deleted_cursor_changes_no_other() -> None:
+def test_using_a_deleted_cursor_changes_no_other() -> None:
     store, _ = opened(FaultyFileSystem())
     old = store.cursors.open("old", "p", 0)
     store.cursors.delete("old")

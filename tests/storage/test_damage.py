@@ -173,7 +173,7 @@ def test_a_damaged_time_in_a_first_header_misleads_neither_a_search_nor_retentio
             assert min(offset for offset in found if offset >= start) == batch.offsets[0]
 
 
-def test_damage_in_front_of_a_batch_does_not_hide_its_end_from_who_begins_there() -> None:
+def test_damage_in_front_of_a_batch_hides_nothing_from_a_reader_that_begins_there() -> None:
     """A reader in the middle of a batch, where the header of the one before claims offsets that are not its own."""
     built = Built(3_000, [30], [5])
     batches = placed(built)

@@ -79,7 +79,7 @@ def test_a_name_and_its_cursor_are_in_one_entry() -> None:
 
 
 @pytest.mark.parametrize("verb, error", [("pwritev", errno.EIO), ("pwritev", errno.ENOSPC), ("fdatasync", errno.EIO)])
-def test_what_the_journal_does_not_take_is_told_and_stored_later(verb: str, error: int) -> None:
+def test_what_the_journal_does_not_take_is_reported_and_stored_later(verb: str, error: int) -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     fs.fail(verb, 1, error, under="/journal/")

@@ -42,7 +42,7 @@ def test_a_second_broker_on_the_directory_is_refused_with_the_holders_pid(tmp_pa
     store.close()
 
 
-def test_a_data_directory_that_cannot_be_made_is_told_with_a_remedy(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_made_is_reported_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file/data.*cannot open"):
         opened(root=str(tmp_path / "file" / "data"))
@@ -119,7 +119,7 @@ def test_a_lock_outlives_its_file_and_the_file_alone_keeps_others_out_too(tmp_pa
     fs.unlock(lock)
 
 
-def test_mkdir_makes_parents_and_minds_no_directory_that_is_there(tmp_path: Path) -> None:
+def test_mkdir_creates_missing_directories_and_accepts_existing_ones(tmp_path: Path) -> None:
     fs = FileSystem()
     fs.mkdir(str(tmp_path / "a" / "b" / "c"))
     fs.mkdir(str(tmp_path / "a" / "b" / "c"))

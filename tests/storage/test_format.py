@@ -148,7 +148,7 @@ def reseal(whole: bytes, junk: bytes) -> bytes:
     return bytes(data)
 
 
-def test_a_newer_version_is_refused_in_words() -> None:
+def test_a_newer_version_is_refused_with_the_reason() -> None:
     with pytest.raises(UnknownVersion, match="version 2.*reads up to 1"):
         decode(newer(encoded([("q", b"", b"", None, None)]), 2, bytes(8)))
     unknown_flag = bytearray(encoded([("q", b"", b"", None, None)]))
@@ -159,7 +159,7 @@ def test_a_newer_version_is_refused_in_words() -> None:
 
 
 @pytest.mark.parametrize("part", [b"", bytes(8), bytes(80_000)])
-def test_a_flag_that_is_not_known_is_refused_in_words_whatever_part_it_brings(part: bytes) -> None:
+def test_a_flag_that_is_not_known_is_refused_with_the_reason_whatever_part_it_brings(part: bytes) -> None:
     whole = flagged(encoded([("q", b"h", b"b", None, None)]), part)
     with pytest.raises(UnknownVersion, match="flags .* of a newer radiator"):
         decode(whole)
@@ -195,7 +195,7 @@ def test_one_flipped_bit_is_no_newer_version() -> None:
             decode(bytes(again))
 
 
-def test_a_header_that_claims_more_than_any_batch_may_have_is_damage() -> None:
+def test_a_header_with_larger_sizes_than_allowed_is_damage() -> None:
     header = HEADER.pack(codec.MAGIC, 1 << 31, 0, 0, 0, 0, 1, 0, 1, 0, 0, (1 << 31) - 112, 1)
     with pytest.raises(DamagedBatch):
         decode_header(header)

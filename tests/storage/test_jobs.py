@@ -61,7 +61,7 @@ def test_an_interval_sync_that_the_journal_fails_is_made_by_the_segment() -> Non
     assert not notes and read_all(store.partitions["q"]) == {0: b"x"}
 
 
-def test_a_failed_interval_sync_fails_the_partition_though_nobody_waits() -> None:
+def test_a_failed_interval_sync_fails_the_partition_also_without_receipts() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     partition = store.partition("q", Settings(sync=SyncPolicy(10)))

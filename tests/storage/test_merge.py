@@ -116,7 +116,7 @@ def test_the_short_cut_leaves_batches_that_contradict_themselves_to_the_general_
         decode(bytes(contradicting))
 
 
-def test_holes_are_kept() -> None:
+def test_merging_keeps_offset_gaps() -> None:
     first, _, third = finished([[("/q", b"1", None, None)], [("/q", b"2", None, None)], [("/q", b"3", None, None)]])
     assert list(merge([first, third]).offsets) == [5, 7]
 
@@ -140,9 +140,9 @@ def test_the_short_cut_leaves_sparse_neighbours_to_the_general_decoder() -> None
     one, two = finished([[("/q", b"5", None, None)], [("/q", b"6", None, None)]])
     merger = Merger()
     merger.add(*decode(on_disk(one))[1])
-    hole = b"".join(encode_batch(6, [6], None, None, [0], ["/q"], [b"h"], [b"8"], 0, [2]))
+    sparse = b"".join(encode_batch(6, [6], None, None, [0], ["/q"], [b"h"], [b"8"], 0, [2]))
     packed = b"".join(encode_batch(6, [6], None, None, [0], ["/q"], [b"h"], [b"6" * 99], level=3))
-    assert merge_single_records(merger, hole, 0, 99) == 0 and merge_single_records(merger, packed, 0, 99) == 0
-    merger.add(*decode(hole)[1])
+    assert merge_single_records(merger, sparse, 0, 99) == 0 and merge_single_records(merger, packed, 0, 99) == 0
+    merger.add(*decode(sparse)[1])
     assert merge_single_records(merger, on_disk(two), 0, 99) == 0, "a list of offsets is not what it fills"
     assert list(merger.finish().offsets) == [5, 8]

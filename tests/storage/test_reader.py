@@ -38,7 +38,7 @@ def bodies(fs: FaultyFileSystem, start: int = 0) -> tuple[dict[int, bytes], list
     return found, gaps
 
 
-def test_it_ends_at_the_head_whatever_stands_behind() -> None:
+def test_reading_ends_at_the_head_whatever_is_behind_it() -> None:
     fs, store, partition = written()
     partition.configure(Settings(sync=SyncPolicy(10**9)))
     put(partition, b"written, not synced", destination="q")
@@ -71,7 +71,7 @@ def test_segments_are_listed_and_read_from_any_offset() -> None:
         assert found == set(range(start, 60))
 
 
-def test_gaps_are_told() -> None:
+def test_gaps_are_reported() -> None:
     fs, _, live = written(60, segment_bytes=2_000)
     second, third = live.segments[1].base_offset, live.segments[2].base_offset
     del fs.nodes[layout.segment_path(DIRECTORY, second)]
@@ -95,7 +95,7 @@ def test_a_segment_file_is_walked_with_its_damage() -> None:
     store.close()
 
 
-def test_a_place_without_a_store_is_told_in_words() -> None:
+def test_a_directory_without_a_store_is_an_error_with_the_reason() -> None:
     with pytest.raises(StorageError, match="no radiator store here"):
         reader.list_partitions("/nowhere", FaultyFileSystem())  # type: ignore[arg-type]
 

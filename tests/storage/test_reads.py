@@ -92,7 +92,7 @@ def test_damage_in_a_sealed_segment_is_a_gap_of_one_batch() -> None:
     assert set(read_all(partition)) == set(range(1, 100))
 
 
-def test_an_error_of_the_disk_is_told_and_the_next_try_may_work() -> None:
+def test_an_error_of_the_disk_is_reported_and_the_next_try_may_work() -> None:
     fs, _, partition = cold(3)
     fs.fail("pread", 1, errno.EIO)
     job = partition.fetch(0)

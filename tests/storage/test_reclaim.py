@@ -17,7 +17,7 @@ from tests.storage.test_retention import DIRECTORY, HOUR, filled, on_disk
 # --- by force ---------------------------------------------------------------------------------------------------------
 
 
-def test_by_force_a_limit_holds_against_a_cursor_and_whoever_has_it_is_told_before_anything_is_deleted() -> None:
+def test_forced_retention_ignores_a_cursor_and_reports_to_its_queue_before_deleting() -> None:
     fs, store, partition = filled()
     told: list[tuple[int, list[int]]] = []
     partition.on_forced = lambda start: told.append((start, on_disk(fs)))
@@ -28,7 +28,7 @@ def test_by_force_a_limit_holds_against_a_cursor_and_whoever_has_it_is_told_befo
     assert on_disk(fs) == [8]
 
 
-def test_by_force_nothing_is_told_that_was_settled_anyway() -> None:
+def test_forced_retention_reports_no_settled_messages() -> None:
     _, store, partition = filled()
     told: list[int] = []
     partition.on_forced = told.append
@@ -147,7 +147,7 @@ def test_nothing_goes_that_the_archive_does_not_have() -> None:
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: b"", lambda data: bytes([data[0] ^ 1]) + data[1:]]
 )
-def test_a_damaged_word_of_the_archive_keeps_everything_and_is_told_once(damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_retention_mark_keeps_everything_and_is_reported_once(damage: Callable[[bytes], bytes]) -> None:
     fs, store, _ = filled(retention_count=1, wait_for_archive=True)
     archived.write(fs, DIRECTORY, 10)
     node = fs.nodes[f"{DIRECTORY}/archived"]
@@ -183,7 +183,7 @@ def test_where_the_word_of_the_archive_cannot_be_lowered_it_is_taken_away() -> N
     assert archived.read(fs, DIRECTORY) == 0
 
 
-def test_a_damaged_word_of_the_archive_is_left_to_who_writes_it_again() -> None:
+def test_a_damaged_retention_mark_stays_until_the_archiver_writes_it_again() -> None:
     fs, store, _ = filled()
     store.close()
     archived.write(fs, DIRECTORY, 15)

@@ -142,7 +142,7 @@ def test_a_log_that_lost_all_its_segments_goes_on_behind_them() -> None:
     assert not notes and read_all(store.partitions["q"]) == {12: b"goes on"}
 
 
-def test_what_lies_about_beside_the_partitions_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_beside_the_partitions_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "partitions").mkdir()
     (tmp_path / "partitions" / "README").write_text("mine")
     store, notes = opened(root=str(tmp_path))
@@ -250,7 +250,7 @@ def test_caches_may_be_deleted_or_zeroed() -> None:
             assert head is not None and head.next_offset == 40
 
 
-def test_an_index_that_lies_costs_time_and_nothing_else() -> None:
+def test_a_wrong_index_costs_time_and_nothing_else() -> None:
     from radiator.storage import index
 
     fs, whole, ends = small_store()

@@ -97,7 +97,7 @@ def test_a_log_that_has_some_of_the_batches_gets_the_others() -> None:
     assert {name: read_all(store.partitions[name], memory=False) for name in LOGS} == expected
 
 
-def test_what_is_lost_before_a_batch_that_the_journal_makes_good_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_lost_before_a_batch_that_the_journal_makes_good_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """The place of a batch that passed the journal by, and is lost, is filled with the one that came behind it."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)

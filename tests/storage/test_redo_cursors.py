@@ -91,7 +91,7 @@ def test_one_that_was_deleted_before_a_snapshot_does_not_come_back(kills: int) -
     assert store.cursors.names() == []
 
 
-def test_a_number_that_the_journal_knows_as_deleted_is_given_to_nobody() -> None:
+def test_the_number_of_a_deleted_cursor_is_not_used_again() -> None:
     """The disk was full at that start, so the journal stayed; the next start would have taken the new one for gone."""
     fs = FaultyFileSystem()
     store, _ = opened(fs)

@@ -120,7 +120,7 @@ def test_a_file_that_failed_is_never_written_or_synced_again() -> None:
 
 
 @pytest.mark.parametrize("options", [INTERVAL, ALWAYS])
-def test_what_was_told_and_not_synced_is_written_again(options: Settings) -> None:
+def test_receipted_batches_that_were_not_synced_are_written_again(options: Settings) -> None:
     fs = FaultyFileSystem()
     store, log = doubtful(fs, options)
     _now, jobs = later(store, NOW)
@@ -239,7 +239,7 @@ def test_a_file_that_cannot_be_read_is_asked_again_before_what_only_it_has_is_gi
     assert attempts > 5 and lost == [(2, 5)]
 
 
-def test_a_hole_in_the_failed_file_is_filled_from_memory_or_told() -> None:
+def test_missing_offsets_in_a_failed_file_are_filled_from_memory_or_reported() -> None:
     fs = FaultyFileSystem()
     store, log = doubtful(fs)
     node = fs.nodes[layout.segment_path(Q, 0)]
@@ -332,7 +332,7 @@ def test_a_write_that_fails_for_another_reason_than_room_takes_the_same_way(erro
     assert not notes and read_all(store.partitions["q"]) == expected
 
 
-def test_under_never_what_was_told_is_written_again_after_a_write_that_failed() -> None:
+def test_under_never_receipted_batches_are_written_again_after_a_failed_write() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     log = store.partition("q", NEVER)
@@ -407,7 +407,7 @@ def test_times_and_last_n_are_not_answered_from_what_a_failed_file_still_holds()
     assert len(fs.nodes[layout.segment_path(Q, 0)].cache) == log.segments[0].size_bytes, "cut"
 
 
-def test_until_it_is_cut_nobody_else_may_write_a_failed_segment_anew() -> None:
+def test_a_failed_segment_is_not_rewritten_before_it_is_cut() -> None:
     """The cut knows a position in the file as it was."""
     fs = FaultyFileSystem()
     store, log = doubtful(fs)

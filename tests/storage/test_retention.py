@@ -96,7 +96,7 @@ def test_a_crash_between_two_deletions_leaves_whole_segments_which_go_later() ->
     assert on_disk(fs) == [8] and list(read_all(partition)) == [8, 9]
 
 
-def test_a_reader_of_a_segment_that_goes_is_told_where_the_log_begins() -> None:
+def test_a_reader_of_a_removed_segment_gets_the_start_of_the_log() -> None:
     fs, store, partition = filled()
     job = partition.fetch(0)
     partition.configure(Settings(segment_bytes=400, retention_count=1))
@@ -118,7 +118,7 @@ def test_a_reader_of_a_segment_that_goes_is_told_where_the_log_begins() -> None:
         ("2024-12-31T23:00:00", 3600, "2025-01-01T01:00:00"),
     ],
 )
-def test_a_segments_day_ends_at_the_next_daily_moment_in_utc(first: str, at: int, due: str) -> None:
+def test_a_daily_segment_ends_at_the_next_daily_time_in_utc(first: str, at: int, due: str) -> None:
     def ns(text: str) -> int:
         return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * SECOND
 

@@ -241,7 +241,7 @@ def test_a_damaged_batch_between_sparse_ones_is_a_gap_of_what_it_covered() -> No
     assert (job.result, job.skip_to) == (None, following)
 
 
-def test_a_header_that_lies_about_its_offset_hides_no_batch_behind_it() -> None:
+def test_a_header_with_a_wrong_offset_hides_no_batch_behind_it() -> None:
     fs, store, _ = cold(60, per_batch=20)
     path = layout.segment_path(DIRECTORY, 0)
     fs.nodes[path].cache[17] ^= 2  # base offset 0 is now 512
@@ -272,7 +272,7 @@ def test_records_and_spans_of_a_file() -> None:
     assert [(each.base_offset, each.next_offset) for each in batches] == spans
 
 
-def test_a_region_that_cannot_be_unpacked_is_told_as_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_that_cannot_be_unpacked_is_reported_as_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     fs, _, _ = cold(40)
     swap(fs, DIRECTORY, 0)
 

@@ -92,7 +92,7 @@ def damaged_store() -> tuple[FaultyFileSystem, Store, list[int]]:
     return fs, store, ends
 
 
-def test_nobody_reads_what_a_damaged_message_holds() -> None:
+def test_no_reader_takes_the_body_of_a_damaged_message_for_batches() -> None:
     fs, store, ends = damaged_store()
     partition = store.partitions["q"]
     wanted = {0: b"one", 2: b"three"}
@@ -123,7 +123,7 @@ def bodies_from_outside(fs: FaultyFileSystem) -> list[bytes]:
     return [body for batch in reader.batches(listed, fs=fs) for body in batch.bodies]  # type: ignore[arg-type]
 
 
-def test_in_a_copy_without_the_key_the_first_batch_tells() -> None:
+def test_in_a_copy_without_the_salt_file_the_first_batch_has_the_salt() -> None:
     fs, _, _ = damaged_store()
     del fs.nodes[layout.salt_path("/data")]
     assert bodies_from_outside(fs) == [b"one", b"three"]
@@ -209,8 +209,8 @@ def test_looking_for_a_way_on_costs_no_more_than_reading_once() -> None:
     put(partition, b"kept", destination="q")
     commit(store)
     header = b"".join(encode_batch(1, [NOW], None, None, [0], ["q"], [b""], [bytes(8 << 20)]))[:HEADER_BYTES]
-    claims = header * (1 << 14)  # a megabyte of headers that claim eight
-    put(partition, claims, destination="q")
+    headers = header * (1 << 14)  # a megabyte of headers that claim eight
+    put(partition, headers, destination="q")
     store.take(both(NOW))[0].write()
     del fs.nodes[SEGMENT].cache[-100:]
     fs.kill()

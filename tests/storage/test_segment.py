@@ -43,14 +43,14 @@ def segment(
 BATCHES = [(10, 1), (11, 3), (14, 1), (15, 1), (16, 50), (66, 2)]
 
 
-def test_whole_batches_begin_and_end_where_they_are_told() -> None:
+def test_whole_batches_begin_and_end_at_the_given_positions() -> None:
     window, positions, size = segment(*BATCHES)
     assert [position for position, _ in whole_batches(window, 0, size, 10)] == positions
     found = whole_batches(window, positions[1], positions[4], 11)
     assert [header.base_offset for _, header in found] == [11, 14, 15]
 
 
-def test_a_batch_that_stands_where_it_does_not_belong_hides_none_behind_it() -> None:
+def test_a_batch_in_a_wrong_place_hides_none_behind_it() -> None:
     window, positions, size = segment(*[(each, 1) for each in range(20)])
     length = positions[1]
     late = window.fs.pread(window.fd, length, positions[15])

@@ -111,7 +111,9 @@ sys.stdin.read()
 """
 
 
-def test_a_second_broker_is_refused_with_the_pid_of_the_first_and_a_dead_ones_lock_is_nobodys(tmp_path: Path) -> None:
+def test_a_second_broker_is_refused_with_the_pid_of_the_first_and_the_lock_of_a_dead_one_is_free(
+    tmp_path: Path,
+) -> None:
     """A real process holds the directory, and is killed."""
     (tmp_path / "LOCK").write_text("999999999\n")
     with subprocess.Popen(

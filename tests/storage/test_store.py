@@ -61,7 +61,7 @@ def test_close_writes_what_is_open() -> None:
     assert not notes and read_all(store.partitions["q"]) == {0: b"body"}
 
 
-def test_close_tells_the_first_error_and_gives_the_directory_back() -> None:
+def test_close_reports_the_first_error_and_releases_the_directory() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     put(store.partition("q", ALWAYS), b"body")
@@ -71,7 +71,7 @@ def test_close_tells_the_first_error_and_gives_the_directory_back() -> None:
     assert not fs.locked
 
 
-def test_strangers_in_the_directory_are_told_and_left_alone() -> None:
+def test_strangers_in_the_directory_are_reported_and_left_alone() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     store.close()
@@ -81,7 +81,7 @@ def test_strangers_in_the_directory_are_told_and_left_alone() -> None:
     assert "/data/partitions/lost+found" in fs.dirs and not store.partitions
 
 
-def test_a_newer_format_is_refused_in_words_and_the_lock_is_given_back() -> None:
+def test_a_newer_format_is_refused_with_the_reason_and_the_lock_is_given_back() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     put(store.partition("q", ALWAYS), b"body")

@@ -47,7 +47,7 @@ def test_what_has_moved_comes_first_and_the_others_have_their_turn_in_the_end() 
     assert max(count for each, count in seen.items() if each is not moved) == 1
 
 
-def test_who_is_gone_is_not_looked_at() -> None:
+def test_a_removed_partition_is_not_scanned() -> None:
     partitions = {each.name: each for each in made(3)[2]}
     sweep = Sweep(partitions, Agenda())
     first = next(iter(partitions.values()))

@@ -39,7 +39,7 @@ MOUNTS = """\
         ((9, 9), "6.1.0", False),
     ],
 )
-def test_it_is_believed_on_local_disks_and_kernels_that_tell_errors(
+def test_syncfs_is_trusted_on_local_disks_and_kernels_that_report_errors(
     device: tuple[int, int], release: str, expected: bool
 ) -> None:
     assert syncfs.believed(os.makedev(*device), release, MOUNTS) is expected

@@ -130,7 +130,7 @@ def test_a_tail_knows_its_own_bytes() -> None:
     assert budget.bytes == sum(tail.bytes for tail in tails)
 
 
-def test_what_lies_below_an_offset_goes_also_from_the_batch_that_reaches_over_it() -> None:
+def test_records_below_an_offset_are_dropped_also_from_the_batch_that_contains_it() -> None:
     budget = Budget(1 << 30)
     tail = Tail(budget)
     for base in range(0, 90, 10):

@@ -85,7 +85,7 @@ def test_the_last_64_kib_cut_at_every_byte_leave_the_whole_batches_before_the_cu
 
 
 @pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)])
-def test_what_the_head_covers_and_is_cut_off_is_told_with_its_offsets_and_not_given_again(
+def test_what_the_head_covers_and_is_cut_off_is_reported_with_its_offsets_and_not_given_again(
     built: Built, step: int
 ) -> None:
     whole = built.files[SEGMENT]

@@ -13,7 +13,7 @@ from radiator.storage.format import encode_batch
 from radiator.storage.transaction_log import decode_entries, load
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
-from tests.storage.former_redo_log import encode_acks_part, encode_batch_part, encode_entry
+from tests.storage.old_redo_log import encode_acks_part, encode_batch_part, encode_entry
 
 PATH = layout.transactions_path("/data")
 

@@ -6,7 +6,7 @@ from radiator.storage.partition import BatchBuilder
 from radiator.storage.turn import Turn
 
 
-def test_who_waits_is_told_when_the_last_place_has_ended() -> None:
+def test_waiters_are_called_when_the_last_job_has_ended() -> None:
     turn = Turn()
     first, second = BatchBuilder(0, turn), BatchBuilder(0, turn)
     turn.waiters.append("receipts")

@@ -136,11 +136,11 @@ def test_the_opening_may_come_byte_by_byte_and_messages_right_behind_it() -> Non
         (b"SSH-2.0-OpenSSH_9.2\r\n", "got something else"),
     ],
 )  # fmt: skip
-def test_what_opens_no_websocket_is_told_why_in_http(data: bytes, told: str) -> None:
+def test_a_wrong_upgrade_gets_the_reason_in_http(data: bytes, told: str) -> None:
     assert told in refused(data)
 
 
-def test_another_path_is_told_the_right_one() -> None:
+def test_a_wrong_path_gets_the_right_one_in_http() -> None:
     assert "HTTP/1.1 404" in refused(request("/other"), path="/stomp")
     assert "is at /stomp" in refused(request("/other"), path="/stomp")
     end = server("/stomp")
@@ -274,7 +274,7 @@ def test_bytes_that_are_no_frames_are_carried_all_the_same(data: bytes) -> None:
     assert b"".join(split_frames(data.replace(b"\ncontent-length:", b""))) == data.replace(b"\ncontent-length:", b"")
 
 
-def test_answers_are_text_for_those_who_send_text_where_the_bytes_allow_it() -> None:
+def test_answers_are_text_for_clients_that_send_text_where_the_bytes_allow_it() -> None:
     end, client = opened()
     end.receive(client.send(Opcode.TEXT, b"CONNECT\n\n\0"))
     text, other = MESSAGE % (2, "é".encode()), MESSAGE % (1, b"\xff")

@@ -166,7 +166,7 @@ def filled(root: str, records: int = 60) -> Any:
 
 
 @pytest.mark.parametrize(("nth", "first"), [(1, 3), (2, 3), (3, 0)])
-def test_segments_that_retention_takes_meanwhile_leave_no_hole_in_the_copy(
+def test_segments_that_retention_removes_meanwhile_leave_no_gap_in_the_copy(
     tmp_path: Path, nth: int, first: int
 ) -> None:
     """Those that are still to be opened are gone, and those that were copied before them have to go as well."""
@@ -293,7 +293,7 @@ def test_a_file_that_is_missing_or_longer_is_named(tmp_path: Path) -> None:
         verify(fs, str(copy), Copier(fs))
 
 
-def test_what_cannot_be_backed_up_or_restored_is_refused_in_words(tmp_path: Path) -> None:
+def test_what_cannot_be_backed_up_or_restored_is_refused_with_the_reason(tmp_path: Path) -> None:
     root, fs = str(tmp_path / "data"), FileSystem()
     store = filled(root)
     with pytest.raises(StorageError, match="lies inside the data directory"):

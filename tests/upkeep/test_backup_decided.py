@@ -205,7 +205,7 @@ class Interrupted(FaultyFileSystem):
 
 
 @pytest.mark.thorough
-def test_transactions_and_checkpoints_at_any_moment_leave_it_whole() -> None:
+def test_transactions_and_checkpoints_at_any_time_leave_it_whole() -> None:
     nth, over = 0, False
     while not over:
         nth += 1

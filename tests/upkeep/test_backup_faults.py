@@ -12,8 +12,8 @@ from radiator.upkeep import backup as backups
 from radiator.upkeep.copying import Copier
 from radiator.upkeep.manifest import MANIFEST
 from radiator.upkeep.restore import PARTIAL, restore, verify
+from tests.broker.committing.test_atomic_commit import prepared, steps
 from tests.broker.harness import World
-from tests.broker.test_atomic_commit import prepared, steps
 from tests.storage.driving import commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.upkeep.test_backup import SMALL, made, restored
@@ -46,7 +46,7 @@ def test_a_finished_backup_survives_a_power_cut() -> None:
         assert (notes, store.partitions["/queue/a"].next_offset) == ([], 40)
 
 
-def test_a_full_disk_is_told_before_the_first_byte_or_leaves_nothing_behind() -> None:
+def test_a_full_disk_is_reported_before_the_first_byte_or_leaves_nothing_behind() -> None:
     fs = in_memory()
     fs.capacity = fs._used() + 2000  # of which LOCK takes five
     with pytest.raises(StorageError, match=r"needs \d+ bytes, and there is room for 1995"):

@@ -62,7 +62,7 @@ def test_the_sample_of_the_format_is_healthy(tmp_path: Path) -> None:
     assert set(kinds(str(tmp_path / "v1"))) <= {"mode", "foreign"}
 
 
-def test_nothing_is_found_in_an_empty_store_and_what_is_no_store_is_told(tmp_path: Path) -> None:
+def test_nothing_is_found_in_an_empty_store_and_what_is_no_store_is_reported(tmp_path: Path) -> None:
     store, _ = opened(root=str(tmp_path / "data"))
     store.close()
     assert check(str(tmp_path / "data")) == []
@@ -204,7 +204,7 @@ def test_the_oldest_segment_gone_with_what_was_settled_is_no_damage(made: Made) 
     assert kinds(made.root) == ["leftover"]
 
 
-def test_bytes_behind_the_last_batch_of_a_sealed_segment_are_told(made: Made) -> None:
+def test_bytes_behind_the_last_batch_of_a_sealed_segment_are_reported(made: Made) -> None:
     size = made.segment(0).stat().st_size
     with made.segment(0).open("ab") as file:
         file.write(b"what is this? " * 4)
@@ -261,7 +261,7 @@ def test_all_segments_of_a_log_are_gone(made: Made) -> None:
     store.close()
 
 
-def test_what_lies_behind_the_head_is_told_as_what_it_is(made: Made) -> None:
+def test_batches_behind_the_head_are_reported_as_such(made: Made) -> None:
     batch, end = next_batch(made), made.segment(-1).stat().st_size
     uncommitted(made, batch)
     (found,) = check(made.root)
@@ -289,7 +289,7 @@ def test_a_torn_tail_is_copied_aside_where_no_head_says_that_it_was_never_commit
     mended(made.root)
 
 
-def test_a_gap_between_batches_is_told(made: Made) -> None:
+def test_a_gap_between_batches_is_reported(made: Made) -> None:
     uncommitted(made, next_batch(made, len(made.bodies) + 5))
     found = next(each for each in check(made.root) if each.kind == "gap")
     assert (found.first_offset, found.last_offset) == (len(made.bodies), len(made.bodies) + 4)
@@ -298,7 +298,7 @@ def test_a_gap_between_batches_is_told(made: Made) -> None:
 # --- batches whose crc holds ------------------------------------------------------------------------------------------
 
 
-def test_holes_within_a_sparse_batch_are_intended(made: Made) -> None:
+def test_missing_offsets_within_a_sparse_batch_are_no_finding(made: Made) -> None:
     mark = codec.decode_header(made.segment(-1).read_bytes()).salt
     base = len(made.bodies)
 
@@ -353,7 +353,7 @@ def test_a_segment_that_was_rewritten_is_healthy(made: Made, level: int) -> None
     assert (found.first_offset, found.start, found.end) == (batch.base_offset, places[1], places[2])
 
 
-def test_a_frame_that_cannot_be_unpacked_is_told(made: Made) -> None:
+def test_a_frame_that_cannot_be_unpacked_is_reported(made: Made) -> None:
     places = rewritten(made, 3)
     data = bytearray(made.segment(0).read_bytes())
     end = places[2] - 8
@@ -369,7 +369,7 @@ def contradicted(made: Made, number: int, change: Callable[[bytearray, codec.Bat
     return found
 
 
-def test_columns_that_contradict_one_another_are_told(made: Made) -> None:
+def test_columns_that_contradict_one_another_are_reported(made: Made) -> None:
     one, three = 3, 5  # batches of one and of three records
 
     def heads(batch: bytearray, header: codec.BatchHeader) -> None:
@@ -386,7 +386,7 @@ def test_columns_that_contradict_one_another_are_told(made: Made) -> None:
     assert "destination id" in contradicted(made, three, ids).text
 
 
-def test_names_that_are_no_text_are_told(made: Made) -> None:
+def test_names_that_are_no_text_are_reported(made: Made) -> None:
     def change(batch: bytearray, header: codec.BatchHeader) -> None:
         at = header.columns.names + 4
         batch[at] = 0xFF
@@ -395,7 +395,7 @@ def test_names_that_are_no_text_are_told(made: Made) -> None:
     assert found.kind == "contradiction" and "UTF-8" in found.text
 
 
-def test_receive_times_that_fall_are_told(made: Made) -> None:
+def test_receive_times_that_fall_are_reported(made: Made) -> None:
     def change(batch: bytearray, header: codec.BatchHeader) -> None:
         for at in (24, 32, 64):
             pack_into("<q", batch, at, NOW - 1_000)
@@ -403,15 +403,15 @@ def test_receive_times_that_fall_are_told(made: Made) -> None:
     assert contradicted(made, 3, change).kind == "times"
 
 
-def test_a_header_with_other_times_than_its_column_is_told(made: Made) -> None:
+def test_a_header_with_other_times_than_its_column_is_reported(made: Made) -> None:
     assert contradicted(made, 3, lambda batch, header: pack_into("<q", batch, 64, NOW)).kind == "contradiction"
 
 
-def test_a_foreign_salt_is_told(made: Made) -> None:
+def test_a_foreign_salt_is_reported(made: Made) -> None:
     assert contradicted(made, 3, lambda batch, header: pack_into("<I", batch, 60, 1)).kind == "salt"
 
 
-def test_a_batch_of_a_newer_version_is_told(made: Made) -> None:
+def test_a_batch_of_a_newer_version_is_reported(made: Made) -> None:
     at, header = made.batches(0)[3]
     data = bytearray(made.segment(0).read_bytes())
     end = at + header.total_len

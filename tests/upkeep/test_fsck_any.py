@@ -56,7 +56,7 @@ def offsets(findings: list[Finding], directory: str) -> set[int]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("block", range(10))
-def test_whatever_is_spoiled_is_told_and_mended(made: Made, block: int, tmp_path: Path) -> None:
+def test_whatever_is_spoiled_is_reported_and_mended(made: Made, block: int, tmp_path: Path) -> None:
     whole = str(tmp_path / "whole")
     shutil.copytree(made.root, whole)
     for seed in range(block, SEEDS, 10):

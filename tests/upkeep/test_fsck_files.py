@@ -22,7 +22,7 @@ from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.repair import Repair
 from radiator.upkeep.show import read_last_rules, read_subscriptions
 from tests.clocks import both
-from tests.storage import former_redo_log
+from tests.storage import old_redo_log
 from tests.storage.driving import NOW, checkpoint, commit, opened, put
 from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
@@ -30,7 +30,7 @@ from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, 
 
 
 @pytest.mark.parametrize("how", ["flipped", "gone", "zeroed"])
-def test_a_head_that_is_damaged_is_told_and_written_anew(made: Made, how: str) -> None:
+def test_a_head_that_is_damaged_is_reported_and_written_anew(made: Made, how: str) -> None:
     before = made.path("head").read_bytes()
     if how == "flipped":
         made.flip(made.path("head"), 20)
@@ -46,7 +46,7 @@ def test_a_head_that_is_damaged_is_told_and_written_anew(made: Made, how: str) -
     mended(made.root)
 
 
-def test_a_head_that_does_not_fit_the_log_is_told(made: Made) -> None:
+def test_a_head_that_does_not_fit_the_log_is_reported(made: Made) -> None:
     head = layout.decode_head(made.path("head").read_bytes())
     assert head is not None
     at, _ = made.batches(-1)[-1]
@@ -96,7 +96,7 @@ def test_a_list_of_names_is_compared_with_the_batches(made: Made) -> None:
         mended(made.root)
 
 
-def test_a_large_list_that_nothing_vouches_for_is_told_and_made_whole(
+def test_a_large_list_that_nothing_vouches_for_is_reported_and_made_whole(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "NAMES_SCAN_BYTES_MAX", 0)
@@ -128,7 +128,7 @@ def cursors(made: Made, name: str) -> Path:
     return found
 
 
-def test_a_damaged_snapshot_is_told_and_replaced(made: Made) -> None:
+def test_a_damaged_snapshot_is_reported_and_replaced(made: Made) -> None:
     made.flip(cursors(made, "snapshot"), 45)
     (found,) = check(made.root)
     assert (found.kind, found.severity) == ("copy", "warning")
@@ -140,7 +140,7 @@ def test_a_damaged_snapshot_is_told_and_replaced(made: Made) -> None:
     mended(made.root)
 
 
-def test_a_snapshot_that_is_gone_is_told(made: Made) -> None:
+def test_a_snapshot_that_is_gone_is_reported(made: Made) -> None:
     store, _ = opened(root=made.root)
     store.cursors.open(f"queue:{QUEUE}", QUEUE, 0).delivered = 10
     store.close()
@@ -160,7 +160,7 @@ def test_a_snapshot_that_is_gone_is_told(made: Made) -> None:
     mended(made.root)
 
 
-def test_a_damaged_journal_is_told_in_the_middle_and_at_its_end(made: Made) -> None:
+def test_a_damaged_journal_is_reported_in_the_middle_and_at_its_end(made: Made) -> None:
     """One of an earlier version."""
     snapshot = cursor_records.load_snapshot(cursors(made, "snapshot").read_bytes(), {})
     assert snapshot is not None
@@ -180,7 +180,7 @@ def write_cursor(made: Made, *records: bytes) -> None:
         cursors(made, name).write_bytes(cursor_records.snapshot(1, records))
 
 
-def test_cursors_that_cannot_be_are_told(made: Made) -> None:
+def test_cursors_that_cannot_be_are_reported(made: Made) -> None:
     create, end = cursor_records.create, len(made.bodies)
     write_cursor(made, create(1, 0, end, "q", QUEUE), create(2, 1, 0, "r", "not there yet"))
     assert kinds(made.root) == []
@@ -197,14 +197,14 @@ def test_cursors_that_cannot_be_are_told(made: Made) -> None:
         assert set(kinds(made.root)) == {"cursor"}, records
 
 
-def test_the_file_of_hints_has_its_size(made: Made) -> None:
+def test_the_delivery_hints_file_has_its_size(made: Made) -> None:
     os.truncate(cursors(made, "delivered"), 801)
     assert kinds(made.root) == ["delivered"]
     repair(made.root)
     mended(made.root)
 
 
-def test_a_file_of_hints_that_a_start_fills_up_is_whole(made: Made) -> None:
+def test_a_delivery_hints_file_that_a_start_extends_is_whole(made: Made) -> None:
     os.truncate(cursors(made, "delivered"), 144)  # as a backup has it
     assert kinds(made.root) == []
 
@@ -250,11 +250,11 @@ def test_how_far_an_archive_is_is_looked_at(made: Made) -> None:
     assert kinds(made.root) == ["archived"]
 
 
-def test_what_a_kill_left_of_the_redo_log_of_an_earlier_version_is_told(made: Made) -> None:
+def test_what_a_kill_left_of_the_redo_log_of_an_earlier_version_is_reported(made: Made) -> None:
     path = Path(layout.transactions_path(made.root))
     path.touch(0o600)
-    part = former_redo_log.encode_batch_part(QUEUE, [next_batch(made)])
-    entry = former_redo_log.encode_entry(1, [part])
+    part = old_redo_log.encode_batch_part(QUEUE, [next_batch(made)])
+    entry = old_redo_log.encode_entry(1, [part])
     path.write_bytes(entry[:-9])
     assert kinds(made.root) == ["tail"]
     path.write_bytes(entry + bytes(64))
@@ -313,7 +313,7 @@ def entry_at(path: Path, number: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("place", ["entry", "first", "header", "deleted", "truncated"])
-def test_damage_in_the_middle_of_the_journal_is_told_with_its_place_and_costs_nothing_that_segments_have(
+def test_damage_in_the_middle_of_the_journal_is_reported_with_its_place_and_loses_nothing_that_segments_have(
     made: Made, place: str
 ) -> None:
     paths, stored = killed(made)
@@ -384,7 +384,7 @@ def test_the_journal_has_the_modes_of_all_files(made: Made) -> None:
 # --- what lies about --------------------------------------------------------------------------------------------------
 
 
-def test_leftovers_and_strangers_are_told_and_only_leftovers_removed(made: Made) -> None:
+def test_leftovers_and_strangers_are_reported_and_only_leftovers_removed(made: Made) -> None:
     leftovers = [Path(made.root, "salt.tmp"), Path(made.root, "cursors", "snapshot.tmp")]
     leftovers += [made.path("00000000000000000000.rlog.new"), made.path("00000000000000000007.idx")]
     leftovers += [Path(made.root, "cursors", "journal-0000000000")]
@@ -407,7 +407,7 @@ def test_modes_are_looked_at(made: Made) -> None:
 
 
 @pytest.mark.parametrize("verb", ["open_read", "pread"])
-def test_what_the_disk_does_not_give_is_told_and_the_rest_is_checked(
+def test_what_the_disk_does_not_give_is_reported_and_the_rest_is_checked(
     made: Made, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     run = Fsck(made.root)

@@ -59,7 +59,7 @@ def test_a_queue_is_settled_and_that_of_others_in_the_same_log_is_not(root: str)
     assert [each.records for each in purge(root, QUEUE, CURSOR, True, both(NOW))] == [0, 0]
 
 
-def test_a_queue_that_nobody_ever_read_is_settled_too(tmp_path: Path) -> None:
+def test_a_queue_without_consumers_is_settled_too(tmp_path: Path) -> None:
     root = str(tmp_path / "data")
     store, _ = opened(root=root)
     put(store.partition(QUEUE, ALWAYS), b"one", b"two", destination=QUEUE)
@@ -88,7 +88,7 @@ def test_a_topic_loses_its_history_and_goes_on_with_the_next_offset(root: str) -
     assert list(Fsck(root).run()) == []
 
 
-def test_a_topic_in_a_shared_log_is_refused_in_words(root: str) -> None:
+def test_a_topic_in_a_shared_log_is_refused_with_the_reason(root: str) -> None:
     store, _ = opened(root=root)
     put(store.partition(TOPIC, SMALL), b"x", destination="/topic/u")
     commit(store)
@@ -100,7 +100,7 @@ def test_a_topic_in_a_shared_log_is_refused_in_words(root: str) -> None:
     store.close()
 
 
-def test_what_is_not_there_and_what_a_broker_has_is_told(root: str) -> None:
+def test_unknown_destinations_and_running_brokers_are_reported(root: str) -> None:
     with pytest.raises(NoSuchDestination, match="nothing is stored for /queue/z"):
         purge(root, "/queue/z", "queue:/queue/z", True, both(NOW))
     store, _ = opened(root=root)

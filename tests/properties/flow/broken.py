@@ -183,7 +183,7 @@ def a_queue_takes_what_is_not_its_own(right: Any) -> Around:
 
 
 @bug(dispatch, "_blocks_lower_priority")
-def a_lane_does_not_wait_for_the_one_above(right: Any) -> Around:
+def a_priority_does_not_wait_for_the_one_above(right: Any) -> Around:
     return lambda source, consumer: False
 
 

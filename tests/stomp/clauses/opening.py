@@ -168,7 +168,7 @@ def the_sender_is_early_and_the_receiver_patient(stage: Stage) -> None:
 
 
 def a_beat_is_an_eol(stage: Stage) -> None:
-    """``tests/server/test_heart_beats.py`` has beats in time; here, that they are taken and given as EOLs."""
+    """``tests/server/test_heartbeat_timeouts.py`` has beats in time; here, that they are taken and given as EOLs."""
     peer = stage.peer()
     peer.send(b"\n\r\n\n")
     peer.quiet()
