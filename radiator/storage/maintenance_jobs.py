@@ -23,6 +23,8 @@ from radiator.storage.header import DamagedBatch
 from radiator.storage.jobs import Job
 from radiator.storage.rewrite import Rewrite, compressed, keep_outside, runs, small_commits, split, worth_rewriting
 from radiator.storage.segment import SegmentInfo
+from radiator.storage.segment_states import Event
+from radiator.storage.settled_scan import Settled
 
 if TYPE_CHECKING:
     from radiator.storage.file_partition import FilePartition
@@ -213,7 +215,7 @@ class SegmentJob(MaintenanceJob):
         partition: FilePartition,
         info: SegmentInfo,
         end_offset: int,
-        settled: list[tuple[int, int]] | None = None,
+        settled: Settled | None = None,
         compaction: Compaction | None = None,
     ) -> None:
         super().__init__(partition)
@@ -224,16 +226,13 @@ class SegmentJob(MaintenanceJob):
         self.level = limits.ZSTD_LEVEL if partition.settings.compress else 0
         self.merges = not self.level and settled is None and compaction is None
         self.path = layout.segment_path(partition.directory, info.base_offset)
-        self.swapped = False
-        self.removed = self.saved_bytes = 0
-        self._rewrite: Rewrite | None = None
+        self.rewrite: Rewrite | None = None
 
     def begin(self) -> bool:
         """Lock the segment against retention. Return whether it still exists."""
-        partition = self.partition
-        if self.info not in partition.segments[:-1] or not partition.is_healthy:
+        if not (self.partition.is_healthy and self.info.can(Event.REWRITE)):
             return False
-        partition.begin_rewriting(self.info.base_offset)
+        self.info.on(Event.REWRITE)
         return True
 
     def steps(self) -> Iterator[None]:
@@ -241,7 +240,7 @@ class SegmentJob(MaintenanceJob):
         fs, directory, base = self.fs, self.partition.directory, self.info.base_offset
         keep = None
         if self.settled is not None:
-            keep = keep_outside(self.settled)
+            keep = keep_outside(self.settled.intervals)
             if not (yield from worth_rewriting(fs, directory, base, self.end_offset, keep)):
                 return
         elif self.compaction is not None:
@@ -249,7 +248,7 @@ class SegmentJob(MaintenanceJob):
             keep = self.compaction.replaced.keep(self.compaction.tombstones_go)
         elif not small_commits(fs, self.path, self.end_offset) if self.merges else compressed(fs, self.path):
             return
-        self._rewrite = rewrite = Rewrite(fs, directory, base, self.end_offset, keep, self.level)
+        self.rewrite = rewrite = Rewrite(fs, directory, base, self.end_offset, keep, self.level)
         try:
             yield from rewrite.steps()
             if rewrite.worth_it:
@@ -260,14 +259,21 @@ class SegmentJob(MaintenanceJob):
 
     def finish(self) -> None:
         """Report the new size and the removed records to the partition."""
-        partition, rewrite = self.partition, self._rewrite
-        partition.end_rewriting()
+        partition, rewrite = self.partition, self.rewrite
+        self.info.on(self._ended())
+        if self.settled is not None and not (self.stopped or self.error):
+            self.info.leave(self.settled.unsettled + 1)
         if rewrite is not None and rewrite.swapped:
-            self.swapped = True
-            self.removed = rewrite.removed
-            self.saved_bytes = rewrite.old_bytes - rewrite.size_bytes
             self.info.rewritten(rewrite.size_bytes, rewrite.sparse)
             if rewrite.removed:
                 partition.removed(self.info.base_offset, self.end_offset)
             partition.set_deadlines()
         partition.want_retention()
+
+    def _ended(self) -> Event:
+        """Return what the job was for the segment."""
+        if self.damage:
+            return Event.DAMAGE
+        if self.stopped or self.error or (self.rewrite is None and self.settled is not None):
+            return Event.ABANDON
+        return Event.COMPRESS if self.level else Event.MERGE

@@ -51,6 +51,7 @@ from radiator.storage.segment import (
     scan_plain_batches,
     whole_batches,
 )
+from radiator.storage.segment_states import State
 
 SCAN_BYTES = 1024 * 1024
 
@@ -183,7 +184,7 @@ def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[S
             fs.close(fd)
         first = max(header.min_receive_ns if header is not None else 0, before or 0)
         sparse = header is not None and bool(header.flags & SPARSE)
-        segments.append(SegmentInfo(base, first, first, size, sparse))
+        segments.append(SegmentInfo(base, first, first, size, sparse, State.SEALED))
     return segments
 
 

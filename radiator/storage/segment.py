@@ -45,6 +45,7 @@ from radiator.storage.header import (
 )
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_single_records
+from radiator.storage.segment_states import TRANSITIONS, Event, State, after
 
 _PLAIN_HEADER = Struct("<8sIIQ16xIH2xI12x")  # of a header: magic, total_len, crc, base offset, count, flags, names_len
 SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
@@ -61,12 +62,28 @@ class SegmentInfo:
         last_receive_ns: When its last record was received.
         size_bytes: Its size.
         sparse: Records have been removed from it, so it has fewer records than offsets; its first batch has the flag.
+        state: Where its life begins: active, or sealed by an earlier run.
     """
 
-    __slots__ = ("base_offset", "commits", "first_receive_ns", "last_receive_ns", "size_bytes", "sparse")
+    __slots__ = (
+        "base_offset",
+        "commits",
+        "first_receive_ns",
+        "last_receive_ns",
+        "remaining",
+        "size_bytes",
+        "sparse",
+        "state",
+    )
 
     def __init__(
-        self, base_offset: int, first_receive_ns: int, last_receive_ns: int, size_bytes: int, sparse: bool = False
+        self,
+        base_offset: int,
+        first_receive_ns: int,
+        last_receive_ns: int,
+        size_bytes: int,
+        sparse: bool = False,
+        state: State = State.ACTIVE,
     ) -> None:
         self.base_offset = base_offset
         self.first_receive_ns = first_receive_ns
@@ -74,6 +91,16 @@ class SegmentInfo:
         self.size_bytes = size_bytes
         self.commits = 0
         self.sparse = sparse
+        self.state = state
+        self.remaining: int | None = None  # about how many records the last rewrite has left; None: all
+
+    def on(self, event: Event) -> None:
+        """Set the state that follows ``event``. Raises RuntimeError if the event cannot happen now."""
+        self.state = after(self.state, event)
+
+    def can(self, event: Event) -> bool:
+        """Return whether ``event`` may happen now."""
+        return event in TRANSITIONS[self.state]
 
     def begin(self, first_receive_ns: int, last_receive_ns: int | None = None) -> None:
         """Set when the first record came, and the last one if that is known."""
@@ -81,12 +108,22 @@ class SegmentInfo:
         if last_receive_ns is not None:
             self.last_receive_ns = last_receive_ns
 
+    def cut(self, size_bytes: int, last_receive_ns: int) -> None:
+        """Set what is still of use of a failed file."""
+        self.size_bytes = size_bytes
+        self.last_receive_ns = min(self.last_receive_ns, last_receive_ns)
+
     def rewritten(self, size_bytes: int, sparse: bool) -> None:
         """Set the facts of the rewritten file."""
         self.size_bytes, self.sparse = size_bytes, sparse
 
+    def leave(self, remaining: int) -> None:
+        """Note about how many records are left when those that queues have settled are removed."""
+        self.remaining = remaining
+
     def grow(self, size_bytes: int, last_receive_ns: int) -> None:
         """Count a commit, which grows the segment to this size."""
+        self.on(Event.APPEND)
         self.size_bytes = size_bytes
         self.last_receive_ns = last_receive_ns
         self.commits += 1

@@ -48,6 +48,7 @@ from radiator.storage.names_recovery import Allowance
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.partition import Agenda, EndOffsets, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
+from radiator.storage.segment_states import State
 from radiator.storage.sweep import Sweep
 from radiator.storage.tail import Budget, ColdCache, Tail
 
@@ -253,7 +254,7 @@ class Store:
                     partition.log.close()
             except StorageError as error:
                 errors.append(error)
-            in_segments &= not partition.log.file_failed
+            in_segments &= partition.log.state is not State.FAILED
         try:
             if in_segments and not errors and self._save_metadata():
                 self.journal.clear()
