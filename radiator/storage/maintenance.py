@@ -169,12 +169,11 @@ class Maintenance:
         self._ready.append(job)
 
     def _compress_or_merge(self, partition: FilePartition, state: PartitionState) -> None:
-        if partition.settings.compress is not None:
-            done, bytes_min = (State.COMPRESSED,), 0
-        elif partition.settings.merge_commits and partition.is_read_again:
-            done, bytes_min = (State.MERGED, State.COMPRESSED), limits.MERGED_SEGMENT_BYTES_MIN
-        else:
-            return
+        done, bytes_min = [State.COMPRESSED], 0
+        if partition.settings.compress is None:
+            if not (partition.settings.merge_commits and partition.is_read_again):
+                return
+            done, bytes_min = [State.MERGED, State.COMPRESSED], limits.MERGED_SEGMENT_BYTES_MIN
         for segment, end in self._sealed(partition, None):
             if segment.state not in done and segment.size_bytes >= bytes_min:
                 self._add(SegmentJob(partition, segment, end), state)
