@@ -431,15 +431,15 @@ class FilePartition(Partition):
         self._lose_ids(found.lost)
         ends = Event.SEAL
         if self.segments and self.segments[-1].base_offset == found.failed_base != found.base_offset:
-            self.segments[-1].cut(found.kept_bytes, first_receive_ns)
+            failed = self.segments[-1]
+            failed.set_end(found.kept_bytes, min(failed.last_receive_ns, first_receive_ns))
             if found.kept_bytes:
                 ends = Event.FAIL
                 self._cut_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)  # reads in progress use the old file
         self.begin_segment(found.base_offset, first_receive_ns, ends)
         segment = self.segments[-1]
         self.synced_to = self.high_watermark
-        segment.size_bytes = found.size_bytes
-        segment.last_receive_ns = max(segment.first_receive_ns, found.last_receive_ns)
+        segment.set_end(found.size_bytes, max(segment.first_receive_ns, found.last_receive_ns))
 
     def take_cuts(self) -> list[Job]:
         """Return jobs that truncate failed files: no read uses their old contents any more."""
@@ -645,7 +645,7 @@ class FilePartition(Partition):
         if self._cut_due_ns is not None and self._cut_due_ns <= now.mono:
             self._cut_due_ns = MonoNs(now.mono + RETRY_EVERY_NS) if self.cold.pending else None
             if self._cut_due_ns is None:
-                self._agenda.removals += self.take_cuts()
+                self._agenda.removals.extend(self.take_cuts())
                 self.queue()
         if self.age_due_ns is not None and self.age_due_ns <= now.wall:
             self.age_due_ns = None  # the store's sweep checks again what retain_from retains

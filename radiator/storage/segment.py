@@ -108,10 +108,9 @@ class SegmentInfo:
         if last_receive_ns is not None:
             self.last_receive_ns = last_receive_ns
 
-    def cut(self, size_bytes: int, last_receive_ns: int) -> None:
-        """Set what is still of use of a failed file."""
-        self.size_bytes = size_bytes
-        self.last_receive_ns = min(self.last_receive_ns, last_receive_ns)
+    def set_end(self, size_bytes: int, last_receive_ns: int) -> None:
+        """Set where the file ends, and when its last record was received."""
+        self.size_bytes, self.last_receive_ns = size_bytes, last_receive_ns
 
     def rewritten(self, size_bytes: int, sparse: bool) -> None:
         """Set the facts of the rewritten file."""
