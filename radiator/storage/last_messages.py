@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.files import storage_error
+from radiator.storage.files import opened, storage_error
 from radiator.storage.format import StoredBatch
 from radiator.storage.reads import SCAN_BYTES
 from radiator.storage.segment import SegmentInfo, Window, entry_matches, load_index, whole_batches
@@ -128,15 +128,13 @@ def _backwards(
             fd = fs.open_read(path)
         except FileNotFoundError:
             return  # taken by retention meanwhile, and so is everything before it
-        try:
+        with opened(fs, fd):
             window, stop = Window(fs, fd, SCAN_BYTES, path), fs.size(fd)
             for entry in reversed(load_index(fs, directory, segment.base_offset)):
                 if 0 < entry.position < stop and entry_matches(window, entry):
                     yield from reversed(_stretch(window, entry.position, stop, entry.base_offset, below))
                     stop = entry.position
             yield from reversed(_stretch(window, 0, stop, segment.base_offset, below))
-        finally:
-            fs.close(fd)
 
 
 def _stretch(window: Window, position: int, stop: int, expected: int, below: int) -> list[_Batch]:

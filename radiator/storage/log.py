@@ -25,7 +25,7 @@ from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
-from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
+from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, opened, storage_error, write_all
 from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.segment_states import Event, State, after
@@ -320,13 +320,10 @@ class Log:
         """Map the head. From now on this log counts among the open ones."""
         if self.head is not None:
             return
-        fd = self.fs.open(layout.head_path(self.directory), create=True)
-        try:
+        with opened(self.fs, self.fs.open(layout.head_path(self.directory), create=True)) as fd:
             if self.fs.size(fd) < layout.HEAD_FILE_BYTES:  # allocated before it is mapped: a hole could be a SIGBUS
                 write_all(self.fs, fd, [bytes(layout.HEAD_FILE_BYTES)], 0)
             self.head = self.fs.map(fd, layout.HEAD_FILE_BYTES)
-        finally:
-            self.fs.close(fd)
         self.open_logs.opened(self)
 
     def _write_unopened(self, pieces: list[bytes], end: int, next_offset: int) -> None:
@@ -445,11 +442,8 @@ class Log:
                 self.head[layout.SYNC_FAILED_AT : layout.HEAD_BYTES] = layout.SYNC_FAILED
                 return
         with contextlib.suppress(OSError):
-            fd = self.fs.open(layout.head_path(self.directory))
-            try:
+            with opened(self.fs, self.fs.open(layout.head_path(self.directory))) as fd:
                 write_all(self.fs, fd, [layout.SYNC_FAILED], layout.SYNC_FAILED_AT)
-            finally:
-                self.fs.close(fd)
 
     def retry(self, next_offset: int) -> None:
         """After a write that found no room: if there is room again, continue behind the last whole batch."""
@@ -520,18 +514,15 @@ class Log:
         """Write the buffered index entries. Errors are ignored: the index is a cache."""
         if not self.entries:
             return
-        fd = -1
+        path, data = layout.index_path(self.directory, self.base_offset), index.encode_entries(self.entries)
         try:
-            fd = self.fs.open(layout.index_path(self.directory, self.base_offset), create=True)
-            data = index.encode_entries(self.entries)
-            if self.index_count:
-                write_all(self.fs, fd, [data], index.ENTRY_BYTES * (1 + self.index_count))
-            else:
-                write_all(self.fs, fd, [index.encode_head(self.base_offset), data], 0)
+            with opened(self.fs, self.fs.open(path, create=True)) as fd:
+                if self.index_count:
+                    write_all(self.fs, fd, [data], index.ENTRY_BYTES * (1 + self.index_count))
+                else:
+                    write_all(self.fs, fd, [index.encode_head(self.base_offset), data], 0)
         except OSError:
             return  # a cache: no message fails because of it
-        finally:
-            close_quietly(self.fs, fd)
         self.index_count += len(self.entries)
         self.entries.clear()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from radiator import limits
@@ -18,7 +19,7 @@ from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.compaction import KeyOf, Keys, Replaced
-from radiator.storage.files import FileSystem, read_file, storage_error
+from radiator.storage.files import FileSystem, opened, read_file, storage_error
 from radiator.storage.header import DamagedBatch
 from radiator.storage.jobs import Job
 from radiator.storage.rewrite import Rewrite, compressed, keep_outside, runs, small_commits, split, worth_rewriting
@@ -173,14 +174,9 @@ class ScanJob(MaintenanceJob):
         return head.next_offset if head.segment_base == base else head.segment_base
 
     def _sync(self, base: int) -> None:
-        try:
-            fd = self.fs.open(layout.segment_path(self.partition.directory, base))
-        except FileNotFoundError:
-            return  # deleted by retention
-        try:
+        path = layout.segment_path(self.partition.directory, base)
+        with suppress(FileNotFoundError), opened(self.fs, self.fs.open(path)) as fd:  # retention may have deleted it
             self.fs.fdatasync(fd)
-        finally:
-            self.fs.close(fd)
 
     def _scan(self, replaced: Replaced, base: int, end: int) -> Iterator[None]:
         expected = base

@@ -20,7 +20,7 @@ from radiator.errors import StorageError
 from radiator.storage import cursor_files, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor import Cursor
-from radiator.storage.files import FileSystem, read_file, storage_error
+from radiator.storage.files import FileSystem, opened, read_file, storage_error
 from radiator.storage.format import decode_columns
 from radiator.storage.header import SPARSE, BatchHeader, DamagedBatch
 from radiator.storage.segment import (
@@ -130,12 +130,10 @@ def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartiti
         except FileNotFoundError:
             segments.clear()  # just deleted by retention, and so were all before
             continue
-        try:
+        with opened(fs, fd):
             size = head.position if base == head.segment_base else fs.size(fd)
             first, sparse = _first_header(Window(fs, fd, 4096)) if size else (None, False)
             segments.append(StoredSegment(path, base, end, size, first, sparse))
-        finally:
-            fs.close(fd)
     start = segments[0].base_offset if segments else head.next_offset
     return StoredPartition(name, directory, tuple(segments), start, head.next_offset)
 
@@ -222,8 +220,7 @@ def segment_spans(
 
 
 def _walked(fs: FileSystem, path: str, end: int | None) -> Iterator[tuple[Window, int, BatchHeader | Damage]]:
-    fd = fs.open_read(path)
-    try:
+    with opened(fs, fs.open_read(path)) as fd:
         window = Window(fs, fd, path=path)
         size = fs.size(fd) if end is None else min(end, fs.size(fd))
         position, expected = 0, base_of(path)
@@ -247,8 +244,6 @@ def _walked(fs: FileSystem, path: str, end: int | None) -> Iterator[tuple[Window
             expected = last_offset(window, position, header) + 1
             yield window, position, header
             position += header.total_len
-    finally:
-        fs.close(fd)
 
 
 def _records(window: Window, position: int, header: BatchHeader) -> RecordBatch:
@@ -320,7 +315,7 @@ def batches(
 def _segment_records(
     fs: FileSystem, fd: int, segment: StoredSegment, offset: int, bytes_max: int
 ) -> Iterator[RecordBatch]:
-    try:
+    with opened(fs, fd):
         window = Window(fs, fd, bytes_max, segment.path)
         entries = load_index(fs, segment.path.rpartition("/")[0], segment.base_offset)
         size, end = fs.size(fd), segment.end_offset
@@ -343,8 +338,6 @@ def _segment_records(
                 offset = batch.next_offset
                 yield batch
             position = after
-    finally:
-        fs.close(fd)
 
 
 def newest_receive_ns(segment: StoredSegment, fs: FileSystem | None = None) -> int | None:
@@ -369,7 +362,7 @@ def _headers(fs: FileSystem, segment: StoredSegment, indexed: bool) -> Iterator[
         fd = fs.open_read(segment.path)
     except OSError:
         return
-    try:
+    with opened(fs, fd):
         window, size, end = Window(fs, fd, 4096, segment.path), fs.size(fd), segment.end_offset
         position, expected = start_from_index(window, [entry for entry in entries if entry.base_offset < end])
         while position < size and expected < end:
@@ -387,8 +380,6 @@ def _headers(fs: FileSystem, segment: StoredSegment, indexed: bool) -> Iterator[
                 if header.base_offset >= end:
                     return
                 yield header
-    finally:
-        fs.close(fd)
 
 
 def list_cursors(root: str, fs: FileSystem | None = None) -> list[StoredCursor]:

@@ -22,7 +22,7 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch, densify
 from radiator.storage.damage import Damage
-from radiator.storage.files import FileSystem, storage_error
+from radiator.storage.files import FileSystem, opened, storage_error
 from radiator.storage.format import StoredBatch
 from radiator.storage.segment import (
     Location,
@@ -137,11 +137,8 @@ class ReadJob:
         """Read, on the read thread."""
         path = layout.segment_path(self.directory, self.base_offset)
         try:
-            fd = self.fs.open_read(path)
-            try:
+            with opened(self.fs, self.fs.open_read(path)) as fd:
                 self._read(Window(self.fs, fd, self.bytes_max, path))
-            finally:
-                self.fs.close(fd)
         except FileNotFoundError:
             self.skip_to = self._end_of_segment()  # deleted by retention, or by another program
             self.damage = Damage(path, None, 0, self.base_offset, self.skip_to)
@@ -257,11 +254,9 @@ class PositionJob:
                 fd = self.fs.open_read(path)
             except FileNotFoundError:
                 continue  # deleted by retention meanwhile
-            try:
+            with opened(self.fs, fd):
                 entries = load_index(self.fs, self.directory, base_offset)
                 found = locate_time(Window(self.fs, fd, SCAN_BYTES, path), entries, self.receive_ns, end_offset)
-            finally:
-                self.fs.close(fd)
             if found is not None:
                 self.offset = max(found, self.log_start_offset)
                 return
@@ -279,7 +274,7 @@ class PositionJob:
                 fd = self.fs.open_read(path)
             except FileNotFoundError:
                 return  # deleted by retention meanwhile, and so is everything before it
-            try:
+            with opened(self.fs, fd):
                 window = Window(self.fs, fd, SCAN_BYTES, path)
                 stop = self.fs.size(fd)
                 for entry in reversed(load_index(self.fs, self.directory, base_offset)):
@@ -291,8 +286,6 @@ class PositionJob:
                 else:
                     self._count_stretch(window, 0, stop, base_offset)
                 self.below = min(self.below, base_offset)  # removed records before the first one do not count
-            finally:
-                self.fs.close(fd)
 
     def count_dense(self, base_offset: int) -> None:
         """Count the records from ``base_offset`` on that are not counted yet."""
