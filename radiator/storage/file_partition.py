@@ -10,7 +10,7 @@ other partitions. The event loop owns it, except ``log``, which belongs to the d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.cold_reads import ColdReads
 from radiator.storage.dedup_file import DedupFile, ForgetJob
 from radiator.storage.files import storage_error
-from radiator.storage.jobs import SHORT_BYTES_MAX, Job, waiting
+from radiator.storage.jobs import SHORT_BYTES_MAX, AfterAcksJob, Job, waiting
 from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.log import Log
 from radiator.storage.partition import IDLE, Agenda, Partition
@@ -914,32 +914,22 @@ class CutJob(Job):
         self.partition.want_retention()
 
 
-class RemoveJob(Job):
+class RemoveJob(AfterAcksJob):
     """Delete sealed segments for retention. The event loop has moved ``log_start_offset`` past them already.
 
-    ``sync_acks`` first syncs the acks that allow the deletion. All of it is done in ``sync``, so that no receipt waits.
+    An error is not fatal: the files stay until the next retention.
     """
 
-    __slots__ = ("removed", "sync_acks")
+    __slots__ = ("removed",)
     partition: FilePartition
 
     def __init__(self, partition: FilePartition, removed: list[SegmentInfo]) -> None:
-        super().__init__(partition, needs_sync=True)
+        super().__init__(partition)
         self.removed = removed
-        self.sync_acks: Callable[[], None] | None = None
 
-    def sync_first(self, sync_acks: Callable[[], None]) -> None:
-        """Sync the acks before the files are deleted; ``sync_acks`` raises StorageError."""
-        self.sync_acks = sync_acks
-
-    def sync(self) -> None:
+    def act(self) -> None:
         """Delete the segments. The disk thread calls it."""
-        try:
-            if self.sync_acks is not None:
-                self.sync_acks()
-            self.partition.log.remove([segment.base_offset for segment in self.removed])
-        except StorageError as error:
-            self.error = error  # reported, not fatal: the files stay until the next retention
+        self.partition.log.remove([segment.base_offset for segment in self.removed])
 
     def done(self, now: Now) -> None:
         """Note which segments were deleted."""

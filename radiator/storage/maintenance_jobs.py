@@ -21,7 +21,7 @@ from radiator.storage import layout
 from radiator.storage.compaction import KeyOf, Keys, Replaced
 from radiator.storage.files import FileSystem, opened, read_file, storage_error
 from radiator.storage.header import DamagedBatch
-from radiator.storage.jobs import Job
+from radiator.storage.jobs import AfterAcksJob
 from radiator.storage.rewrite import Rewrite, compressed, keep_outside, runs, small_commits, split, worth_rewriting
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.segment_states import Event
@@ -33,27 +33,14 @@ if TYPE_CHECKING:
 MayContinue = Callable[[], bool]
 
 
-class SettledJob(Job):
-    """Sync the acks of a turn on the disk thread, before anything relies on them."""
+class SettledJob(AfterAcksJob):
+    """Wait for the acks of a turn, before anything relies on them."""
 
-    __slots__ = ("sync_acks", "on_done")
+    __slots__ = ("on_done",)
 
     def __init__(self, partition: FilePartition, on_done: Callable[[SettledJob], None]) -> None:
-        super().__init__(partition, needs_sync=True)
-        self.sync_acks: Callable[[], None] | None = None
+        super().__init__(partition)
         self.on_done = on_done
-
-    def sync_first(self, sync_acks: Callable[[], None]) -> None:
-        """Sync the acks before; ``sync_acks`` raises StorageError."""
-        self.sync_acks = sync_acks
-
-    def sync(self) -> None:
-        """Sync the acks. The disk thread calls it."""
-        try:
-            if self.sync_acks is not None:
-                self.sync_acks()
-        except StorageError as error:
-            self.error = error
 
     def done(self, now: Now) -> None:
         """Report the result."""
