@@ -31,8 +31,7 @@ from radiator.storage.segment import (
     header_at,
     last_offset,
     load_index,
-    locate,
-    read_run,
+    read_runs,
     start_from_index,
     whole_batches,
 )
@@ -299,45 +298,22 @@ def batches(
                 on_gap(expected, segment.end_offset - 1, removed_on_purpose(fs, segment.path))
             expected = segment.end_offset
             continue
-        for batch in _segment_records(fs, fd, segment, expected, bytes_max):
-            if batch.base_offset > expected and on_gap is not None:
-                on_gap(expected, batch.base_offset - 1, False)
-            expected = batch.next_offset
-            yield batch
+        with opened(fs, fd):
+            window, entries = (
+                Window(fs, fd, bytes_max, segment.path),
+                load_index(fs, partition.directory, segment.base_offset),
+            )
+            for batch in read_runs(window, entries, expected, segment.end_offset, bytes_max):
+                if batch.base_offset > expected and on_gap is not None:
+                    on_gap(expected, batch.base_offset - 1, False)
+                expected = batch.next_offset
+                yield batch
         if expected < segment.end_offset:
             if on_gap is not None:
                 on_gap(expected, segment.end_offset - 1, False)
             expected = segment.end_offset
     if expected < partition.next_offset and on_gap is not None:  # no segment is left of it
         on_gap(expected, partition.next_offset - 1, False)
-
-
-def _segment_records(
-    fs: FileSystem, fd: int, segment: StoredSegment, offset: int, bytes_max: int
-) -> Iterator[RecordBatch]:
-    with opened(fs, fd):
-        window = Window(fs, fd, bytes_max, segment.path)
-        entries = load_index(fs, segment.path.rpartition("/")[0], segment.base_offset)
-        size, end = fs.size(fd), segment.end_offset
-        position = locate(window, entries, offset, size)
-        while position is not None and position < size and offset < end:
-            batch, after = read_run(window, position, end, bytes_max)
-            if batch is None or batch.base_offset > offset:  # damage: search for the next batch
-                found = locate(window, entries, offset, size)
-                if found is None or found < position:
-                    return
-                if found > position:
-                    position = found
-                    continue
-            if batch is None:  # correct crc, but it cannot be unpacked: reported as a gap
-                header = header_at(window, position)
-                offset = last_offset(window, position, header) + 1
-                position += header.total_len
-                continue
-            if batch.next_offset > offset:
-                offset = batch.next_offset
-                yield batch
-            position = after
 
 
 def newest_receive_ns(segment: StoredSegment, fs: FileSystem | None = None) -> int | None:

@@ -28,7 +28,7 @@ from radiator.storage.files import FileSystem, close_quietly, opened, write_all
 from radiator.storage.header import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger
-from radiator.storage.segment import Window, find_batch, header_at, last_offset, read_run, salt_at
+from radiator.storage.segment import Window, header_at, last_offset, load_index, read_run, read_runs, salt_at
 
 Keep = Callable[[RecordBatch], Sequence[int] | None]  # the places that stay, in order; None: all
 RECORD_BYTES = 36  # of columns, for each record
@@ -40,21 +40,8 @@ def runs(fs: FileSystem, directory: str, base_offset: int, end_offset: int) -> I
     """Yield the records of a segment below ``end_offset``, across damage, a bounded run at a time. Raises OSError."""
     path = layout.segment_path(directory, base_offset)
     with opened(fs, fs.open_read(path)) as fd:
-        window, size = Window(fs, fd, READ_BYTES, path), fs.size(fd)
-        position: int | None = 0
-        expected = base_offset
-        while position is not None and position < size and expected < end_offset:
-            batch, after = read_run(window, position, end_offset, READ_BYTES)
-            if batch is None or batch.base_offset != expected:
-                found = find_batch(window, position if batch is not None else position + 8, size, expected)
-                if found is None or found[1].base_offset >= end_offset:
-                    return
-                position = found[0]
-                batch, after = read_run(window, position, end_offset, READ_BYTES)
-                if batch is None:
-                    return
-            yield batch
-            expected, position = batch.next_offset, after
+        entries = load_index(fs, directory, base_offset)
+        yield from read_runs(Window(fs, fd, READ_BYTES, path), entries, base_offset, end_offset, READ_BYTES)
 
 
 def split(batch: RecordBatch) -> Iterator[RecordBatch]:

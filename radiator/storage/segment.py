@@ -442,6 +442,42 @@ def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> 
     return (merger.finish() if merger.blocks else None), window.position + at
 
 
+def read_runs(
+    window: Window, entries: list[IndexEntry], offset: int, end_offset: int, bytes_max: int
+) -> Iterator[RecordBatch]:
+    """Yield the records from ``offset`` on, across damage, in runs of consecutive batches.
+
+    The first run may begin before ``offset``. A batch that cannot be unpacked is left out.
+
+    Args:
+        window: The file.
+        entries: Its index.
+        offset: Where to begin.
+        end_offset: Batches with this offset or a higher one are not read.
+        bytes_max: How much to read at a time, on disk and unpacked.
+    """
+    size = window.fs.size(window.fd)
+    position = locate(window, entries, offset, size)
+    while position is not None and position < size and offset < end_offset:
+        batch, after = read_run(window, position, end_offset, bytes_max)
+        if batch is None or batch.base_offset > offset:  # damage: search for the next batch
+            found = locate(window, entries, offset, size)
+            if found is None or found < position:
+                return
+            if found > position:
+                position = found
+                continue
+        if batch is None:  # correct crc, but it cannot be unpacked
+            header = header_at(window, position)
+            offset = last_offset(window, position, header) + 1
+            position += header.total_len
+            continue
+        if batch.next_offset > offset:
+            offset = batch.next_offset
+            yield batch
+        position = after
+
+
 def merge_run(data: bytes, at: int, header: BatchHeader, end_offset: int, bytes_max: int) -> tuple[Merger, int]:
     """Merge consecutive batches.
 
