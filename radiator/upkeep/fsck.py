@@ -128,8 +128,7 @@ class Fsck:
             logs = {each.name: (each.first_offset, each.next_offset) for each in self.checked}
             if not self.live:
                 yield from check_files.journal(self.fs, self.root)
-            yield from check_files.subscriptions(self.fs, self.root)
-            yield from check_files.last_rules(self.fs, self.root)
+            yield from check_files.definition_files(self.fs, self.root)
             try:
                 yield from check_cursors.run(self.fs, self.root, None if self.live else logs)
             except OSError as error:
