@@ -92,21 +92,7 @@ class Journal(Protocol):
         """Return whether the journal has everything of a log from ``offset`` up to ``end``."""
 
 
-class NoJournal:
-    """An empty journal."""
-
-    def next_batch(self, partition: str, start: int, end: int) -> bytes | None:
-        """Return None."""
-        return None
-
-    def has(self, partition: str, offset: int, end: int) -> bool:
-        """Return whether nothing is asked for."""
-        return offset >= end
-
-
-def recover(
-    log: Log, notes: list[RecoveryNote], allowance: Allowance | None = None, journal: Journal | None = None
-) -> Recovered:
+def recover(log: Log, notes: list[RecoveryNote], allowance: Allowance, journal: Journal) -> Recovered:
     """Bring one partition's files in order, and ``log`` to the place where it continues.
 
     Args:
@@ -121,7 +107,7 @@ def recover(
     fs, directory = log.fs, log.directory
     try:
         files = fs.listdir(directory)
-        recovered = _recover(fs, log, files, notes, allowance or Allowance(), journal or NoJournal())
+        recovered = _recover(fs, log, files, notes, allowance, journal)
         if layout.ARCHIVED in files and archived.lower(fs, directory, recovered.next_offset):
             text = f"an archive has more than this log, which has lost its end and goes on at {recovered.next_offset}"
             notes.append(RecoveryNote(layout.archived_path(directory), text, "archived"))
