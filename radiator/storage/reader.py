@@ -27,7 +27,6 @@ from radiator.storage.segment import (
     Window,
     base_of,
     batch_at,
-    find_batch,
     header_at,
     last_offset,
     load_index,
@@ -222,27 +221,24 @@ def _walked(fs: FileSystem, path: str, end: int | None) -> Iterator[tuple[Window
     with opened(fs, fs.open_read(path)) as fd:
         window = Window(fs, fd, path=path)
         size = fs.size(fd) if end is None else min(end, fs.size(fd))
-        position, expected = 0, base_of(path)
-        while position < size:
-            try:
-                header, search, reason = batch_at(window, position), position, ""
-            except DamagedBatch as damage:
-                header, search, reason = None, position + 8, str(damage)
-            if header is None or header.base_offset != expected:
-                found = find_batch(window, search, size, expected)
-                if found is None:
-                    if header is not None:
-                        reason = f"base offset {header.base_offset}, expected {expected}"
-                    if not _only_zeros(window, position, size):
-                        yield window, position, Damage(position, size, reason)
-                    return
-                if found[0] > position:
-                    reason = reason or "a batch that belongs elsewhere"
-                    yield window, position, Damage(position, found[0], reason)
-                position, header = found
-            expected = last_offset(window, position, header) + 1
+        behind, expected = 0, base_of(path)
+        for position, header in whole_batches(window, 0, size, expected):
+            if position > behind:
+                yield window, behind, Damage(behind, position, _reason(window, behind, expected))
+                batch_at(window, position)  # its bytes are in the window again
             yield window, position, header
-            position += header.total_len
+            behind, expected = position + header.total_len, last_offset(window, position, header) + 1
+        if behind < size and not _only_zeros(window, behind, size):
+            yield window, behind, Damage(behind, size, _reason(window, behind, expected))
+
+
+def _reason(window: Window, position: int, expected: int) -> str:
+    """Return why the batch at ``position`` is not the next one."""
+    try:
+        header = batch_at(window, position)
+    except DamagedBatch as damage:
+        return str(damage)
+    return f"base offset {header.base_offset}, expected {expected}"
 
 
 def _records(window: Window, position: int, header: BatchHeader) -> RecordBatch:
