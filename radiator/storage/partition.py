@@ -147,25 +147,6 @@ class BatchBuilder:
             column += [MISSING if time_ns is None else time_ns] * count
         return column
 
-    def add(
-        self,
-        destination: str,
-        block: bytes,
-        body: bytes,
-        receive_ns: int,
-        event_ns: int | None,
-        transmit_ns: int | None,
-    ) -> None:
-        """Add one record. ``Partition.append`` has this inlined. The times must fit 64 bits."""
-        number = self.ids.get(destination)
-        if number is None:
-            number = self.name(destination)
-        self.add_columns(number, event_ns, transmit_ns)
-        self.receive_ns.append(receive_ns)
-        self.blocks.append(block)
-        self.bodies.append(body)
-        self.size_bytes += len(block) + len(body)
-
     def finish(self) -> RecordBatch:
         """Return the finished batch. It takes over the lists, so the builder must not be used again."""
         base, count = self.base_offset, len(self.blocks)
@@ -356,7 +337,7 @@ class Partition(ABC):
         event_ns: int | None = None,
         transmit_ns: int | None = None,
     ) -> int:
-        """Add a record to the open batch. This is the hot path: BatchBuilder.add, inlined.
+        """Add a record to the open batch. This is the hot path.
 
         Args:
             destination: Its destination.
