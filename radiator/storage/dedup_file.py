@@ -121,22 +121,6 @@ class RemembersIds(Protocol):
 class DedupFile:
     """The state of the file: how far it is written, and what is due."""
 
-    __slots__ = (
-        "covered",
-        "entries",
-        "exists",
-        "blocks_retention",
-        "synced_to",
-        "log_bytes",
-        "position",
-        "restored",
-        "seen",
-        "stale",
-        "under_way",
-        "unsynced_bytes",
-        "wanted",
-    )
-
     def __init__(self) -> None:
         self.exists = False
         self.stale = True  # the current content is invalid: the whole file must be rewritten

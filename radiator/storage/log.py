@@ -37,38 +37,6 @@ PROBE = bytes(64 * 1024)  # must fit on a full disk before messages are accepted
 class Log:
     """The segment files of one partition, for the disk thread."""
 
-    __slots__ = (
-        "base_offset",
-        "directory",
-        "entries",
-        "exists",
-        "failed",
-        "fd",
-        "fs",
-        "head",
-        "index_count",
-        "indexed_position",
-        "inherited",
-        "unjournaled",
-        "name",
-        "names",
-        "names_made",
-        "names_synced",
-        "next_offset",
-        "open_logs",
-        "sync_required",
-        "settings",
-        "position",
-        "remembers",
-        "salt",
-        "state",
-        "synced",
-        "synced_offset",
-        "suspect",
-        "unreadable",
-        "used",
-    )
-
     def __init__(
         self, fs: FileSystem, directory: str, own_name: str, settings: Settings, open_logs: OpenLogs, salt: int
     ) -> None:

@@ -42,16 +42,6 @@ REST_NS_MIN, REST_NS_MAX = 10 * NS_PER_SECOND, 600 * NS_PER_SECOND
 class PartitionState:
     """What is remembered of one partition; its segments have states of their own."""
 
-    __slots__ = (
-        "busy",
-        "compacted_to",
-        "failures",
-        "scan",
-        "rest_until_ns",
-        "compaction",
-        "fingerprint",
-    )
-
     def __init__(self) -> None:
         self.busy = 0  # unfinished jobs
         self.compacted_to = 0

@@ -175,19 +175,6 @@ class Agenda:
     Each partition has one deadline on each clock: the earliest that it has asked for since the last one was met.
     """
 
-    __slots__ = (
-        "_mono",
-        "_wall",
-        "dirty",
-        "failed",
-        "end_offsets",
-        "sweep_candidates",
-        "postponed_partitions",
-        "removals",
-        "turn_synced",
-        "turn_unsynced",
-    )
-
     def __init__(self) -> None:
         self.postponed_partitions: dict[Partition, None] = {}  # partitions with postponed batches
         self.failed: dict[Partition, None] = {}  # partitions that refuse messages

@@ -75,27 +75,6 @@ class Hint(NamedTuple):
 class ReadJob:
     """One cold read. The event loop makes it, the read thread runs it once, and the event loop takes it back."""
 
-    __slots__ = (
-        "base_offset",
-        "bytes_max",
-        "damage",
-        "directory",
-        "end_offset",
-        "error",
-        "finished",
-        "following",
-        "fs",
-        "hint",
-        "next_hint",
-        "offset",
-        "outdated",
-        "partition",
-        "result",
-        "skip_to",
-        "submitted",
-        "waiters",
-    )
-
     def __init__(self, partition: ReadableLog, offset: int, bytes_max: int, hint: Hint | None) -> None:
         self.partition = partition
         self.offset = offset
@@ -195,21 +174,6 @@ class ReadJob:
 
 class PositionJob:
     """Find an offset by receive time, or that of the last ``count`` records of the log (see ``last_messages``)."""
-
-    __slots__ = (
-        "_segments",
-        "below",
-        "count",
-        "directory",
-        "end_offset",
-        "error",
-        "finished",
-        "fs",
-        "log_start_offset",
-        "offset",
-        "receive_ns",
-        "waiters",
-    )
 
     def __init__(self, partition: ReadableLog, receive_ns: int = 0, count: int | None = None) -> None:
         self.fs = partition.fs
