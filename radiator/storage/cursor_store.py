@@ -68,11 +68,6 @@ class CursorJob(Job):
         """The store of the cursors."""
         return self._store
 
-    @property
-    def refused_count(self) -> int:
-        """The number of acknowledgements that are refused if the job fails."""
-        return len(self.waiters)
-
     def stored(self, synced: bool) -> None:
         """Note, on the disk thread, that the journal has the changes, and whether they are synced."""
         self.synced = synced

@@ -23,7 +23,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.cold_reads import ColdReads
 from radiator.storage.dedup_file import DedupFile, ForgetJob
 from radiator.storage.files import storage_error
-from radiator.storage.jobs import SHORT_BYTES_MAX, AfterAcksJob, Job, waiting
+from radiator.storage.jobs import SHORT_BYTES_MAX, AfterAcksJob, Job
 from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.log import Log
 from radiator.storage.partition import IDLE, Agenda, Partition
@@ -775,11 +775,6 @@ class SyncJob(Job):
         self._journal = partition.dirty.journal
         self._end_offset = partition.high_watermark
 
-    @property
-    def refused_count(self) -> int:
-        """The number of receipts that are refused if the job fails."""
-        return waiting(self)
-
     def sync(self) -> None:
         """Sync the journal, or the segment if the journal is not enough. The disk thread calls it."""
         log, journal = self.partition.log, self._journal
@@ -816,11 +811,6 @@ class UnstoredJob(Job):
 
     __slots__ = ()
     what = "message"
-
-    @property
-    def refused_count(self) -> int:
-        """The number of refused receipts."""
-        return waiting(self)
 
 
 class RollJob(Job):

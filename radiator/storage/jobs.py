@@ -57,8 +57,10 @@ class Job:
 
     @property
     def refused_count(self) -> int:
-        """The number of messages or acknowledgements that are refused if the job fails."""
-        return 0 if self.batch is None or self.postponed else len(self.batch)
+        """The number of messages, or of receipts that wait for the job, which are refused if it fails."""
+        if self.batch is None:
+            return len(self.waiters) + (0 if self.place is None else len(self.place.turn.waiters))
+        return 0 if self.postponed else len(self.batch)
 
     def write(self) -> None:
         """Do the writes. The disk thread calls it."""
@@ -78,11 +80,6 @@ def run(jobs: list[Job]) -> list[Job]:
         if job.needs_sync and job.error is None:
             job.sync()
     return jobs
-
-
-def waiting(job: Job) -> int:
-    """Return how many receipts wait for a job."""
-    return len(job.waiters) + (0 if job.place is None else len(job.place.turn.waiters))
 
 
 class AfterAcksJob(Job):

@@ -328,11 +328,6 @@ class CheckpointJob(Job):
         """The store of the cursors, if receipts wait for the snapshot."""
         return self._checkpoints.snapshots.cursors if self.waiters else None
 
-    @property
-    def refused_count(self) -> int:
-        """The number of refused acknowledgements."""
-        return len(self.waiters)
-
 
 class BeginJob(CheckpointJob):
     """Begin a checkpoint (``Checkpoints.begin``)."""
