@@ -30,7 +30,8 @@ from radiator.storage.dedup import Dedup
 from radiator.storage.files import FileSystem
 from radiator.storage.header import MISSING, TIME_MAX
 from radiator.storage.jobs import Job
-from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
+from radiator.storage.last_messages import LastJob, Wanted
+from radiator.storage.reads import PositionJob, ReadJob, time_in_memory
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import Tail
 from radiator.storage.turn import Place, Turn
@@ -593,11 +594,12 @@ class Partition(ABC):
         time_in_memory(job, self)
         return job
 
-    def offset_of_last(self, count: int) -> PositionJob:
+    def offset_of_last(self, count: int) -> PositionJob | LastJob:
         """Find where the last ``count`` records begin, whatever their destinations."""
-        job = PositionJob(self, count=count)
-        last_in_memory(job, self)
-        return job
+        first, end, dense = self.log_start_offset, self.high_watermark, self.dense_from
+        if dense <= first or end - count >= dense:
+            return PositionJob(self, offset=max(first, end - count))
+        return LastJob([Wanted(self, end, dict.fromkeys(self.destinations, ""))], count)
 
     @property
     def dense_from(self) -> int:

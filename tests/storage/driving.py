@@ -101,8 +101,8 @@ def read_all(partition: Partition, start: int | None = None, memory: bool = True
     return found
 
 
-def answer(job: PositionJob | LastOf) -> int:
-    if not job.finished:
+def answer(job: PositionJob | LastJob | LastOf) -> int:
+    while not job.finished:
         job.run()
     if job.error is not None:
         raise job.error
