@@ -20,7 +20,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from radiator.archive.files import Files
-from radiator.archive.manifest import Anchor, State, check_source
+from radiator.archive.manifest import Anchor, DataFile, State, check_source
 from radiator.archive.uncommitted import check_commits
 from radiator.clock import NS_PER_SECOND
 from radiator.columns.files import Place, together
@@ -84,14 +84,18 @@ class LineageCheck:
 
     def __init__(self, fs: FileSystem, state: State) -> None:
         self._fs, self._state = fs, state
+        self._last: dict[str, DataFile] | None = None
         self._archive_starts: dict[
             str, int
         ] = {}  # where a log began when it was archived, if records before it had gone
+        self._lost_last: set[str] = set()  # partitions of which the last record is lost
         for lost in state.lost:
             if lost.why == RETENTION:
                 self._archive_starts[lost.partition] = max(
                     lost.next_offset, self._archive_starts.get(lost.partition, 0)
                 )
+            if lost.next_offset == state.ends.get(lost.partition):
+                self._lost_last.add(lost.partition)
 
     def check(self, partition: StoredPartition) -> None:
         """Check a log, which may have been listed before the state was read.
@@ -128,7 +132,7 @@ class LineageCheck:
                     "older copy of the store, or it lost its end in a power cut, or the partition was made anew"
                 )
             partition = now
-        anchor = self._state.anchors.get(name)
+        anchor = self.anchor(name)
         if anchor is None:
             return True
         if anchor.offset < partition.log_start_offset:
@@ -138,6 +142,24 @@ class LineageCheck:
         if found is not None:
             _compare(name, anchor, found)
         return found is not None
+
+    def anchor(self, name: str) -> Anchor | None:
+        """Return the anchor of a partition, or None.
+
+        Commits older than anchors have none. Then it is the last offset and its time, by the files: the last record of
+        a segment is never removed.
+        """
+        anchor, end = self._state.anchors.get(name), self._state.ends.get(name)
+        if anchor is not None or end is None or name in self._lost_last:
+            return anchor
+        if self._last is None:
+            self._last = {}
+            for each in self._state.files.values():
+                if each.next_offset == self._state.ends.get(each.partition):
+                    known = self._last.get(each.partition, each)
+                    self._last[each.partition] = max(known, each, key=lambda one: one.max_receive_ns)
+        last = self._last.get(name)
+        return None if last is None else Anchor(end - 1, last.max_receive_ns, "")
 
     def _check_start(self, partition: StoredPartition, anchor: Anchor) -> None:
         """Check a log whose beginning is gone, with the anchor. Raises OtherLog."""
@@ -156,7 +178,7 @@ def _compare(name: str, anchor: Anchor, found: Lookup) -> None:
     if record is not None:
         if record.receive_ns != anchor.receive_ns:
             came = f"the log's one at {_utc(record.receive_ns)}"
-        elif anchor.digest != record.digest:
+        elif anchor.digest not in ("", record.digest):
             came = f"the log's one too, but its digest is {record.digest}, not {anchor.digest}"
         else:
             return

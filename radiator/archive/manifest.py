@@ -63,7 +63,7 @@ class DataFile:
 
 
 class Anchor(NamedTuple):
-    """A record of the archive that identifies a log. ``digest``: see ``lineage``."""
+    """A record of the archive that identifies a log. ``digest``: see ``lineage``; may be empty."""
 
     offset: int
     receive_ns: int
@@ -299,5 +299,5 @@ def _folded(state: State, made: Mapping[str, Any]) -> State:
         ends={**state.ends, **made["ends"]},
         starts={**state.starts, **made["starts"]},
         lost=(*state.lost, *(Lost(*each) for each in made["lost"])),
-        anchors={**state.anchors, **{name: Anchor(*each) for name, each in made["anchors"].items()}},
+        anchors={**state.anchors, **{name: Anchor(*each) for name, each in made.get("anchors", {}).items()}},
     )

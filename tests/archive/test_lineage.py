@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from radiator.archive.lineage import LineageCheck, Lookup, OtherLog, look_up
-from radiator.archive.manifest import CHECKPOINT_COMMITS, Anchor, State, commit, load
+from radiator.archive.manifest import CHECKPOINT_COMMITS, Anchor, State, commit, encode, load
 from radiator.archive.opening import open_files
 from radiator.archive.paths import checkpoint_path, commit_path
 from radiator.archive.run import Outcome, preview, run
@@ -248,6 +249,35 @@ def test_checkpoints_have_the_anchors(tmp_path: Path) -> None:
     files.remove(checkpoint_path(CHECKPOINT_COMMITS - 1))
     with pytest.raises(StorageError, match="is missing"):
         load(files)
+
+
+def without_anchors(root: Path) -> None:
+    """As commits were before there were any."""
+    files = open_files(root / "archive")
+    for version in range(load(files).version + 1):
+        for name in (commit_path(version), checkpoint_path(version)):
+            path = Path(files.address(name))
+            if path.exists():
+                made = json.loads(path.read_bytes())
+                del made["anchors"], made["crc"]
+                path.write_bytes(encode(made))
+
+
+def test_commits_without_anchors_are_read_and_the_last_time_of_their_files_stands_for_one(tmp_path: Path) -> None:
+    write(tmp_path, 1500, 0)
+    go(tmp_path)
+    without_anchors(tmp_path)
+    state = state_of(tmp_path)
+    assert state.anchors == {}
+    row = archive_rows(tmp_path / "archive")["flights", state.ends["flights"] - 1]
+    assert LineageCheck(FileSystem(), state).anchor("flights") == Anchor(row["offset"], row["receive_ns"], "")
+    shutil.copytree(tmp_path, tmp_path / "other")
+    write(tmp_path, 1000, 1500)
+    assert not go(tmp_path).problems
+    assert state_of(tmp_path).anchors["flights"].digest
+    shutil.rmtree(partition_path(str(tmp_path / "other/data"), "flights"))
+    write(tmp_path / "other", 2500)
+    assert "the log's one at" in go(tmp_path / "other").problems["flights"]
 
 
 def test_killed_at_any_step_the_anchor_is_of_what_the_archive_has(tmp_path: Path) -> None:
