@@ -11,7 +11,7 @@ This module knows these files. It does not know when to write. It has no state: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import error as StructError
 from typing import NamedTuple
 
@@ -81,13 +81,14 @@ class StoredMetadata(NamedTuple):
     last: tuple[int, int] | None  # numbers of the last entry of the journal that was read, and of its file
 
 
-def read(fs: FileSystem, directory: str, entries: Entries) -> StoredCursors:
+def read(fs: FileSystem, directory: str, entries: Entries, redone: Iterable[bytes] = ()) -> StoredCursors:
     """Read the cursors.
 
     Args:
         fs: The file system.
         directory: Of the cursors.
         entries: Of the journal, in order.
+        redone: Acks of transactions that an earlier version has decided.
 
     Raises:
         OSError: A file cannot be read.
@@ -105,6 +106,9 @@ def read(fs: FileSystem, directory: str, entries: Entries) -> StoredCursors:
         old_journal = OldJournal(path, data, *cursor_records.replay(data, states, deleted))
     highest_number, entries_to = (0, 0) if snapshot.snapshot is None else snapshot.snapshot[1:]
     changed = bool(data)
+    for records in redone:
+        cursor_records.redo(records, states, deleted, highest_number)
+        changed = True
     first_entry = 0
     for number, records in entries:
         first_entry = first_entry or number
@@ -136,12 +140,13 @@ def read_live(fs: FileSystem, root: str) -> StoredCursors:
     return read_metadata(fs, root).cursors
 
 
-def read_metadata(fs: FileSystem, root: str) -> StoredMetadata:
+def read_metadata(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> StoredMetadata:
     """Read cursors and durable subscriptions at one moment, as ``read_live`` does.
 
     Args:
         fs: The file system.
         root: The data directory.
+        redone: Acks of transactions that an earlier version has decided.
     """
     directory = layout.cursors_path(root)
     path = f"{directory}/{SNAPSHOT}"
@@ -156,7 +161,7 @@ def read_metadata(fs: FileSystem, root: str) -> StoredMetadata:
             ]
         except FileNotFoundError:
             continue  # a file of the journal was released
-        found = read(fs, directory, [entry[:2] for entry in entries])
+        found = read(fs, directory, [entry[:2] for entry in entries], redone)
         if read_file(fs, path) == before:
             changes = [each for number, _, each, _ in entries if number >= since and each]
             return StoredMetadata(found, names, changes, (entries[-1][0], entries[-1][3]) if entries else None)

@@ -11,14 +11,15 @@
     block:  magic 89 'RDJ1' 0D 0A 1A | length u32 | crc u32 of the records | records | zeros up to a multiple of 8
 
 The snapshot is a block behind a header of its own: magic 89 'RDC1' 0D 0A 1A, generation u64. Earlier versions had a
-journal of blocks beside it (``replay``). Every record may be applied twice without harm.
+journal of blocks beside it (``replay``), and acks of transactions in another file (``redo``). Every record may be
+applied twice without harm.
 
 This module knows bytes. It does not know files or when to write. All functions are pure: any thread may call them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from struct import Struct, error
 from typing import NamedTuple
@@ -237,6 +238,31 @@ def replay(data: bytes, states: dict[int, CursorState], deleted: set[int] | None
         if at < 0:
             break
     return end, lost
+
+
+def redo(records: bytes, states: dict[int, CursorState], deleted: Container[int] = (), highest_number: int = 0) -> None:
+    """Apply the acks of a transaction of an earlier version.
+
+    The transaction was decided, and may be missing in the journal of cursors of that version. Each cursor comes with
+    its creation, in case that is lost. A cursor that was deleted since, or that a later cursor of the same name or
+    number replaced, is skipped: the acks may be much older than the end of the journal.
+
+    Args:
+        records: Records of the transaction.
+        states: The cursors, by number.
+        deleted: Numbers of cursors that the journal says are deleted.
+        highest_number: The highest number that had been given when the snapshot was written.
+    """
+    found: dict[int, CursorState] = {}
+    apply(records, found)
+    latest = {(state.name, state.partition): number for number, state in states.items()}
+    for number, state in found.items():
+        known, called = states.get(number), (state.name, state.partition)
+        if known is None:
+            if number > highest_number and number not in deleted and latest.get(called, 0) < number:
+                states[number] = state
+        elif (known.name, known.partition) == called:
+            known.changes += state.changes
 
 
 class Snapshot(NamedTuple):

@@ -3,6 +3,7 @@
     <data_dir>/LOCK                                              the broker's pid: see ``FileSystem.lock``
     <data_dir>/salt                                              the key of the salts: see ``salt``
     <data_dir>/journal/<number, 10 digits>.rjl                   what is being stored: see ``journal``
+    <data_dir>/transactions                                      of earlier versions: see ``transaction_log``
     <data_dir>/partitions/<encoded name>/<base, 20 digits>.rlog  segments
                                          <base, 20 digits>.idx   sparse index of a segment; a cache
                                          head                    end of what is synced; external readers stop here
@@ -33,6 +34,7 @@ LOCK = "LOCK"
 SALT = "salt"
 JOURNAL = "journal"
 JOURNAL_SUFFIX = ".rjl"
+TRANSACTIONS = "transactions"
 DEDUP = "dedup"
 NEW_SUFFIX = ".new"  # of a file that is being written beside its place; left over from a crash: of no use
 PARTITIONS = "partitions"
@@ -111,6 +113,11 @@ def lock_path(root: str) -> str:
 def salt_path(root: str) -> str:
     """Return the path of the key of the salts."""
     return f"{root}/{SALT}"
+
+
+def transactions_path(root: str) -> str:
+    """Return the path of the redo log of earlier versions."""
+    return f"{root}/{TRANSACTIONS}"
 
 
 def journal_path(root: str) -> str:

@@ -23,7 +23,7 @@ from radiator.clock import BEFORE, MonoNs, Now
 from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.memory import MESSAGES, MemoryAccount
-from radiator.storage import cursor_files, dedup_recovery, layout, missing, salt
+from radiator.storage import cursor_files, dedup_recovery, layout, missing, salt, transaction_log
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
@@ -34,6 +34,7 @@ from radiator.storage.header import UnknownVersion
 from radiator.storage.jobs import AfterAcksJob, Job, run
 from radiator.storage.journal.checkpoint import Checkpoints
 from radiator.storage.journal.dirty_logs import DirtyLogs
+from radiator.storage.journal.format import Entry
 from radiator.storage.journal.group import GroupJob, Outcome
 from radiator.storage.journal.journal import Journal
 from radiator.storage.journal.reading import JournalFiles
@@ -128,10 +129,11 @@ class Store:
                     raise UnknownVersion(f"{partition.directory}: {error}") from None
                 partition.recovered(facts)
                 self.partitions[name] = partition
-            redo = Redo(self._recovered_partition, files.entries())
+            decided = transaction_log.load(self.fs, self.root)  # by an earlier version
+            redo = Redo(self._recovered_partition, decided, files.entries())
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
             files.sync()  # before a snapshot has only a part of their changes
-            notes += self._load_metadata(redo, ends | redo.ends)
+            notes += self._load_metadata(redo, ends | redo.ends, decided)
             redo.append(notes, now)
             self.restored = redo.appended
             notes += files.notes()
@@ -139,6 +141,10 @@ class Store:
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
             files.hand_over(self.journal, self.cursors.entries_to)
+            if decided and not self._agenda.postponed_partitions and self.cursors.failed is None:
+                for partition in redo.partitions.values():
+                    partition.log.sync()
+                transaction_log.remove(self.fs, self.root)
             # Directory entries that an earlier run could not sync must be durable before anything is acknowledged.
             self.fs.sync_dir(layout.partitions_path(self.root))
             self.fs.sync_dir(self.root)
@@ -151,11 +157,11 @@ class Store:
             raise
         return notes
 
-    def _load_metadata(self, redo: Redo, ends: dict[str, int]) -> list[RecoveryNote]:
+    def _load_metadata(self, redo: Redo, ends: dict[str, int], decided: list[Entry]) -> list[RecoveryNote]:
         """Read cursors and definitions. Raises OSError."""
         cursors, definitions, directory = self.cursors, self.definitions, self.cursors.directory
         self.fs.mkdir(directory)
-        found = cursor_files.read(self.fs, directory, redo.cursors)
+        found = cursor_files.read(self.fs, directory, redo.cursors, [entry.cursors for entry in decided])
         since = found.since
         self._snapshots.begin_at(since)
         faults = definitions.load(data for number, data in redo.names if number >= since)

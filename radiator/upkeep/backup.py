@@ -44,6 +44,7 @@ NOT_COPIED = {
     layout.PARTITIONS,
     layout.CURSORS,
     layout.JOURNAL,
+    layout.TRANSACTIONS,
     layout.SCHEMAS,
     layout.SUBSCRIPTIONS,
     layout.SUBSCRIPTIONS_DAMAGED,

@@ -1,7 +1,7 @@
 """Check the small files beside the logs.
 
-These are ``dedup`` and ``archived`` of a partition, the journal, ``subscriptions`` and ``last_rules``. Segments are not
-known here. Keeps no state: any thread, any process.
+These are ``dedup`` and ``archived`` of a partition, ``transactions``, the journal, ``subscriptions`` and
+``last_rules``. Segments are not known here. Keeps no state: any thread, any process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from radiator.errors import StorageError
-from radiator.storage import archived, dedup_file, definitions, last_rules, layout
+from radiator.storage import archived, dedup_file, definitions, last_rules, layout, transaction_log
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.journal.reading import JournalFiles
@@ -36,6 +36,24 @@ def run(fs: FileSystem, directory: str, end: int, live: bool, latest_ns: int | N
         return
     if below > end and not live:
         yield Finding("archived", path, f"covers offsets below {below}, but the log ends at {end}")
+
+
+def transactions(fs: FileSystem, root: str) -> Iterator[Finding]:
+    """Yield what a killed broker has left in the redo log of an earlier version.
+
+    Not for use beside a running broker, which changes the file with each group commit.
+    """
+    path = layout.transactions_path(root)
+    data = read_file(fs, path)
+    if data is None:
+        return
+    entries = transaction_log.decode_entries(data)
+    if entries:
+        text = f"{len(entries)} decided entries: the next start writes what segments lack"
+        yield Finding("decided", path, text, 0, len(data))
+    elif data.strip(b"\0"):
+        text = "no valid entry: the last write was never decided"
+        yield Finding("tail", path, text, 0, len(data))
 
 
 def journal(fs: FileSystem, root: str) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from radiator.storage import layout
+from radiator.storage import layout, transaction_log
 from radiator.storage.files import FileSystem, opened
 from radiator.storage.journal.format import (
     CURSORS,
@@ -73,17 +73,18 @@ def find_consistent_point(fs: FileSystem, root: str, pause: Callable[[], None]) 
     """
     for _ in range(TRIES_MAX):
         oldest = _oldest(fs, root)
-        cursors, heads = _read(fs, root)
+        decided = transaction_log.load(fs, root)  # by an earlier version
+        cursors, heads = _read(fs, root, decided)
         missing = None
         with contextlib.suppress(FileNotFoundError):
-            missing = _missing_entries(fs, root, cursors, heads)
+            missing = _missing_entries(fs, root, decided, cursors, heads)
         if missing is not None and _oldest(fs, root) == oldest:
             ends: dict[str, int] = {}
             for entry in missing:
                 ends.update({part.partition: end_of(part) for part in entry.parts})
             return ConsistentPoint(cursors, heads, _encoded(fs, missing), ends, True)
         pause()
-    return ConsistentPoint(*_read(fs, root), b"", {}, False)
+    return ConsistentPoint(*_read(fs, root, []), b"", {}, False)
 
 
 def _oldest(fs: FileSystem, root: str) -> int | None:
@@ -96,7 +97,7 @@ def _oldest(fs: FileSystem, root: str) -> int | None:
 
 
 def _missing_entries(
-    fs: FileSystem, root: str, cursors: CursorCopy, heads: dict[str, Head | None]
+    fs: FileSystem, root: str, decided: list[Entry], cursors: CursorCopy, heads: dict[str, Head | None]
 ) -> list[Entry] | None:
     """Return the decided entries that these cursors and the logs below these heads do not have.
 
@@ -106,6 +107,7 @@ def _missing_entries(
     Args:
         fs: The file system.
         root: The data directory.
+        decided: The transactions that an earlier version has decided.
         cursors: The cursors that were read.
         heads: The heads that were read; set to a later place where batches have bypassed the journal.
 
@@ -115,7 +117,8 @@ def _missing_entries(
     ends = {name: 0 if head is None else head.next_offset for name, head in heads.items()}
     found: list[Entry] = []
     last: tuple[int, int] | None = None
-    for entry in JournalFiles(fs, root).entries():
+    batches = [entry._replace(cursors=b"") for entry in decided]  # ``cursors`` has their acks
+    for entry in [*batches, *JournalFiles(fs, root).entries()]:
         above: list[Part] = []
         for part in entry.parts:
             name, end = part.partition, end_of(part)
@@ -178,8 +181,8 @@ def _encoded(fs: FileSystem, entries: list[Entry]) -> bytes:
     return b"".join(pieces)
 
 
-def _read(fs: FileSystem, root: str) -> tuple[CursorCopy, dict[str, Head | None]]:
-    cursors = read_cursors(fs, root)
+def _read(fs: FileSystem, root: str, decided: list[Entry]) -> tuple[CursorCopy, dict[str, Head | None]]:
+    cursors = read_cursors(fs, root, [entry.cursors for entry in decided])
     heads: dict[str, Head | None] = {}
     for encoded in fs.listdir(layout.partitions_path(root)):
         directory = f"{layout.partitions_path(root)}/{encoded}"

@@ -8,7 +8,7 @@ Knows the bytes of the cursors, but not what else is copied. One thread, any pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from radiator.errors import StorageError
 from radiator.storage import cursor_files, definitions, layout
@@ -24,12 +24,13 @@ from radiator.storage.files import FileSystem, read_file
 from radiator.upkeep.manifest import CopiedCursor
 
 
-def read_cursors(fs: FileSystem, root: str) -> CursorCopy:
+def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> CursorCopy:
     """Return the cursors at one moment.
 
     Args:
         fs: The file system.
         root: The data directory.
+        redone: Acks of transactions that an earlier version has decided.
 
     Raises:
         OSError: A file cannot be read.
@@ -37,7 +38,7 @@ def read_cursors(fs: FileSystem, root: str) -> CursorCopy:
     """
     directory = layout.cursors_path(root)
     delivered = read_file(fs, f"{directory}/{DELIVERED}") or b""
-    found = cursor_files.read_metadata(fs, root)
+    found = cursor_files.read_metadata(fs, root, redone)
     if found.cursors.snapshot.damaged:
         raise StorageError(
             f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "

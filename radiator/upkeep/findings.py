@@ -54,7 +54,10 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "foreign": (NOTE, "not of this store; left alone"),
     "kept": (NOTE, "a damaged file that an earlier start has put aside"),
-    "tail": (NOTE, "the end of `dedup` is torn: it was never acknowledged"),
+    "tail": (
+        NOTE,
+        "the end of `dedup` or `transactions` is torn: it was never acknowledged",
+    ),
     "decided": (NOTE, "entries of the journal that may not be in all segments yet: the next start writes them"),
     "zeros": (NOTE, "zeros behind the last batch: an earlier version wrote them ahead, or the power has failed"),
     "uncommitted": (NOTE, "whole batches behind `head`, without receipt: the next start keeps them"),

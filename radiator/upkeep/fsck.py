@@ -31,7 +31,7 @@ from radiator.upkeep.findings import Finding, SegmentCheck, span
 
 LEFTOVERS = (".tmp", ".new")
 RECHECK_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
-ROOT_FILES = {layout.LOCK, layout.SALT, layout.SUBSCRIPTIONS, layout.LAST_RULES, layout.MIRROR}
+ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS, layout.SUBSCRIPTIONS, layout.LAST_RULES, layout.MIRROR}
 ROOT_DIRECTORIES = {layout.JOURNAL, layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE, layout.SCHEMAS}
 PARTITION_FILES = {layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED}
 
@@ -127,6 +127,7 @@ class Fsck:
         if only is None:
             logs = {each.name: (each.first_offset, each.next_offset) for each in self.checked}
             if not self.live:
+                yield from check_files.transactions(self.fs, self.root)
                 yield from check_files.journal(self.fs, self.root)
             yield from check_files.definition_files(self.fs, self.root)
             try:

@@ -23,6 +23,7 @@ PARTIAL = "restore.partial"  # in the data directory, while it is being filled
 TOP = (  # in this order
     layout.SALT,
     layout.JOURNAL,
+    layout.TRANSACTIONS,
     layout.SCHEMAS,
     layout.SUBSCRIPTIONS,
     layout.SUBSCRIPTIONS_DAMAGED,

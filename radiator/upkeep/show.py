@@ -24,6 +24,7 @@ from radiator.storage import (
     layout,
     names,
     salt,
+    transaction_log,
 )
 from radiator.storage.delivered_ranges import MARKS_BYTES, PAIRS_END_BYTES, U64_BYTES, range_of
 from radiator.storage.delivery_counts import WORDS, counts_in
@@ -207,12 +208,31 @@ def read_journal_file(data: bytes) -> Iterator[Line]:
             return
         if entry.start > at:
             yield _damage(at, entry.start, "a damaged entry")
-        yield from _parts(entry)
+        yield from _parts(entry, "number")
         at, expected = entry.end, entry.number + 1
 
 
-def _parts(entry: Entry) -> Iterator[Line]:
-    yield Line(entry.start, entry.end, "entry", {"number": entry.number})
+def read_transactions(data: bytes) -> Iterator[Line]:
+    """Yield each valid entry of the redo log; those behind the last one of this run are marked as left over."""
+    at, expected = 0, None
+    while at < len(data):
+        entry = transaction_log.decode_entry(data, at)
+        if entry is None:
+            following = _aligned(data, transaction_log.MAGIC, at + 1)
+            if data[at:following].strip(b"\0"):
+                yield _damage(at, following, "a damaged entry")
+            at = following
+            continue
+        if expected in (None, entry.number):
+            expected = entry.number + 1
+            yield from _parts(entry, "serial")
+        else:
+            yield Line(at, entry.end, "left over", {"serial": entry.number})
+        at = entry.end
+
+
+def _parts(entry: Entry, number: str) -> Iterator[Line]:
+    yield Line(entry.start, entry.end, "entry", {number: entry.number})
     for part in entry.parts:
         yield Line(entry.start, entry.end, "batch", {"partition": part.partition, **_batch(part.data)})
     yield from _records(entry.cursors, entry.start, entry.end)
@@ -310,6 +330,7 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"salt", "key of the salts", read_salt),
     (r"LOCK", "lock", read_lock),
     (r"\d{10}\.rjl", "file of the journal", read_journal_file),
+    (r"transactions", "redo log of transactions, of an earlier version", read_transactions),
     (r"subscriptions(\.damaged)?", "what durable subscriptions are about", read_subscriptions),
     (r"mirror", "a mirror writes here", read_words),
     (r"last_rules", "who had a fan_out in the last run", read_last_rules),

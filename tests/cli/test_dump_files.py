@@ -13,7 +13,9 @@ from radiator.cli.main import run
 from radiator.storage import archived, layout
 from radiator.storage.dedup_file import encode_block
 from radiator.storage.files import FileSystem
+from radiator.storage.header import decode_header
 from radiator.upkeep.show import FILES, reader_of
+from tests.storage import former_redo_log
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put
 
 
@@ -77,6 +79,22 @@ def test_the_files_of_the_cursors_are_shown(root: Path, capfd: pytest.CaptureFix
     )
     assert run(["dump", str(root / "cursors" / "snapshot")]) == 0
     assert "acked cursor=1 intervals=2:3" in capfd.readouterr().out
+
+
+def test_the_redo_log_of_transactions_is_shown(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    segment = (root / "partitions" / "shared" / f"{0:020}.rlog").read_bytes()
+    batch = segment[: decode_header(segment).total_len]
+    part = former_redo_log.encode_batch_part("shared", [batch])
+    path = Path(layout.transactions_path(str(root)))
+    entries = [former_redo_log.encode_entry(serial, [part]) for serial in (7, 8, 3)]
+    path.write_bytes(b"".join(entries) + bytes(80))
+    found = lines(path, capfd)
+    assert [(each["what"], each.get("serial")) for each in found] == [
+        ("entry", 7), ("batch", None), ("entry", 8), ("batch", None), ("left over", 3)
+    ]  # fmt: skip
+    assert (found[1]["partition"], found[1]["base_offset"], found[1]["records"]) == ("shared", 0, 1)
+    flip(path, 40)
+    assert [each.get("serial") for each in lines(path, capfd, 6) if each.get("what") == "entry"] == [8]
 
 
 def test_a_file_of_the_journal_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from radiator import limits
-from radiator.storage import cursor_records, dedup_file, index, layout, salt
+from radiator.storage import cursor_records, dedup_file, index, layout, salt, transaction_log
 from radiator.storage import format as codec
 from radiator.storage.header import HEADER, MISSING
 from radiator.storage.journal import format as journal_format
@@ -129,6 +129,7 @@ def test_the_block_of_ids_of_the_example_decodes() -> None:
         cursor_records.SNAPSHOT_MAGIC,
         salt.KEY_MAGIC,
         journal_format.FILE_MAGIC,
+        transaction_log.MAGIC,
     ],
 )
 def test_every_magic_is_in_the_document(magic: bytes) -> None:

@@ -22,6 +22,7 @@ from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
 from tests.storage.test_decided import LOGS, STEPS, begun, checkpoint, decided
+from tests.storage.test_transaction_log import left_by_a_kill
 
 NAME = "queue:q"
 
@@ -169,6 +170,16 @@ def test_what_was_refused_while_the_cursors_were_read_is_not_in_it_and_what_foll
     floors = [made.floor for log in logs[:2] if (made := copy.cursors.get(NAME, log.name)) is not None]
     assert floors == [0, int(goes_on)]
     assert bodies(copy.partitions[logs[2].name]) == [b"first"]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_a_kill_of_an_earlier_version_left_is_in_it_and_a_cursor_that_was_deleted_since_is_not(
+    deleted: bool,
+) -> None:
+    copy = restored(left_by_a_kill(deleted))
+    assert all(bodies(copy.partitions[name]) == [b"first", b"part"] for name in "ab")
+    cursor = copy.cursors.get("c", "a")
+    assert (cursor is None) == deleted and (cursor is None or cursor.floor == 1)
 
 
 class Interrupted(FaultyFileSystem):

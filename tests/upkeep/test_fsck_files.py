@@ -22,6 +22,7 @@ from radiator.upkeep.fsck import Fsck
 from radiator.upkeep.repair import Repair
 from radiator.upkeep.show import read_last_rules, read_subscriptions
 from tests.clocks import both
+from tests.storage import former_redo_log
 from tests.storage.driving import NOW, checkpoint, commit, opened, put
 from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
@@ -247,6 +248,24 @@ def test_how_far_an_archive_is_is_looked_at(made: Made) -> None:
     assert kinds(made.root) == ["archived"]
     archived.write(FileSystem(), made.directory, len(made.bodies) + 1)
     assert kinds(made.root) == ["archived"]
+
+
+def test_what_a_kill_left_of_the_redo_log_of_an_earlier_version_is_told(made: Made) -> None:
+    path = Path(layout.transactions_path(made.root))
+    path.touch(0o600)
+    part = former_redo_log.encode_batch_part(QUEUE, [next_batch(made)])
+    entry = former_redo_log.encode_entry(1, [part])
+    path.write_bytes(entry[:-9])
+    assert kinds(made.root) == ["tail"]
+    path.write_bytes(entry + bytes(64))
+    assert kinds(made.root) == ["decided"]
+    done, left = repair(made.root)
+    assert any("decided" in each for each in done) and left == []
+    assert not path.exists()
+    mended(made.root)
+    store, _ = opened(root=made.root)
+    assert store.partitions[QUEUE].next_offset == len(made.bodies) + 1
+    store.close()
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------

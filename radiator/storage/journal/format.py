@@ -171,14 +171,14 @@ def decode_entry(data: memoryview, at: int, salt: int) -> Entry | None:
     start = at + ENTRY_HEADER_BYTES
     if found_salt != salt or start + length > len(data):
         return None
+    found = decode_parts(data[start : start + length], start)
     numbers = data[at + _ENTRY.size : start]
+    if found is None or crc32(b"".join([numbers, *found.sealed])) != crc:
+        return None
     try:
-        found = _decode_parts(data[start : start + length], start)
-        if crc32(b"".join([numbers, *found.sealed])) != crc:
-            return None
         for part in found.parts:
             check(part.data, 0, part.header)
-    except (StructError, UnicodeDecodeError, DamagedBatch):
+    except DamagedBatch:
         return None
     number, epoch = _NUMBERS.unpack(numbers)
     return Entry(number, epoch, found.parts, found.cursors, found.names, at, start + ((length + 7) & ~7))
@@ -193,12 +193,20 @@ class Parts(NamedTuple):
     sealed: list[memoryview]
 
 
-def _decode_parts(body: memoryview, position: int) -> Parts:
-    """Return the parts of an entry, ``body``, which begins at ``position`` in the file.
+def decode_parts(body: memoryview, position: int) -> Parts | None:
+    """Return the parts of an entry; None if they are damaged or unknown.
 
-    The crcs of its batches are not checked. Raises StructError, UnicodeDecodeError or DamagedBatch if the parts are
-    damaged or unknown.
+    Args:
+        body: The bytes of the parts. The crcs of their batches are not checked.
+        position: Where ``body`` begins in the file.
     """
+    try:
+        return _decode_parts(body, position)
+    except (StructError, UnicodeDecodeError, DamagedBatch):
+        return None
+
+
+def _decode_parts(body: memoryview, position: int) -> Parts:
     parts: list[Part] = []
     metadata = {CURSORS: b"", NAMES: b""}
     sealed: list[memoryview] = []

@@ -43,11 +43,12 @@ class _Missing(NamedTuple):
 class Redo:
     """The work of a start: apply ``cursors`` and ``names`` first, then call ``append``."""
 
-    def __init__(self, partition_of: PartitionOf, entries: Iterable[Entry]) -> None:
+    def __init__(self, partition_of: PartitionOf, decided: Iterable[Entry], entries: Iterable[Entry]) -> None:
         """Find the batches that are not in their logs.
 
         Args:
             partition_of: Returns the partition of a name.
+            decided: Transactions of an earlier version.
             entries: Of the journal.
 
         Raises:
@@ -60,6 +61,9 @@ class Redo:
         self.partitions: dict[str, FilePartition] = {}
         self.appended = 0  # messages that were in no segment yet
         self._missing: dict[FilePartition, list[_Missing]] = {}
+        for entry in decided:
+            for part in entry.parts:
+                self._check_part(part, partition_of)
         for entry in entries:
             for part in entry.parts:
                 self._check_part(part, partition_of)
