@@ -31,7 +31,9 @@ from radiator.storage.files import FileSystem
 from radiator.storage.format import decode, encode_batch
 from radiator.storage.header import CRC_FROM, MAGIC, DamagedBatch, UnknownVersion
 from radiator.storage.journal.journal import Journal
+from radiator.storage.journal.reading import JournalFiles
 from radiator.storage.log import Log
+from radiator.storage.names_recovery import Allowance
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.recovery import RecoveryNote, recover
 from radiator.storage.segment import Window, whole_batches
@@ -168,7 +170,7 @@ def _batch(offset: int) -> bytes:
 def _recovered(directory: str) -> tuple[int, list[int]]:
     fs, notes = FileSystem(), list[RecoveryNote]()
     made = Log(fs, directory, "q", Settings(), OpenLogs(), salt.of_partition(KEY, directory))
-    found = recover(made, notes)
+    found = recover(made, notes, Allowance(), JournalFiles(fs, directory))  # which has no journal
     assert all(one.first_receive_ns <= one.last_receive_ns for one in found.segments)
     path = layout.segment_path(directory, 0)
     fd = fs.open_read(path)

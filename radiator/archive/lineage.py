@@ -27,7 +27,7 @@ from radiator.columns.files import Place, together
 from radiator.errors import StorageError
 from radiator.limits import KIB
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, read_file, storage_error
+from radiator.storage.files import FileSystem, opened, read_file, storage_error
 from radiator.storage.format import Columns, decode_columns
 from radiator.storage.header import MISSING, BatchHeader, DamagedBatch, decode_header
 from radiator.storage.index import up_to_offset
@@ -247,8 +247,7 @@ def look_up(fs: FileSystem, partition: StoredPartition, offset: int) -> Lookup |
 
 
 def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Lookup:
-    fd = fs.open_read(segment.path)
-    try:
+    with opened(fs, fs.open_read(segment.path)) as fd:
         window = Window(fs, fd, WINDOW_BYTES, segment.path)
         entries = up_to_offset(load_index(fs, segment.path.rpartition("/")[0], segment.base_offset), offset)
         start = start_from_index(window, entries)
@@ -257,8 +256,6 @@ def _in_segment(fs: FileSystem, segment: StoredSegment, offset: int) -> Lookup:
             earlier = [entry for entry in entries if entry.position < start[0]]
             found = _walk(window, start_from_index(window, earlier), offset)
         return found
-    finally:
-        fs.close(fd)
 
 
 def _walk(window: Window, start: tuple[int, int], offset: int) -> Lookup:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
@@ -61,8 +60,11 @@ def _by_arrow(uri: str, scheme: str) -> Files:
 Entries: TypeAlias = list[Entry]
 
 
-class _Remote(Files):
-    """``moves``: a partial upload is visible, so the file gets its name at the end."""
+class FsspecFiles(Files):
+    """Files over fsspec.
+
+    ``moves``: a partial upload is visible, so the file gets its name at the end.
+    """
 
     def __init__(self, fs: Any, root: str, uri: str, moves: bool) -> None:
         self.fs, self.root, self.given, self.uri, self._moves = fs, root.rstrip("/"), uri, shown(uri), moves
@@ -94,22 +96,27 @@ class _Remote(Files):
             return True
 
     def read(self, path: str) -> bytes:
+        """Return the contents of a file."""
         with self._as_os_errors(path, "read"):
             return self._read(path)
 
     def open(self, path: str) -> Any:
+        """Open a file for reading."""
         with self._as_os_errors(path, "read"):
             return self._open(path)
 
     def size(self, path: str) -> int | None:
+        """Return the size in bytes, or None."""
         with self._as_os_errors(path, "looked at"):
             return self._size(path)
 
     def create_new(self, path: str, data: bytes) -> bool:
+        """Create a file with these contents."""
         with self._as_os_errors(path, "written"):
             return self._create_new(path, data)
 
     def remove(self, path: str) -> None:
+        """Remove a file."""
         with self._as_os_errors(path, "removed"), contextlib.suppress(FileNotFoundError):
             self._remove(path)
 
@@ -119,35 +126,17 @@ class _Remote(Files):
     def _failure(self, path: str, what: str) -> str:
         return f"{self.named(path)}: cannot be {what}"
 
-    @abstractmethod
-    def _list(self, directory: str) -> Entries: ...
-
-    @abstractmethod
-    def _is_there(self, place: str) -> bool: ...
-
-    @abstractmethod
-    def _read(self, path: str) -> bytes: ...
-
-    @abstractmethod
-    def _open(self, path: str) -> Any: ...
-
-    @abstractmethod
-    def _size(self, path: str) -> int | None: ...
-
-    @abstractmethod
-    def _create_new(self, path: str, data: bytes) -> bool: ...
-
-    @abstractmethod
-    def _remove(self, path: str) -> None: ...
-
     def place(self, path: str) -> str:
+        """Return the path in the store."""
         return f"{self.root}/{path}"
 
     def address(self, path: str) -> str:
+        """Return the URI."""
         before, separator, parameters = self.given.partition("?")
         return f"{before}/{path}{separator}{parameters}"
 
     def spool(self, name: str) -> str:
+        """Return a directory below that of temporary files."""
         top, prefix = self.spools()
         directory = f"{top}/{prefix}{name}"
         os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -156,9 +145,11 @@ class _Remote(Files):
         return directory
 
     def spools(self) -> tuple[str, str]:
+        """Return the directory of temporary files."""
         return tempfile.gettempdir(), SPOOL_PREFIX
 
     def publish(self, spooled: str, path: str) -> None:
+        """Upload a spooled file, and remove it."""
         place = self.place(path)
         first = self.place(upload_path(path)) if self._moves else place
         with self._as_os_errors(path, "written"):
@@ -174,18 +165,7 @@ class _Remote(Files):
         if self._moves:
             self._move(first, place)
 
-    @abstractmethod
-    def _put(self, place: str, data: bytes) -> None: ...
-
-    @abstractmethod
-    def _upload(self, spooled: str, place: str) -> None: ...
-
-    @abstractmethod
-    def _move(self, old: str, new: str) -> None: ...
-
-
-class FsspecFiles(_Remote):
-    """Files over fsspec."""
+    # --- the calls of fsspec ------------------------------------------------------------------------------------------
 
     def _list(self, directory: str) -> Entries:
         self.fs.invalidate_cache()
@@ -248,8 +228,8 @@ class FsspecFiles(_Remote):
         self.fs.makedirs(place.rpartition("/")[0], exist_ok=True)
 
 
-class ArrowFiles(_Remote):
-    """Files over pyarrow.fs."""
+class ArrowFiles(FsspecFiles):
+    """The same over pyarrow.fs, which has other calls."""
 
     def _list(self, directory: str) -> Entries:
         from pyarrow.fs import FileSelector, FileType

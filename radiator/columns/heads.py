@@ -107,11 +107,7 @@ class Holdings:
             end: The end of the partition.
             wants: Returns True for a matching destination.
         """
-        if end.listed is None:
-            return True
-        if end.listed.size_bytes == 0:
-            return wants(name)
-        known = self._names(name, end.directory, end.listed)
+        known = self._names(name, end)
         return known is None or any(map(wants, known))
 
     def destinations(self, found: Mapping[str, End]) -> set[str] | None:
@@ -122,18 +118,21 @@ class Holdings:
         """
         names: set[str] = set()
         for name, end in found.items():
-            if end.listed is None:
-                return None
-            known = self._names(name, end.directory, end.listed) if end.listed.size_bytes else (name,)
+            known = self._names(name, end)
             if known is None:
                 return None
             names.update(known)
         return names
 
-    def _names(self, name: str, directory: str, listed: layout.Listed) -> tuple[str, ...] | None:
-        known = self._lists.get(name)
+    def _names(self, name: str, end: End) -> tuple[str, ...] | None:
+        """Return the destinations of a partition; None if its list is not complete."""
+        listed, known = end.listed, self._lists.get(name)
+        if listed is None:
+            return None
+        if listed.size_bytes == 0:
+            return (name,)
         if known is None or known[0] != listed:
-            read = self._read(directory, listed)
+            read = self._read(end.directory, listed)
             if read is None:
                 return None
             known = self._lists[name] = (listed, read)

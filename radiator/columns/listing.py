@@ -19,7 +19,7 @@ from pyarrow.fs import FileSelector, FileType
 from radiator.columns.files import Place, RemoteFiles, together
 from radiator.limits import KIB
 from radiator.storage import layout
-from radiator.storage.files import FileStat, FileSystem, read_file
+from radiator.storage.files import FileStat, FileSystem, opened, read_file
 
 START_BYTES = 4 * KIB  # of a segment: planning reads no more of it
 
@@ -133,10 +133,8 @@ def _start(fs: RemoteFiles, path: str) -> bytes | None:
         fd = fs.open_read(path)
     except FileNotFoundError:
         return None
-    try:
+    with opened(fs, fd):
         return fs.pread(fd, START_BYTES, 0)
-    finally:
-        fs.close(fd)
 
 
 class _CachedFile:

@@ -13,7 +13,7 @@ from radiator.columns.files import Place, RemoteFiles, is_remote, remedy
 from radiator.columns.listing import listed
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, storage_error
+from radiator.storage.files import FileSystem, opened, storage_error
 from radiator.storage.header import HEADER_BYTES, DamagedBatch, UnknownVersion, decode_header
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment, list_partitions
@@ -124,11 +124,8 @@ def entry_matches(fs: FileSystem, segment: StoredSegment, entry: IndexEntry) -> 
     if isinstance(fs, RemoteFiles):
         return True
     try:
-        fd = fs.open_read(segment.path)
-        try:
+        with opened(fs, fs.open_read(segment.path)) as fd:
             header = decode_header(fs.pread(fd, HEADER_BYTES, entry.position))
-        finally:
-            fs.close(fd)
     except (DamagedBatch, UnknownVersion, OSError):
         return False
     return (header.base_offset, header.min_receive_ns) == (entry.base_offset, entry.min_receive_ns)

@@ -5,7 +5,9 @@ Uses segments, their first batch headers and indexes. Must not import plans, str
 
 from __future__ import annotations
 
-from radiator.storage.files import FileSystem
+from contextlib import suppress
+
+from radiator.storage.files import FileSystem, opened
 from radiator.storage.reader import StoredPartition
 from radiator.storage.segment import Window, load_index, locate_time
 from radiator.storage.time_window import since
@@ -26,15 +28,9 @@ def offset_at(fs: FileSystem, log: StoredPartition, receive_ns: int) -> int:
         OSError: A segment cannot be read.
     """
     for segment in since(fs, log.segments, receive_ns):
-        try:
-            fd = fs.open_read(segment.path)
-        except FileNotFoundError:
-            continue  # retention removed it meanwhile
-        try:
-            entries = load_index(fs, log.directory, segment.base_offset)
+        entries = load_index(fs, log.directory, segment.base_offset)
+        with suppress(FileNotFoundError), opened(fs, fs.open_read(segment.path)) as fd:  # retention may have removed it
             found = locate_time(Window(fs, fd, path=segment.path), entries, receive_ns, segment.end_offset)
-        finally:
-            fs.close(fd)
-        if found is not None:
-            return min(found, log.next_offset)
+            if found is not None:
+                return min(found, log.next_offset)
     return log.next_offset

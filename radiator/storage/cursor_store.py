@@ -32,7 +32,7 @@ from radiator.storage.cursor_records import CursorState
 from radiator.storage.cursor_snapshot import SNAPSHOT
 from radiator.storage.delivery_counts import HINTS_BYTES
 from radiator.storage.delivery_hints import DeliveryHints
-from radiator.storage.files import FileSystem, write_all
+from radiator.storage.files import FileSystem, opened, write_all
 from radiator.storage.jobs import SHORT_BYTES_MAX, Job
 from radiator.storage.journal.journal import Journal
 from radiator.timers import NEVER_NS
@@ -67,11 +67,6 @@ class CursorJob(Job):
     def component(self) -> CursorStore:
         """The store of the cursors."""
         return self._store
-
-    @property
-    def refused_count(self) -> int:
-        """The number of acknowledgements that are refused if the job fails."""
-        return len(self.waiters)
 
     def stored(self, synced: bool) -> None:
         """Note, on the disk thread, that the journal has the changes, and whether they are synced."""
@@ -197,15 +192,12 @@ class CursorStore:
 
     def _map_slots(self) -> None:
         fs, size = self.fs, HINTS_BYTES
-        fd = fs.open(f"{self.directory}/{DELIVERED}", create=True)
-        try:
+        with opened(fs, fs.open(f"{self.directory}/{DELIVERED}", create=True)) as fd:
             have = fs.size(fd)
             if have < size:  # allocated as a whole: a hole in a mapping on a full disk would be a SIGBUS
                 write_all(fs, fd, [bytes(size - have)], have)
             self._slots = fs.map(fd, size).cast("Q")
             self._hints = DeliveryHints(self._slots)
-        finally:
-            fs.close(fd)
 
     def _restore(self, state: CursorState, end: int, counted: Mapping[int, int]) -> bool:
         """Add a cursor from the files.

@@ -30,7 +30,7 @@ from radiator.config import Settings
 from radiator.storage import layout
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, RecordBatch
 from radiator.storage.dedup import Columns, Dedup
-from radiator.storage.files import FileSystem, replace_file, storage_error, write_all
+from radiator.storage.files import FileSystem, opened, replace_file, storage_error, write_all
 from radiator.storage.jobs import Job
 from radiator.storage.log import Log
 
@@ -120,22 +120,6 @@ class RemembersIds(Protocol):
 
 class DedupFile:
     """The state of the file: how far it is written, and what is due."""
-
-    __slots__ = (
-        "covered",
-        "entries",
-        "exists",
-        "blocks_retention",
-        "synced_to",
-        "log_bytes",
-        "position",
-        "restored",
-        "seen",
-        "stale",
-        "under_way",
-        "unsynced_bytes",
-        "wanted",
-    )
 
     def __init__(self) -> None:
         self.exists = False
@@ -301,13 +285,10 @@ class DedupJob(Job):
     def _add(self) -> None:
         fs, position = self.partition.log.fs, self.position
         assert position is not None
-        fd = fs.open(layout.dedup_path(self.partition.log.directory))
-        try:
+        with opened(fs, fs.open(layout.dedup_path(self.partition.log.directory))) as fd:
             write_all(fs, fd, [encode_block(self.before, self.covered, rows_of(self.columns))], position)
             if self.needs_sync:
                 fs.fdatasync(fd)
-        finally:
-            fs.close(fd)
 
     def done(self, now: Now) -> None:
         """Report the result to the file's state."""

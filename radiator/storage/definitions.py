@@ -90,11 +90,6 @@ class DefinitionsJob(Job):
         """The definitions."""
         return self._keeper
 
-    @property
-    def refused_count(self) -> int:
-        """The number of waiters that are refused if the job fails."""
-        return len(self.waiters)
-
     def done(self, now: Now) -> None:
         """Report the result to the definitions."""
         self._keeper.written(self, now.mono)

@@ -10,7 +10,7 @@ other partitions. The event loop owns it, except ``log``, which belongs to the d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.cold_reads import ColdReads
 from radiator.storage.dedup_file import DedupFile, ForgetJob
 from radiator.storage.files import storage_error
-from radiator.storage.jobs import SHORT_BYTES_MAX, Job, waiting
+from radiator.storage.jobs import SHORT_BYTES_MAX, AfterAcksJob, Job
 from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.log import Log
 from radiator.storage.partition import IDLE, Agenda, Partition
@@ -32,6 +32,7 @@ from radiator.storage.recovery import Recovered
 from radiator.storage.reopen import Reopened, cut, reopen
 from radiator.storage.retention import count_to_drop, roll_due_ns, size_due_bytes
 from radiator.storage.segment import SegmentInfo
+from radiator.storage.segment_states import Event, State
 from radiator.storage.tail import ColdCache, Tail
 from radiator.storage.turn import Place, Turn
 
@@ -57,8 +58,6 @@ class FilePartition(Partition):
 
     __slots__ = (
         "_cut_due_ns",
-        "_cuts",
-        "_cutting",
         "archive_error",
         "archive_known",
         "_under_way",
@@ -77,7 +76,6 @@ class FilePartition(Partition):
         "dedup_file",
         "log",
         "retention_wanted",
-        "rewriting",
         "roll_due_ns",
         "roll_wanted",
         "settlements",
@@ -106,7 +104,6 @@ class FilePartition(Partition):
         self.synced_to = 0  # messages with an id below are known to be synced
         self._pending_sync = PendingSync()  # the next sync is for these
         self.log = log
-        self.rewriting: int | None = None  # base offset of the segment that maintenance rewrites
         self.archived_to = 0  # as of the last look
         self.archive_known = False  # that look was for the retention that comes next
         self.archive_error = ""
@@ -121,11 +118,9 @@ class FilePartition(Partition):
         self.unwritten: list[RecordBatch] = []
         self._under_way: list[RecordBatch] = []  # batches of ``unwritten`` that are being written
         self.decided_to = 0  # where the last batch that is in the journal ends
-        self._cuts: list[tuple[int, int]] = []  # failed files, and how much of them is still of use
-        self._cutting: set[int] = set()  # segments with a cut in progress
-        self._cut_due_ns: MonoNs | None = None
+        self._cut_due_ns: MonoNs | None = None  # of failed files
         self.dedup_file: DedupFile | None = None  # once there was an id
-        self.undeleted: list[int] = []  # segments that could not be removed: they go first, or there would be holes
+        self.undeleted: list[SegmentInfo] = []  # removed, not deleted: they go first, or there would be holes
         self.cold = ColdReads(cold_cache)
 
     def configure(self, settings: Settings) -> None:
@@ -170,8 +165,10 @@ class FilePartition(Partition):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the files have not failed and are not being repaired or rewritten."""
-        return self.failed is None and not (self._cuts or self._cutting) and self.rewriting is None
+        """Whether the files have not failed and are not being repaired."""
+        return self.failed is None and not any(
+            segment.state is State.FAILED or segment.state is State.CUTTING for segment in self.segments
+        )
 
     def recovered(self, found: Recovered) -> None:
         """Take over the facts that recovery has found."""
@@ -233,18 +230,16 @@ class FilePartition(Partition):
         if self._retry_wanted and may_roll:
             self._retry_wanted = False
             jobs.append(RetryJob(self, self.tail.newest_first()[::-1]))
-        if self._cuts and self._cut_due_ns is None:
-            jobs += self.take_cuts()
         if self.retention_wanted:
             self.retention_wanted = False
             if self.settings.wait_for_archive and not self.archive_known:
                 jobs.append(ArchivedJob(self))
             else:
                 self.archive_known = False
-                bases = self.undeleted + self._drop_segments(now.wall)
-                if bases:
+                removed = self.undeleted + self._drop_segments(now.wall)
+                if removed:
                     self.undeleted = []
-                    self._agenda.removals.append(RemoveJob(self, bases))
+                    self._agenda.removals.append(RemoveJob(self, removed))
         return jobs
 
     def committed(self, job: AppendJob, now_ns: MonoNs) -> None:
@@ -368,11 +363,14 @@ class FilePartition(Partition):
         job.decided = job.again = True
         return job
 
-    def begin_segment(self, base_offset: int, first_receive_ns: int) -> None:
-        """Add a segment that begins at ``base_offset``."""
-        if self.segments:  # the clock may have been set back
-            first_receive_ns = max(first_receive_ns, self.segments[-1].last_receive_ns)
-        if not self.segments or self.segments[-1].base_offset != base_offset:
+    def begin_segment(self, base_offset: int, first_receive_ns: int, ends: Event = Event.SEAL) -> None:
+        """Add a segment that begins at ``base_offset``, if there is none. ``ends`` happens to the one before."""
+        last = self.segments[-1] if self.segments else None
+        if last is not None:  # the clock may have been set back
+            first_receive_ns = max(first_receive_ns, last.last_receive_ns)
+        if last is None or last.base_offset != base_offset:
+            if last is not None:
+                last.on(ends)
             self.segments.append(SegmentInfo(base_offset, first_receive_ns, first_receive_ns, 0))
         self.set_deadlines()
         self._agenda.sweep_candidates[self] = None
@@ -431,65 +429,49 @@ class FilePartition(Partition):
         first_receive_ns = self.last_receive_ns if found.first_receive_ns is None else found.first_receive_ns
         self.cold.hints.clear()
         self._lose_ids(found.lost)
+        ends = Event.SEAL
         if self.segments and self.segments[-1].base_offset == found.failed_base != found.base_offset:
             failed = self.segments[-1]
-            failed.size_bytes = found.kept_bytes
-            failed.last_receive_ns = min(failed.last_receive_ns, first_receive_ns)
+            failed.set_end(found.kept_bytes, min(failed.last_receive_ns, first_receive_ns))
             if found.kept_bytes:
-                # Reads in progress use the old file: give them time to end.
-                self._cuts.append((failed.base_offset, found.kept_bytes))
-                self._cut_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)
-        self.begin_segment(found.base_offset, first_receive_ns)
+                ends = Event.FAIL
+                self._cut_due_ns = MonoNs(now_ns + RETRY_EVERY_NS)  # reads in progress use the old file
+        self.begin_segment(found.base_offset, first_receive_ns, ends)
         segment = self.segments[-1]
         self.synced_to = self.high_watermark
-        segment.size_bytes = found.size_bytes
-        segment.last_receive_ns = max(segment.first_receive_ns, found.last_receive_ns)
+        segment.set_end(found.size_bytes, max(segment.first_receive_ns, found.last_receive_ns))
 
     def take_cuts(self) -> list[Job]:
         """Return jobs that truncate failed files: no read uses their old contents any more."""
-        cuts, self._cuts = self._cuts, []
-        self._cutting.update(base_offset for base_offset, _ in cuts)
-        return [CutJob(self, base_offset, size_bytes) for base_offset, size_bytes in cuts]
-
-    def was_cut(self, base_offset: int) -> None:
-        """Note that the job for a failed file has ended: the file is like others from now on."""
-        self._cutting.discard(base_offset)
-
-    def begin_rewriting(self, base_offset: int) -> None:
-        """Note that a segment is being rewritten: retention does not delete it meanwhile."""
-        self.rewriting = base_offset
-
-    def end_rewriting(self) -> None:
-        """Note that no segment is being rewritten."""
-        self.rewriting = None
+        return [CutJob(self, segment) for segment in self.segments if segment.state is State.FAILED]
 
     # --- retention ----------------------------------------------------------------------------------------------------
 
-    def _drop_segments(self, now_ns: WallNs) -> list[int]:
-        """Forget the segments that may be deleted, and return their base offsets.
+    def _drop_segments(self, now_ns: WallNs) -> list[SegmentInfo]:
+        """Remove the segments that may be deleted from the log, and return them.
 
         If the rule forces that, ``on_forced`` is called first, so that cursors move on.
         """
         segments, needed = self.segments, self.retain_from
         settled = self.high_watermark if needed is None else needed
         reclaims = self.settings.reclaim_acked and needed is not None and not self.history
-        drop = count_to_drop(
-            segments, self.settings, self.high_watermark, settled, reclaims, self.archived_to, self.rewriting, now_ns
-        )
+        drop = count_to_drop(segments, self.settings, self.high_watermark, settled, reclaims, self.archived_to, now_ns)
         if not drop:
             return []
         removable_to = self.ids_removable_to(now_ns)
         while drop and segments[drop].base_offset > removable_to:
             drop -= 1
-        bases = [segment.base_offset for segment in segments[:drop]]
+        removed = segments[:drop]
         if drop:
+            for segment in removed:
+                segment.on(Event.REMOVE)
             del segments[:drop]
             start = segments[0].base_offset
             self.drop_before(start)
             self.set_deadlines()
             if start > settled and self.on_forced is not None:
                 self.on_forced(start)
-        return bases
+        return removed
 
     def _is_settled_and_large(self) -> bool:
         """Return whether the active segment should be sealed because its queues have settled all of it.
@@ -662,7 +644,9 @@ class FilePartition(Partition):
             self.queue()
         if self._cut_due_ns is not None and self._cut_due_ns <= now.mono:
             self._cut_due_ns = MonoNs(now.mono + RETRY_EVERY_NS) if self.cold.pending else None
-            self.queue()
+            if self._cut_due_ns is None:
+                self._agenda.removals.extend(self.take_cuts())
+                self.queue()
         if self.age_due_ns is not None and self.age_due_ns <= now.wall:
             self.age_due_ns = None  # the store's sweep checks again what retain_from retains
             self.want_retention()
@@ -791,11 +775,6 @@ class SyncJob(Job):
         self._journal = partition.dirty.journal
         self._end_offset = partition.high_watermark
 
-    @property
-    def refused_count(self) -> int:
-        """The number of receipts that are refused if the job fails."""
-        return waiting(self)
-
     def sync(self) -> None:
         """Sync the journal, or the segment if the journal is not enough. The disk thread calls it."""
         log, journal = self.partition.log, self._journal
@@ -832,11 +811,6 @@ class UnstoredJob(Job):
 
     __slots__ = ()
     what = "message"
-
-    @property
-    def refused_count(self) -> int:
-        """The number of refused receipts."""
-        return waiting(self)
 
 
 class RollJob(Job):
@@ -909,57 +883,51 @@ class RetryJob(Job):
 class CutJob(Job):
     """Truncate a failed file behind its last sync; no read uses that part any more."""
 
-    __slots__ = ("base_offset", "size_bytes")
+    __slots__ = ("segment",)
     partition: FilePartition
 
-    def __init__(self, partition: FilePartition, base_offset: int, size_bytes: int) -> None:
+    def __init__(self, partition: FilePartition, segment: SegmentInfo) -> None:
         super().__init__(partition)
-        self.base_offset = base_offset
-        self.size_bytes = size_bytes
+        self.segment = segment
+        segment.on(Event.CUT)
 
     def write(self) -> None:
         """Truncate the file. The disk thread calls it."""
         try:
-            cut(self.partition.log, self.base_offset, self.size_bytes)
+            cut(self.partition.log, self.segment.base_offset, self.segment.size_bytes)
         except StorageError as error:
             self.error = error  # reported, not fatal: it only takes space
 
     def done(self, now: Now) -> None:
-        """Report to the partition."""
-        self.partition.was_cut(self.base_offset)
+        """Note that the segment is like others from now on."""
+        self.segment.on(Event.SEAL)
+        self.partition.want_retention()
 
 
-class RemoveJob(Job):
+class RemoveJob(AfterAcksJob):
     """Delete sealed segments for retention. The event loop has moved ``log_start_offset`` past them already.
 
-    ``sync_acks`` first syncs the acks that allow the deletion. All of it is done in ``sync``, so that no receipt waits.
+    An error is not fatal: the files stay until the next retention.
     """
 
-    __slots__ = ("bases", "sync_acks")
+    __slots__ = ("removed",)
     partition: FilePartition
 
-    def __init__(self, partition: FilePartition, bases: list[int]) -> None:
-        super().__init__(partition, needs_sync=True)
-        self.bases = bases
-        self.sync_acks: Callable[[], None] | None = None
+    def __init__(self, partition: FilePartition, removed: list[SegmentInfo]) -> None:
+        super().__init__(partition)
+        self.removed = removed
 
-    def sync_first(self, sync_acks: Callable[[], None]) -> None:
-        """Sync the acks before the files are deleted; ``sync_acks`` raises StorageError."""
-        self.sync_acks = sync_acks
-
-    def sync(self) -> None:
+    def act(self) -> None:
         """Delete the segments. The disk thread calls it."""
-        try:
-            if self.sync_acks is not None:
-                self.sync_acks()
-            self.partition.log.remove(self.bases)
-        except StorageError as error:
-            self.error = error  # reported, not fatal: the files stay until the next retention
+        self.partition.log.remove([segment.base_offset for segment in self.removed])
 
     def done(self, now: Now) -> None:
-        """Note segments that could not be deleted."""
+        """Note which segments were deleted."""
         if self.error is not None:
-            self.partition.undeleted = self.bases + self.partition.undeleted
+            self.partition.undeleted = self.removed + self.partition.undeleted
+            return
+        for segment in self.removed:
+            segment.on(Event.DELETE)
 
 
 class ArchivedJob(Job):

@@ -416,13 +416,10 @@ def replace_file(fs: FileSystem, path: str, data: bytes, suffix: str = ".tmp", s
     try:
         with contextlib.suppress(FileNotFoundError):
             fs.remove(new)
-        fd = fs.open(new, create=True)
-        try:
+        with opened(fs, fs.open(new, create=True)) as fd:
             write_all(fs, fd, [data], 0)
             if synced:
                 fs.fdatasync(fd)
-        finally:
-            fs.close(fd)
         fs.rename(new, path)
         if synced:
             fs.sync_dir(path.rpartition("/")[0])
@@ -431,16 +428,23 @@ def replace_file(fs: FileSystem, path: str, data: bytes, suffix: str = ".tmp", s
         raise
 
 
+@contextlib.contextmanager
+def opened(fs: FileSystem, fd: int) -> Iterator[int]:
+    """Close the descriptor ``fd`` at the end of the block, whatever happens in it."""
+    try:
+        yield fd
+    finally:
+        fs.close(fd)
+
+
 def read_file(fs: FileSystem, path: str) -> bytes | None:
     """Return the contents of a small file; None if it does not exist."""
     try:
         fd = fs.open_read(path)
     except FileNotFoundError:
         return None
-    try:
+    with opened(fs, fd):
         return read_fully(fs, fd, fs.size(fd), 0)
-    finally:
-        fs.close(fd)
 
 
 def read_fully(fs: FileSystem, fd: int, size: int, position: int) -> bytes:

@@ -11,7 +11,7 @@ A job belongs to one thread at a time: to the event loop until it is handed over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from radiator.clock import Now
@@ -57,8 +57,10 @@ class Job:
 
     @property
     def refused_count(self) -> int:
-        """The number of messages or acknowledgements that are refused if the job fails."""
-        return 0 if self.batch is None or self.postponed else len(self.batch)
+        """The number of messages, or of receipts that wait for the job, which are refused if it fails."""
+        if self.batch is None:
+            return len(self.waiters) + (0 if self.place is None else len(self.place.turn.waiters))
+        return 0 if self.postponed else len(self.batch)
 
     def write(self) -> None:
         """Do the writes. The disk thread calls it."""
@@ -80,9 +82,30 @@ def run(jobs: list[Job]) -> list[Job]:
     return jobs
 
 
-def waiting(job: Job) -> int:
-    """Return how many receipts wait for a job."""
-    return len(job.waiters) + (0 if job.place is None else len(job.place.turn.waiters))
+class AfterAcksJob(Job):
+    """A job that relies on the acks of its turn, which are synced before. It runs in ``sync``, so no receipt waits."""
+
+    __slots__ = ("_sync_acks",)
+
+    def __init__(self, partition: Any) -> None:
+        super().__init__(partition, needs_sync=True)
+        self._sync_acks: Callable[[], None] | None = None
+
+    def sync_first(self, sync_acks: Callable[[], None]) -> None:
+        """Set what syncs the acks; it raises StorageError."""
+        self._sync_acks = sync_acks
+
+    def sync(self) -> None:
+        """Sync the acks, then act. The disk thread calls it."""
+        try:
+            if self._sync_acks is not None:
+                self._sync_acks()
+            self.act()
+        except StorageError as error:
+            self.error = error
+
+    def act(self) -> None:
+        """Do what relies on the acks. Raises StorageError."""
 
 
 class FinishedJob(Job):

@@ -17,19 +17,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.files import storage_error
+from radiator.storage.files import opened, storage_error
 from radiator.storage.format import StoredBatch
-from radiator.storage.reads import SCAN_BYTES
+from radiator.storage.reads import SCAN_BYTES, ReadableLog
 from radiator.storage.segment import SegmentInfo, Window, entry_matches, load_index, whole_batches
 
 if TYPE_CHECKING:
     from radiator.storage.batch import RecordBatch
-    from radiator.storage.partition import Partition
 
 _Batch = tuple[Sequence[int], Sequence[int], Sequence[int], list[str], int]  # offsets, times, ids, names, bytes read
 BEFORE_ALL = -(1 << 63)
@@ -37,10 +36,17 @@ RUN_BATCHES = 2_000  # in one go: some ten milliseconds
 RUN_BYTES = 32 * 1024 * 1024
 
 
+class NamedLog(ReadableLog, Protocol):
+    """A log and what is stored there."""
+
+    name: str
+    destinations: dict[str, None]
+
+
 class Wanted(NamedTuple):
     """A log up to ``end_offset``. ``keys``: the destination that each of its names counts for."""
 
-    partition: Partition
+    partition: NamedLog
     end_offset: int
     keys: Mapping[str, str]
 
@@ -112,7 +118,7 @@ class _Log:
 
 
 def _backwards(
-    partition: Partition, tail: list[RecordBatch], segments: list[SegmentInfo], start: int, below: int
+    partition: NamedLog, tail: list[RecordBatch], segments: list[SegmentInfo], start: int, below: int
 ) -> Iterator[_Batch]:
     """Yield batches, newest first: from memory, then from the files, between two index entries at a time."""
     fs, directory = partition.fs, partition.directory
@@ -128,15 +134,13 @@ def _backwards(
             fd = fs.open_read(path)
         except FileNotFoundError:
             return  # taken by retention meanwhile, and so is everything before it
-        try:
+        with opened(fs, fd):
             window, stop = Window(fs, fd, SCAN_BYTES, path), fs.size(fd)
             for entry in reversed(load_index(fs, directory, segment.base_offset)):
                 if 0 < entry.position < stop and entry_matches(window, entry):
                     yield from reversed(_stretch(window, entry.position, stop, entry.base_offset, below))
                     stop = entry.position
             yield from reversed(_stretch(window, 0, stop, segment.base_offset, below))
-        finally:
-            fs.close(fd)
 
 
 def _stretch(window: Window, position: int, stop: int, expected: int, below: int) -> list[_Batch]:
@@ -171,6 +175,11 @@ class LastJob:
             for each, log in zip(wanted, self._logs, strict=True):
                 self.starts[each.partition.name] = dict.fromkeys(each.keys, log.start)
             self.finished = True
+
+    @property
+    def offset(self) -> int:
+        """The lowest of the first offsets."""
+        return min(offset for found in self.starts.values() for offset in found.values())
 
     def done(self, now: Now | None = None) -> None:
         """Do nothing; the event loop calls it as for other jobs."""

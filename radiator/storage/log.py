@@ -11,8 +11,8 @@ written when a sync has covered the batches they point to.
 
 This module knows bytes, positions and descriptors. It does not know receipts, the event loop's offsets, or time.
 Invariants: ``position`` is the end of the last whole batch. After a write that found the disk full nothing more is
-written until ``retry`` finds room. After any other failure (``file_failed``) the file is never written or synced again:
-``reopen`` continues in another one. At most OpenLogs.limit logs hold descriptors.
+written until ``retry`` finds room. After any other failure (``State.FAILED``) the file is never written or synced
+again: ``reopen`` continues in another one. At most OpenLogs.limit logs hold descriptors.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from radiator.config import Settings
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names
 from radiator.storage.batch import RecordBatch
-from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
+from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, opened, storage_error, write_all
 from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs
+from radiator.storage.segment_states import Event, State, after
 
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
 PROBE = bytes(64 * 1024)  # must fit on a full disk before messages are accepted again
@@ -35,38 +36,6 @@ PROBE = bytes(64 * 1024)  # must fit on a full disk before messages are accepted
 
 class Log:
     """The segment files of one partition, for the disk thread."""
-
-    __slots__ = (
-        "base_offset",
-        "directory",
-        "entries",
-        "exists",
-        "failed",
-        "fd",
-        "file_failed",
-        "fs",
-        "head",
-        "index_count",
-        "indexed_position",
-        "inherited",
-        "unjournaled",
-        "name",
-        "names",
-        "names_made",
-        "names_synced",
-        "next_offset",
-        "open_logs",
-        "sync_required",
-        "settings",
-        "position",
-        "remembers",
-        "salt",
-        "synced",
-        "synced_offset",
-        "suspect",
-        "unreadable",
-        "used",
-    )
 
     def __init__(
         self, fs: FileSystem, directory: str, own_name: str, settings: Settings, open_logs: OpenLogs, salt: int
@@ -77,7 +46,7 @@ class Log:
         self.settings = settings
         self.open_logs = open_logs
         self.failed: StorageError | None = None
-        self.file_failed = False  # then that is final for the file; a write that found the disk full may be repeated
+        self.state = State.ACTIVE  # of the active segment; ``failed`` is the error while it is another
         self.exists = False  # the directory does
         self.base_offset = 0  # of the active segment
         self.next_offset = 0
@@ -113,6 +82,10 @@ class Log:
         """Refuse further appends as after a failed write, because a batch will not come."""
         if self.failed is None:
             self.failed = error
+        self._on(Event.REFUSE)
+
+    def _on(self, event: Event) -> None:
+        self.state = after(self.state, event)
 
     def append(self, batch: RecordBatch, stored: bool, roll: bool = False, pieces: list[bytes] | None = None) -> bool:
         """Write a batch. Raises StorageError, until ``retry`` succeeds.
@@ -166,7 +139,7 @@ class Log:
             StorageError: The file has failed for good. It still has the bytes, but the event loop takes the offsets
                 back.
         """
-        if self.file_failed:
+        if self.state is State.FAILED:
             raise StorageError(str(self.failed))
         try:
             if self.synced != self.position or self.inherited:
@@ -240,7 +213,7 @@ class Log:
 
     def was_synced(self, base_offset: int, position: int, next_offset: int) -> None:
         """Note that a checkpoint has synced the segment that begins there up to ``position``."""
-        if self.base_offset != base_offset or self.file_failed or position < self.synced:
+        if self.base_offset != base_offset or self.state is State.FAILED or position < self.synced:
             return  # it was sealed since, or synced further
         self.synced, self.synced_offset, self.inherited = position, next_offset, False
         self.sync_required = self.sync_required and position < self.position
@@ -315,13 +288,10 @@ class Log:
         """Map the head. From now on this log counts among the open ones."""
         if self.head is not None:
             return
-        fd = self.fs.open(layout.head_path(self.directory), create=True)
-        try:
+        with opened(self.fs, self.fs.open(layout.head_path(self.directory), create=True)) as fd:
             if self.fs.size(fd) < layout.HEAD_FILE_BYTES:  # allocated before it is mapped: a hole could be a SIGBUS
                 write_all(self.fs, fd, [bytes(layout.HEAD_FILE_BYTES)], 0)
             self.head = self.fs.map(fd, layout.HEAD_FILE_BYTES)
-        finally:
-            self.fs.close(fd)
         self.open_logs.opened(self)
 
     def _write_unopened(self, pieces: list[bytes], end: int, next_offset: int) -> None:
@@ -348,11 +318,11 @@ class Log:
         """Sync and close at a clean stop, with names and index. Raises StorageError."""
         try:
             unsynced = self.synced != self.position or (self.inherited and self.sync_required)
-            if not self.file_failed and (self.fd >= 0 or unsynced):
+            if self.state is not State.FAILED and (self.fd >= 0 or unsynced):
                 if self.fd < 0:
                     self._open(self.base_offset)
                 self._seal()
-            elif not self.file_failed:
+            elif self.state is not State.FAILED:
                 self.write_index()
             with contextlib.suppress(FileNotFoundError):  # another program has removed its directory
                 self.sync_names()
@@ -368,6 +338,7 @@ class Log:
         close_quietly(self.fs, self.fd)
         self.fd = -1
         self.sync_names()  # a start that finds the next segment must find this one
+        self._on(Event.SEAL)
         self._begin(next_offset)
 
     def sync_names(self) -> None:
@@ -378,6 +349,7 @@ class Log:
             self.names_synced = self.names_made
 
     def _begin(self, base_offset: int) -> None:
+        self.state = State.ACTIVE
         self.base_offset = self.next_offset = self.synced_offset = base_offset
         self.position = self.synced = self.index_count = self.unreadable = 0
         self.inherited = self.unjournaled = self.suspect = False
@@ -410,7 +382,7 @@ class Log:
         self.sync_required = self.inherited = self.unjournaled = False
 
     def _give_up_file(self) -> None:
-        self.file_failed = True
+        self._on(Event.FAIL)
         if self.inherited:  # the earlier run may have failed to sync what it wrote
             self.synced, self.synced_offset = 0, self.base_offset
 
@@ -438,11 +410,8 @@ class Log:
                 self.head[layout.SYNC_FAILED_AT : layout.HEAD_BYTES] = layout.SYNC_FAILED
                 return
         with contextlib.suppress(OSError):
-            fd = self.fs.open(layout.head_path(self.directory))
-            try:
+            with opened(self.fs, self.fs.open(layout.head_path(self.directory))) as fd:
                 write_all(self.fs, fd, [layout.SYNC_FAILED], layout.SYNC_FAILED_AT)
-            finally:
-                self.fs.close(fd)
 
     def retry(self, next_offset: int) -> None:
         """After a write that found no room: if there is room again, continue behind the last whole batch."""
@@ -459,13 +428,14 @@ class Log:
         close_quietly(self.fs, self.fd)  # reopened, to complete a write that the full disk interrupted
         self.fd = -1
         self.failed = None
+        self._on(Event.RETRY)
 
     def must_reopen(self, next_offset: int) -> bool:
         """Return whether the log can only continue in another file.
 
         It must if the file cannot be trusted, or has records behind ``next_offset`` that the event loop does not count.
         """
-        return self.failed is not None and (self.file_failed or self.next_offset != next_offset)
+        return self.state is State.FAILED or (self.state is State.REFUSING and self.next_offset != next_offset)
 
     def continue_in_file(
         self, fd: int, base_offset: int, position: int, next_offset: int, entries: list[IndexEntry]
@@ -480,7 +450,7 @@ class Log:
         if entries:
             self.indexed_position = entries[-1].position
         self.failed = None
-        self.file_failed = self.suspect = False
+        self.suspect = False
         self.publish_head()
 
     def fail(self, doing: str, error: OSError) -> StorageError:
@@ -488,11 +458,11 @@ class Log:
         path = layout.segment_path(self.directory, self.base_offset)
         if error.errno not in NO_ROOM:
             self._give_up_file()
-        elif doing == "write" and self.fd >= 0:
-            try:
-                self.fs.truncate(self.fd, self.position)  # no half record is left, if the disk still lets us
-            except OSError:
-                pass  # recovery truncates it
+        else:
+            self._on(Event.REFUSE)
+            if doing == "write" and self.fd >= 0:
+                with contextlib.suppress(OSError):  # recovery truncates it
+                    self.fs.truncate(self.fd, self.position)  # no half record is left, if the disk still lets us
         self.failed = storage_error(path, doing, error)
         return self.failed
 
@@ -512,18 +482,15 @@ class Log:
         """Write the buffered index entries. Errors are ignored: the index is a cache."""
         if not self.entries:
             return
-        fd = -1
+        path, data = layout.index_path(self.directory, self.base_offset), index.encode_entries(self.entries)
         try:
-            fd = self.fs.open(layout.index_path(self.directory, self.base_offset), create=True)
-            data = index.encode_entries(self.entries)
-            if self.index_count:
-                write_all(self.fs, fd, [data], index.ENTRY_BYTES * (1 + self.index_count))
-            else:
-                write_all(self.fs, fd, [index.encode_head(self.base_offset), data], 0)
+            with opened(self.fs, self.fs.open(path, create=True)) as fd:
+                if self.index_count:
+                    write_all(self.fs, fd, [data], index.ENTRY_BYTES * (1 + self.index_count))
+                else:
+                    write_all(self.fs, fd, [index.encode_head(self.base_offset), data], 0)
         except OSError:
             return  # a cache: no message fails because of it
-        finally:
-            close_quietly(self.fs, fd)
         self.index_count += len(self.entries)
         self.entries.clear()
 

@@ -8,9 +8,9 @@
     compression  the rest, if the rule demands it; the others are compressed while they are rewritten
     merging      otherwise: segments of many small commits get large batches
 
-The first headers of a segment show what has been done, and this run remembers it; if that is uncertain, work is
-repeated. A damaged segment is not changed, and is reported once. After an error the partition is left alone for a
-while.
+The first headers of a segment show what has been done, and its state remembers it (``segment_states``); if that is
+uncertain, work is repeated. A damaged segment is not changed, and is reported once. After an error the partition is
+left alone for a while.
 
 This module knows partitions' facts and what is due. It does not know bytes (``rewrite``, ``compaction``), threads, or
 what a key is. Invariants: no record is removed that the rule keeps for an archive, or that is needed to restore message
@@ -31,6 +31,7 @@ from radiator.storage.jobs import Job
 from radiator.storage.maintenance_jobs import Compaction, MaintenanceJob, ScanJob, SegmentJob, SettledJob
 from radiator.storage.partition import Partition
 from radiator.storage.segment import SegmentInfo
+from radiator.storage.segment_states import Event, State
 from radiator.storage.settled_scan import SCAN_COST_MAX, SettledScan
 
 RECLAIMS_AT_ONCE_MAX = 16  # segments with their intervals in memory
@@ -39,46 +40,16 @@ REST_NS_MIN, REST_NS_MAX = 10 * NS_PER_SECOND, 600 * NS_PER_SECOND
 
 
 class PartitionState:
-    """What is remembered of one partition and its segments."""
-
-    __slots__ = (
-        "busy",
-        "compacted_to",
-        "compressed",
-        "damaged",
-        "failures",
-        "remaining",
-        "scan",
-        "merged",
-        "oldest",
-        "rest_until_ns",
-        "compaction",
-        "fingerprint",
-    )
+    """What is remembered of one partition; its segments have states of their own."""
 
     def __init__(self) -> None:
         self.busy = 0  # unfinished jobs
         self.compacted_to = 0
-        self.compressed: set[int] = set()  # base offsets, also of segments that would not get smaller
-        self.damaged: set[int] = set()
-        self.merged: set[int] = set()  # base offsets, also of segments with large commits
-        self.remaining: dict[int, int] = {}  # by base offset: about how many records a rewritten segment had left
         self.scan: SettledScan | None = None  # in progress
         self.fingerprint: tuple[int, ...] = ()  # of the last scan, if that found no segment
         self.compaction: Compaction | None = None
         self.failures = 0
         self.rest_until_ns = MonoNs(0)
-        self.oldest = 0
-
-    def prune(self, oldest: int) -> None:
-        """Forget segments below ``oldest``."""
-        if oldest != self.oldest:
-            self.oldest = oldest
-            self.compressed = {base for base in self.compressed if base >= oldest}
-            self.merged = {base for base in self.merged if base >= oldest}
-            self.damaged = {base for base in self.damaged if base >= oldest}
-            self.remaining = {base: remaining for base, remaining in self.remaining.items() if base >= oldest}
-            self.scan = None  # it reads ``left``
 
 
 class Maintenance:
@@ -118,7 +89,7 @@ class Maintenance:
         partition, state = job.partition, self._states[job.partition]
         job.finish()
         if isinstance(job, SegmentJob):
-            self._count(job, state)
+            self._count(job)
         note = ""
         if job.error is not None:
             self.counts["failed"] += 1
@@ -131,8 +102,7 @@ class Maintenance:
             state.failures = 0
             if isinstance(job, ScanJob):
                 self._scanned(job, state)
-            if isinstance(job, SegmentJob) and job.damage and job.info.base_offset not in state.damaged:
-                state.damaged.add(job.info.base_offset)
+            if isinstance(job, SegmentJob) and job.damage:
                 self.counts["damaged"] += 1
                 note = f"{job.path}: damaged, so it is not rewritten but left as it is: {job.damage}"
         self._finish(job)
@@ -158,7 +128,6 @@ class Maintenance:
         state = self._states.get(partition)
         if state is None:
             state = self._states[partition] = PartitionState()
-        state.prune(partition.segments[0].base_offset if partition.segments else state.oldest)
         resting = state.rest_until_ns > now.mono
         if resting or state.compaction is not None:
             self._revisit[partition] = None
@@ -167,14 +136,11 @@ class Maintenance:
         if not (self._compact(partition, state, now.wall) or self._reclaim(partition, state, now.wall)):
             self._compress_or_merge(partition, state)
 
-    def _sealed(
-        self, partition: FilePartition, state: PartitionState, removing_at_ns: WallNs | None
-    ) -> list[tuple[SegmentInfo, int]]:
+    def _sealed(self, partition: FilePartition, removing_at_ns: WallNs | None) -> list[tuple[SegmentInfo, int]]:
         """Return (segment, base offset of the next) of the segments that may be rewritten.
 
         Args:
             partition: The partition.
-            state: What is remembered of it.
             removing_at_ns: The time, if records are to be removed; None if all are kept.
         """
         end = partition.high_watermark
@@ -185,7 +151,7 @@ class Maintenance:
         return [
             (segment, following.base_offset)
             for segment, following in pairwise(partition.segments)
-            if following.base_offset <= end and segment.base_offset not in state.damaged
+            if following.base_offset <= end and segment.can(Event.REWRITE)
         ]
 
     def _add(self, job: MaintenanceJob, state: PartitionState) -> None:
@@ -193,14 +159,13 @@ class Maintenance:
         self._ready.append(job)
 
     def _compress_or_merge(self, partition: FilePartition, state: PartitionState) -> None:
-        if partition.settings.compress is not None:
-            done, bytes_min = state.compressed, 0
-        elif partition.settings.merge_commits and partition.is_read_again:
-            done, bytes_min = state.merged, limits.MERGED_SEGMENT_BYTES_MIN
-        else:
-            return
-        for segment, end in self._sealed(partition, state, None):
-            if segment.base_offset not in done and segment.size_bytes >= bytes_min:
+        done, bytes_min = [State.COMPRESSED], 0
+        if partition.settings.compress is None:
+            if not (partition.settings.merge_commits and partition.is_read_again):
+                return
+            done, bytes_min = [State.MERGED, State.COMPRESSED], limits.MERGED_SEGMENT_BYTES_MIN
+        for segment, end in self._sealed(partition, None):
+            if segment.state not in done and segment.size_bytes >= bytes_min:
                 self._add(SegmentJob(partition, segment, end), state)
 
     def _reclaim(self, partition: FilePartition, state: PartitionState, now_ns: WallNs) -> bool:
@@ -210,20 +175,17 @@ class Maintenance:
             return False
         scan = state.scan
         if scan is None or needed < scan.needed:  # a new reader needs what others have settled
-            sealed = self._sealed(partition, state, now_ns)
+            sealed = self._sealed(partition, now_ns)
             fingerprint = (partition.settlements, len(sealed), sealed[-1][1] if sealed else 0)
             if fingerprint == state.fingerprint:
                 return False
-            scan = state.scan = SettledScan(sealed, state.remaining, RECLAIMS_AT_ONCE_MAX, needed, fingerprint)
+            scan = state.scan = SettledScan(sealed, RECLAIMS_AT_ONCE_MAX, needed, fingerprint)
         self._cost = scan.advance(settled_in, self._cost, partition.pins)
         if not scan.done:
             self._revisit[partition] = None
             return True
         state.scan, state.fingerprint = None, () if scan.found else scan.fingerprint
-        jobs: list[SegmentJob] = []
-        for segment, end, settled, remaining in scan.found:
-            state.remaining[segment.base_offset] = remaining + 1
-            jobs.append(SegmentJob(partition, segment, end, settled))
+        jobs = [SegmentJob(partition, found.segment, found.end, found) for found in scan.found]
         if jobs:
             state.busy += 1
             self._removals.append(SettledJob(partition, lambda done: self._settled(done, jobs, state)))
@@ -232,11 +194,8 @@ class Maintenance:
     def _settled(self, done: SettledJob, jobs: list[SegmentJob], state: PartitionState) -> None:
         """Add the jobs whose acks are on disk; drop them if the acks are not."""
         state.busy -= 1
-        for job in jobs:
-            if done.error is None:
-                self._add(job, state)
-            else:
-                state.remaining.pop(job.info.base_offset, None)
+        for job in jobs if done.error is None else ():
+            self._add(job, state)
 
     def _compact(self, partition: FilePartition, state: PartitionState, now_ns: WallNs) -> bool:
         settings = partition.settings
@@ -244,7 +203,7 @@ class Maintenance:
             return False
         if not partition.whole:
             return False  # an unknown queue may have messages here
-        sealed = self._sealed(partition, state, now_ns)
+        sealed = self._sealed(partition, now_ns)
         size = sum(segment.size_bytes for segment, _ in sealed)
         new = sum(segment.size_bytes for segment, end in sealed if end > state.compacted_to)
         if not sealed or not new or new * NEW_PART < size:
@@ -252,7 +211,8 @@ class Maintenance:
         if state.compaction is None:
             state.compaction = Compaction(self.key_of(settings.compact_by), self.keys_max)
         state.compaction.begin(now_ns - self.tombstone_ns)
-        self._add(ScanJob(partition, state.compaction, sealed, tombstones_go=not state.damaged), state)
+        damaged = any(segment.state is State.DAMAGED for segment in partition.segments)
+        self._add(ScanJob(partition, state.compaction, sealed, tombstones_go=not damaged), state)
         return True
 
     def _scanned(self, job: ScanJob, state: PartitionState) -> None:
@@ -264,16 +224,12 @@ class Maintenance:
 
     # --- results ----------------------------------------------------------------------------------------------
 
-    def _count(self, job: SegmentJob, state: PartitionState) -> None:
-        base = job.info.base_offset
-        if job.swapped:
+    def _count(self, job: SegmentJob) -> None:
+        rewrite = job.rewrite
+        if rewrite is not None and rewrite.swapped:
             self.counts["rewritten"] += 1
-            self.counts["removed_records"] += job.removed
-            self.counts["saved_bytes"] += job.saved_bytes
-        if (job.level or job.merges) and not job.stopped and job.error is None:
-            (state.merged if job.merges else state.compressed).add(base)
-        if job.stopped or job.error is not None:
-            state.remaining.pop(base, None)
+            self.counts["removed_records"] += rewrite.removed
+            self.counts["saved_bytes"] += rewrite.old_bytes - rewrite.size_bytes
         if job.compaction is not None and (job.damage or job.error is not None):
             job.compaction.keep_tombstones()
 
@@ -292,6 +248,5 @@ class Maintenance:
         for job in [each for each in self._ready if each.partition is partition]:
             self._ready.remove(job)
             state.busy -= 1
-        state.remaining.clear()
         state.fingerprint = ()
         state.compaction = None

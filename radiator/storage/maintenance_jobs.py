@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from radiator import limits
@@ -18,11 +19,13 @@ from radiator.clock import Now
 from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.compaction import KeyOf, Keys, Replaced
-from radiator.storage.files import FileSystem, read_file, storage_error
+from radiator.storage.files import FileSystem, opened, read_file, storage_error
 from radiator.storage.header import DamagedBatch
-from radiator.storage.jobs import Job
+from radiator.storage.jobs import AfterAcksJob
 from radiator.storage.rewrite import Rewrite, compressed, keep_outside, runs, small_commits, split, worth_rewriting
 from radiator.storage.segment import SegmentInfo
+from radiator.storage.segment_states import Event
+from radiator.storage.settled_scan import Settled
 
 if TYPE_CHECKING:
     from radiator.storage.file_partition import FilePartition
@@ -30,27 +33,14 @@ if TYPE_CHECKING:
 MayContinue = Callable[[], bool]
 
 
-class SettledJob(Job):
-    """Sync the acks of a turn on the disk thread, before anything relies on them."""
+class SettledJob(AfterAcksJob):
+    """Wait for the acks of a turn, before anything relies on them."""
 
-    __slots__ = ("sync_acks", "on_done")
+    __slots__ = ("on_done",)
 
     def __init__(self, partition: FilePartition, on_done: Callable[[SettledJob], None]) -> None:
-        super().__init__(partition, needs_sync=True)
-        self.sync_acks: Callable[[], None] | None = None
+        super().__init__(partition)
         self.on_done = on_done
-
-    def sync_first(self, sync_acks: Callable[[], None]) -> None:
-        """Sync the acks before; ``sync_acks`` raises StorageError."""
-        self.sync_acks = sync_acks
-
-    def sync(self) -> None:
-        """Sync the acks. The disk thread calls it."""
-        try:
-            if self.sync_acks is not None:
-                self.sync_acks()
-        except StorageError as error:
-            self.error = error
 
     def done(self, now: Now) -> None:
         """Report the result."""
@@ -171,14 +161,9 @@ class ScanJob(MaintenanceJob):
         return head.next_offset if head.segment_base == base else head.segment_base
 
     def _sync(self, base: int) -> None:
-        try:
-            fd = self.fs.open(layout.segment_path(self.partition.directory, base))
-        except FileNotFoundError:
-            return  # deleted by retention
-        try:
+        path = layout.segment_path(self.partition.directory, base)
+        with suppress(FileNotFoundError), opened(self.fs, self.fs.open(path)) as fd:  # retention may have deleted it
             self.fs.fdatasync(fd)
-        finally:
-            self.fs.close(fd)
 
     def _scan(self, replaced: Replaced, base: int, end: int) -> Iterator[None]:
         expected = base
@@ -213,7 +198,7 @@ class SegmentJob(MaintenanceJob):
         partition: FilePartition,
         info: SegmentInfo,
         end_offset: int,
-        settled: list[tuple[int, int]] | None = None,
+        settled: Settled | None = None,
         compaction: Compaction | None = None,
     ) -> None:
         super().__init__(partition)
@@ -224,16 +209,13 @@ class SegmentJob(MaintenanceJob):
         self.level = limits.ZSTD_LEVEL if partition.settings.compress else 0
         self.merges = not self.level and settled is None and compaction is None
         self.path = layout.segment_path(partition.directory, info.base_offset)
-        self.swapped = False
-        self.removed = self.saved_bytes = 0
-        self._rewrite: Rewrite | None = None
+        self.rewrite: Rewrite | None = None
 
     def begin(self) -> bool:
         """Lock the segment against retention. Return whether it still exists."""
-        partition = self.partition
-        if self.info not in partition.segments[:-1] or not partition.is_healthy:
+        if not (self.partition.is_healthy and self.info.can(Event.REWRITE)):
             return False
-        partition.begin_rewriting(self.info.base_offset)
+        self.info.on(Event.REWRITE)
         return True
 
     def steps(self) -> Iterator[None]:
@@ -241,7 +223,7 @@ class SegmentJob(MaintenanceJob):
         fs, directory, base = self.fs, self.partition.directory, self.info.base_offset
         keep = None
         if self.settled is not None:
-            keep = keep_outside(self.settled)
+            keep = keep_outside(self.settled.intervals)
             if not (yield from worth_rewriting(fs, directory, base, self.end_offset, keep)):
                 return
         elif self.compaction is not None:
@@ -249,7 +231,7 @@ class SegmentJob(MaintenanceJob):
             keep = self.compaction.replaced.keep(self.compaction.tombstones_go)
         elif not small_commits(fs, self.path, self.end_offset) if self.merges else compressed(fs, self.path):
             return
-        self._rewrite = rewrite = Rewrite(fs, directory, base, self.end_offset, keep, self.level)
+        self.rewrite = rewrite = Rewrite(fs, directory, base, self.end_offset, keep, self.level)
         try:
             yield from rewrite.steps()
             if rewrite.worth_it:
@@ -260,14 +242,21 @@ class SegmentJob(MaintenanceJob):
 
     def finish(self) -> None:
         """Report the new size and the removed records to the partition."""
-        partition, rewrite = self.partition, self._rewrite
-        partition.end_rewriting()
+        partition, rewrite = self.partition, self.rewrite
+        self.info.on(self._ended())
+        if self.settled is not None and not (self.stopped or self.error):
+            self.info.leave(self.settled.unsettled + 1)
         if rewrite is not None and rewrite.swapped:
-            self.swapped = True
-            self.removed = rewrite.removed
-            self.saved_bytes = rewrite.old_bytes - rewrite.size_bytes
             self.info.rewritten(rewrite.size_bytes, rewrite.sparse)
             if rewrite.removed:
                 partition.removed(self.info.base_offset, self.end_offset)
             partition.set_deadlines()
         partition.want_retention()
+
+    def _ended(self) -> Event:
+        """Return what the job was for the segment."""
+        if self.damage:
+            return Event.DAMAGE
+        if self.stopped or self.error or (self.rewrite is None and self.settled is not None):
+            return Event.ABANDON
+        return Event.COMPRESS if self.level else Event.MERGE

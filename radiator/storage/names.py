@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from struct import Struct
 from zlib import crc32
 
-from radiator.storage.files import FileSystem, write_all
+from radiator.storage.files import FileSystem, opened, write_all
 from radiator.storage.layout import LISTED_BYTES, NOT_LISTED, Listed, encode_listed
 
 _ENTRY = Struct("<II")
@@ -35,15 +35,12 @@ def write(fs: FileSystem, path: str, names: Iterable[str], at: Listed, sync: boo
         OSError: The file cannot be written.
     """
     data = b"".join(map(encode_entry, sorted(names)))
-    fd = fs.open(path, create=True)
-    try:
+    with opened(fs, fs.open(path, create=True)) as fd:
         position = at.size_bytes + write_all(fs, fd, [data], at.size_bytes)
         if fs.size(fd) > position:
             fs.truncate(fd, position)
         if sync:
             fs.fdatasync(fd)
-    finally:
-        fs.close(fd)
     return Listed(position, crc32(data, at.crc))
 
 

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from radiator import limits
 from radiator.storage import layout, names
-from radiator.storage.files import FileSystem, read_file, suppress_no_room
+from radiator.storage.files import FileSystem, opened, read_file, suppress_no_room
 from radiator.storage.format import StoredBatch, split_names
 from radiator.storage.header import HEADER_BYTES, BatchHeader, DamagedBatch
 from radiator.storage.log import Log
@@ -131,8 +131,7 @@ def _write(log: Log, destinations: set[str]) -> None:
 
 def _read(fs: FileSystem, path: str, base: int, destinations: set[str]) -> None:
     """Add the names in all batches of one segment."""
-    fd = fs.open_read(path)
-    try:
+    with opened(fs, fs.open_read(path)) as fd:
         window, size, position, dictionaries = Window(fs, fd, SCAN_BYTES, path), fs.size(fd), 0, set[bytes]()
         while position < size:
             place = window.at(position, HEADER_BYTES)
@@ -146,8 +145,6 @@ def _read(fs: FileSystem, path: str, base: int, destinations: set[str]) -> None:
             base = last_offset(window, position, header) + 1
             position += header.total_len
         destinations.update(names_in(dictionaries))
-    finally:
-        fs.close(fd)
 
 
 def names_of(window: Window, position: int, header: BatchHeader) -> list[str]:

@@ -30,7 +30,8 @@ from radiator.storage.dedup import Dedup
 from radiator.storage.files import FileSystem
 from radiator.storage.header import MISSING, TIME_MAX
 from radiator.storage.jobs import Job
-from radiator.storage.reads import PositionJob, ReadJob, last_in_memory, time_in_memory
+from radiator.storage.last_messages import LastJob, Wanted
+from radiator.storage.reads import PositionJob, ReadJob, time_in_memory
 from radiator.storage.segment import SegmentInfo
 from radiator.storage.tail import Tail
 from radiator.storage.turn import Place, Turn
@@ -147,25 +148,6 @@ class BatchBuilder:
             column += [MISSING if time_ns is None else time_ns] * count
         return column
 
-    def add(
-        self,
-        destination: str,
-        block: bytes,
-        body: bytes,
-        receive_ns: int,
-        event_ns: int | None,
-        transmit_ns: int | None,
-    ) -> None:
-        """Add one record. ``Partition.append`` has this inlined. The times must fit 64 bits."""
-        number = self.ids.get(destination)
-        if number is None:
-            number = self.name(destination)
-        self.add_columns(number, event_ns, transmit_ns)
-        self.receive_ns.append(receive_ns)
-        self.blocks.append(block)
-        self.bodies.append(body)
-        self.size_bytes += len(block) + len(body)
-
     def finish(self) -> RecordBatch:
         """Return the finished batch. It takes over the lists, so the builder must not be used again."""
         base, count = self.base_offset, len(self.blocks)
@@ -193,19 +175,6 @@ class Agenda:
 
     Each partition has one deadline on each clock: the earliest that it has asked for since the last one was met.
     """
-
-    __slots__ = (
-        "_mono",
-        "_wall",
-        "dirty",
-        "failed",
-        "end_offsets",
-        "sweep_candidates",
-        "postponed_partitions",
-        "removals",
-        "turn_synced",
-        "turn_unsynced",
-    )
 
     def __init__(self) -> None:
         self.postponed_partitions: dict[Partition, None] = {}  # partitions with postponed batches
@@ -356,7 +325,7 @@ class Partition(ABC):
         event_ns: int | None = None,
         transmit_ns: int | None = None,
     ) -> int:
-        """Add a record to the open batch. This is the hot path: BatchBuilder.add, inlined.
+        """Add a record to the open batch. This is the hot path.
 
         Args:
             destination: Its destination.
@@ -625,11 +594,12 @@ class Partition(ABC):
         time_in_memory(job, self)
         return job
 
-    def offset_of_last(self, count: int) -> PositionJob:
+    def offset_of_last(self, count: int) -> PositionJob | LastJob:
         """Find where the last ``count`` records begin, whatever their destinations."""
-        job = PositionJob(self, count=count)
-        last_in_memory(job, self)
-        return job
+        first, end, dense = self.log_start_offset, self.high_watermark, self.dense_from
+        if dense <= first or end - count >= dense:
+            return PositionJob(self, offset=max(first, end - count))
+        return LastJob([Wanted(self, end, dict.fromkeys(self.destinations, ""))], count)
 
     @property
     def dense_from(self) -> int:

@@ -20,19 +20,17 @@ from radiator.errors import StorageError
 from radiator.storage import cursor_files, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.cursor import Cursor
-from radiator.storage.files import FileSystem, read_file, storage_error
+from radiator.storage.files import FileSystem, opened, read_file, storage_error
 from radiator.storage.format import decode_columns
 from radiator.storage.header import SPARSE, BatchHeader, DamagedBatch
 from radiator.storage.segment import (
     Window,
     base_of,
     batch_at,
-    find_batch,
     header_at,
     last_offset,
     load_index,
-    locate,
-    read_run,
+    read_runs,
     start_from_index,
     whole_batches,
 )
@@ -130,12 +128,10 @@ def stored_partition(fs: FileSystem, name: str, directory: str) -> StoredPartiti
         except FileNotFoundError:
             segments.clear()  # just deleted by retention, and so were all before
             continue
-        try:
+        with opened(fs, fd):
             size = head.position if base == head.segment_base else fs.size(fd)
             first, sparse = _first_header(Window(fs, fd, 4096)) if size else (None, False)
             segments.append(StoredSegment(path, base, end, size, first, sparse))
-        finally:
-            fs.close(fd)
     start = segments[0].base_offset if segments else head.next_offset
     return StoredPartition(name, directory, tuple(segments), start, head.next_offset)
 
@@ -222,33 +218,27 @@ def segment_spans(
 
 
 def _walked(fs: FileSystem, path: str, end: int | None) -> Iterator[tuple[Window, int, BatchHeader | Damage]]:
-    fd = fs.open_read(path)
-    try:
+    with opened(fs, fs.open_read(path)) as fd:
         window = Window(fs, fd, path=path)
         size = fs.size(fd) if end is None else min(end, fs.size(fd))
-        position, expected = 0, base_of(path)
-        while position < size:
-            try:
-                header, search, reason = batch_at(window, position), position, ""
-            except DamagedBatch as damage:
-                header, search, reason = None, position + 8, str(damage)
-            if header is None or header.base_offset != expected:
-                found = find_batch(window, search, size, expected)
-                if found is None:
-                    if header is not None:
-                        reason = f"base offset {header.base_offset}, expected {expected}"
-                    if not _only_zeros(window, position, size):
-                        yield window, position, Damage(position, size, reason)
-                    return
-                if found[0] > position:
-                    reason = reason or "a batch that belongs elsewhere"
-                    yield window, position, Damage(position, found[0], reason)
-                position, header = found
-            expected = last_offset(window, position, header) + 1
+        behind, expected = 0, base_of(path)
+        for position, header in whole_batches(window, 0, size, expected):
+            if position > behind:
+                yield window, behind, Damage(behind, position, _reason(window, behind, expected))
+                batch_at(window, position)  # its bytes are in the window again
             yield window, position, header
-            position += header.total_len
-    finally:
-        fs.close(fd)
+            behind, expected = position + header.total_len, last_offset(window, position, header) + 1
+        if behind < size and not _only_zeros(window, behind, size):
+            yield window, behind, Damage(behind, size, _reason(window, behind, expected))
+
+
+def _reason(window: Window, position: int, expected: int) -> str:
+    """Return why the batch at ``position`` is not the next one."""
+    try:
+        header = batch_at(window, position)
+    except DamagedBatch as damage:
+        return str(damage)
+    return f"base offset {header.base_offset}, expected {expected}"
 
 
 def _records(window: Window, position: int, header: BatchHeader) -> RecordBatch:
@@ -304,47 +294,22 @@ def batches(
                 on_gap(expected, segment.end_offset - 1, removed_on_purpose(fs, segment.path))
             expected = segment.end_offset
             continue
-        for batch in _segment_records(fs, fd, segment, expected, bytes_max):
-            if batch.base_offset > expected and on_gap is not None:
-                on_gap(expected, batch.base_offset - 1, False)
-            expected = batch.next_offset
-            yield batch
+        with opened(fs, fd):
+            window, entries = (
+                Window(fs, fd, bytes_max, segment.path),
+                load_index(fs, partition.directory, segment.base_offset),
+            )
+            for batch in read_runs(window, entries, expected, segment.end_offset, bytes_max):
+                if batch.base_offset > expected and on_gap is not None:
+                    on_gap(expected, batch.base_offset - 1, False)
+                expected = batch.next_offset
+                yield batch
         if expected < segment.end_offset:
             if on_gap is not None:
                 on_gap(expected, segment.end_offset - 1, False)
             expected = segment.end_offset
     if expected < partition.next_offset and on_gap is not None:  # no segment is left of it
         on_gap(expected, partition.next_offset - 1, False)
-
-
-def _segment_records(
-    fs: FileSystem, fd: int, segment: StoredSegment, offset: int, bytes_max: int
-) -> Iterator[RecordBatch]:
-    try:
-        window = Window(fs, fd, bytes_max, segment.path)
-        entries = load_index(fs, segment.path.rpartition("/")[0], segment.base_offset)
-        size, end = fs.size(fd), segment.end_offset
-        position = locate(window, entries, offset, size)
-        while position is not None and position < size and offset < end:
-            batch, after = read_run(window, position, end, bytes_max)
-            if batch is None or batch.base_offset > offset:  # damage: search for the next batch
-                found = locate(window, entries, offset, size)
-                if found is None or found < position:
-                    return
-                if found > position:
-                    position = found
-                    continue
-            if batch is None:  # correct crc, but it cannot be unpacked: reported as a gap
-                header = header_at(window, position)
-                offset = last_offset(window, position, header) + 1
-                position += header.total_len
-                continue
-            if batch.next_offset > offset:
-                offset = batch.next_offset
-                yield batch
-            position = after
-    finally:
-        fs.close(fd)
 
 
 def newest_receive_ns(segment: StoredSegment, fs: FileSystem | None = None) -> int | None:
@@ -369,7 +334,7 @@ def _headers(fs: FileSystem, segment: StoredSegment, indexed: bool) -> Iterator[
         fd = fs.open_read(segment.path)
     except OSError:
         return
-    try:
+    with opened(fs, fd):
         window, size, end = Window(fs, fd, 4096, segment.path), fs.size(fd), segment.end_offset
         position, expected = start_from_index(window, [entry for entry in entries if entry.base_offset < end])
         while position < size and expected < end:
@@ -387,8 +352,6 @@ def _headers(fs: FileSystem, segment: StoredSegment, indexed: bool) -> Iterator[
                 if header.base_offset >= end:
                     return
                 yield header
-    finally:
-        fs.close(fd)
 
 
 def list_cursors(root: str, fs: FileSystem | None = None) -> list[StoredCursor]:

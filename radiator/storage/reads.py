@@ -14,7 +14,6 @@ nothing is stored there yet.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from radiator.clock import Now
@@ -22,13 +21,11 @@ from radiator.errors import StorageError
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch, densify
 from radiator.storage.damage import Damage
-from radiator.storage.files import FileSystem, storage_error
-from radiator.storage.format import StoredBatch
+from radiator.storage.files import FileSystem, opened, storage_error
 from radiator.storage.segment import (
     Location,
     SegmentInfo,
     Window,
-    entry_matches,
     find_place,
     header_at,
     last_offset,
@@ -36,7 +33,6 @@ from radiator.storage.segment import (
     locate_time,
     read_run,
     salt_at,
-    whole_batches,
 )
 from radiator.storage.tail import Tail
 
@@ -52,10 +48,6 @@ class ReadableLog(Protocol):
     log_start_offset: int
     segments: list[SegmentInfo]
     tail: Tail
-
-    @property
-    def dense_from(self) -> int:
-        """The offset from which on there are as many records as offsets."""
 
     def fetched(self, job: ReadJob) -> None:
         """Take the result of a cold read."""
@@ -74,27 +66,6 @@ class Hint(NamedTuple):
 
 class ReadJob:
     """One cold read. The event loop makes it, the read thread runs it once, and the event loop takes it back."""
-
-    __slots__ = (
-        "base_offset",
-        "bytes_max",
-        "damage",
-        "directory",
-        "end_offset",
-        "error",
-        "finished",
-        "following",
-        "fs",
-        "hint",
-        "next_hint",
-        "offset",
-        "outdated",
-        "partition",
-        "result",
-        "skip_to",
-        "submitted",
-        "waiters",
-    )
 
     def __init__(self, partition: ReadableLog, offset: int, bytes_max: int, hint: Hint | None) -> None:
         self.partition = partition
@@ -137,11 +108,8 @@ class ReadJob:
         """Read, on the read thread."""
         path = layout.segment_path(self.directory, self.base_offset)
         try:
-            fd = self.fs.open_read(path)
-            try:
+            with opened(self.fs, self.fs.open_read(path)) as fd:
                 self._read(Window(self.fs, fd, self.bytes_max, path))
-            finally:
-                self.fs.close(fd)
         except FileNotFoundError:
             self.skip_to = self._end_of_segment()  # deleted by retention, or by another program
             self.damage = Damage(path, None, 0, self.base_offset, self.skip_to)
@@ -197,44 +165,24 @@ class ReadJob:
 
 
 class PositionJob:
-    """Find an offset by receive time, or that of the last ``count`` records of the log (see ``last_messages``)."""
+    """Find an offset by receive time. With ``offset``, that is the answer."""
 
-    __slots__ = (
-        "_segments",
-        "below",
-        "count",
-        "directory",
-        "end_offset",
-        "error",
-        "finished",
-        "fs",
-        "log_start_offset",
-        "offset",
-        "receive_ns",
-        "waiters",
-    )
-
-    def __init__(self, partition: ReadableLog, receive_ns: int = 0, count: int | None = None) -> None:
+    def __init__(self, partition: ReadableLog, receive_ns: int = 0, offset: int | None = None) -> None:
         self.fs = partition.fs
         self.directory = partition.directory
         self.log_start_offset = partition.log_start_offset
         self.end_offset = partition.high_watermark
         self.receive_ns = receive_ns
-        self.count = count  # how many are left to count
-        self.offset = self.end_offset  # the answer
-        self.below = self.end_offset  # last N: records at or above this are counted
+        self.offset = self.end_offset if offset is None else offset  # the answer
         self.error: StorageError | None = None
-        self.finished = False
+        self.finished = offset is not None
         self.waiters: list[Any] = []
         self._segments = partition.segments[:]
 
     def run(self) -> None:
         """Search, on the read thread."""
         try:
-            if self.count is None:
-                self._run_time()
-            else:
-                self._run_last()
+            self._run()
         except OSError as error:
             self.error = storage_error(self.directory, "read", error)
         except StorageError as error:
@@ -244,7 +192,7 @@ class PositionJob:
     def done(self, now: Now | None = None) -> None:
         """Do nothing; the event loop calls it as for other jobs."""
 
-    def _run_time(self) -> None:
+    def _run(self) -> None:
         place = max(bisect_left(self._segments, self.receive_ns, key=lambda segment: segment.first_receive_ns) - 1, 0)
         ends = [segment.base_offset for segment in self._segments[place + 1 :]] + [self.end_offset]
         for segment, end_offset in zip(self._segments[place:], ends, strict=True):
@@ -257,67 +205,12 @@ class PositionJob:
                 fd = self.fs.open_read(path)
             except FileNotFoundError:
                 continue  # deleted by retention meanwhile
-            try:
+            with opened(self.fs, fd):
                 entries = load_index(self.fs, self.directory, base_offset)
                 found = locate_time(Window(self.fs, fd, SCAN_BYTES, path), entries, self.receive_ns, end_offset)
-            finally:
-                self.fs.close(fd)
             if found is not None:
                 self.offset = max(found, self.log_start_offset)
                 return
-
-    def _run_last(self) -> None:
-        for segment in reversed(self._segments):
-            base_offset = segment.base_offset
-            if base_offset >= self.below or not self.count:
-                continue
-            if not segment.sparse:
-                self.count_dense(base_offset)
-                continue
-            path = layout.segment_path(self.directory, base_offset)
-            try:
-                fd = self.fs.open_read(path)
-            except FileNotFoundError:
-                return  # deleted by retention meanwhile, and so is everything before it
-            try:
-                window = Window(self.fs, fd, SCAN_BYTES, path)
-                stop = self.fs.size(fd)
-                for entry in reversed(load_index(self.fs, self.directory, base_offset)):
-                    if 0 < entry.position < stop and entry_matches(window, entry):
-                        self._count_stretch(window, entry.position, stop, entry.base_offset)
-                        stop = entry.position
-                    if not self.count:
-                        break
-                else:
-                    self._count_stretch(window, 0, stop, base_offset)
-                self.below = min(self.below, base_offset)  # removed records before the first one do not count
-            finally:
-                self.fs.close(fd)
-
-    def count_dense(self, base_offset: int) -> None:
-        """Count the records from ``base_offset`` on that are not counted yet."""
-        assert self.count is not None
-        self.offset = max(base_offset, self.log_start_offset, self.below - self.count)
-        self.count -= self.below - self.offset
-        self.below = base_offset
-
-    def _count_stretch(self, window: Window, position: int, stop: int, expected: int) -> None:
-        """Count the batches between two index entries, last one first."""
-        found: list[Sequence[int]] = []
-        for place, header in whole_batches(window, position, stop, expected):
-            if header.base_offset >= self.below:
-                break
-            found.append(StoredBatch(window.data, window.at(place, header.total_len), header).offsets())
-        for offsets in reversed(found):
-            self._count_batch(offsets)
-            self.below = min(self.below, offsets[0])
-
-    def _count_batch(self, offsets: Sequence[int]) -> None:
-        assert self.count is not None
-        counted = [offset for offset in offsets if self.log_start_offset <= offset < self.below]
-        if counted and self.count:
-            self.offset = counted[-min(self.count, len(counted))]
-            self.count -= min(self.count, len(counted))
 
 
 def time_in_memory(job: PositionJob, partition: ReadableLog) -> None:
@@ -341,10 +234,3 @@ def time_in_memory(job: PositionJob, partition: ReadableLog) -> None:
         job.offset, job.finished = max(answer, job.log_start_offset), True
     elif partition.segments[0].first_receive_ns >= receive_ns:
         job.offset, job.finished = job.log_start_offset, True
-
-
-def last_in_memory(job: PositionJob, partition: ReadableLog) -> None:
-    """Answer from the offsets of segments without removed records, if that is possible."""
-    if job.count and job.log_start_offset < job.end_offset:
-        job.count_dense(partition.dense_from)
-    job.finished = not job.count or job.below <= job.log_start_offset

@@ -29,6 +29,7 @@ from radiator import limits
 from radiator.storage import archived, layout, names_recovery, salt
 from radiator.storage.files import (
     FileSystem,
+    opened,
     read_file,
     read_fully,
     storage_error,
@@ -51,6 +52,7 @@ from radiator.storage.segment import (
     scan_plain_batches,
     whole_batches,
 )
+from radiator.storage.segment_states import State
 
 SCAN_BYTES = 1024 * 1024
 
@@ -90,21 +92,7 @@ class Journal(Protocol):
         """Return whether the journal has everything of a log from ``offset`` up to ``end``."""
 
 
-class NoJournal:
-    """An empty journal."""
-
-    def next_batch(self, partition: str, start: int, end: int) -> bytes | None:
-        """Return None."""
-        return None
-
-    def has(self, partition: str, offset: int, end: int) -> bool:
-        """Return whether nothing is asked for."""
-        return offset >= end
-
-
-def recover(
-    log: Log, notes: list[RecoveryNote], allowance: Allowance | None = None, journal: Journal | None = None
-) -> Recovered:
+def recover(log: Log, notes: list[RecoveryNote], allowance: Allowance, journal: Journal) -> Recovered:
     """Bring one partition's files in order, and ``log`` to the place where it continues.
 
     Args:
@@ -119,7 +107,7 @@ def recover(
     fs, directory = log.fs, log.directory
     try:
         files = fs.listdir(directory)
-        recovered = _recover(fs, log, files, notes, allowance or Allowance(), journal or NoJournal())
+        recovered = _recover(fs, log, files, notes, allowance, journal)
         if layout.ARCHIVED in files and archived.lower(fs, directory, recovered.next_offset):
             text = f"an archive has more than this log, which has lost its end and goes on at {recovered.next_offset}"
             notes.append(RecoveryNote(layout.archived_path(directory), text, "archived"))
@@ -173,17 +161,14 @@ def _sealed_segments(fs: FileSystem, directory: str, bases: list[int]) -> list[S
     """Return all segments but the last, by their first header or that of the next segment."""
     segments: list[SegmentInfo] = []
     for base in bases[:-1]:
-        fd = fs.open_read(layout.segment_path(directory, base))
-        try:
+        with opened(fs, fs.open_read(layout.segment_path(directory, base))) as fd:
             size = fs.size(fd)
             window = Window(fs, fd, HEADER_BYTES, layout.segment_path(directory, base))
             before = segments[-1].first_receive_ns if segments else None
             header = _first_header(window, size, base, before)
-        finally:
-            fs.close(fd)
         first = max(header.min_receive_ns if header is not None else 0, before or 0)
         sparse = header is not None and bool(header.flags & SPARSE)
-        segments.append(SegmentInfo(base, first, first, size, sparse))
+        segments.append(SegmentInfo(base, first, first, size, sparse, State.SEALED))
     return segments
 
 
@@ -216,12 +201,9 @@ def _fix_receive_times(fs: FileSystem, directory: str, segments: list[SegmentInf
         latest = 0
         for segment in segments:
             path = layout.segment_path(directory, segment.base_offset)
-            fd = fs.open_read(path)
-            try:
+            with opened(fs, fs.open_read(path)) as fd:
                 window = Window(fs, fd, HEADER_BYTES, path)
                 header = _first_whole(window, segment.size_bytes, segment.base_offset)
-            finally:
-                fs.close(fd)
             latest = max(header.min_receive_ns if header is not None else 0, latest)
             segment.begin(latest)
     for each, following in pairwise(every):
@@ -231,15 +213,12 @@ def _fix_receive_times(fs: FileSystem, directory: str, segments: list[SegmentInf
 def _last_receive_ns(fs: FileSystem, directory: str, segment: SegmentInfo) -> int:
     """Return the last receive time of a sealed segment: times must not fall over a restart."""
     path = layout.segment_path(directory, segment.base_offset)
-    fd = fs.open_read(path)
-    try:
+    with opened(fs, fs.open_read(path)) as fd:
         window = Window(fs, fd, SCAN_BYTES, path)
         entries = _valid_entries(window, load_index(fs, directory, segment.base_offset), segment.size_bytes)
         start = entries[-1] if entries else IndexEntry(segment.base_offset, 0, 0)
         found = whole_batches(window, start.position, segment.size_bytes, start.base_offset)
         return max([segment.first_receive_ns, *[header.max_receive_ns for _, header in found]])
-    finally:
-        fs.close(fd)
 
 
 def _walk_active(
@@ -258,8 +237,7 @@ def _walk_active(
     """
     directory = log.directory
     path = layout.segment_path(directory, base)
-    fd = fs.open(path)
-    try:
+    with opened(fs, fs.open(path)) as fd:
         size = fs.size(fd)
         window = Window(fs, fd, SCAN_BYTES, path)
         entries = load_index(fs, directory, base)
@@ -322,8 +300,6 @@ def _walk_active(
         begun = _first_whole(window, position, base)
         first = min(begun.min_receive_ns, latest) if begun is not None else latest
         sparse = begun is not None and bool(begun.flags & SPARSE)
-    finally:
-        fs.close(fd)
     if head.next_offset > expected and not journal.has(log.names.own_name, expected, head.next_offset):
         notes.append(_lost_note(path, expected, head.next_offset))
         expected = head.next_offset
@@ -387,11 +363,8 @@ def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
     facts, size = fs.stat(path), ENTRY_BYTES * (1 + count) if count else 0
     if facts is None or facts.size == size:
         return
-    fd = fs.open(path)
-    try:
+    with opened(fs, fs.open(path)) as fd:
         fs.truncate(fd, size)
-    finally:
-        fs.close(fd)
 
 
 def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head, raw: bytes) -> None:
@@ -405,16 +378,13 @@ def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head,
     wanted = layout.Head(log.base_offset, log.position, log.next_offset)
     failed = layout.sync_failed(raw)
     if head != wanted or failed:
-        fd = fs.open(path)
-        try:
+        with opened(fs, fs.open(path)) as fd:
             known = head.segment_base == log.base_offset and not failed
             position = min(head.position, log.position) if known else 0
             while position < log.position:
                 data = read_fully(fs, fd, min(SCAN_BYTES, log.position - position), position)
                 position += write_all(fs, fd, [data], position)
             fs.fdatasync(fd)
-        finally:
-            fs.close(fd)
         fs.sync_dir(log.directory)
     data = (layout.encode_head(*wanted) + log.names.vouched).ljust(layout.HEAD_FILE_BYTES, b"\0")
     if raw[: layout.HEAD_BYTES] != data[: layout.HEAD_BYTES]:
@@ -424,11 +394,8 @@ def _sync_and_write_head(fs: FileSystem, log: Log, path: str, head: layout.Head,
 
 
 def _write_head(fs: FileSystem, directory: str, data: bytes) -> None:
-    fd = fs.open(layout.head_path(directory), create=True)
-    try:
+    with opened(fs, fs.open(layout.head_path(directory), create=True)) as fd:
         write_all(fs, fd, [data], 0)
-    finally:
-        fs.close(fd)
 
 
 def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Iterable[str]:

@@ -29,12 +29,12 @@ from typing import NamedTuple
 from radiator import limits
 from radiator.storage import layout
 from radiator.storage.batch import RecordBatch
-from radiator.storage.files import close_quietly, storage_error, write_all
-from radiator.storage.format import decode, encode_batch
-from radiator.storage.header import DamagedBatch, UnknownVersion
+from radiator.storage.files import close_quietly, opened, storage_error, write_all
+from radiator.storage.format import decode
+from radiator.storage.header import UnknownVersion
 from radiator.storage.index import IndexEntry
 from radiator.storage.log import PROBE, Log
-from radiator.storage.segment import Window, batch_at, find_batch, last_offset
+from radiator.storage.segment import Window, last_offset, whole_batches
 
 COPY_BYTES = 1024 * 1024
 READ_ATTEMPTS_MAX = 10  # of an unreadable file, before its messages are given up
@@ -119,17 +119,12 @@ def cut(log: Log, base_offset: int, size_bytes: int) -> None:
     """Truncate a failed file behind its last sync, which is no longer read."""
     assert base_offset != log.base_offset
     path = layout.segment_path(log.directory, base_offset)
-    fd = -1
     try:
-        fd = log.fs.open(path)
-        log.fs.truncate(fd, size_bytes)
-        log.fs.fdatasync(fd)
-    except FileNotFoundError:
-        pass  # retention was quicker
+        with opened(log.fs, log.fs.open(path)) as fd:
+            log.fs.truncate(fd, size_bytes)
+            log.fs.fdatasync(fd)
     except OSError as error:
         raise storage_error(path, "cut off what is no longer used", error) from error
-    finally:
-        close_quietly(log.fs, fd)
 
 
 def _write(
@@ -196,34 +191,20 @@ def _filled(
 def _from_file(log: Log, expected: int, end_offset: int, found: Reopened) -> Iterator[Piece]:
     """Yield whole batches behind the last sync, as far as the file can be read."""
     fs, path = log.fs, layout.segment_path(log.directory, log.base_offset)
-    fd = -1
     try:
-        fd = fs.open_read(path)
-        window, size, position = Window(fs, fd, path=path), fs.size(fd), log.synced
-        while position < size:
-            try:
-                header = batch_at(window, position)
-                if header.base_offset < expected:
-                    raise DamagedBatch(f"base offset {header.base_offset}, expected {expected}")
-            except DamagedBatch:
-                way_on = find_batch(window, position + 8, size, expected)
-                if way_on is None:
+        with opened(fs, fs.open_read(path)) as fd:
+            window = Window(fs, fd, path=path)
+            for position, header in whole_batches(window, log.synced, fs.size(fd), expected):
+                following = last_offset(window, position, header) + 1
+                if following > end_offset:
                     return
-                position, header = way_on
-            following = last_offset(window, position, header) + 1
-            if following > end_offset:
-                return
-            place = window.at(position, header.total_len)
-            data = bytes(window.data[place : place + header.total_len])
-            yield Piece(header.base_offset, following, header.min_receive_ns, header.max_receive_ns, data)
-            expected = following
-            position += header.total_len
+                place = window.at(position, header.total_len)
+                data = bytes(window.data[place : place + header.total_len])
+                yield Piece(header.base_offset, following, header.min_receive_ns, header.max_receive_ns, data)
     except (FileNotFoundError, UnknownVersion):
         return
     except OSError as error:
         found.unreadable = error
-    finally:
-        close_quietly(fs, fd)
 
 
 def _from_memory(log: Log, recent: Sequence[RecordBatch], start: int, end: int) -> Iterator[Piece]:
@@ -239,16 +220,6 @@ def _from_memory(log: Log, recent: Sequence[RecordBatch], start: int, end: int) 
 
 
 def _encoded(log: Log, batch: RecordBatch, first: int, last: int) -> Piece:
-    receive_ns, event_ns, transmit_ns = batch.receive_ns[first:last], batch.event_ns, batch.transmit_ns
-    pieces = encode_batch(
-        batch.offsets[first],
-        receive_ns,
-        None if event_ns is None else event_ns[first:last],
-        None if transmit_ns is None else transmit_ns[first:last],
-        batch.destination_ids[first:last],
-        batch.names,
-        batch.blocks[first:last],
-        batch.bodies[first:last],
-        salt=log.salt,
-    )
-    return Piece(batch.offsets[first], batch.offsets[last - 1] + 1, receive_ns[0], receive_ns[-1], b"".join(pieces))
+    part = batch.part(first, last, batch.offsets[first])
+    times = part.receive_ns
+    return Piece(part.base_offset, part.next_offset, times[0], times[-1], b"".join(part.encode(log.salt)))

@@ -4,6 +4,7 @@ Only whole sealed segments are deleted, the oldest first:
 
     limits     age, size, number of messages; nothing that a cursor needs, unless the rule forces it
     reclaim    in a log of queues, what all of them have settled, whatever the limits
+    state      nothing that is being rewritten or cut: it goes when that has ended
     archive    if the rule waits for an archive, nothing that the archive does not have, for whatever reason
 
 Without a limit and without a queue nothing is ever deleted. The functions are pure: they know no partition and no
@@ -18,6 +19,7 @@ from itertools import pairwise
 from radiator.clock import NS_PER_SECOND, WallNs
 from radiator.config import Settings
 from radiator.storage.segment import SegmentInfo
+from radiator.storage.segment_states import Event
 
 DAY_NS = 86_400 * NS_PER_SECOND
 
@@ -40,7 +42,6 @@ def count_to_drop(
     settled: int,
     reclaims: bool,
     archived_to: int,
-    rewriting: int | None,
     now_ns: WallNs,
 ) -> int:
     """Return how many of the oldest segments may be deleted.
@@ -52,7 +53,6 @@ def count_to_drop(
         settled: below this offset no cursor needs anything.
         reclaims: whether what is settled is deleted without any limit.
         archived_to: below this offset the archive has everything.
-        rewriting: the base offset of a segment that is being rewritten, and stays.
         now_ns: the time.
     """
     age, size_max, count_max = settings.retention_age_ns, settings.retention_bytes, settings.retention_count
@@ -66,7 +66,7 @@ def count_to_drop(
     drop = 0
     for segment, following in pairwise(segments):
         end = following.base_offset
-        if end > end_max or segment.base_offset == rewriting:
+        if end > end_max or not segment.can(Event.REMOVE):
             break
         too_old = age is not None and segment.last_receive_ns < now_ns - age
         too_big = size_max is not None and size > size_max

@@ -24,11 +24,11 @@ from typing import Any
 from radiator import limits
 from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
-from radiator.storage.files import FileSystem, close_quietly, write_all
+from radiator.storage.files import FileSystem, close_quietly, opened, write_all
 from radiator.storage.header import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger
-from radiator.storage.segment import Window, find_batch, header_at, last_offset, read_run, salt_at
+from radiator.storage.segment import Window, header_at, last_offset, load_index, read_run, read_runs, salt_at
 
 Keep = Callable[[RecordBatch], Sequence[int] | None]  # the places that stay, in order; None: all
 RECORD_BYTES = 36  # of columns, for each record
@@ -39,25 +39,9 @@ LOOK_BYTES = 4 * 1024  # read at a time to see how large batches are
 def runs(fs: FileSystem, directory: str, base_offset: int, end_offset: int) -> Iterator[RecordBatch]:
     """Yield the records of a segment below ``end_offset``, across damage, a bounded run at a time. Raises OSError."""
     path = layout.segment_path(directory, base_offset)
-    fd = fs.open_read(path)
-    try:
-        window, size = Window(fs, fd, READ_BYTES, path), fs.size(fd)
-        position: int | None = 0
-        expected = base_offset
-        while position is not None and position < size and expected < end_offset:
-            batch, after = read_run(window, position, end_offset, READ_BYTES)
-            if batch is None or batch.base_offset != expected:
-                found = find_batch(window, position if batch is not None else position + 8, size, expected)
-                if found is None or found[1].base_offset >= end_offset:
-                    return
-                position = found[0]
-                batch, after = read_run(window, position, end_offset, READ_BYTES)
-                if batch is None:
-                    return
-            yield batch
-            expected, position = batch.next_offset, after
-    finally:
-        fs.close(fd)
+    with opened(fs, fs.open_read(path)) as fd:
+        entries = load_index(fs, directory, base_offset)
+        yield from read_runs(Window(fs, fd, READ_BYTES, path), entries, base_offset, end_offset, READ_BYTES)
 
 
 def split(batch: RecordBatch) -> Iterator[RecordBatch]:
@@ -101,11 +85,8 @@ def _columns(batch: RecordBatch, places: Sequence[int] | None = None) -> BatchCo
 
 def compressed(fs: FileSystem, path: str) -> bool:
     """Return whether the first batch of a segment is compressed."""
-    fd = fs.open_read(path)
-    try:
+    with opened(fs, fs.open_read(path)) as fd:
         return bool(header_at(Window(fs, fd, HEADER_BYTES, path), 0).flags & COMPRESSED)
-    finally:
-        fs.close(fd)
 
 
 def small_commits(fs: FileSystem, path: str, end_offset: int) -> bool:
@@ -117,8 +98,7 @@ def small_commits(fs: FileSystem, path: str, end_offset: int) -> bool:
         OSError: The file cannot be read.
         DamagedBatch: It is damaged.
     """
-    fd = fs.open_read(path)
-    try:
+    with opened(fs, fs.open_read(path)) as fd:
         window = Window(fs, fd, LOOK_BYTES, path)
         position = batches = offset = 0
         while offset < end_offset and batches < limits.MERGED_COMMITS_LOOKED_AT:
@@ -131,8 +111,6 @@ def small_commits(fs: FileSystem, path: str, end_offset: int) -> bool:
             if position >= limits.MERGED_COMMITS_BYTES * limits.MERGED_COMMITS_LOOKED_AT:
                 return False
         return batches > 1 and position < limits.MERGED_COMMITS_BYTES * batches
-    finally:
-        fs.close(fd)
 
 
 def worth_rewriting(
@@ -266,15 +244,10 @@ class Rewrite:
         self.fs.rename(self.new_path, self.path)
         self.swapped = True
         self.fs.sync_dir(self.directory)
-        fd = -1
-        try:
-            fd = self.fs.open(layout.index_path(self.directory, self.base_offset), create=True)
+        path = layout.index_path(self.directory, self.base_offset)
+        with contextlib.suppress(OSError), opened(self.fs, self.fs.open(path, create=True)) as fd:  # a cache
             self.fs.truncate(fd, 0)
             write_all(self.fs, fd, [index.encode_head(self.base_offset), index.encode_entries(self._entries)], 0)
-        except OSError:
-            pass  # a cache
-        finally:
-            close_quietly(self.fs, fd)
 
     def discard(self) -> None:
         """Remove the new file."""

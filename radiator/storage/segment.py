@@ -45,6 +45,7 @@ from radiator.storage.header import (
 )
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_single_records
+from radiator.storage.segment_states import TRANSITIONS, Event, State, after
 
 _PLAIN_HEADER = Struct("<8sIIQ16xIH2xI12x")  # of a header: magic, total_len, crc, base offset, count, flags, names_len
 SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
@@ -61,12 +62,28 @@ class SegmentInfo:
         last_receive_ns: When its last record was received.
         size_bytes: Its size.
         sparse: Records have been removed from it, so it has fewer records than offsets; its first batch has the flag.
+        state: Where its life begins: active, or sealed by an earlier run.
     """
 
-    __slots__ = ("base_offset", "commits", "first_receive_ns", "last_receive_ns", "size_bytes", "sparse")
+    __slots__ = (
+        "base_offset",
+        "commits",
+        "first_receive_ns",
+        "last_receive_ns",
+        "remaining",
+        "size_bytes",
+        "sparse",
+        "state",
+    )
 
     def __init__(
-        self, base_offset: int, first_receive_ns: int, last_receive_ns: int, size_bytes: int, sparse: bool = False
+        self,
+        base_offset: int,
+        first_receive_ns: int,
+        last_receive_ns: int,
+        size_bytes: int,
+        sparse: bool = False,
+        state: State = State.ACTIVE,
     ) -> None:
         self.base_offset = base_offset
         self.first_receive_ns = first_receive_ns
@@ -74,6 +91,16 @@ class SegmentInfo:
         self.size_bytes = size_bytes
         self.commits = 0
         self.sparse = sparse
+        self.state = state
+        self.remaining: int | None = None  # about how many records the last rewrite has left; None: all
+
+    def on(self, event: Event) -> None:
+        """Set the state that follows ``event``. Raises RuntimeError if the event cannot happen now."""
+        self.state = after(self.state, event)
+
+    def can(self, event: Event) -> bool:
+        """Return whether ``event`` may happen now."""
+        return event in TRANSITIONS[self.state]
 
     def begin(self, first_receive_ns: int, last_receive_ns: int | None = None) -> None:
         """Set when the first record came, and the last one if that is known."""
@@ -81,12 +108,21 @@ class SegmentInfo:
         if last_receive_ns is not None:
             self.last_receive_ns = last_receive_ns
 
+    def set_end(self, size_bytes: int, last_receive_ns: int) -> None:
+        """Set where the file ends, and when its last record was received."""
+        self.size_bytes, self.last_receive_ns = size_bytes, last_receive_ns
+
     def rewritten(self, size_bytes: int, sparse: bool) -> None:
         """Set the facts of the rewritten file."""
         self.size_bytes, self.sparse = size_bytes, sparse
 
+    def leave(self, remaining: int) -> None:
+        """Note about how many records are left when those that queues have settled are removed."""
+        self.remaining = remaining
+
     def grow(self, size_bytes: int, last_receive_ns: int) -> None:
         """Count a commit, which grows the segment to this size."""
+        self.on(Event.APPEND)
         self.size_bytes = size_bytes
         self.last_receive_ns = last_receive_ns
         self.commits += 1
@@ -404,6 +440,42 @@ def read_run(window: Window, position: int, end_offset: int, bytes_max: int) -> 
         return None, position
     merger, at = merge_run(window.data, position - window.position, header, end_offset, bytes_max)
     return (merger.finish() if merger.blocks else None), window.position + at
+
+
+def read_runs(
+    window: Window, entries: list[IndexEntry], offset: int, end_offset: int, bytes_max: int
+) -> Iterator[RecordBatch]:
+    """Yield the records from ``offset`` on, across damage, in runs of consecutive batches.
+
+    The first run may begin before ``offset``. A batch that cannot be unpacked is left out.
+
+    Args:
+        window: The file.
+        entries: Its index.
+        offset: Where to begin.
+        end_offset: Batches with this offset or a higher one are not read.
+        bytes_max: How much to read at a time, on disk and unpacked.
+    """
+    size = window.fs.size(window.fd)
+    position = locate(window, entries, offset, size)
+    while position is not None and position < size and offset < end_offset:
+        batch, after = read_run(window, position, end_offset, bytes_max)
+        if batch is None or batch.base_offset > offset:  # damage: search for the next batch
+            found = locate(window, entries, offset, size)
+            if found is None or found < position:
+                return
+            if found > position:
+                position = found
+                continue
+        if batch is None:  # correct crc, but it cannot be unpacked
+            header = header_at(window, position)
+            offset = last_offset(window, position, header) + 1
+            position += header.total_len
+            continue
+        if batch.next_offset > offset:
+            offset = batch.next_offset
+            yield batch
+        position = after
 
 
 def merge_run(data: bytes, at: int, header: BatchHeader, end_offset: int, bytes_max: int) -> tuple[Merger, int]:

@@ -10,7 +10,8 @@ This module knows offsets. It does not know cursors or files. The event loop own
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import NamedTuple
 
 from radiator.storage.segment import SegmentInfo
 
@@ -23,12 +24,20 @@ SCAN_COST_MAX = 8_192  # in one turn: some milliseconds
 Intervals = list[tuple[int, int]]
 
 
+class Settled(NamedTuple):
+    """A segment of which queues have settled at least half."""
+
+    segment: SegmentInfo
+    end: int  # where the next segment begins
+    intervals: Intervals  # that are settled
+    unsettled: int  # how many offsets are not
+
+
 class SettledScan:
     """A scan over the sealed segments of one log.
 
     Args:
         sealed: The segments, each with the base offset of the next.
-        remaining: How many records a rewritten segment had left, by base offset.
         found_max: Stop after this many segments.
         needed: The lowest offset that a cursor needs.
         fingerprint: Distinguishes this scan from others.
@@ -37,18 +46,14 @@ class SettledScan:
     def __init__(
         self,
         sealed: list[tuple[SegmentInfo, int]],
-        remaining: Mapping[int, int],
         found_max: int,
         needed: int,
         fingerprint: tuple[int, ...],
     ) -> None:
         self.needed = needed
         self.fingerprint = fingerprint
-        self.found: list[
-            tuple[SegmentInfo, int, Intervals, int]
-        ] = []  # segment, end, settled intervals, unsettled count
+        self.found: list[Settled] = []
         self._todo = deque(sealed)
-        self._remaining = remaining
         self._found_max = found_max
         self._at = -1  # in the segment that comes next
         self._step = STEP_OFFSETS
@@ -81,11 +86,11 @@ class SettledScan:
             self._step = min(2 * self._step, STEP_OFFSETS_MAX) if more else STEP_OFFSETS
             self._settled += settled
             self._unsettled += stop - start - sum(stop - start for start, stop in settled)
-            before = self._remaining.get(segment.base_offset, end - segment.base_offset)
+            before = end - segment.base_offset if segment.remaining is None else segment.remaining
             enough = 2 * (self._unsettled + 1) <= before
             self._at = stop
             if enough and stop == end:
-                self.found.append((segment, end, self._settled, self._unsettled))
+                self.found.append(Settled(segment, end, self._settled, self._unsettled))
             if stop == end or not enough:
                 self._todo.popleft()
                 self._settled, self._unsettled, self._at = [], 0, -1

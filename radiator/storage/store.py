@@ -28,10 +28,10 @@ from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
 from radiator.storage.definitions import Definitions, DefinitionsJob
-from radiator.storage.file_partition import AppendJob, FilePartition, RemoveJob
+from radiator.storage.file_partition import AppendJob, FilePartition
 from radiator.storage.files import NO_ROOM, DirectoryLock, FileSystem, lock_holder, storage_error, sync_ancestors
 from radiator.storage.header import UnknownVersion
-from radiator.storage.jobs import Job, run
+from radiator.storage.jobs import AfterAcksJob, Job, run
 from radiator.storage.journal.checkpoint import Checkpoints
 from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.journal.format import Entry
@@ -42,12 +42,12 @@ from radiator.storage.journal.redo import Redo
 from radiator.storage.journal.snapshots import Snapshots
 from radiator.storage.log import Log
 from radiator.storage.maintenance import Maintenance
-from radiator.storage.maintenance_jobs import SettledJob
 from radiator.storage.memory import MemoryBudget, MemoryPartition
 from radiator.storage.names_recovery import Allowance
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.partition import Agenda, EndOffsets, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
+from radiator.storage.segment_states import State
 from radiator.storage.sweep import Sweep
 from radiator.storage.tail import Budget, ColdCache, Tail
 
@@ -253,7 +253,7 @@ class Store:
                     partition.log.close()
             except StorageError as error:
                 errors.append(error)
-            in_segments &= not partition.log.file_failed
+            in_segments &= partition.log.state is not State.FAILED
         try:
             if in_segments and not errors and self._save_metadata():
                 self.journal.clear()
@@ -362,7 +362,7 @@ class Store:
         removals = self._agenda.removals
         if removals:  # behind the acks that let them go
             for job in removals:
-                if isinstance(job, RemoveJob | SettledJob) and job.partition.retain_from is not None:
+                if isinstance(job, AfterAcksJob) and job.partition.retain_from is not None:
                     job.sync_first(partial(self._sync_acks, cursor_jobs, self.cursors.failed, self.journal.sync_error))
             jobs += removals
             removals.clear()

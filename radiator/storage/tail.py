@@ -43,11 +43,6 @@ class Tail:
         self.bytes += cost
         self.budget.added(self, batch.next_offset, cost)
 
-    @property
-    def base_offset(self) -> int | None:
-        """The lowest offset in memory; None if empty."""
-        return self.bases[self.start] if self.start < len(self.bases) else None
-
     def base_before(self, offset: int) -> bool:
         """Return whether anything below ``offset`` is in memory."""
         return self.start < len(self.bases) and self.bases[self.start] < offset

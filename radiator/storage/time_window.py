@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from radiator.storage.files import FileSystem
+from radiator.storage.files import FileSystem, opened
 from radiator.storage.header import HEADER_BYTES, DamagedBatch, UnknownVersion
 from radiator.storage.reader import StoredSegment
 from radiator.storage.segment import Window, batch_at
@@ -46,11 +46,8 @@ def first_ns(fs: FileSystem, segments: Sequence[StoredSegment]) -> int | None:
 def _holds(fs: FileSystem, segment: StoredSegment) -> bool:
     """Return whether the first batch is whole and agrees with the listing."""
     try:
-        fd = fs.open_read(segment.path)
-        try:
+        with opened(fs, fs.open_read(segment.path)) as fd:
             header = batch_at(Window(fs, fd, HEADER_BYTES, segment.path), 0)
-        finally:
-            fs.close(fd)
     except (DamagedBatch, UnknownVersion, OSError):
         return False
     return (header.base_offset, header.min_receive_ns) == (segment.base_offset, segment.first_receive_ns)

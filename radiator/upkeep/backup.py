@@ -25,7 +25,7 @@ from zlib import crc32
 from radiator.clock import WallNs
 from radiator.errors import StorageError
 from radiator.storage import archived, dedup_file, definitions, index, layout, names
-from radiator.storage.files import DirectoryLock, FileSystem, lock_holder, read_file, storage_error
+from radiator.storage.files import DirectoryLock, FileSystem, lock_holder, opened, read_file, storage_error
 from radiator.storage.header import DamagedBatch
 from radiator.storage.layout import Head
 from radiator.storage.reader import StoredPartition, list_partitions, stored_partition
@@ -295,8 +295,7 @@ class _Backup:
 
     def _segment(self, stored: StoredPartition, base: int, head: Head | None) -> CopiedFile:
         fs, path = self.fs, _relative(stored, base)
-        fd = fs.open_read(f"{self.root}/{path}")
-        try:
+        with opened(fs, fs.open_read(f"{self.root}/{path}")) as fd:
             before, size, mtime_ns = fs.stamp(fd), fs.size(fd), fs.stamp(fd)[1]
             if head is not None and base == head.segment_base:
                 if not self._still_matches(stored.directory, head, fd):
@@ -314,8 +313,6 @@ class _Backup:
                 fs.remove(f"{self.partial}/{path}")
                 raise _Changed
             return CopiedFile(path, size, digest, mtime_ns)
-        finally:
-            fs.close(fd)
 
     def _link(self, path: str) -> bool:
         assert self.previous is not None

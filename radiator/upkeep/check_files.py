@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from radiator.errors import StorageError
-from radiator.storage import archived, dedup_file, definitions, layout, transaction_log
-from radiator.storage import last_rules as last_rules_file
+from radiator.storage import archived, dedup_file, definitions, last_rules, layout, transaction_log
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.journal.reading import JournalFiles
@@ -82,28 +81,20 @@ def journal(fs: FileSystem, root: str) -> Iterator[Finding]:
         yield Finding("decided", files.directory, text)
 
 
-def subscriptions(fs: FileSystem, root: str) -> Iterator[Finding]:
-    """Yield a finding if the file of durable subscriptions cannot be read."""
-    path = layout.subscriptions_path(root)
-    data = read_file(fs, path)
-    if data is not None:
+def definition_files(fs: FileSystem, root: str) -> Iterator[Finding]:
+    """Yield a finding for each of ``subscriptions`` and ``last_rules`` that cannot be read."""
+    for kind, head, effect in (
+        ("subscriptions", definitions.HEAD, "a start renames it, and names are unknown until they are used again"),
+        ("last_rules", last_rules.HEAD, "a start ignores it: queues without a cursor get all messages"),
+    ):
+        path = f"{root}/{kind}"
+        data = read_file(fs, path)
+        if data is None:
+            continue
         try:
-            definitions.decode(data)
+            definitions.decode(data, head)
         except ValueError as error:
-            text = f"cannot be read ({error}); a start renames it, and names are unknown until they are used again"
-            yield Finding("subscriptions", path, text, 0, len(data))
-
-
-def last_rules(fs: FileSystem, root: str) -> Iterator[Finding]:
-    """Yield a finding if the file of the ``fan_out`` rules of the last run cannot be read."""
-    path = layout.last_rules_path(root)
-    data = read_file(fs, path)
-    if data is not None:
-        try:
-            definitions.decode(data, last_rules_file.HEAD)
-        except ValueError as error:
-            text = f"cannot be read ({error}); a start ignores it: queues without a cursor get all messages"
-            yield Finding("last_rules", path, text, 0, len(data))
+            yield Finding(kind, path, f"cannot be read ({error}); {effect}", 0, len(data))
 
 
 def needed_by_archive(fs: FileSystem, directory: str, first: int) -> str | None:

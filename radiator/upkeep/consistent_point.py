@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from radiator.storage import layout, transaction_log
-from radiator.storage.files import FileSystem
+from radiator.storage.files import FileSystem, opened
 from radiator.storage.journal.format import (
     CURSORS,
     NAMES,
@@ -146,8 +146,7 @@ def _head_at(fs: FileSystem, directory: str, head: Head | None, offset: int) -> 
         if base < head.segment_base:
             continue
         path = layout.segment_path(directory, base)
-        fd = fs.open_read(path)
-        try:
+        with opened(fs, fs.open_read(path)) as fd:
             window = Window(fs, fd, path=path)
             position = head.position if base == head.segment_base else 0
             for place, header in whole_batches(window, position, fs.size(fd), expected):
@@ -156,8 +155,6 @@ def _head_at(fs: FileSystem, directory: str, head: Head | None, offset: int) -> 
                 expected = last_offset(window, place, header) + 1
                 if expected == offset:
                     return Head(base, place + header.total_len, offset)
-        finally:
-            fs.close(fd)
     return None
 
 

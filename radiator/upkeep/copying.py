@@ -12,7 +12,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from radiator.limits import MIB
-from radiator.storage.files import FileSystem, write_all
+from radiator.storage.files import FileSystem, opened, write_all
 
 CHUNK_BYTES = 1 * MIB
 SYNC_EVERY_BYTES = 16 * MIB  # a sync of more would hold up the broker's own syncs for longer
@@ -44,12 +44,9 @@ class Copier:
 
     def write(self, path: str, data: bytes) -> str:
         """Write a new file, sync it, and return its SHA-256."""
-        fd = self.fs.open(path, create=True)
-        try:
+        with opened(self.fs, self.fs.open(path, create=True)) as fd:
             write_all(self.fs, fd, [data], 0)
             self.fs.fdatasync(fd)
-        finally:
-            self.fs.close(fd)
         self.done(len(data))
         return sha256(data).hexdigest()
 
@@ -65,8 +62,7 @@ class Copier:
             How many bytes there were, and their SHA-256.
         """
         fs, digest, position, synced = self.fs, sha256(), 0, 0
-        fd = fs.open(path, create=True)
-        try:
+        with opened(fs, fs.open(path, create=True)) as fd:
             while data := self._read(source, min(CHUNK_BYTES, size - position), position):
                 write_all(fs, fd, [data], position)
                 digest.update(data)
@@ -77,8 +73,6 @@ class Copier:
                 self.done(len(data))
             fs.fdatasync(fd)
             fs.uncache(fd)
-        finally:
-            fs.close(fd)
         return position, digest.hexdigest()
 
     def digest(self, source: int, size: int) -> tuple[int, str]:

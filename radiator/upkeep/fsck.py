@@ -21,7 +21,7 @@ from radiator import limits
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import StorageError
 from radiator.storage import index, layout, names, salt
-from radiator.storage.files import FileSystem, close_quietly, read_file, read_fully
+from radiator.storage.files import FileSystem, opened, read_file, read_fully
 from radiator.storage.index import IndexEntry
 from radiator.storage.reader import read_head
 from radiator.storage.segment import Window, locate_time
@@ -129,8 +129,7 @@ class Fsck:
             if not self.live:
                 yield from check_files.transactions(self.fs, self.root)
                 yield from check_files.journal(self.fs, self.root)
-            yield from check_files.subscriptions(self.fs, self.root)
-            yield from check_files.last_rules(self.fs, self.root)
+            yield from check_files.definition_files(self.fs, self.root)
             try:
                 yield from check_cursors.run(self.fs, self.root, None if self.live else logs)
             except OSError as error:
@@ -276,12 +275,9 @@ class Fsck:
 
     def _first_late(self, segment: SegmentCheck) -> int | None:
         assert self.latest_ns is not None
-        fd = self.fs.open_read(segment.path)
-        try:
+        with opened(self.fs, self.fs.open_read(segment.path)) as fd:
             window = Window(self.fs, fd, CHUNK_BYTES, segment.path)
             return locate_time(window, [], self.latest_ns + 1, segment.next_offset)
-        finally:
-            self.fs.close(fd)
 
     def _no_head(self, found: PartitionCheck, raw: bytes | None, bases: list[int]) -> None:
         if any(self._size(found.directory, base) for base in bases) or (raw is not None and any(raw)):
@@ -408,16 +404,11 @@ def known(fs: FileSystem, root: str, finding: Finding) -> Finding:
     path = quarantine_of(root, finding)
     if path is None or finding.start is None or finding.end is None or fs.stat(path) is None:
         return finding
-    damaged, kept = fs.open_read(finding.path), -1
-    try:
-        kept = fs.open_read(path)
+    with opened(fs, fs.open_read(finding.path)) as damaged, opened(fs, fs.open_read(path)) as kept:
         for at in range(0, max(finding.end - finding.start, 1), CHUNK_BYTES):
             size = min(CHUNK_BYTES, finding.end - finding.start - at)
             if read_fully(fs, damaged, size, finding.start + at) != read_fully(fs, kept, size + 1, at)[: size or 1]:
                 return finding
-    finally:
-        close_quietly(fs, kept)
-        fs.close(damaged)
     text = f"{finding.text}; copied to {path}"
     place = (finding.start, finding.end, finding.first_offset, finding.last_offset)
     return Finding("quarantined", finding.path, text, *place)

@@ -26,7 +26,7 @@ from radiator.errors import StorageError
 from radiator.storage import dedup_file, index, layout
 from radiator.storage.files import (
     FileSystem,
-    close_quietly,
+    opened,
     read_file,
     read_fully,
     replace_file,
@@ -122,15 +122,10 @@ class ClampTimes:
         new = path + layout.NEW_SUFFIX
         with contextlib.suppress(FileNotFoundError):
             fs.remove(new)
-        source = target = -1
-        try:
-            source, target = fs.open_read(path), fs.open(new, create=True)
+        with opened(fs, fs.open_read(path)) as source, opened(fs, fs.open(new, create=True)) as target:
             records = self._copy(Window(fs, source, CHUNK_BYTES, path), target, base)
             if records:
                 fs.fdatasync(target)
-        finally:
-            close_quietly(fs, source)
-            close_quietly(fs, target)
         if not records:
             fs.remove(new)
             return 0

@@ -22,7 +22,7 @@ from typing import Any
 from radiator.clock import Now
 from radiator.storage import index, layout, names
 from radiator.storage.dedup_recovery import Identify
-from radiator.storage.files import FileSystem, read_file, read_fully, replace_file, storage_error, write_all
+from radiator.storage.files import FileSystem, opened, read_file, read_fully, replace_file, storage_error, write_all
 from radiator.storage.names_recovery import Allowance
 from radiator.storage.store import Store
 from radiator.upkeep.check_segment import CHUNK_BYTES
@@ -165,19 +165,16 @@ class Repair:
 
     def _copy(self, source: str, start: int, end: int, target: str) -> None:
         fs, directory = self.fs, target.rpartition("/")[0]
+        new = target + ".tmp"
         fs.mkdir(directory)
         with contextlib.suppress(FileNotFoundError):
-            fs.remove(target + ".tmp")
-        read, write = fs.open_read(source), fs.open(target + ".tmp", create=True)
-        try:
+            fs.remove(new)
+        with opened(fs, fs.open_read(source)) as read, opened(fs, fs.open(new, create=True)) as write:
             for at in range(start, end, CHUNK_BYTES):
                 data = read_fully(fs, read, min(CHUNK_BYTES, end - at), at)
                 write_all(fs, write, [data], at - start)
             fs.fdatasync(write)
-        finally:
-            fs.close(read)
-            fs.close(write)
-        fs.rename(target + ".tmp", target)
+        fs.rename(new, target)
         for each in (directory, directory.rpartition("/")[0], self.root):
             fs.sync_dir(each)
 

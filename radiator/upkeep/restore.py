@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from radiator.errors import StorageError
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, lock_holder, storage_error, sync_ancestors
+from radiator.storage.files import FileSystem, lock_holder, opened, storage_error, sync_ancestors
 from radiator.upkeep import manifest as manifests
 from radiator.upkeep.copying import Copier, remove_tree
 from radiator.upkeep.manifest import CopiedFile, DamagedBackup, Manifest
@@ -62,21 +62,16 @@ def _fault(fs: FileSystem, backup: str, copier: Copier, file: CopiedFile) -> str
     """Return what is wrong with a file of the backup, in words; "" if nothing is."""
     path = f"{backup}/{file.path}"
     try:
-        fd = fs.open_read(path)
+        with opened(fs, fs.open_read(path)) as fd:
+            size = fs.size(fd)
+            if size != file.size_bytes:
+                return f"{path}: {size} bytes, the manifest says {file.size_bytes}"
+            _, digest = copier.digest(fd, size)
+            return "" if digest == file.sha256 else f"{path}: wrong checksum"
     except FileNotFoundError:
         return f"{path}: missing"
     except OSError as error:
         return f"{path}: cannot be read: {error.strerror}"
-    try:
-        size = fs.size(fd)
-        if size != file.size_bytes:
-            return f"{path}: {size} bytes, the manifest says {file.size_bytes}"
-        _, digest = copier.digest(fd, size)
-        return "" if digest == file.sha256 else f"{path}: wrong checksum"
-    except OSError as error:
-        return f"{path}: cannot be read: {error.strerror}"
-    finally:
-        fs.close(fd)
 
 
 def restore(
@@ -142,11 +137,8 @@ def _copy_files(fs: FileSystem, backup: str, partial: str, manifest: Manifest, c
     for directory in directories:
         fs.mkdir(f"{partial}/{directory}" if directory else partial)
     for file in manifest.files:
-        fd = fs.open_read(f"{backup}/{file.path}")
-        try:
+        with opened(fs, fs.open_read(f"{backup}/{file.path}")) as fd:
             if copier.copy(fd, file.size_bytes, f"{partial}/{file.path}") != (file.size_bytes, file.sha256):
                 raise DamagedBackup(f"{backup}/{file.path}: has changed since it was verified, a moment ago")
-        finally:
-            fs.close(fd)
     for directory in {*directories, layout.PARTITIONS}:
         fs.sync_dir(f"{partial}/{directory}" if directory else partial)

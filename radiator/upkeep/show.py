@@ -252,24 +252,22 @@ def _names(entry: Entry) -> Iterator[Line]:
 
 def read_last_rules(data: bytes) -> Iterator[Line]:
     """Yield each rule of the last run."""
-    try:
-        entries = definitions.decode(data, last_rules.HEAD)
-    except ValueError as error:
-        yield _damage(0, len(data), str(error))
-        return
-    for key, entry in entries.items():
-        yield Line(0, len(data), "rule", {"rule": key, **entry})
+    return _definitions(data, last_rules.HEAD, "rule", "rule")
 
 
 def read_subscriptions(data: bytes) -> Iterator[Line]:
     """Yield each durable subscription."""
+    return _definitions(data, definitions.HEAD, "subscription", "cursor")
+
+
+def _definitions(data: bytes, head: bytes, what: str, key_name: str) -> Iterator[Line]:
     try:
-        entries = definitions.decode(data)
+        entries = definitions.decode(data, head)
     except ValueError as error:
         yield _damage(0, len(data), str(error))
         return
     for key, entry in entries.items():
-        yield Line(0, len(data), "subscription", {"cursor": key, **entry})
+        yield Line(0, len(data), what, {key_name: key, **entry})
 
 
 def _batch(batch: memoryview) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from radiator.config import Settings
 from radiator.storage import layout, salt
 from radiator.storage.log import Log, OpenLogs
+from radiator.storage.names_recovery import Allowance
 from radiator.storage.recovery import Recovered, RecoveryNote, recover
 from radiator.storage.store import Store
 from tests.storage.driving import BLOCK, NOW, commit, opened, read_all
@@ -20,6 +21,16 @@ INDEX = layout.index_path(DIRECTORY, 0)
 HEAD = layout.head_path(DIRECTORY)
 NAMES = layout.names_path(DIRECTORY)
 SALT = layout.salt_path("/data")
+
+
+class NoJournal:
+    """An empty journal."""
+
+    def next_batch(self, partition: str, start: int, end: int) -> bytes | None:
+        return None
+
+    def has(self, partition: str, offset: int, end: int) -> bool:
+        return offset >= end
 
 
 class MemoryFileSystem(FaultyFileSystem):
@@ -84,7 +95,7 @@ class Built:
         """Only the partition, as a start does it."""
         notes: list[RecoveryNote] = []
         log = Log(fs, DIRECTORY, NAME, Settings(), OpenLogs(), salt.of_partition(self.key, DIRECTORY))  # type: ignore[arg-type]
-        return log, recover(log, notes), notes
+        return log, recover(log, notes, Allowance(), NoJournal()), notes
 
 
 def whole_of(store: Store) -> dict[int, bytes]:

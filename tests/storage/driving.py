@@ -11,7 +11,7 @@ from radiator.errors import StorageError
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.files import FileSystem
 from radiator.storage.last_messages import LastJob, Wanted
-from radiator.storage.partition import Partition
+from radiator.storage.partition import BatchBuilder, Partition
 from radiator.storage.reads import PositionJob
 from radiator.storage.store import RecoveryNote, Store
 from tests.clocks import both
@@ -63,6 +63,18 @@ def put(partition: Partition, *bodies: bytes, at: int = NOW, destination: str = 
     return [partition.append(destination, BLOCK, body, at) for body in bodies]
 
 
+def add_record(
+    builder: BatchBuilder, destination: str, block: bytes, body: bytes, receive_ns: int, event_ns: int | None,
+    transmit_ns: int | None,
+) -> None:  # fmt: skip
+    number = builder.ids[destination] if destination in builder.ids else builder.name(destination)
+    builder.add_columns(number, event_ns, transmit_ns)
+    builder.receive_ns.append(receive_ns)
+    builder.blocks.append(block)
+    builder.bodies.append(body)
+    builder.size_bytes += len(block) + len(body)
+
+
 def read_all(partition: Partition, start: int | None = None, memory: bool = True) -> dict[int, bytes]:
     """Bodies by offset, as a reader finds them; holes are offsets that are not there."""
     offset = partition.log_start_offset if start is None else start
@@ -89,8 +101,8 @@ def read_all(partition: Partition, start: int | None = None, memory: bool = True
     return found
 
 
-def answer(job: PositionJob | LastOf) -> int:
-    if not job.finished:
+def answer(job: PositionJob | LastJob | LastOf) -> int:
+    while not job.finished:
         job.run()
     if job.error is not None:
         raise job.error

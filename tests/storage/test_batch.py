@@ -11,7 +11,7 @@ from radiator.clock import WallNs
 from radiator.storage.batch import RecordBatch, Run, densify
 from radiator.storage.header import MISSING
 from radiator.storage.partition import BatchBuilder
-from tests.storage.driving import ALWAYS, opened
+from tests.storage.driving import ALWAYS, add_record, opened
 from tests.storage.faults import FaultyFileSystem
 
 GROUPS = st.lists(
@@ -30,7 +30,7 @@ GROUPS = st.lists(
 def built(*bodies: bytes, base: int = 10) -> RecordBatch:
     builder = BatchBuilder(base)
     for at, body in enumerate(bodies):
-        builder.add(f"/q/{at % 2}", b"h", body, 100 + at, 5 if at == 1 else None, None)
+        add_record(builder, f"/q/{at % 2}", b"h", body, 100 + at, 5 if at == 1 else None, None)
     return builder.finish()
 
 
@@ -72,7 +72,7 @@ def test_the_cost_grows_with_bytes_and_records() -> None:
 def test_names_count_for_the_size_of_an_open_batch_but_not_of_a_finished_one() -> None:
     builder = BatchBuilder(0)
     for name in ("/q/a", "/q/bb", "/q/a"):
-        builder.add(name, b"h", b"body", 1, None, None)
+        add_record(builder, name, b"h", b"body", 1, None, None)
     assert builder.size_bytes == 15 + len("/q/a") + len("/q/bb")
     assert builder.finish().size_bytes == 15
 

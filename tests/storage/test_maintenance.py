@@ -18,6 +18,7 @@ from radiator.storage.compaction import KeyOf
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.header import decode_header
 from radiator.storage.rewrite import runs
+from radiator.storage.segment_states import State
 from radiator.storage.store import Store
 from tests.clocks import both
 from tests.storage.driving import NOW, checkpoint, commit, opened, read_all
@@ -175,7 +176,7 @@ def test_what_has_gone_from_a_file_has_gone_from_memory_and_the_rest_has_not() -
     assert log.maintain() > 0
     assert partition.segments[0].sparse
     assert all(partition.read(offset) is None for offset in range(end))
-    assert partition.tail.base_offset == end
+    assert partition.tail.newest_first()[-1].base_offset == end
     pending.done()
     assert pending.result is not None and partition.read(2) is None, "it was read before, and is for nobody else"
     job = partition.fetch(0)
@@ -800,30 +801,29 @@ def test_damage_keeps_tombstones_and_loses_nothing_that_can_be_read() -> None:
 # --- what is remembered -----------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_remembered_of_segments_that_are_gone() -> None:
+def test_a_segment_remembers_that_it_was_compressed_and_how_much_is_left_of_it() -> None:
     log = Log(reclaim_acked=True, compress="zstd")
     log.fill(60)
     log.settle(*[offset for offset in range(60) if offset % 8])
     log.maintain()
-    state = log.store.maintenance._states[log.partition]
-    before = len(state.remaining), len(state.compressed)
-    assert min(before) > 3
+    sealed = log.partition.segments[:-1]
+    assert len(sealed) > 3 and {each.state for each in sealed} == {State.COMPRESSED}
+    assert all(each.remaining is not None for each in sealed)
     log.settle(*range(50))
     log.maintain()
     log.maintain()
-    oldest = log.partition.segments[0].base_offset
-    assert oldest > 30
-    assert min([*state.remaining, *state.compressed, oldest]) >= oldest
-    assert len(state.remaining) < before[0] and len(state.compressed) < before[1]
+    gone = [each for each in sealed if each not in log.partition.segments]
+    assert gone and {each.state for each in gone} == {State.DELETED}
 
 
-def test_nothing_is_remembered_of_merged_segments_that_are_gone() -> None:
+def test_merged_segments_are_deleted_by_retention() -> None:
     log = topic()
     log.fill(500)
     log.maintain()
-    state = log.store.maintenance._states[log.partition]
-    assert state.merged == set(log.sealed()) and len(state.merged) > 3
+    sealed = log.partition.segments[:-1]
+    assert len(sealed) > 3 and {each.state for each in sealed} == {State.MERGED}
     log.partition.configure(replace(log.options, retention_count=100))
     log.maintain()
     log.maintain()
-    assert state.merged == set(log.sealed()) and len(state.merged) < 3
+    assert len(log.sealed()) < 3
+    assert {each.state for each in sealed if each not in log.partition.segments} == {State.DELETED}

@@ -14,6 +14,7 @@ from radiator.storage.format import decode, encode_batch
 from radiator.storage.header import MISSING, DamagedBatch
 from radiator.storage.merge import Merger, merge, merge_single_records
 from radiator.storage.partition import BatchBuilder
+from tests.storage.driving import add_record
 
 RECORD = st.tuples(
     st.sampled_from(["/q/a", "/q/b"]),
@@ -30,7 +31,7 @@ def finished(batches: Records) -> list[RecordBatch]:
     for records in batches:
         builder = BatchBuilder(offset)
         for name, body, event, transmit in records:
-            builder.add(name, b"h", body, offset, event, transmit)
+            add_record(builder, name, b"h", body, offset, event, transmit)
         offset += len(records)
         result.append(builder.finish())
     return result

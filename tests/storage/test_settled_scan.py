@@ -17,7 +17,10 @@ def sealed(*bases: int) -> list[tuple[SegmentInfo, int]]:
 
 
 def look(segments: list[tuple[SegmentInfo, int]], most: int = 16, left: dict[int, int] | None = None) -> SettledScan:
-    return SettledScan(segments, left or {}, most, 0, ())
+    for segment, _ in segments:
+        if left and segment.base_offset in left:
+            segment.leave(left[segment.base_offset])
+    return SettledScan(segments, most, 0, ())
 
 
 def islands(random: Random, end: int) -> Cursor:

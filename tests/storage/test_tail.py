@@ -7,23 +7,24 @@ from array import array
 from radiator.storage.batch import RecordBatch
 from radiator.storage.partition import BatchBuilder
 from radiator.storage.tail import MERGE_BATCHES_MIN, MERGE_RECORDS_MAX, Budget, ColdCache, Tail, find_cold
+from tests.storage.driving import add_record
 
 
 def batch(base: int, count: int = 1, size: int = 10) -> RecordBatch:
     builder = BatchBuilder(base)
     for at in range(count):
-        builder.add("/q", b"", b"%d" % (base + at) + b"." * size, base + at, None, None)
+        add_record(builder, "/q", b"", b"%d" % (base + at) + b"." * size, base + at, None, None)
     return builder.finish()
 
 
 def test_find_gives_the_batch_that_holds_the_offset() -> None:
     tail = Tail(Budget(1 << 30))
-    assert tail.find(0) is None and tail.base_offset is None
+    assert tail.find(0) is None and tail.oldest() is None
     first, second = batch(5, 100), batch(105, 100)
     tail.add(first)
     tail.add(second)
     assert [tail.find(offset) for offset in (4, 5, 104, 105, 204, 205)] == [None, first, first, second, second, None]
-    assert tail.base_offset == 5
+    assert tail.oldest() is first
     assert tail.newest_first() == [second, first]
 
 
@@ -72,13 +73,14 @@ def test_one_budget_holds_for_all_tails_and_the_oldest_goes_first() -> None:
         tails[base % 3].add(batch(base // 3 * 1, 1, 500))
         assert budget.bytes <= 20_000
         if base % 7 == 0:
-            tails[0].find(tails[0].base_offset or 0)
+            oldest = tails[0].oldest()
+            tails[0].find(0 if oldest is None else oldest.base_offset)
     kept = [each for tail in tails for each in tail.newest_first()]
     assert budget.bytes == sum(each.cost_bytes for each in kept)
     assert all(tail.find(99) is not None for tail in tails)
     assert all(tail.find(10) is None for tail in tails)
     tails[0].drop_below(1_000)
-    assert tails[0].base_offset is None and tails[0].find(99) is None
+    assert tails[0].oldest() is None and tails[0].find(99) is None
     assert budget.bytes == sum(each.cost_bytes for tail in tails for each in tail.newest_first())
 
 
@@ -137,13 +139,13 @@ def test_records_below_an_offset_are_dropped_also_from_the_batch_that_contains_i
         tail.add(batch(base, 10))
     assert len(tail.find(20) or ()) == 70
     tail.cut_below(33)
-    assert tail.find(32) is None and tail.base_offset == 33
+    assert tail.find(32) is None and [each.base_offset for each in tail.newest_first()][-1] == 33
     found = tail.find(33)
     assert found is not None and list(found.offsets) == list(range(33, 90))
     assert [int(body.split(b".")[0]) for body in found.bodies] == list(range(33, 90))
     assert budget.bytes == tail.bytes == found.cost_bytes
     tail.cut_below(90)
-    assert tail.base_offset is None and budget.bytes == 0
+    assert tail.oldest() is None and budget.bytes == 0
     tail.add(batch(90))
     assert tail.find(90) is not None
 

@@ -184,7 +184,7 @@ def _place(
     def done(finished: Any) -> None:
         then(source, finished.offset if finished.error is None else finished.error)
 
-    broker.reading.look_up(job, done, lambda: True)
+    broker.reading.look_up_stored([], lambda: job, done, lambda: True)
 
 
 def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: int) -> None:

@@ -33,6 +33,7 @@ from radiator.storage.jobs import Job
 from radiator.storage.journal.dirty_logs import DirtyLogs
 from radiator.storage.journal.snapshots import Snapshot, Snapshots
 from radiator.storage.log import Log
+from radiator.storage.segment_states import State
 from radiator.timers import NEVER_NS
 
 RETRY_EVERY_NS = 2_000_000_000  # how soon a checkpoint that failed is tried again
@@ -252,7 +253,7 @@ class Checkpoints:
         targets = []
         incomplete = False
         for log in self._dirty.take():
-            if log.file_failed:
+            if log.state is State.FAILED:
                 incomplete = True
                 self._dirty.written(log)
             elif log.syncs:
@@ -285,11 +286,11 @@ class Checkpoints:
         self._one_by_one = checkpoint.syncfs_failed
         for target in checkpoint.targets:
             log, error = target.log, checkpoint.errors.get(target)
-            if error is None and log.file_failed:
+            if error is None and log.state is State.FAILED:
                 checkpoint.incomplete = True
                 self._dirty.written(log)
             elif error is not None:
-                if log.base_offset == target.base_offset and not log.file_failed:
+                if log.base_offset == target.base_offset and log.state is not State.FAILED:
                     failed[log] = log.sync_has_failed(error)
                 self._dirty.written(log)
             else:
@@ -326,11 +327,6 @@ class CheckpointJob(Job):
     def component(self) -> CursorStore | None:
         """The store of the cursors, if receipts wait for the snapshot."""
         return self._checkpoints.snapshots.cursors if self.waiters else None
-
-    @property
-    def refused_count(self) -> int:
-        """The number of refused acknowledgements."""
-        return len(self.waiters)
 
 
 class BeginJob(CheckpointJob):

@@ -68,6 +68,11 @@ class GroupJob(Job):
         """Whether the job is a single small write."""
         return not self._outcomes and sum(job.batch.size_bytes for job in self.appends) <= SHORT_BYTES_MAX
 
+    @property
+    def refused_count(self) -> int:
+        """Nothing: the appends count the messages of a refused transaction."""
+        return 0
+
     def write(self) -> None:
         """Write the entry, and decide or refuse the batches. The disk thread calls it."""
         entry = EntryBuilder()

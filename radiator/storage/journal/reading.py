@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from radiator.storage import layout
-from radiator.storage.files import FileSystem, read_file, read_fully, write_all
+from radiator.storage.files import FileSystem, opened, read_file, read_fully, write_all
 from radiator.storage.header import next_offset
 from radiator.storage.journal.format import (
     FILE_HEADER_BYTES,
@@ -94,11 +94,8 @@ class JournalFiles:
         return layout.journal_file_path(self.directory, number)
 
     def _head(self, number: int) -> bytes:
-        fd = self.fs.open_read(self._path(number))
-        try:
+        with opened(self.fs, self.fs.open_read(self._path(number))) as fd:
             return self.fs.pread(fd, FILE_HEADER_BYTES, 0)
-        finally:
-            self.fs.close(fd)
 
     def __bool__(self) -> bool:
         return bool(self._headers or self._sizes)
@@ -147,11 +144,8 @@ class JournalFiles:
         return None if found is None else self._read(places[found])
 
     def _read(self, place: _Place) -> bytes:
-        fd = self.fs.open_read(self._path(place.file))
-        try:
+        with opened(self.fs, self.fs.open_read(self._path(place.file))) as fd:
             return read_fully(self.fs, fd, place.length, place.position)
-        finally:
-            self.fs.close(fd)
 
     def _places_of(self, partition: str) -> dict[int, _Place]:
         if self._places is None:
@@ -182,14 +176,11 @@ class JournalFiles:
         """
         for number, size in self._sizes.items():
             if number in self._headers:
-                fd = self.fs.open(self._path(number))
-                try:
+                with opened(self.fs, self.fs.open(self._path(number))) as fd:
                     for position in range(0, size if number in self._suspect else 0, WRITTEN_BYTES):
                         data = read_fully(self.fs, fd, min(WRITTEN_BYTES, size - position), position)
                         write_all(self.fs, fd, [data], position)
                     self.fs.fdatasync(fd)
-                finally:
-                    self.fs.close(fd)
         if self._sizes:
             self.fs.sync_dir(self.directory)
 

@@ -1,0 +1,55 @@
+"""A segment's life is a table, and nothing else happens to a segment."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from radiator.storage.segment import SegmentInfo
+from radiator.storage.segment_states import TRANSITIONS, Event, State, after
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", Event)
+def test_what_the_table_does_not_have_is_an_error(state: State, event: Event) -> None:
+    segment = SegmentInfo(0, 0, 0, 0, state=state)
+    assert segment.can(event) == (event in TRANSITIONS[state])
+    if segment.can(event):
+        segment.on(event)
+        assert segment.state is after(state, event) is TRANSITIONS[state][event]
+    else:
+        with pytest.raises(RuntimeError, match=f"{state.value}.*{event.value}"):
+            segment.on(event)
+        assert segment.state is state
+
+
+def test_every_state_is_reached_and_the_last_one_is_never_left() -> None:
+    reached, todo = {State.ACTIVE}, [State.ACTIVE]
+    while todo:
+        new = set(TRANSITIONS[todo.pop()].values()) - reached
+        reached |= new
+        todo += new
+    assert reached == set(State)
+    assert not TRANSITIONS[State.DELETED]
+
+
+def test_every_segment_can_be_deleted_in_the_end() -> None:
+    ends = {State.DELETED}
+    while more := {state for state, events in TRANSITIONS.items() if ends & set(events.values())} - ends:
+        ends |= more
+    assert ends == set(State)
+
+
+def test_the_document_has_the_table() -> None:
+    """``| state | what it is | event: next state, ... |``"""
+    text = DOCUMENT.read_text().partition("## The life of a segment")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z ]+)` \| [^|]+ \| ([^|]*) \|$", text, re.MULTILINE)
+    documented = {state: dict(re.findall(r"`([a-z]+)`: `([a-z ]+)`", events)) for state, events in rows}
+    assert documented == {
+        state.value: {event.value: following.value for event, following in events.items()}
+        for state, events in TRANSITIONS.items()
+    }
