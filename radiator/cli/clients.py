@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from radiator.cli.common import connection_options, json_option
+from radiator.cli.common import BrokerOptions, connection_options, json_option
 
 
 @click.command(short_help="List the clients of a running broker.")
@@ -13,11 +13,11 @@ from radiator.cli.common import connection_options, json_option
 )
 @connection_options
 @json_option
-def clients(match: str, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+def clients(match: str, broker: BrokerOptions, as_json: bool) -> int:
     """List the clients of a running broker: user, address, version, subscriptions, unacknowledged messages.
 
     Needs the admin right. The list includes the connection of this command.
     """
     from radiator.cli.online import list_clients
 
-    return list_clients(url, login, passcode, timeout, as_json, match)
+    return list_clients(broker, as_json, match)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from radiator.cli.common import connection_options, json_option
+from radiator.cli.common import BrokerOptions, connection_options, json_option
 
 
 @click.command(short_help="Show whether a broker trusts its clock, or confirm a step.")
 @click.option("--accept", is_flag=True, help="Confirm that the wall clock is right after a step forward.")
 @connection_options
 @json_option
-def clock(accept: bool, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Show whether a running broker trusts its wall clock.
 
     After a step forward nothing expires, and retention removes nothing because of the step, until it is confirmed:
@@ -19,4 +19,4 @@ def clock(accept: bool, url: str, login: str | None, passcode: str | None, timeo
     """
     from radiator.cli.online import show_clock
 
-    return show_clock(url, login, passcode, timeout, as_json, accept)
+    return show_clock(broker, as_json, accept)

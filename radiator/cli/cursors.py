@@ -10,11 +10,11 @@ import click
 from radiator.cli.common import (
     OK,
     USAGE,
+    BrokerOptions,
     CommandFailed,
     connection_options,
     counted,
     json_option,
-    open_connection,
     put_json,
 )
 
@@ -34,14 +34,14 @@ def cursors() -> None:
 @click.argument("match", default="*")
 @connection_options
 @json_option
-def ls(match: str, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+def ls(match: str, broker: BrokerOptions, as_json: bool) -> int:
     """List cursors: position, end, lag, unacknowledged messages, and the number of consumers.
 
     MATCH is a name, with * for any characters.
     """
     from radiator.cli.online import ask_all
 
-    _show(ask_all(url, login, passcode, timeout, "cursors.ls", "cursors", match=match), as_json)
+    _show(ask_all(broker, "cursors.ls", "cursors", match=match), as_json)
     return OK
 
 
@@ -52,24 +52,14 @@ def ls(match: str, url: str, login: str | None, passcode: str | None, timeout: f
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
-def set_(
-    name: str,
-    position: str,
-    destination: str | None,
-    yes: bool,
-    url: str,
-    login: str | None,
-    passcode: str | None,
-    timeout: float,
-    as_json: bool,
-) -> int:
+def set_(name: str, position: str, destination: str | None, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Move the cursor NAME to POSITION: first, next, last:N, offset:N, time:T or ago:D.
 
     Messages from there on are delivered, again if they were before. Messages before it are settled.
     """
     _confirm(f"move {name} to {position}", yes)
     args = {"name": name, "position": position} | ({"destination": destination} if destination else {})
-    _show(_ask(url, login, passcode, timeout, "cursors.set", **args)["cursors"], as_json)
+    _show(_ask(broker, "cursors.set", **args)["cursors"], as_json)
     return OK
 
 
@@ -78,10 +68,10 @@ def set_(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
-def rm(name: str, yes: bool, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+def rm(name: str, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Delete the durable subscription or group NAME, with its position. It then holds back no retention."""
     _confirm(f"delete {name}", yes)
-    done = _ask(url, login, passcode, timeout, "cursors.rm", name=name)
+    done = _ask(broker, "cursors.rm", name=name)
     if as_json:
         put_json({"cursor": done["cursor"]})
     else:
@@ -97,10 +87,7 @@ def rm(name: str, yes: bool, url: str, login: str | None, passcode: str | None, 
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N samples. Default: never.")
 @connection_options
 @json_option
-def sample(
-    match: str, target: str, every: str, count: int | None,
-    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
-) -> int:  # fmt: skip
+def sample(match: str, target: str, every: str, count: int | None, broker: BrokerOptions, as_json: bool) -> int:
     """Publish the position and the lag of every cursor at an interval, for `radiator report lag`.
 
     A sample is one JSON message for each cursor and log, all with the same time. MATCH is a name, with * for any
@@ -112,7 +99,7 @@ def sample(
     every_ns = parse_duration(every)
     if not every_ns:
         raise click.UsageError(f"--every: expected a duration such as 30s or 5m, got {every!r}")
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         taken, published = sample_cursors(connection, match, target, every_ns, count)
     if as_json:
         put_json({"samples": taken, "published": published, "to": target})
@@ -121,10 +108,10 @@ def sample(
     return OK
 
 
-def _ask(url: str, login: str | None, passcode: str | None, timeout: float, verb: str, **args: Any) -> dict[str, Any]:
+def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
     from radiator.client.admin import ask
 
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         return ask(connection, verb, **args)
 
 

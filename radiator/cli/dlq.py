@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from radiator.cli.common import USAGE, CommandFailed, connection_options, json_option, open_connection
+from radiator.cli.common import USAGE, BrokerOptions, CommandFailed, connection_options, json_option
 
 SHOWN = 20
 
@@ -33,10 +33,7 @@ def dlq(
     everything: bool,
     to_topic: bool,
     to: str | None,
-    url: str,
-    login: str | None,
-    passcode: str | None,
-    timeout: float,
+    broker: BrokerOptions,
     as_json: bool,
 ) -> int:
     """Run ACTION on dead letters: ls, show, replay or drop.
@@ -56,7 +53,7 @@ def dlq(
         raise CommandFailed(USAGE, "--to belongs to dlq replay")
     if to_topic and (action != "replay" or to is not None):
         raise CommandFailed(USAGE, "--to-topic belongs to dlq replay without --to")
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         if action == "ls" or queue is None:
             return dead_letters.ls(connection, queue, as_json)
         if action == "show":

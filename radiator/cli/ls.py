@@ -10,19 +10,20 @@ import os
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from radiator.cli.common import (
-    MORE_OPTIONS,
     NOT_FOUND,
     OK,
     USAGE,
+    BrokerOptions,
     CommandFailed,
     check_readable,
+    connection_options,
     json_option,
-    login_options,
     progress,
     put_json,
     size,
@@ -68,27 +69,18 @@ class Listed:
 @click.command(short_help="List the contents of a data directory.")
 @click.argument("pattern", required=False)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
-@click.option("--url", metavar="ADDRESS", help=f"List the destinations of this broker instead. {MORE_OPTIONS}")
-@login_options
+@partial(connection_options, url="List the destinations of this broker instead.", default=None)
 @json_option
-def ls(
-    pattern: str | None,
-    data: str,
-    url: str | None,
-    login: str | None,
-    passcode: str | None,
-    timeout: float,
-    as_json: bool,
-) -> int:
+def ls(pattern: str | None, data: str, broker: BrokerOptions | None, as_json: bool) -> int:
     """List the partitions of a data directory, and the cursors of queues with their backlog.
 
     Needs no broker; a running broker is not disturbed. With --url a running broker lists its destinations: waiting and
     unacknowledged messages, and subscribers. That needs the admin right. PATTERN selects destinations, as in SUBSCRIBE.
     """
-    if url is not None:
+    if broker is not None:
         from radiator.cli.online import list_destinations
 
-        return list_destinations(url, login, passcode, timeout, as_json, pattern)
+        return list_destinations(broker, as_json, pattern)
     from radiator.storage.reader import list_cursors, list_partitions
 
     check_readable(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from radiator.cli.common import OK, open_connection, put_json, size, stdout_console
+from radiator.cli.common import OK, BrokerOptions, put_json, size, stdout_console
 
 COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always shown
 SELDOM = ("burying", "unlooked")  # figures that are shown if not zero
@@ -14,21 +14,17 @@ TEMPORARY = "/temp-queue/"
 LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
 
 
-def ask_all(
-    url: str, login: str | None, passcode: str | None, timeout: float, verb: str, field: str, **args: Any
-) -> list[dict[str, Any]]:
+def ask_all(broker: BrokerOptions, verb: str, field: str, **args: Any) -> list[dict[str, Any]]:
     """Return all entries of a list of the admin channel."""
     from radiator.client.admin import ask_all as pages
 
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         return list(pages(connection, verb, field, **args))
 
 
-def list_destinations(
-    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, pattern: str | None
-) -> int:
+def list_destinations(broker: BrokerOptions, as_json: bool, pattern: str | None) -> int:
     """Run ``radiator ls --url``, and return the exit code."""
-    found = _destinations(url, login, passcode, timeout, {} if pattern is None else {"match": pattern})
+    found = _destinations(broker, {} if pattern is None else {"match": pattern})
     if as_json:
         put_json({"destinations": found})
         return OK
@@ -55,9 +51,7 @@ def list_destinations(
     return OK
 
 
-def _destinations(
-    url: str, login: str | None, passcode: str | None, timeout: float, match: dict[str, str]
-) -> list[dict[str, Any]]:
+def _destinations(broker: BrokerOptions, match: dict[str, str]) -> list[dict[str, Any]]:
     """Return all destinations that match.
 
     After a restart each request makes the broker examine some stored messages. So the request is repeated for a short
@@ -66,7 +60,7 @@ def _destinations(
     from radiator.client.admin import ask_all as pages
 
     end = time.monotonic() + LOOKING_SECONDS
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         while True:
             found = list(pages(connection, "destinations.ls", "destinations", **match))
             if not any(each.get("unlooked") for each in found) or time.monotonic() > end:
@@ -74,9 +68,9 @@ def _destinations(
             time.sleep(LOOK_SECONDS)
 
 
-def list_clients(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, match: str) -> int:
+def list_clients(broker: BrokerOptions, as_json: bool, match: str) -> int:
     """Run ``radiator clients``, and return the exit code."""
-    found = ask_all(url, login, passcode, timeout, "clients.ls", "clients", match=match)
+    found = ask_all(broker, "clients.ls", "clients", match=match)
     if as_json:
         put_json({"clients": found})
         return OK
@@ -123,13 +117,13 @@ def _offsets(destination: dict[str, Any]) -> list[str]:
     return [*shown, f"and {more} more"] if more > 0 else shown
 
 
-def show_clock(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, accept: bool) -> int:
+def show_clock(broker: BrokerOptions, as_json: bool, accept: bool) -> int:
     """Run ``radiator clock``, and return the exit code. ``accept``: confirm a step forward first."""
     from radiator.cli.formats import rfc3339
     from radiator.client.admin import ask
     from radiator.clock import NS_PER_SECOND
 
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         facts = ask(connection, "clock.accept" if accept else "clock")
     if as_json:
         put_json({"clock": {name: value for name, value in facts.items() if name != "do"}})

@@ -20,13 +20,13 @@ from radiator.cli.common import (
     NOT_FOUND,
     OK,
     USAGE,
+    BrokerOptions,
     CommandFailed,
     are,
     check_readable,
     connection_options,
     counted,
     json_option,
-    open_connection,
     progress,
     put_json,
     say,
@@ -48,16 +48,7 @@ QUIET_SECONDS = 1.0  # without a message, until the rest is counted
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
-def purge(
-    destination: str,
-    data: str | None,
-    yes: bool,
-    url: str,
-    login: str | None,
-    passcode: str | None,
-    timeout: float,
-    as_json: bool,
-) -> int:
+def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Settle all messages that wait in the queue DESTINATION, or drop the history of a topic.
 
     A running broker can empty queues only. With --data, and no broker running, both are possible.
@@ -78,13 +69,13 @@ def purge(
             f"{destination} is a topic: its history cannot be dropped through the broker. Lower its retention, or stop "
             "the broker and give --data",
         )
-    _ask(f"{destination} in {data}" if data is not None else f"{destination} at {url}", queue, yes)
+    _ask(f"{destination} in {data}" if data is not None else f"{destination} at {broker.url}", queue, yes)
     if data is not None:
         return _offline(data, destination, queue, as_json)
     from radiator.client.admin import ask
     from radiator.client.errors import ServerError
 
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         settled, left, marks = _online(connection, destination)
         if left.delayed or left.held:  # some of these may wait after a NACK
             with contextlib.suppress(ServerError):  # without the right they stay, and are reported

@@ -17,12 +17,12 @@ from radiator.cli.common import (
     INTERRUPTED,
     NOT_FOUND,
     OK,
+    BrokerOptions,
     CommandFailed,
     connection_options,
     counted,
     header_option,
     json_option,
-    open_connection,
     progress,
     put_json,
     say,
@@ -83,8 +83,7 @@ def replay(
     data: str | None, archive: str | None, template: str, destinations: str | None, partitions: tuple[str, ...],
     start: str, stop: str | None, selector: str | None, limit: int | None, speed: str, clock: str,
     headers: dict[str, str], name: str | None, resume: str | None, skip_damaged: bool, dry_run: bool,
-    yes: bool,
-    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
+    yes: bool, broker: BrokerOptions, as_json: bool,
 ) -> int:  # fmt: skip
     """Send records of a data directory, an archive, or both to a broker, in the order of their receive times.
 
@@ -133,11 +132,12 @@ def replay(
     def make_sender(on_receipts: OnReceipts) -> ReliableSender:
         from radiator.client.reliable import ReliableSender
 
-        def connecting() -> Any:
-            return open_connection(url, login, passcode, timeout, transmit_time=False)
-
-        again = name is not None  # to report which messages were stored before
-        return ReliableSender(connecting, patience_seconds=timeout, receipt_each=again, on_receipts=on_receipts)
+        return ReliableSender(
+            lambda: broker.connect(transmit_time=False),
+            patience_seconds=broker.timeout,
+            receipt_each=name is not None,  # to report which messages were stored before
+            on_receipts=on_receipts,
+        )
 
     work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], saved)
     return work.run(sources, limit, losses, as_json)

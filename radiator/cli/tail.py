@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.common import OK, connection_options, header_option, json_option, open_connection, say
+from radiator.cli.common import OK, BrokerOptions, connection_options, header_option, json_option, say
 from radiator.cli.hints import warn_of_slips
 from radiator.errors import ClientError
 
@@ -104,7 +104,7 @@ def _format_option(ctx: click.Context, parameter: click.Parameter, value: str | 
 def tail(
     destinations: tuple[str, ...], start: str | None, until: str | None, at_end: bool, count: int | None,
     show: Show | None, json_lines: bool, consume: bool, prefetch: int | None, headers: dict[str, str],
-    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
+    broker: BrokerOptions, as_json: bool,
 ) -> int:  # fmt: skip
     """Print the messages of each DESTINATION (a name or a pattern such as '/topic/weather.>').
 
@@ -119,7 +119,7 @@ def tail(
     if prefetch and not consume:
         raise click.UsageError("--prefetch belongs to --consume")
     warn_of_slips(destinations)
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         subscription = connection.subscribe(
             destinations,
             ack="client-individual" if consume else "auto",
