@@ -13,7 +13,6 @@ from radiator.cli.common import (
     NOT_FOUND,
     OK,
     CommandFailed,
-    check_readable,
     counted,
     json_option,
     progress,
@@ -21,6 +20,7 @@ from radiator.cli.common import (
     say,
     size,
 )
+from radiator.cli.selection import check_store
 
 PAUSE_SECONDS = 0.005  # about a group commit
 
@@ -73,9 +73,7 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
     from radiator.upkeep.manifest import DamagedBackup
 
     root, whole = os.path.realpath(data), os.path.realpath(target)
-    check_readable(data)
-    if not os.path.isdir(os.path.join(root, "partitions")):
-        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
+    check_store(data)
     if not os.path.isdir(os.path.dirname(whole)):
         raise CommandFailed(NOT_FOUND, f"{os.path.dirname(whole)}: no such directory; make it, and then back up")
     begun = time.monotonic()

@@ -138,6 +138,20 @@ def progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
+def confirm(what: str, yes: bool) -> None:
+    """Ask at a terminal whether to go on, unless ``yes``.
+
+    Raises:
+        CommandFailed: There is no terminal to ask at.
+        click.Abort: The user did not confirm.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandFailed(USAGE, f"this would {what}; confirm with --yes")
+    click.confirm(f"{what}?", abort=True, err=True)
+
+
 def check_readable(path: str) -> None:
     """Check that a data directory can be read, so that a lack of permission does not look like an empty directory.
 

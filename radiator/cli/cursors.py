@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+import itertools
+import json
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from radiator.cli.common import (
     OK,
-    USAGE,
     BrokerOptions,
-    CommandFailed,
+    confirm,
     connection_options,
     counted,
     json_option,
     put_json,
 )
+from radiator.clock import NS_PER_SECOND
+
+if TYPE_CHECKING:
+    from radiator.client import Connection
 
 SAMPLES = "/topic/ops.cursors"
+FIELDS = ("cursor", "destination", "partition", "position", "end", "lag", "in_flight", "members")  # of a sample
+STDOUT = "-"
 
 
 @click.group(short_help="List, sample, move and delete cursors.")
@@ -57,7 +64,7 @@ def set_(name: str, position: str, destination: str | None, yes: bool, broker: B
 
     Messages from there on are delivered, again if they were before. Messages before it are settled.
     """
-    _confirm(f"move {name} to {position}", yes)
+    confirm(f"move {name} to {position}", yes)
     args = {"name": name, "position": position} | ({"destination": destination} if destination else {})
     _show(_ask(broker, "cursors.set", **args)["cursors"], as_json)
     return OK
@@ -70,7 +77,7 @@ def set_(name: str, position: str, destination: str | None, yes: bool, broker: B
 @json_option
 def rm(name: str, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Delete the durable subscription or group NAME, with its position. It then holds back no retention."""
-    _confirm(f"delete {name}", yes)
+    confirm(f"delete {name}", yes)
     done = _ask(broker, "cursors.rm", name=name)
     if as_json:
         put_json({"cursor": done["cursor"]})
@@ -94,18 +101,47 @@ def sample(match: str, target: str, every: str, count: int | None, broker: Broke
     characters.
     """
     from radiator.broker.headers.positions import parse_duration
-    from radiator.cli.sampling import sample_cursors
 
     every_ns = parse_duration(every)
     if not every_ns:
         raise click.UsageError(f"--every: expected a duration such as 30s or 5m, got {every!r}")
     with broker.connect() as connection:
-        taken, published = sample_cursors(connection, match, target, every_ns, count)
+        taken, published = _sample(connection, match, target, every_ns, count)
     if as_json:
         put_json({"samples": taken, "published": published, "to": target})
-    elif target != "-":
+    elif target != STDOUT:
         click.echo(f"{counted(taken, 'sample')}, {counted(published, 'message')} to {target}")
     return OK
+
+
+def _sample(connection: Connection, match: str, target: str, every_ns: int, count: int | None) -> tuple[int, int]:
+    """Take ``count`` samples, or continue until interrupted, and return the number of samples and of messages.
+
+    A sample has one message per cursor and log, published in one transaction. A sample that takes long does not shift
+    later ones, and missed samples are skipped.
+    """
+    from radiator.client.admin import ask_all
+
+    started, published = time.monotonic_ns(), 0
+    for taken in itertools.count(1):
+        now_ns = time.time_ns()
+        found = [
+            {"time_ns": now_ns, **{name: row[name] for name in FIELDS}}
+            for row in ask_all(connection, "cursors.ls", "cursors", match=match)
+        ]
+        rows = [json.dumps(row, ensure_ascii=False) for row in found]
+        if target == STDOUT:
+            for row in rows:
+                click.echo(row)
+        elif rows:
+            headers = {"content-type": "application/json", "event-time": str(now_ns)}
+            connection.send_many([(target, row.encode(), headers) for row in rows], transaction=True)
+        published += len(rows)
+        if taken == count:
+            break
+        passed = time.monotonic_ns() - started
+        time.sleep((every_ns - passed % every_ns) / NS_PER_SECOND)
+    return taken, published
 
 
 def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
@@ -113,14 +149,6 @@ def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
 
     with broker.connect() as connection:
         return ask(connection, verb, **args)
-
-
-def _confirm(what: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandFailed(USAGE, f"this would {what}; confirm with --yes")
-    click.confirm(f"{what}?", abort=True, err=True)
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:

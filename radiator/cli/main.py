@@ -35,11 +35,11 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Manage queues and clients": {
         "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
-        "clients": ("radiator.cli.clients:clients", "List the clients of a running broker."),
+        "clients": ("radiator.cli.online:clients", "List the clients of a running broker."),
         "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors."),
-        "dlq": ("radiator.cli.dlq:dlq", "List dead letters, send them back, or drop them."),
+        "dlq": ("radiator.cli.dead_letters:dlq", "List dead letters, send them back, or drop them."),
         "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
-        "clock": ("radiator.cli.clock:clock", "Show whether a broker trusts its clock, or confirm a step."),
+        "clock": ("radiator.cli.online:clock", "Show whether a broker trusts its clock, or confirm a step."),
     },
     "Maintain a data directory": {
         "fsck": ("radiator.cli.fsck:fsck", "Check or repair a data directory."),

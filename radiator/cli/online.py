@@ -1,11 +1,13 @@
-"""Print what a running broker reports over its admin channel, as tables or JSON."""
+"""Print what a running broker reports over its admin channel: ``clients``, ``clock``, and ``ls`` with ``--url``."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from radiator.cli.common import OK, BrokerOptions, put_json, size, stdout_console
+import click
+
+from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json, size, stdout_console
 
 COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always shown
 SELDOM = ("burying", "unlooked")  # figures that are shown if not zero
@@ -68,8 +70,17 @@ def _destinations(broker: BrokerOptions, match: dict[str, str]) -> list[dict[str
             time.sleep(LOOK_SECONDS)
 
 
-def list_clients(broker: BrokerOptions, as_json: bool, match: str) -> int:
-    """Run ``radiator clients``, and return the exit code."""
+@click.command(short_help="List the clients of a running broker.")
+@click.option(
+    "--match", default="*", show_default=True, metavar="TEXT", help="Match session, user or address; * is any text."
+)
+@connection_options
+@json_option
+def clients(match: str, broker: BrokerOptions, as_json: bool) -> int:
+    """List the clients of a running broker: user, address, version, subscriptions, unacknowledged messages.
+
+    Needs the admin right. The list includes the connection of this command.
+    """
     found = ask_all(broker, "clients.ls", "clients", match=match)
     if as_json:
         put_json({"clients": found})
@@ -117,8 +128,16 @@ def _offsets(destination: dict[str, Any]) -> list[str]:
     return [*shown, f"and {more} more"] if more > 0 else shown
 
 
-def show_clock(broker: BrokerOptions, as_json: bool, accept: bool) -> int:
-    """Run ``radiator clock``, and return the exit code. ``accept``: confirm a step forward first."""
+@click.command(short_help="Show whether a broker trusts its clock, or confirm a step.")
+@click.option("--accept", is_flag=True, help="Confirm that the wall clock is right after a step forward.")
+@connection_options
+@json_option
+def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
+    """Show whether a running broker trusts its wall clock.
+
+    After a step forward nothing expires, and retention removes nothing because of the step, until it is confirmed:
+    after some time, or with --accept. Needs the admin right over everything.
+    """
     from radiator.cli.formats import rfc3339
     from radiator.client.admin import ask
     from radiator.clock import NS_PER_SECOND

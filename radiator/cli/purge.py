@@ -8,8 +8,6 @@ messages are not delivered to a consumer; a request to the broker settles them, 
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +21,7 @@ from radiator.cli.common import (
     BrokerOptions,
     CommandFailed,
     are,
-    check_readable,
+    confirm,
     connection_options,
     counted,
     json_option,
@@ -32,6 +30,7 @@ from radiator.cli.common import (
     say,
 )
 from radiator.cli.dead_letters import is_dead_letter
+from radiator.cli.selection import check_store
 
 if TYPE_CHECKING:
     from radiator.client import Connection
@@ -60,16 +59,16 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
         raise CommandFailed(USAGE, f"{destination} is a pattern: purge takes one name, without wildcards and commas")
     queue = kind_of(destination) == "queue"
     if data is not None:
-        check_readable(data)
-    if data is not None and not os.path.isdir(os.path.join(data, "partitions")):
-        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
-    if data is None and not queue:
+        check_store(data)
+    elif not queue:
         raise CommandFailed(
             USAGE,
             f"{destination} is a topic: its history cannot be dropped through the broker. Lower its retention, or stop "
             "the broker and give --data",
         )
-    _ask(f"{destination} in {data}" if data is not None else f"{destination} at {broker.url}", queue, yes)
+    doing = "settle all waiting messages of" if queue else "drop the whole history of"
+    where = f"at {broker.url}" if data is None else f"in {data}"
+    confirm(f"{doing} {destination} {where}", yes)
     if data is not None:
         return _offline(data, destination, queue, as_json)
     from radiator.client.admin import ask
@@ -98,15 +97,6 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
     else:
         click.echo(f"{counted(settled, 'message')} of {destination} settled")
     return OK
-
-
-def _ask(what: str, queue: bool, yes: bool) -> None:
-    doing = "settle all waiting messages of" if queue else "drop the whole history of"
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandFailed(USAGE, f"this would {doing} {what}; confirm with --yes")
-    click.confirm(f"{doing} {what}?", abort=True, err=True)
 
 
 def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
