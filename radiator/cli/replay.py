@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -29,7 +30,7 @@ from radiator.cli.common import (
     size,
 )
 from radiator.cli.hints import warn_of_slips
-from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_bounds, warn_unknown
+from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_selection, warn_unknown
 from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ClientError, ProtocolError
@@ -37,8 +38,8 @@ from radiator.stopping import Stopping
 
 if TYPE_CHECKING:
     from radiator.client.reliable import OnReceipts, ReliableSender
+    from radiator.columns.selection import Selection
     from radiator.export.rows import Row
-    from radiator.replay.choice import Choice
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
     from radiator.replay.schedule import Speed
@@ -91,10 +92,10 @@ def replay(
     replayed. An archive needs the extra radiator[parquet].
     """
     from radiator.client.sending import check_headers
-    from radiator.replay.choice import Choice
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
     from radiator.replay.schedule import Schedule
+    from radiator.routing.pattern import parse_list
 
     if data is None and archive is None:
         data = "./data"
@@ -112,10 +113,10 @@ def replay(
         pace = _speed(speed)
         check_headers(headers)
         starts = saved.next_offsets if saved is not None else {}
-        choice = Choice(destinations, frozenset(partitions), read_bounds(start, stop), selector, starts)
-        targets = Targets(template, choice.patterns)
+        selection = replace(read_selection(start, stop, destinations, partitions), starts=starts)
+        targets = Targets(template, None if destinations is None else parse_list(destinations))
         losses = Losses(skip_damaged)
-        sources = _sources(choice, data, archive, losses)
+        sources = _sources(selection, selector, data, archive, losses)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error).replace("header selector", "--where")) from None
     logged = set() if data is None else destinations_of(data)
@@ -178,12 +179,14 @@ def _settled(partition: str, first: int, last: int, why: str) -> None:
     say(f"{partition}: offsets {first} to {last} are not replayed: {why}")
 
 
-def _sources(choice: Choice, data: str | None, archive: str | None, losses: Losses) -> Sources:
+def _sources(
+    selection: Selection, selector: str | None, data: str | None, archive: str | None, losses: Losses
+) -> Sources:
     from radiator.archive.files import NoArchive
     from radiator.replay.sources import NoPartition, Sources
 
     try:
-        return Sources(choice, data, archive, losses, _settled)
+        return Sources(selection, data, archive, losses, _settled, selector)
     except (NoArchive, NoPartition) as error:
         raise CommandFailed(NOT_FOUND, str(error)) from None
 

@@ -18,9 +18,9 @@ import pytest
 from radiator.cli.main import run
 from radiator.cli.selection import read_bounds
 from radiator.client import connect
+from radiator.columns.selection import Selection
 from radiator.export import writers
 from radiator.export.files import Export
-from radiator.export.records import Choice
 from radiator.export.rows import Row
 from radiator.limits import DESTINATION_BYTES_MAX
 from radiator.storage import archived
@@ -296,8 +296,7 @@ def test_ctrl_c_leaves_no_file_and_no_word_of_python(
             raise KeyboardInterrupt
 
     partitions = list_partitions(str(filled.data))
-    choices = {each.name: Choice() for each in partitions}
-    work = Export(choices, kind, skip=False, on_loss=print, progress=interrupted)
+    work = Export(Selection(), kind, skip=False, on_loss=print, progress=interrupted)
     with pytest.raises(KeyboardInterrupt):
         work.to_file(partitions, str(tmp_path / "x"))
     del work
