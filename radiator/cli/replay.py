@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from radiator.columns.selection import Selection
     from radiator.export.rows import Row
     from radiator.replay.messages import Targets
-    from radiator.replay.progress import Progress
     from radiator.replay.schedule import Speed
     from radiator.replay.sources import Sources
     from radiator.replay.work import Result
@@ -95,6 +94,7 @@ def replay(
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
     from radiator.replay.schedule import Schedule
+    from radiator.replay.work import Replay
     from radiator.routing.pattern import parse_list
 
     if data is None and archive is None:
@@ -140,8 +140,45 @@ def replay(
             on_receipts=on_receipts,
         )
 
-    work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], saved)
-    return work.run(sources, limit, losses, as_json)
+    def show(result: Result, row: Row) -> None:
+        if result.sent % 256 == 1 or result.sent - result.stored < 2:
+            bar.update(task, note=f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
+
+    bar, stopping = progress(), Stopping()
+    task = bar.add_task("replaying", total=None, note="")
+    given = name or uuid.uuid4().hex[:12]
+    work = Replay(make_sender, targets, Schedule(pace), name=given, by_event_time=clock == "event", added=headers,
+                  progress=saved, on_step=show, stopping=stopping)  # fmt: skip
+    started = time.monotonic()
+    try:
+        with bar, stop_on_signals(stopping):
+            result = work.run(_limited(sources.rows(), limit))
+    except (ClientError, OSError, CommandFailed, KeyboardInterrupt):
+        _report_stored(work.result, None if saved is not None else given)
+        raise
+    finally:
+        if saved is not None and work.result.sent:
+            saved.write()
+    stopped = stopping.is_set()
+    if stopped:
+        _report_stored(result, None if saved is not None else given)
+    seconds = round(time.monotonic() - started, 6)
+    if as_json:
+        put_json({"id": given, **_summary(result), "seconds": seconds, "lost": losses.found})
+    else:
+        before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
+        begun = saved is not None and saved.next_offsets and not stopped
+        sent = _describe(result) if result.sent or not begun else "nothing: all selected records were sent before"
+        click.echo(f"sent {sent}{before}")
+    return INTERRUPTED if stopped else DAMAGED if losses.found else OK
+
+
+def _report_stored(result: Result, name: str | None) -> None:
+    again = "" if name is None else f" with --id {name}"
+    say(
+        f"{result.stored:,} messages were stored for certain before this; "
+        f"the same command{again} stores only what is missing"
+    )
 
 
 def _confirm_all(target: str, known: Set[str] | None) -> None:
@@ -242,73 +279,6 @@ def _dry_run(
     else:
         click.echo(f"would send {_describe(result)}{f', in {_duration(seconds)} at least' if result.sent else ''}")
     return DAMAGED if losses.found else OK
-
-
-class Work:
-    """Run a replay with a progress bar, handle signals, and report the result."""
-
-    def __init__(
-        self, make_sender: Any, targets: Targets, schedule: Any, by_event_time: bool, headers: dict[str, str],
-        name: str, saved: Progress | None,
-    ) -> None:  # fmt: skip
-        from radiator.replay.work import Replay
-
-        self._name = name
-        self._progress = saved
-        self._stopping = Stopping()
-        self._replay = Replay(
-            make_sender,
-            targets,
-            schedule,
-            name=name,
-            by_event_time=by_event_time,
-            added=headers,
-            on_begin=saved.write if saved is not None else None,
-            on_wait=saved.pause if saved is not None else None,
-            on_stored=saved.stored if saved is not None else None,
-            on_step=self._step,
-            stopping=self._stopping,
-        )
-        self._show: Any = None
-
-    def run(self, sources: Sources, limit: int | None, losses: Losses, as_json: bool) -> int:
-        """Replay the records and return the exit code."""
-        started = time.monotonic()
-        result = self._replay.result
-        try:
-            with progress() as bar, stop_on_signals(self._stopping):
-                task = bar.add_task("replaying", total=None, note="")
-                self._show = lambda note: bar.update(task, note=note)
-                self._replay.run(_limited(sources.rows(), limit))
-        except (ClientError, OSError, CommandFailed, KeyboardInterrupt):
-            self._report_stored(result)
-            raise
-        finally:
-            if self._progress is not None and result.sent:
-                self._progress.write()
-        stopped = self._stopping.is_set()
-        if stopped:
-            self._report_stored(result)
-        seconds = round(time.monotonic() - started, 6)
-        if as_json:
-            put_json({"id": self._name, **_summary(result), "seconds": seconds, "lost": losses.found})
-        else:
-            before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
-            begun = self._progress is not None and self._progress.next_offsets and not stopped
-            sent = _describe(result) if result.sent or not begun else "nothing: all selected records were sent before"
-            click.echo(f"sent {sent}{before}")
-        return INTERRUPTED if stopped else DAMAGED if losses.found else OK
-
-    def _step(self, result: Result, row: Row) -> None:
-        if result.sent % 256 == 1 or result.sent - result.stored < 2:
-            self._show(f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
-
-    def _report_stored(self, result: Result) -> None:
-        again = "" if self._progress is not None else f" with --id {self._name}"
-        say(
-            f"{result.stored:,} messages were stored for certain before this; "
-            f"the same command{again} stores only what is missing"
-        )
 
 
 def _summary(result: Result) -> dict[str, Any]:
