@@ -15,7 +15,6 @@ Source: PySpark, "Python Data Source API".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import pyarrow as pa
@@ -28,21 +27,18 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from radiator.columns.decode import Counters
 from radiator.columns.files import open_store
 from radiator.columns.log import exists
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, resolved
-from radiator.columns.read import read
 from radiator.spark import options as read_options
-from radiator.spark.archived import archived
 from radiator.spark.options import Use
-from radiator.spark.schema import SCHEMA, arrow_schema, checked
+from radiator.spark.schema import SCHEMA, checked
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
 from radiator.spark.unknown import warn_unknown
-from radiator.spark.worker import quiet, settle
+from radiator.spark.worker import quiet
 
 
 class RadiatorSource(DataSource):  # type: ignore[misc]
@@ -166,7 +162,4 @@ class Reader(DataSourceReader):  # type: ignore[misc]
             StorageError: A segment cannot be read.
         """
         assert isinstance(partition, Split)
-        settle()
-        options = replace(self._options, selection=partition.selection)
-        schema = arrow_schema(self._schema)
-        return read(partition.ranges, options, schema, Counters(), archived(options, schema))
+        return partition.read(self._options, self._schema)
