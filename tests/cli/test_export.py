@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from radiator.cli.main import run
-from radiator.cli.selection import read_bounds
+from radiator.cli.selection import read_selection
 from radiator.client import connect
 from radiator.columns.selection import Selection
 from radiator.export import writers
@@ -309,5 +309,5 @@ def test_ctrl_c_leaves_no_file_and_no_word_of_python(
     "moment", ["2013-01-31", "2013-01-31T00:00:00", "2013-01-31T00:00:00.0Z", "2013-01-31T01:00:00+01:00"]
 )
 def test_a_moment_is_a_date_or_a_time_with_or_without_at(at: str, moment: str) -> None:
-    bounds = read_bounds(at + moment, at + moment)
-    assert (bounds.start_ns, bounds.stop_ns) == (1_359_590_400 * 10**9,) * 2
+    chosen = read_selection(at + moment, at + moment, None, ())
+    assert (chosen.receive_low_ns, chosen.receive_high_ns) == (1_359_590_400 * 10**9,) * 2
