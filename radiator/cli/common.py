@@ -35,12 +35,17 @@ EXIT_CODES: Mapping[int, str] = {
 }
 OK, FAILED, USAGE, UNREACHABLE, DENIED, NOT_FOUND, DAMAGED, INTERRUPTED = EXIT_CODES
 
+ERROR_EXITS = {  # by the name of the class, because importing the classes would slow down every command
+    **dict.fromkeys(("NoArchive", "NoPartition", "NoStore", "NoSuchDestination", "NoSuchStore"), NOT_FOUND),
+    "DamagedBackup": DAMAGED,
+}
 SERVER_EXITS = {"denied": DENIED, "not-found": NOT_FOUND, "no-route": NOT_FOUND, "timeout": UNREACHABLE}
 DEFAULT_URL = "127.0.0.1:61613"
 MORE_OPTIONS = "Login, passcode, TLS and timeout: see `radiator help connection`."
 PIPE_WIDTH = 200  # of a table that is not written to a terminal
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class CommandFailed(RadiatorError):
@@ -70,7 +75,7 @@ def exit_code(error: RadiatorError) -> int:
         if isinstance(error, ServerError):
             return SERVER_EXITS.get(error.code, FAILED)
         return UNREACHABLE
-    return FAILED
+    return ERROR_EXITS.get(type(error).__name__, FAILED)
 
 
 def no_such_command(name: str, known: Iterable[str], context: click.Context) -> click.UsageError:
@@ -178,6 +183,18 @@ def unreadable(path: str) -> CommandFailed:
 def json_option(function: F) -> F:
     """Add the option ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text for people.")(function)
+
+
+def parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    """Return the callback of an option whose value is parsed. A ValueError is a usage error."""
+
+    def read(ctx: click.Context, parameter: click.Parameter, value: str | None) -> T | None:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return read
 
 
 def header_option(about: str) -> Callable[[F], F]:

@@ -61,7 +61,6 @@ def export(
     """
     from radiator.errors import ProtocolError
     from radiator.export.files import Export, Lost
-    from radiator.export.writers import check
 
     if mark_archived:
         against = {
@@ -79,7 +78,6 @@ def export(
         raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
     if mark_archived:
         _no_copy(data)
-    check(kind)
     chosen = _partitions(data, partitions)
     starts = _archived(chosen) if start == "archived" or mark_archived else {}
     for each in chosen if start == "archived" else ():

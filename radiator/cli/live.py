@@ -14,7 +14,6 @@ from radiator.cli.common import (
     FAILED,
     OK,
     SERVER_EXITS,
-    USAGE,
     BrokerOptions,
     CommandFailed,
     connection_options,
@@ -28,7 +27,6 @@ from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.stopping import Stopping
 
 LOOK_SECONDS = 1.0  # between checks whether the query has ended
-REMEDY = "`report live` needs pyspark and {name} is not installed: pip install 'radiator[spark]'"
 
 
 def _width(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
@@ -72,11 +70,9 @@ def live(
     A window is published again when it has grown. Any STOMP client can subscribe to the topic.
     """
     check_store(data)
-    try:
-        from radiator.spark.live import publish_windows
-        from radiator.spark.session import get_session
-    except ImportError as error:
-        raise CommandFailed(USAGE, REMEDY.format(name=error.name or "a part of it")) from error
+    from radiator.spark.live import publish_windows
+    from radiator.spark.session import get_session
+
     secrets = {"login": broker.login, "passcode": broker.passcode}
     broker.connect().close()  # fail before Spark starts if the broker refuses
     stopping = Stopping()

@@ -48,7 +48,7 @@ def mirror(source: str | None, target: str, destinations: str, once: bool, broke
     from radiator.clock import now
     from radiator.errors import StorageError
     from radiator.mirror.copy import Copy
-    from radiator.mirror.follow import Diverged, Mirror
+    from radiator.mirror.follow import Mirror
     from radiator.storage.files import NO_ROOM
 
     if source is not None:
@@ -68,8 +68,6 @@ def mirror(source: str | None, target: str, destinations: str, once: bool, broke
     try:
         with stop_on_signals(follower.stopping, breakable=False):
             follower.run()
-    except Diverged as error:
-        raise CommandFailed(FAILED, str(error)) from None
     except StorageError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
             text = (

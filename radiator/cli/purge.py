@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from radiator.cli.common import (
-    NOT_FOUND,
     OK,
     USAGE,
     BrokerOptions,
@@ -103,12 +102,9 @@ def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
     from radiator.broker.logs.cursor_names import of_queue
     from radiator.broker.publishing.idempotence import identify
     from radiator.clock import now
-    from radiator.upkeep.purge import NoSuchDestination, purge
+    from radiator.upkeep.purge import purge
 
-    try:
-        done = purge(data, destination, of_queue(destination), queue, now(), identify=identify)
-    except NoSuchDestination as error:
-        raise CommandFailed(NOT_FOUND, str(error)) from None
+    done = purge(data, destination, of_queue(destination), queue, now(), identify=identify)
     records = sum(each.records for each in done)
     if as_json:
         parts = [each._asdict() for each in done]

@@ -16,7 +16,6 @@ import click
 from radiator.cli.common import (
     DAMAGED,
     INTERRUPTED,
-    NOT_FOUND,
     OK,
     BrokerOptions,
     CommandFailed,
@@ -24,6 +23,7 @@ from radiator.cli.common import (
     counted,
     header_option,
     json_option,
+    parsed,
     progress,
     put_json,
     say,
@@ -34,14 +34,13 @@ from radiator.cli.selection import POSITIONS, check_store, destinations_of, read
 from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ClientError, ProtocolError
+from radiator.replay.schedule import Speed, parse_speed
 from radiator.stopping import Stopping
 
 if TYPE_CHECKING:
     from radiator.client.reliable import OnReceipts, ReliableSender
-    from radiator.columns.selection import Selection
     from radiator.export.rows import Row
     from radiator.replay.messages import Targets
-    from radiator.replay.schedule import Speed
     from radiator.replay.sources import Sources
     from radiator.replay.work import Result
 
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
     "--where", "selector", metavar="SELECTOR", help="Only records that match, as with the selector of SUBSCRIBE."
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Send at most N records.")
-@click.option("--speed", default="original", show_default=True, metavar="SPEED",
+@click.option("--speed", default="original", show_default=True, metavar="SPEED", callback=parsed(parse_speed),
               help="original, a factor such as 10x or 0.5x, a rate such as 100/s, or max.")  # fmt: skip
 @click.option("--clock", type=click.Choice(("receive", "event")), default="receive", show_default=True,
               help="Time that sets the pace: receive-time or event-time.")  # fmt: skip
@@ -81,7 +80,7 @@ if TYPE_CHECKING:
 @json_option
 def replay(
     data: str | None, archive: str | None, template: str, destinations: str | None, partitions: tuple[str, ...],
-    start: str, stop: str | None, selector: str | None, limit: int | None, speed: str, clock: str,
+    start: str, stop: str | None, selector: str | None, limit: int | None, speed: Speed, clock: str,
     headers: dict[str, str], name: str | None, resume: str | None, skip_damaged: bool, dry_run: bool,
     yes: bool, broker: BrokerOptions, as_json: bool,
 ) -> int:  # fmt: skip
@@ -94,6 +93,7 @@ def replay(
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
     from radiator.replay.schedule import Schedule
+    from radiator.replay.sources import Sources
     from radiator.replay.work import Replay
     from radiator.routing.pattern import parse_list
 
@@ -110,13 +110,12 @@ def replay(
     saved = Progress(resume, chosen, name) if resume is not None else None
     name = saved.name if saved is not None else name
     try:
-        pace = _speed(speed)
         check_headers(headers)
         starts = saved.next_offsets if saved is not None else {}
         selection = replace(read_selection(start, stop, destinations, partitions), starts=starts)
         targets = Targets(template, None if destinations is None else parse_list(destinations))
         losses = Losses(skip_damaged)
-        sources = _sources(selection, selector, data, archive, losses)
+        sources = Sources(selection, data, archive, losses, _settled, selector)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error).replace("header selector", "--where")) from None
     logged = set() if data is None else destinations_of(data)
@@ -124,7 +123,7 @@ def replay(
     if destinations is not None:
         warn_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
     if dry_run:
-        return _dry_run(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
+        return _dry_run(sources, targets, Schedule(speed), clock == "event", limit, losses, as_json)
 
     warn_of_slips([template])
     if not (destinations or partitions or selector or starts or yes or "{" in template):
@@ -147,7 +146,7 @@ def replay(
     bar, stopping = progress(), Stopping()
     task = bar.add_task("replaying", total=None, note="")
     given = name or uuid.uuid4().hex[:12]
-    work = Replay(make_sender, targets, Schedule(pace), name=given, by_event_time=clock == "event", added=headers,
+    work = Replay(make_sender, targets, Schedule(speed), name=given, by_event_time=clock == "event", added=headers,
                   progress=saved, on_step=show, stopping=stopping)  # fmt: skip
     started = time.monotonic()
     try:
@@ -214,27 +213,6 @@ class Losses:
 
 def _settled(partition: str, first: int, last: int, why: str) -> None:
     say(f"{partition}: offsets {first} to {last} are not replayed: {why}")
-
-
-def _sources(
-    selection: Selection, selector: str | None, data: str | None, archive: str | None, losses: Losses
-) -> Sources:
-    from radiator.archive.files import NoArchive
-    from radiator.replay.sources import NoPartition, Sources
-
-    try:
-        return Sources(selection, data, archive, losses, _settled, selector)
-    except (NoArchive, NoPartition) as error:
-        raise CommandFailed(NOT_FOUND, str(error)) from None
-
-
-def _speed(text: str) -> Speed:
-    from radiator.replay.schedule import parse_speed
-
-    try:
-        return parse_speed(text)
-    except ValueError as error:
-        raise click.UsageError(f"--speed: {error}") from None
 
 
 def _read_from(data: str | None, archive: str | None) -> dict[str, str | None]:

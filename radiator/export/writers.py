@@ -23,7 +23,6 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from radiator.errors import ConfigError
 from radiator.export.rows import Row
 from radiator.limits import MIB
 
@@ -64,17 +63,6 @@ class Writer:
 
     def abandon(self) -> None:
         """Drop what is buffered, silently, because the file is dropped."""
-
-
-def check(kind: str) -> None:
-    """Raise ConfigError if a package that the format needs is missing."""
-    if kind == "parquet":
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            raise ConfigError(
-                "Parquet needs the package pyarrow, which is not installed: pip install 'radiator[parquet]'"
-            ) from None
 
 
 def time_text(ns: int | None) -> str | None:
