@@ -6,8 +6,9 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -33,6 +34,7 @@ from radiator.cli.hints import warn_of_slips
 from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_selection, warn_unknown
 from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_SECOND
+from radiator.config.units import format_duration_ns
 from radiator.errors import ClientError, ProtocolError
 from radiator.replay.schedule import Speed, parse_speed
 from radiator.stopping import Stopping
@@ -151,7 +153,7 @@ def replay(
     started = time.monotonic()
     try:
         with bar, stop_on_signals(stopping):
-            result = work.run(_limited(sources.rows(), limit))
+            result = work.run(islice(sources.rows(), limit))
     except (ClientError, OSError, CommandFailed, KeyboardInterrupt):
         _report_stored(work.result, None if saved is not None else given)
         raise
@@ -235,12 +237,6 @@ def _read_from(data: str | None, archive: str | None) -> dict[str, str | None]:
     return {"data": os.path.abspath(data), "store": store, "archive": archive}
 
 
-def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:
-    from itertools import islice
-
-    return rows if limit is None else islice(rows, limit)
-
-
 def _dry_run(
     sources: Sources, targets: Targets, schedule: Any, by_event_time: bool, limit: int | None, losses: Losses,
     as_json: bool,
@@ -248,14 +244,15 @@ def _dry_run(
     from radiator.replay.work import Result
 
     result, due_ns = Result(), 0
-    for row in _limited(sources.rows(), limit):
+    for row in islice(sources.rows(), limit):
         result.count(row, targets.of(row.destination))
         due_ns = schedule.due_ns(row.event_ns if by_event_time else row.receive_ns)
     seconds = due_ns / NS_PER_SECOND
     if as_json:
         put_json({"dry_run": True, **_summary(result), "seconds": round(seconds, 6), "lost": losses.found})
     else:
-        click.echo(f"would send {_describe(result)}{f', in {_duration(seconds)} at least' if result.sent else ''}")
+        shown = f"{seconds:.1f} s" if seconds < 60 else format_duration_ns(int(seconds) * NS_PER_SECOND)
+        click.echo(f"would send {_describe(result)}{f', in {shown} at least' if result.sent else ''}")
     return DAMAGED if losses.found else OK
 
 
@@ -283,14 +280,3 @@ def _describe(result: Result) -> str:
 
 def _moment(ns: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ns // NS_PER_SECOND))
-
-
-def _duration(seconds: float) -> str:
-    whole = int(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s"
-    return (
-        f"{whole // 3600}h{whole // 60 % 60:02d}m{whole % 60:02d}s"
-        if whole >= 3600
-        else f"{whole // 60}m{whole % 60:02d}s"
-    )
