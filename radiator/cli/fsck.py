@@ -129,7 +129,7 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
         if as_json:
             put_json({"repaired": done})
         else:
-            stdout_console().print(f"repaired  {visible(_named(data, done))}", markup=False, soft_wrap=True)
+            click.echo(f"repaired  {visible(_named(data, done))}")
 
     with Repair(data, now(), on_bytes=look.advance, identify=identify, latest_ns=latest_ns) as mending:
         run, findings = mending.check()
@@ -169,18 +169,11 @@ def _report(run: Fsck, findings: list[Finding], seconds: float, as_json: bool) -
     else:
         _print(run.root, findings)
         beside = ", beside a running broker" if run.live else ""
-        stdout_console().print(
+        found = ", ".join(counted(number, each, PLURALS[each]) for each, number in numbers.items() if number)
+        click.echo(
             f"{counted(counts.partitions, 'partition')}, {counted(counts.segments, 'segment')}, "
             f"{counted(counts.batches, 'batch', 'batches')}, {counted(counts.records, 'record')}, "
-            f"{counted(counts.bytes, 'byte')}, {rate:,.0f} MB/s{beside}: "
-            + (
-                ", ".join(
-                    counted(number, severity, PLURALS[severity]) for severity, number in numbers.items() if number
-                )
-                or "all is well"
-            ),
-            markup=False,
-            soft_wrap=True,
+            f"{counted(counts.bytes, 'byte')}, {rate:,.0f} MB/s{beside}: {found or 'all is well'}"
         )
     return DAMAGED if numbers[DAMAGE] else OK
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json, size, stdout_console
+from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json, size
 
 COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always shown
 SELDOM = ("burying", "unlooked")  # figures that are shown if not zero
@@ -149,16 +149,12 @@ def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
         return OK
     names = ("ahead_ns", "confirmed_in_ns")
     ahead, left = (round(facts[name] / NS_PER_SECOND) for name in names)
-    stdout_console().print(f"wall clock  {rfc3339(facts['wall_ns'])}", highlight=False)
+    click.echo(f"wall clock  {rfc3339(facts['wall_ns'])}")
     if accept and facts["accepted_ns"]:
-        stdout_console().print(
-            f"a step forward of {round(facts['accepted_ns'] / NS_PER_SECOND)} s is confirmed", highlight=False
-        )
+        click.echo(f"a step forward of {round(facts['accepted_ns'] / NS_PER_SECOND)} s is confirmed")
     elif facts["ahead_ns"]:
-        stdout_console().print(f"trusted     {rfc3339(facts['trusted_ns'])}", highlight=False)
-        stdout_console().print(
-            f"the clock stepped forward by {ahead} s; this is confirmed in {left} s, or with --accept", highlight=False
-        )
+        click.echo(f"trusted     {rfc3339(facts['trusted_ns'])}")
+        click.echo(f"the clock stepped forward by {ahead} s; this is confirmed in {left} s, or with --accept")
     else:
-        stdout_console().print("the clock is trusted", highlight=False)
+        click.echo("the clock is trusted")
     return OK
