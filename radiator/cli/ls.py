@@ -174,7 +174,7 @@ def _print(data: str, listed: list[Listed], cursors: list[tuple[StoredCursor, in
     )  # fmt: skip
     rows = []
     lanes = _lanes(listed)
-    for name, group in _group_commit(listed, lambda each: lanes.get(each.partition.name, each.partition.name)):
+    for name, group in _grouped(listed, lambda each: lanes.get(each.partition.name, each.partition.name)):
         stored = group[0].partition
         ends = ["", ""] if len(group) > 1 else [f"{stored.log_start_offset:,}", f"{stored.next_offset:,}"]
         records = f"{sum(each.records for each in group):,}"
@@ -197,7 +197,7 @@ def _print_cursors(cursors: list[Backlog], lanes: dict[str, str]) -> None:
         Column("ack floor", number=True, drop=2), Column("backlog", number=True),
     )  # fmt: skip
     rows = []
-    for (name, partition), group in _group_commit(cursors, lambda each: (each[0].name, _priority_log(each[0], lanes))):
+    for (name, partition), group in _grouped(cursors, lambda each: (each[0].name, _priority_log(each[0], lanes))):
         known = [backlog for _, backlog in group if backlog is not None]
         floor = f"{group[0][0].floor:,}" if len(group) == 1 else ""
         rows.append([name, partition, floor, f"{sum(known):,}" if known else "?"])
@@ -220,7 +220,7 @@ def _priority_log(cursor: StoredCursor, lanes: dict[str, str]) -> str:
     return shown if shown in lanes.values() else lanes.get(cursor.partition, cursor.partition)
 
 
-def _group_commit(items: list[Item], key: Callable[[Item], Group]) -> list[tuple[Group, list[Item]]]:
+def _grouped(items: list[Item], key: Callable[[Item], Group]) -> list[tuple[Group, list[Item]]]:
     groups: dict[Group, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
