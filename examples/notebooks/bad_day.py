@@ -7,11 +7,13 @@
 #     python examples/notebooks/bad_day.py
 
 # %% The log, and a Spark session
+import pandas as pd
+from matplotlib.figure import Figure
 from prepare import FLIGHT, prepared
 from pyspark.sql import functions as F
 
 from radiator.spark import collect, get_session, read
-from radiator.spark.charts import heatmap, lines, ranges
+from radiator.spark.charts import Chart, Theme, lines, ranges
 from radiator.spark.jobs import json_columns
 
 data, out = prepared()
@@ -84,15 +86,17 @@ field = collect(
         F.avg("dep_delay").alias("minutes")
     )
 )
-heatmap(
-    "bad-day-field",
-    "Delays at JFK",
-    field,
-    x="hour",
-    y="day",
-    value="minutes",
-    unit="count",
-    x_label="hour of the scheduled departure, New York",
-    note="Average delay in minutes, July 2013",
-).save(out)
+cells = pd.DataFrame(field).pivot(index="day", columns="hour", values="minutes")
+
+
+def draw(figure: Figure, theme: Theme) -> None:
+    axes = figure.subplots()
+    mesh = axes.imshow(cells.to_numpy(float), aspect="auto", cmap="cividis")
+    axes.set_xticks(range(len(cells.columns)), cells.columns)
+    axes.set_yticks(range(len(cells.index)), cells.index)
+    axes.set_xlabel("hour of the scheduled departure, New York")
+    figure.colorbar(mesh, ax=axes)
+
+
+Chart("bad-day-field", "Delays at JFK", "Average delay in minutes, July 2013", draw, height=9.0).save(out)
 print(f"pictures: {out}/bad-day-*.png")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -10,30 +11,24 @@ PROC = Path("/proc")
 
 def cpu_seconds(pids: list[int]) -> float | None:
     """Return the user and system time of the processes in seconds, or None if it cannot be read."""
-    if not pids:
+    texts = _read_all(pids, "stat")
+    if texts is None:
         return None
-    ticks = 0
-    for pid in pids:
-        try:
-            stat = (PROC / str(pid) / "stat").read_text()
-        except OSError:
-            return None
-        fields = stat[stat.rindex(")") + 2 :].split()  # the command name may hold blanks and brackets
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    found = [text[text.rindex(")") + 2 :].split() for text in texts]  # the command name may hold blanks and brackets
+    return sum(int(fields[11]) + int(fields[12]) for fields in found) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pids: list[int]) -> int | None:
     """Return the resident memory of the processes in bytes, or None if it cannot be read."""
-    if not pids:
+    texts = _read_all(pids, "statm")
+    return None if texts is None else sum(int(text.split()[1]) for text in texts) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _read_all(pids: list[int], name: str) -> list[str] | None:
+    try:
+        return [(PROC / str(pid) / name).read_text() for pid in pids] or None
+    except OSError:
         return None
-    pages = 0
-    for pid in pids:
-        try:
-            pages += int((PROC / str(pid) / "statm").read_text().split()[1])
-        except OSError:
-            return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def listeners(port: int) -> list[int]:
@@ -48,28 +43,12 @@ def listeners(port: int) -> list[int]:
             fields = line.split()
             if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
                 inodes.add(f"socket:[{fields[9]}]")
-    if not inodes:
-        return []
-    return sorted(pid for pid in _pids() if _holds(pid, inodes))
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
-
-
-def _holds(pid: int, inodes: set[str]) -> bool:
-    try:
-        with os.scandir(PROC / str(pid) / "fd") as descriptors:
-            return any(_link(entry.path) in inodes for entry in descriptors)
-    except OSError:
-        return False
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
+    found = set()
+    for link in PROC.glob("[0-9]*/fd/*") if inodes else ():
+        with contextlib.suppress(OSError):  # of another user, or closed meanwhile
+            if os.readlink(link) in inodes:
+                found.add(int(link.parts[2]))
+    return sorted(found)
 
 
 def filesystem(path: str) -> str:

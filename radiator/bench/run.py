@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from radiator.bench.cells import START, Cell
+from radiator.bench.cells import PREFETCH, START, Cell
 from radiator.bench.target import OwnBroker, Target
 
 RUN_TIMEOUT_SECONDS = 180.0
 START_ROUNDS = 3
+PREFETCHES = [("prefetch-count", str(PREFETCH)), ("activemq.prefetchSize", str(PREFETCH))]
 
 
 @dataclass
@@ -73,15 +74,24 @@ class Bench:
     def _measure(self, cell: Cell, target: Target) -> dict[str, Any]:
         self._serial += 1
         answer: dict[str, Any] = {}
-        for run in cell.plan(target):
-            kind = run.pop("kind", "queue")
-            destination = f"/{kind}/bench.{os.getpid()}.{self._serial}"
+        for run in cell.runs:
+            more = {**run, **_headers(run["mode"], target)}
+            destination = f"/{more.pop('kind', 'queue')}/bench.{os.getpid()}.{self._serial}"
             base = {"host": target.host, "port": target.port, "vhost": target.vhost, "pids": target.pids}
             login = {"login": target.login, "passcode": target.passcode}
-            answer = generate({**base, **login, "destination": destination, **run})
+            answer = generate({**base, **login, "destination": destination, **more})
             if answer.get("error"):
                 break
         return answer
+
+
+def _headers(mode: str, target: Target) -> dict[str, list[tuple[str, str]]]:
+    """Return the headers of SEND and SUBSCRIBE that a run needs at this broker. Fan-out is measured without any."""
+    first = {"drain": PREFETCHES, "replay": [target.replay_header], "latency": []}.get(mode)
+    return {
+        "send_headers": [("persistent", "true"), *target.send_headers] if mode in ("produce", "latency") else [],
+        "subscribe_headers": [] if first is None else [*first, *target.subscribe_headers],
+    }
 
 
 def generate(spec: dict[str, Any]) -> dict[str, Any]:

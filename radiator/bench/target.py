@@ -28,7 +28,6 @@ from radiator.errors import ConfigError
 
 START_TIMEOUT_SECONDS = 20.0
 STOP_TIMEOUT_SECONDS = 10.0
-PREFETCH = 1000
 QUERY_KEYS = ("name", "vhost", "pid", "send", "subscribe", "replay", "skip")
 
 
@@ -164,10 +163,10 @@ class OwnBroker:
         self.close()
 
 
-def answers(port: int, host: str = "127.0.0.1") -> bool:
+def answers(port: int) -> bool:
     """Return True if a STOMP broker answers CONNECT with CONNECTED."""
     try:
-        with socket.create_connection((host, port), timeout=1.0) as sock:
+        with socket.create_connection(("127.0.0.1", port), timeout=1.0) as sock:
             sock.sendall(frames.connect("/"))
             return sock.recv(9) == b"CONNECTED"
     except OSError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.archive_views import check_packages, files, ls, reporting_errors, verify
+from radiator.cli.archive_views import files, ls, reporting_errors, verify
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
@@ -20,12 +20,15 @@ from radiator.cli.common import (
     check_readable,
     counted,
     json_option,
+    parsed,
     progress,
     put_json,
     say,
     size,
 )
 from radiator.cli.signals import stop_on_signals
+from radiator.clock import NS_PER_SECOND
+from radiator.config.units import parse_duration_ns, parse_time_of_day
 from radiator.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -37,38 +40,21 @@ DAY_SECONDS = 86_400
 LOOK_SECONDS = 60.0  # between checks of the clock, which may be corrected
 
 
-def _duration(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    from radiator.clock import NS_PER_SECOND
-    from radiator.config.units import parse_duration_ns
-
-    try:
-        return None if value is None else parse_duration_ns(value) / NS_PER_SECOND
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _every(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    seconds = _duration(ctx, parameter, value)
-    if seconds is not None and seconds <= 0:
-        raise click.BadParameter("expected a duration above 0, such as 15m or 1h")
+def _every(text: str) -> float:
+    seconds = parse_duration_ns(text) / NS_PER_SECOND
+    if seconds <= 0:
+        raise ValueError("expected a duration above 0, such as 15m or 1h")
     return seconds
-
-
-def _time_of_day(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    from radiator.config.units import parse_time_of_day
-
-    try:
-        return None if value is None else parse_time_of_day(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.group(short_help="Write sealed segments to an archive of Parquet files.", invoke_without_command=True)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
 @click.option("--to", "target", metavar="URI", help="The archive: a directory, or a URI such as s3://bucket/archive.")
 @click.option("--partition", "partitions", metavar="NAME", multiple=True, help="Only this partition. May be repeated.")
-@click.option("--every", metavar="DURATION", callback=_every, help="Repeat at this interval, such as 15m or 1h.")
-@click.option("--at", metavar="HH:MM", callback=_time_of_day, help="Run every day at this time (UTC).")
+@click.option(
+    "--every", metavar="DURATION", callback=parsed(_every), help="Repeat at this interval, such as 15m or 1h."
+)
+@click.option("--at", metavar="HH:MM", callback=parsed(parse_time_of_day), help="Run every day at this time (UTC).")
 @click.option("--jobs", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes that write files.")
 @click.option("--level", type=click.IntRange(1, 22), default=3, show_default=True, help="Compression level of zstd.")
 @click.option("--skip-damaged", is_flag=True, help="Record what cannot be read as lost, and archive everything else.")
@@ -97,7 +83,6 @@ def archive(
         raise click.UsageError("--every and --at do not go together")
     if compact_only and merge is False:
         raise click.UsageError("--compact-only and --no-compact do not go together")
-    check_packages()
     from radiator.archive.opening import open_files
     from radiator.archive.run import Options
     from radiator.columns.files import shown
@@ -127,13 +112,10 @@ def _is_inside(path: str, directory: str) -> bool:
 
 def _check_partitions(data: str, names: tuple[str, ...]) -> None:
     from radiator.columns.files import open_store
-    from radiator.columns.log import NoStore, partitions
+    from radiator.columns.log import partitions
 
     check_readable(data)
-    try:
-        found = {each.name for each in partitions(open_store(data))}
-    except NoStore as error:
-        raise CommandFailed(NOT_FOUND, str(error)) from None
+    found = {each.name for each in partitions(open_store(data))}
     for name in names:
         if name not in found:
             raise CommandFailed(NOT_FOUND, f"{data}: no partition {name}; `radiator ls` lists them")

@@ -31,22 +31,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def check_packages() -> None:
-    """Check that the packages for Parquet are installed.
-
-    Raises:
-        ConfigError: One is missing.
-    """
-    from radiator.errors import ConfigError
-
-    try:
-        import radiator.archive.parquet  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"`archive` needs the package {error.name}, which is not installed: pip install 'radiator[parquet]'"
-        ) from None
-
-
 @contextlib.contextmanager
 def reporting_errors(uri: str) -> Iterator[None]:
     """Report an OSError with the URI of the archive, as a context manager.
@@ -63,7 +47,6 @@ def reporting_errors(uri: str) -> Iterator[None]:
 
 
 def _load(uri: str) -> tuple[Files, State]:
-    check_packages()
     from radiator.archive.manifest import load
     from radiator.archive.opening import open_files
 

@@ -9,18 +9,19 @@ from collections.abc import Callable
 import click
 
 from radiator.cli.common import (
-    DAMAGED,
     NOT_FOUND,
     OK,
     CommandFailed,
-    check_readable,
     counted,
     json_option,
+    parsed,
     progress,
     put_json,
     say,
     size,
 )
+from radiator.cli.selection import check_store
+from radiator.config.units import parse_size
 
 PAUSE_SECONDS = 0.005  # about a group commit
 
@@ -40,18 +41,15 @@ def pacer(bytes_per_second: int | None) -> Callable[[int], None] | None:
     return pace
 
 
-def read_rate(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Return the value of ``--rate`` in bytes a second, or None."""
-    from radiator.config.units import parse_size
+def parse_rate(text: str) -> int:
+    """Return the value of ``--rate`` in bytes a second.
 
-    if value is None:
-        return None
-    try:
-        size = parse_size(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{error} a second") from None
+    Raises:
+        ValueError: The text is not a size of at least one byte.
+    """
+    size = parse_size(text)
     if not size:
-        raise click.BadParameter("expected at least 1B a second")
+        raise ValueError("expected at least 1B a second")
     return size
 
 
@@ -59,7 +57,9 @@ def read_rate(ctx: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
 @click.option("--to", "target", metavar="TARGET", required=True, help="The new directory of the backup.")
 @click.option("--since", metavar="BACKUP", help="An earlier backup: unchanged files are hard-linked, not copied.")
-@click.option("--rate", metavar="SIZE", callback=read_rate, help="Read at most so much per second, such as 50MiB.")
+@click.option(
+    "--rate", metavar="SIZE", callback=parsed(parse_rate), help="Read at most so much per second, such as 50MiB."
+)
 @json_option
 def backup(data: str, target: str, since: str | None, rate: int | None, as_json: bool) -> int:
     """Copy a data directory into the new directory TARGET, with a manifest of checksums.
@@ -70,32 +70,26 @@ def backup(data: str, target: str, since: str | None, rate: int | None, as_json:
     from radiator.clock import now_ns
     from radiator.storage.files import FileSystem
     from radiator.upkeep.backup import back_up
-    from radiator.upkeep.manifest import DamagedBackup
 
     root, whole = os.path.realpath(data), os.path.realpath(target)
-    check_readable(data)
-    if not os.path.isdir(os.path.join(root, "partitions")):
-        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
+    check_store(data)
     if not os.path.isdir(os.path.dirname(whole)):
         raise CommandFailed(NOT_FOUND, f"{os.path.dirname(whole)}: no such directory; make it, and then back up")
     begun = time.monotonic()
     with progress() as bar:
         task = bar.add_task("backing up", total=None, note="")
-        try:
-            made = back_up(
-                FileSystem(),
-                root,
-                whole,
-                now_ns=now_ns(),
-                version=__version__,
-                since=os.path.realpath(since) if since is not None else None,
-                pace=pacer(rate),
-                pause=lambda: time.sleep(PAUSE_SECONDS),
-                planned=lambda total: bar.update(task, total=total),
-                progress=lambda done: bar.update(task, advance=done),
-            )
-        except DamagedBackup as error:
-            raise CommandFailed(DAMAGED, str(error)) from None
+        made = back_up(
+            FileSystem(),
+            root,
+            whole,
+            now_ns=now_ns(),
+            version=__version__,
+            since=os.path.realpath(since) if since is not None else None,
+            pace=pacer(rate),
+            pause=lambda: time.sleep(PAUSE_SECONDS),
+            planned=lambda total: bar.update(task, total=total),
+            progress=lambda done: bar.update(task, advance=done),
+        )
     seconds = time.monotonic() - begun
     offsets = sum(each.next_offset - each.first_offset for each in made.manifest.partitions)
     if not made.manifest.whole_transactions:

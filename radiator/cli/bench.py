@@ -25,7 +25,6 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
-    stdout_console,
 )
 
 if TYPE_CHECKING:
@@ -142,29 +141,23 @@ def machine(parent: str) -> dict[str, Any]:
 
 
 def _print(rows: Iterable[Row], about: dict[str, Any]) -> None:
-    from rich.table import Table
+    from radiator.cli.tables import Column, print_table
 
     rows = list(rows)
     several = len({row.target for row in rows}) > 1
-    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-    table.add_column("cell", no_wrap=True)
-    if several:
-        table.add_column("broker", no_wrap=True)
-    for heading, _ in COLUMNS.values():
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("")
-    group = ""
-    for row in rows:
-        if group and row.group != group:
-            table.add_section()
-        group = row.group
-        cells = [row.cell, *([row.target] if several else [])]
-        cells += [_shown(row.figures.get(figure), form) for figure, (_, form) in COLUMNS.items()]
-        table.add_row(*cells, _remark(row))
-    console = stdout_console()
-    console.print(table)
+    columns = [Column(heading, number=True) for heading, _ in COLUMNS.values()]
+    cells = [
+        [
+            row.cell,
+            *([row.target] if several else []),
+            *(_shown(row.figures.get(figure), form) for figure, (_, form) in COLUMNS.items()),
+            _remark(row),
+        ]
+        for row in rows
+    ]
+    print_table([Column("cell"), *([Column("broker")] if several else []), *columns, Column("")], cells)
     line = f"{about['cpus']} CPUs {about['cpu']}, {about['python']}, {about['system']}"
-    console.print(f"{line}, data on {about['filesystem'] or 'an unknown file system'}", style="dim")
+    click.echo(f"{line}, data on {about['filesystem'] or 'an unknown file system'}")
     if about["filesystem"] in ("tmpfs", "ramfs"):
         say("the data lay in memory: the durable figures flatter; give --data a directory on a disk")
     sys.stdout.flush()

@@ -6,11 +6,12 @@ appear on a terminal only; rich obeys ``NO_COLOR``. rich is imported when someth
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
@@ -34,13 +35,17 @@ EXIT_CODES: Mapping[int, str] = {
 }
 OK, FAILED, USAGE, UNREACHABLE, DENIED, NOT_FOUND, DAMAGED, INTERRUPTED = EXIT_CODES
 
+ERROR_EXITS = {  # by the name of the class, because importing the classes would slow down every command
+    **dict.fromkeys(("NoArchive", "NoPartition", "NoStore", "NoSuchDestination", "NoSuchStore"), NOT_FOUND),
+    "DamagedBackup": DAMAGED,
+}
 SERVER_EXITS = {"denied": DENIED, "not-found": NOT_FOUND, "no-route": NOT_FOUND, "timeout": UNREACHABLE}
 DEFAULT_URL = "127.0.0.1:61613"
 MORE_OPTIONS = "Login, passcode, TLS and timeout: see `radiator help connection`."
-PASSCODE = "radiator.cli.passcode"  # in the meta of a click context
 PIPE_WIDTH = 200  # of a table that is not written to a terminal
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class CommandFailed(RadiatorError):
@@ -70,7 +75,7 @@ def exit_code(error: RadiatorError) -> int:
         if isinstance(error, ServerError):
             return SERVER_EXITS.get(error.code, FAILED)
         return UNREACHABLE
-    return FAILED
+    return ERROR_EXITS.get(type(error).__name__, FAILED)
 
 
 def no_such_command(name: str, known: Iterable[str], context: click.Context) -> click.UsageError:
@@ -138,6 +143,20 @@ def progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
+def confirm(what: str, yes: bool) -> None:
+    """Ask at a terminal whether to go on, unless ``yes``.
+
+    Raises:
+        CommandFailed: There is no terminal to ask at.
+        click.Abort: The user did not confirm.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandFailed(USAGE, f"this would {what}; confirm with --yes")
+    click.confirm(f"{what}?", abort=True, err=True)
+
+
 def check_readable(path: str) -> None:
     """Check that a data directory can be read, so that a lack of permission does not look like an empty directory.
 
@@ -166,6 +185,18 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text for people.")(function)
 
 
+def parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    """Return the callback of an option whose value is parsed. A ValueError is a usage error."""
+
+    def read(ctx: click.Context, parameter: click.Parameter, value: str | None) -> T | None:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return read
+
+
 def header_option(about: str) -> Callable[[F], F]:
     """Add the option ``-H NAME:VALUE``, whose value is a dictionary. The first of repeated headers counts, as in STOMP.
 
@@ -191,32 +222,30 @@ def header_option(about: str) -> Callable[[F], F]:
     return click.option("-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", callback=read, help=about)
 
 
-def _keep_passcode(ctx: click.Context, parameter: click.Parameter, file: IO[str] | None) -> None:
-    if file is not None:
-        ctx.meta[PASSCODE] = file.readline().rstrip("\r\n")
+class BrokerOptions(NamedTuple):
+    """The values of the options of a connection."""
 
+    url: str
+    login: str | None
+    passcode: str | None
+    timeout: float
 
-class ConnectionOption(click.Option):
-    """An option that all commands with a broker share. Only ``radiator help connection`` shows it."""
+    def connect(self, **more: Any) -> Connection:
+        """Return a connection. At a terminal, ask for a passcode that is not given.
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return None, so that the help of a command does not show the option."""
-        return None
+        Args:
+            **more: More arguments of ``radiator.client.connect``.
 
-    def shared_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return the entry for ``radiator help connection``."""
-        record = super().get_help_record(ctx)
-        assert record is not None
-        return record
+        Raises:
+            ClientError: The connection cannot be opened.
+        """
+        from radiator.client import connect
 
-
-def connection_options(function: F) -> F:
-    """Add the options ``--url``, ``--login``, ``--passcode``, ``--passcode-file``, ``--ca`` and ``--timeout``."""
-    url = click.option(
-        "--url", envvar="RADIATOR_URL", default=DEFAULT_URL, show_default=True, metavar="ADDRESS",
-        help=f"Address of the broker. {MORE_OPTIONS}",
-    )  # fmt: skip
-    return url(login_options(function))
+        url, login, passcode, timeout = self
+        if login is not None and passcode is None and sys.stdin.isatty() and sys.stderr.isatty():
+            passcode = click.prompt(f"Passcode of {login}", hide_input=True, err=True)
+        seconds = min(timeout, 10.0)
+        return connect(url, login=login, passcode=passcode, timeout=timeout, connect_timeout=seconds, **more)
 
 
 def _trust(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -225,60 +254,38 @@ def _trust(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
         os.environ["RADIATOR_CA"] = value
 
 
-def login_options(function: F) -> F:
-    """Add the options of ``connection_options`` without ``--url``."""
-    for option in reversed(
-        (
-            click.option(
-                "--login", "--user", "login", cls=ConnectionOption, envvar="RADIATOR_LOGIN", metavar="NAME",
-                help="Login name. Environment: RADIATOR_LOGIN.",
-            ),
-            click.option(
-                "--passcode", cls=ConnectionOption, envvar="RADIATOR_PASSCODE",
-                help="Passcode. Others can see the command line, so prefer the environment: RADIATOR_PASSCODE.",
-            ),
-            click.option(
-                "--ca", cls=ConnectionOption,
-                metavar="FILE", type=click.Path(dir_okay=False), envvar="RADIATOR_CA", expose_value=False,
-                callback=_trust,
-                help="With TLS: file of authorities to trust instead of the system's. Environment: RADIATOR_CA; "
-                "RADIATOR_CERT and RADIATOR_KEY name a client certificate.",
-            ),
-            click.option(
-                "--passcode-file", cls=ConnectionOption,
-                type=click.File("r"), expose_value=False, callback=_keep_passcode, metavar="FILE",
-                help="File with the passcode in its first line.",
-            ),
-            click.option(
-                "--timeout", cls=ConnectionOption,
-                type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
-                metavar="SECONDS", help="Time limit for answers of the broker.",
-            ),
-        )
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
-def open_connection(url: str, login: str | None, passcode: str | None, timeout: float, **more: Any) -> Connection:
-    """Return a connection with the options of a command.
+def connection_options(function: F, url: str = "Address of the broker.", default: str | None = DEFAULT_URL) -> F:
+    """Add the options of a connection, as one argument ``broker``. ``radiator help connection`` shows all of them.
 
     Args:
-        url: The address of the broker.
-        login: The login, or None.
-        passcode: The passcode; None uses ``--passcode-file``, or asks for it at a terminal.
-        timeout: The time limit for answers, in seconds.
-        **more: More arguments of ``radiator.client.connect``.
-
-    Raises:
-        ClientError: The connection cannot be opened.
+        function: The command.
+        url: The help text of ``--url``.
+        default: The default of ``--url``. Without a default ``broker`` is None if ``--url`` is not given.
     """
-    from radiator.client import connect
+    hidden = functools.partial(click.option, hidden=True)
 
-    context = click.get_current_context(silent=True)
-    if passcode is None and context is not None:
-        passcode = context.meta.get(PASSCODE)
-    if login is not None and passcode is None and sys.stdin.isatty() and sys.stderr.isatty():
-        passcode = click.prompt(f"Passcode of {login}", hide_input=True, err=True)
-    seconds = min(timeout, 10.0)
-    return connect(url, login=login, passcode=passcode, timeout=timeout, connect_timeout=seconds, **more)
+    @click.option("--url", envvar=default and "RADIATOR_URL", default=default, show_default=True, metavar="ADDRESS",
+                  help=f"{url} {MORE_OPTIONS}")  # fmt: skip
+    @hidden("--login", "--user", "login", envvar="RADIATOR_LOGIN", metavar="NAME",
+            help="Login name. Environment: RADIATOR_LOGIN.")  # fmt: skip
+    @hidden("--passcode", envvar="RADIATOR_PASSCODE",
+            help="Passcode. Others can see the command line, so prefer the environment: "
+            "RADIATOR_PASSCODE.")  # fmt: skip
+    @hidden("--ca", metavar="FILE", type=click.Path(dir_okay=False), envvar="RADIATOR_CA", expose_value=False,
+            callback=_trust,
+            help="With TLS: file of authorities to trust instead of the system's. Environment: RADIATOR_CA; "
+            "RADIATOR_CERT and RADIATOR_KEY name a client certificate.")  # fmt: skip
+    @hidden("--passcode-file", type=click.File("r"), metavar="FILE", help="File with the passcode in its first line.")
+    @hidden("--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
+            metavar="SECONDS", help="Time limit for answers of the broker.")  # fmt: skip
+    @functools.wraps(function)
+    def wrapper(
+        *, url: str | None, login: str | None, passcode: str | None, passcode_file: IO[str] | None, timeout: float,
+        **more: Any,
+    ) -> Any:  # fmt: skip
+        if passcode is None and passcode_file is not None:
+            passcode = passcode_file.readline().rstrip("\r\n")
+        broker = None if url is None else BrokerOptions(url, login, passcode, timeout)
+        return function(broker=broker, **more)
+
+    return cast(F, wrapper)

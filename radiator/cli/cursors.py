@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+import itertools
+import json
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from radiator.cli.common import (
     OK,
-    USAGE,
-    CommandFailed,
+    BrokerOptions,
+    confirm,
     connection_options,
     counted,
     json_option,
-    open_connection,
     put_json,
 )
+from radiator.clock import NS_PER_SECOND
+
+if TYPE_CHECKING:
+    from radiator.client import Connection
 
 SAMPLES = "/topic/ops.cursors"
+FIELDS = ("cursor", "destination", "partition", "position", "end", "lag", "in_flight", "members")  # of a sample
+STDOUT = "-"
 
 
 @click.group(short_help="List, sample, move and delete cursors.")
@@ -34,14 +41,14 @@ def cursors() -> None:
 @click.argument("match", default="*")
 @connection_options
 @json_option
-def ls(match: str, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+def ls(match: str, broker: BrokerOptions, as_json: bool) -> int:
     """List cursors: position, end, lag, unacknowledged messages, and the number of consumers.
 
     MATCH is a name, with * for any characters.
     """
     from radiator.cli.online import ask_all
 
-    _show(ask_all(url, login, passcode, timeout, "cursors.ls", "cursors", match=match), as_json)
+    _show(ask_all(broker, "cursors.ls", "cursors", match=match), as_json)
     return OK
 
 
@@ -52,24 +59,14 @@ def ls(match: str, url: str, login: str | None, passcode: str | None, timeout: f
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
-def set_(
-    name: str,
-    position: str,
-    destination: str | None,
-    yes: bool,
-    url: str,
-    login: str | None,
-    passcode: str | None,
-    timeout: float,
-    as_json: bool,
-) -> int:
+def set_(name: str, position: str, destination: str | None, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Move the cursor NAME to POSITION: first, next, last:N, offset:N, time:T or ago:D.
 
     Messages from there on are delivered, again if they were before. Messages before it are settled.
     """
-    _confirm(f"move {name} to {position}", yes)
+    confirm(f"move {name} to {position}", yes)
     args = {"name": name, "position": position} | ({"destination": destination} if destination else {})
-    _show(_ask(url, login, passcode, timeout, "cursors.set", **args)["cursors"], as_json)
+    _show(_ask(broker, "cursors.set", **args)["cursors"], as_json)
     return OK
 
 
@@ -78,10 +75,10 @@ def set_(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
-def rm(name: str, yes: bool, url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool) -> int:
+def rm(name: str, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Delete the durable subscription or group NAME, with its position. It then holds back no retention."""
-    _confirm(f"delete {name}", yes)
-    done = _ask(url, login, passcode, timeout, "cursors.rm", name=name)
+    confirm(f"delete {name}", yes)
+    done = _ask(broker, "cursors.rm", name=name)
     if as_json:
         put_json({"cursor": done["cursor"]})
     else:
@@ -97,43 +94,61 @@ def rm(name: str, yes: bool, url: str, login: str | None, passcode: str | None, 
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after N samples. Default: never.")
 @connection_options
 @json_option
-def sample(
-    match: str, target: str, every: str, count: int | None,
-    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
-) -> int:  # fmt: skip
+def sample(match: str, target: str, every: str, count: int | None, broker: BrokerOptions, as_json: bool) -> int:
     """Publish the position and the lag of every cursor at an interval, for `radiator report lag`.
 
     A sample is one JSON message for each cursor and log, all with the same time. MATCH is a name, with * for any
     characters.
     """
     from radiator.broker.headers.positions import parse_duration
-    from radiator.cli.sampling import sample_cursors
 
     every_ns = parse_duration(every)
     if not every_ns:
         raise click.UsageError(f"--every: expected a duration such as 30s or 5m, got {every!r}")
-    with open_connection(url, login, passcode, timeout) as connection:
-        taken, published = sample_cursors(connection, match, target, every_ns, count)
+    with broker.connect() as connection:
+        taken, published = _sample(connection, match, target, every_ns, count)
     if as_json:
         put_json({"samples": taken, "published": published, "to": target})
-    elif target != "-":
+    elif target != STDOUT:
         click.echo(f"{counted(taken, 'sample')}, {counted(published, 'message')} to {target}")
     return OK
 
 
-def _ask(url: str, login: str | None, passcode: str | None, timeout: float, verb: str, **args: Any) -> dict[str, Any]:
+def _sample(connection: Connection, match: str, target: str, every_ns: int, count: int | None) -> tuple[int, int]:
+    """Take ``count`` samples, or continue until interrupted, and return the number of samples and of messages.
+
+    A sample has one message per cursor and log, published in one transaction. A sample that takes long does not shift
+    later ones, and missed samples are skipped.
+    """
+    from radiator.client.admin import ask_all
+
+    started, published = time.monotonic_ns(), 0
+    for taken in itertools.count(1):
+        now_ns = time.time_ns()
+        found = [
+            {"time_ns": now_ns, **{name: row[name] for name in FIELDS}}
+            for row in ask_all(connection, "cursors.ls", "cursors", match=match)
+        ]
+        rows = [json.dumps(row, ensure_ascii=False) for row in found]
+        if target == STDOUT:
+            for row in rows:
+                click.echo(row)
+        elif rows:
+            headers = {"content-type": "application/json", "event-time": str(now_ns)}
+            connection.send_many([(target, row.encode(), headers) for row in rows], transaction=True)
+        published += len(rows)
+        if taken == count:
+            break
+        passed = time.monotonic_ns() - started
+        time.sleep((every_ns - passed % every_ns) / NS_PER_SECOND)
+    return taken, published
+
+
+def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
     from radiator.client.admin import ask
 
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         return ask(connection, verb, **args)
-
-
-def _confirm(what: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandFailed(USAGE, f"this would {what}; confirm with --yes")
-    click.confirm(f"{what}?", abort=True, err=True)
 
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:

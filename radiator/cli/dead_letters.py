@@ -1,6 +1,6 @@
-"""Implement ``radiator dlq`` over a connection.
+"""``radiator dlq``: list the messages of dead-letter queues, send them back, or drop them.
 
-Listing only browses. ``settle`` consumes: a message that is sent back and its acknowledgement are one transaction, so
+Listing only browses. To settle consumes: a message that is sent back and its acknowledgement are one transaction, so
 the message is in one of the two queues whatever fails.
 
 The ``dlq-`` headers of a message count only if the broker wrote them (``is_dead_letter``). Otherwise a client that may
@@ -20,9 +20,12 @@ from radiator.cli.common import (
     NOT_FOUND,
     OK,
     USAGE,
+    BrokerOptions,
     CommandFailed,
     are,
+    connection_options,
     counted,
+    json_option,
     progress,
     put_json,
     say,
@@ -42,8 +45,59 @@ LETTER = "dlq-"
 OWNER = "dlq-subscription"
 NAMES_SHOWN = 5
 REFUSED_SHOWN = 5
+SHOWN = 20  # letters
 # These concern the first SEND: the message would expire, be delayed again, or be dropped as a duplicate.
 LEFT_OUT = frozenset({"expires", "deliver-at", "dedup-id", "sequence", "transmit-time"})
+
+
+@click.command(short_help="List dead letters, send them back, or drop them.")
+@click.argument("action", type=click.Choice(["ls", "show", "replay", "drop"]))
+@click.argument("queue", required=False)
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"show: print N messages instead of {SHOWN}, the oldest first.",
+)
+@click.option("--id", "ids", multiple=True, metavar="ID", help="replay, drop: only this message. May be repeated.")
+@click.option("--all", "everything", is_flag=True, help="replay, drop: all messages of the queue.")
+@click.option("--to-topic", is_flag=True, help="replay: also messages of subscriptions, to all readers of their topic.")
+@click.option("--to", metavar="DESTINATION", help="replay: send to DESTINATION instead of the origin of each message.")
+@connection_options
+@json_option
+def dlq(
+    action: str,
+    queue: str | None,
+    count: int | None,
+    ids: tuple[str, ...],
+    everything: bool,
+    to_topic: bool,
+    to: str | None,
+    broker: BrokerOptions,
+    as_json: bool,
+) -> int:
+    """Run ACTION on dead letters: ls, show, replay or drop.
+
+    ls lists the dead-letter queues with reasons and origins. show prints messages of QUEUE. replay sends them back to
+    their origin, as new messages; drop acknowledges them. replay and drop need --id or --all. Messages of a durable
+    subscription or a group came from a topic that others read: replay sends them only with --to, or with --to-topic to
+    all its readers.
+    """
+    if action != "ls" and queue is None:
+        raise CommandFailed(USAGE, f"dlq {action} needs the name of a queue; `radiator dlq ls` lists them")
+    if action in ("replay", "drop") and bool(ids) == everything:
+        raise CommandFailed(USAGE, f"dlq {action} needs either --id ID or --all")
+    if to is not None and action != "replay":
+        raise CommandFailed(USAGE, "--to belongs to dlq replay")
+    if to_topic and (action != "replay" or to is not None):
+        raise CommandFailed(USAGE, "--to-topic belongs to dlq replay without --to")
+    with broker.connect() as connection:
+        if action == "ls" or queue is None:
+            return _ls(connection, queue, as_json)
+        if action == "show":
+            return _show(connection, queue, count or SHOWN, as_json)
+        return _settle(connection, queue, ids, action == "replay", to, to_topic, as_json)
 
 
 def is_dead_letter(message: Message) -> bool:
@@ -60,7 +114,7 @@ def _written(message: Message) -> Mapping[str, str]:
     return message.headers if is_dead_letter(message) else {}
 
 
-def ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
+def _ls(connection: Connection, pattern: str | None, as_json: bool) -> int:
     """List the dead-letter queues that match, or all."""
     from radiator.cli.formats import rfc3339
     from radiator.cli.tables import Cell, Column, print_table
@@ -121,7 +175,7 @@ def _time_ns(message: Message) -> int:
     return message.receive_time or 0
 
 
-def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
+def _show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
     """Print the oldest dead letters of a queue."""
     from radiator.cli.formats import json_record, rfc3339, visible
 
@@ -148,7 +202,7 @@ def show(connection: Connection, queue: str, most: int, as_json: bool) -> int:
     return OK
 
 
-def settle(
+def _settle(
     connection: Connection,
     queue: str,
     ids: tuple[str, ...],

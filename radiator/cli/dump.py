@@ -23,12 +23,13 @@ from radiator.cli.common import (
     CommandFailed,
     check_readable,
     json_option,
+    parsed,
     progress,
     say,
 )
+from radiator.cli.formats import Show, compile_format, for_people
 
 if TYPE_CHECKING:
-    from radiator.cli.formats import Show
     from radiator.client.message import Message
     from radiator.storage.batch import RecordBatch
     from radiator.storage.header import BatchHeader
@@ -53,27 +54,35 @@ HEX_BYTES = 256  # of each damaged range
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--batches", is_flag=True, help="Print only the batches, not their records.")
 @click.option("--hex", "as_hex", is_flag=True, help="Show the first bytes of damaged parts.")
-@click.option("-f", "--format", "pattern", metavar="FORMAT", help="Print this for each record, as `tail --format`.")
+@click.option(
+    "-f",
+    "--format",
+    "show",
+    metavar="FORMAT",
+    callback=parsed(compile_format),
+    help="Print this for each record, as `tail --format`.",
+)
 @json_option
-def dump(paths: tuple[str, ...], batches: bool, as_hex: bool, pattern: str | None, as_json: bool) -> int:
+def dump(paths: tuple[str, ...], batches: bool, as_hex: bool, show: Show | None, as_json: bool) -> int:
     """Print the contents of each PATH: a segment file (.rlog), the directory of a partition, or any other store file.
 
     Other store files are index, head, names, salt, LOCK, transactions and the files of cursors. Needs no broker; a
     running broker is not disturbed.
     """
-    if (batches or as_json) and pattern is not None:
+    if (batches or as_json) and show is not None:
         raise click.UsageError("--format goes with neither --batches nor --json")
     try:
-        return _dump(paths, batches, as_json, as_hex, pattern)
+        return _dump(paths, batches, as_json, as_hex, show)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise CommandFailed(FAILED, f"{error.filename or paths[0]}: cannot be read: {error.strerror}") from None
 
 
-def _dump(paths: tuple[str, ...], batches: bool, as_json: bool, as_hex: bool, pattern: str | None) -> int:
+def _dump(paths: tuple[str, ...], batches: bool, as_json: bool, as_hex: bool, show: Show | None) -> int:
     pieces = [piece for path in paths for piece in _pieces(path)]
-    printer = Printer(batches, as_json, as_hex, _show(pattern))
+    plain = for_people(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    printer = Printer(batches, as_json, as_hex, show or plain)
     with progress() as bar:
         bar.disable = bar.disable or sys.stdout.isatty()  # a bar would mix with lines on the terminal
         task = bar.add_task("reading", total=sum(piece.end for piece in pieces), note="")
@@ -82,17 +91,6 @@ def _dump(paths: tuple[str, ...], batches: bool, as_json: bool, as_hex: bool, pa
             bar.update(task, advance=piece.end)
     sys.stdout.buffer.flush()
     return DAMAGED if printer.damaged else OK
-
-
-def _show(pattern: str | None) -> Show:
-    from radiator.cli.formats import compile_format, for_people
-
-    if pattern is None:
-        return for_people(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
-    try:
-        return compile_format(pattern)
-    except ValueError as error:
-        raise click.BadParameter(f"--format: {error}") from None
 
 
 def _pieces(path: str) -> Iterator[Piece]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +22,7 @@ from radiator.cli.common import (
     say,
     size,
 )
-from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_bounds, warn_unknown
+from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_selection, warn_unknown
 
 if TYPE_CHECKING:
     from radiator.export.files import Export
@@ -60,8 +61,6 @@ def export(
     """
     from radiator.errors import ProtocolError
     from radiator.export.files import Export, Lost
-    from radiator.export.records import Choice
-    from radiator.export.writers import check
 
     if mark_archived:
         against = {
@@ -79,7 +78,6 @@ def export(
         raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
     if mark_archived:
         _no_copy(data)
-    check(kind)
     chosen = _partitions(data, partitions)
     starts = _archived(chosen) if start == "archived" or mark_archived else {}
     for each in chosen if start == "archived" else ():
@@ -87,17 +85,18 @@ def export(
             first, last = starts[each.name], each.log_start_offset - 1
             say(f"{each.name}: offsets {first} to {last} went before an archive had them (retention without wait_for)")
     try:
-        bounds = {each.name: read_bounds(start, stop, starts.get(each.name, 0)) for each in chosen}
-        choices = {name: Choice(destinations, bound) for name, bound in bounds.items()}
+        selection = read_selection(start, stop, destinations, partitions)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
+    if start == "archived":
+        selection = replace(selection, starts=starts)
     if destinations is not None:
         warn_unknown(destinations, destinations_of(data), data)
     with progress() as bar:
         bar.disable = bar.disable or (target == "-" and sys.stdout.isatty())
         task = bar.add_task("exporting", total=sum(each.size_bytes for each in chosen), note="")
         work = Export(
-            choices, kind, skip=skip_damaged, on_loss=say, progress=lambda done: bar.update(task, advance=done)
+            selection, kind, skip=skip_damaged, on_loss=say, progress=lambda done: bar.update(task, advance=done)
         )
         try:
             _write(work, chosen, target)

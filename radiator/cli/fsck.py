@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -58,7 +59,7 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, latest: str | Non
         raise CommandFailed(NOT_FOUND, f"{data}: no such directory; --data names the data_dir of a broker")
     if repair and partitions:
         raise click.UsageError("--repair repairs the whole store; it takes no PARTITION")
-    from radiator.upkeep.fsck import Fsck, NoSuchStore
+    from radiator.upkeep.fsck import Fsck
 
     latest_ns = _moment(latest)
     data = os.path.normpath(data)
@@ -70,8 +71,6 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, latest: str | Non
             run = Fsck(data, on_bytes=look.advance, latest_ns=latest_ns)
             look.begin(run.total_bytes(set(partitions) or None))
             findings = list(run.run(set(partitions) or None))
-        except NoSuchStore as error:
-            raise CommandFailed(NOT_FOUND, str(error)) from None
         except PermissionError as error:
             raise unreadable(error.filename or data) from None
     return _report(run, findings, look.seconds, as_json)
@@ -130,7 +129,7 @@ def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -
         if as_json:
             put_json({"repaired": done})
         else:
-            stdout_console().print(f"repaired  {visible(_named(data, done))}", markup=False, soft_wrap=True)
+            click.echo(f"repaired  {visible(_named(data, done))}")
 
     with Repair(data, now(), on_bytes=look.advance, identify=identify, latest_ns=latest_ns) as mending:
         run, findings = mending.check()
@@ -160,7 +159,7 @@ def _report(run: Fsck, findings: list[Finding], seconds: float, as_json: bool) -
     rate = counts.bytes / MB / max(seconds, 1e-9)
     if as_json:
         for finding in findings:
-            put_json(_as_json(finding))
+            put_json({"severity": finding.severity, **asdict(finding)})
         summary = {
             "data_dir": run.root, "live": run.live, "partitions": counts.partitions, "segments": counts.segments,
             "batches": counts.batches, "records": counts.records, "bytes": counts.bytes,
@@ -170,28 +169,13 @@ def _report(run: Fsck, findings: list[Finding], seconds: float, as_json: bool) -
     else:
         _print(run.root, findings)
         beside = ", beside a running broker" if run.live else ""
-        stdout_console().print(
+        found = ", ".join(counted(number, each, PLURALS[each]) for each, number in numbers.items() if number)
+        click.echo(
             f"{counted(counts.partitions, 'partition')}, {counted(counts.segments, 'segment')}, "
             f"{counted(counts.batches, 'batch', 'batches')}, {counted(counts.records, 'record')}, "
-            f"{counted(counts.bytes, 'byte')}, {rate:,.0f} MB/s{beside}: "
-            + (
-                ", ".join(
-                    counted(number, severity, PLURALS[severity]) for severity, number in numbers.items() if number
-                )
-                or "all is well"
-            ),
-            markup=False,
-            soft_wrap=True,
+            f"{counted(counts.bytes, 'byte')}, {rate:,.0f} MB/s{beside}: {found or 'all is well'}"
         )
     return DAMAGED if numbers[DAMAGE] else OK
-
-
-def _as_json(finding: Finding) -> dict[str, Any]:
-    return {
-        "severity": finding.severity, "kind": finding.kind, "path": finding.path, "text": finding.text,
-        "start": finding.start, "end": finding.end,
-        "first_offset": finding.first_offset, "last_offset": finding.last_offset,
-    }  # fmt: skip
 
 
 def _print(root: str, findings: list[Finding]) -> None:

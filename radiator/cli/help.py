@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from radiator.cli.common import OK, ConnectionOption, connection_options, no_such_command
+from radiator.cli.common import MORE_OPTIONS, OK, BrokerOptions, connection_options, no_such_command
 
 CONNECTION = "connection"
 
@@ -28,9 +28,9 @@ def show_help(topic: tuple[str, ...]) -> int:
     return OK
 
 
-@click.command(CONNECTION)
+@click.command(CONNECTION, add_help_option=False)
 @connection_options
-def _options() -> None:
+def _options(broker: BrokerOptions) -> None:
     """Options of every command that talks to a broker.
 
     ADDRESS is HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH,
@@ -39,16 +39,8 @@ def _options() -> None:
 
 
 def _connection(root: click.Context) -> str:
-    context = click.Context(_options, info_name="COMMAND", parent=root)
-    formatter = context.make_formatter()
-    formatter.write_usage("radiator COMMAND", "[OPTIONS]")
-    _options.format_help_text(context, formatter)
-    records = []
     for option in _options.params:
-        if isinstance(option, ConnectionOption):
-            records.append(option.shared_help_record(context))
-        elif isinstance(option, click.Option):
-            records.append((f"{option.opts[0]} {option.metavar}", f"Where the broker is.  [default: {option.default}]"))
-    with formatter.section("Options"):
-        formatter.write_dl(records)
-    return formatter.getvalue().rstrip("\n")
+        if isinstance(option, click.Option):
+            option.hidden = False
+            option.help = (option.help or "").removesuffix(f" {MORE_OPTIONS}")
+    return _options.get_help(click.Context(_options, info_name="COMMAND", parent=root))

@@ -13,13 +13,11 @@ import click
 from radiator.cli.common import (
     FAILED,
     OK,
-    PASSCODE,
     SERVER_EXITS,
-    USAGE,
+    BrokerOptions,
     CommandFailed,
     connection_options,
     json_option,
-    open_connection,
     progress,
     put_json,
 )
@@ -29,7 +27,6 @@ from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.stopping import Stopping
 
 LOOK_SECONDS = 1.0  # between checks whether the query has ended
-REMEDY = "`report live` needs pyspark and {name} is not installed: pip install 'radiator[spark]'"
 
 
 def _width(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
@@ -66,21 +63,18 @@ def _width(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
 @json_option
 def live(
     data: str, to: str, destination: str, every: str, clock: str, late: str, closed: bool, trigger: str, start: str,
-    checkpoint: str | None, once: bool, url: str, login: str | None, passcode: str | None, timeout: float,
-    as_json: bool,
+    checkpoint: str | None, once: bool, broker: BrokerOptions, as_json: bool,
 ) -> int:  # fmt: skip
     """Publish messages and bytes per destination and window to a topic, as JSON, until SIGINT or SIGTERM.
 
     A window is published again when it has grown. Any STOMP client can subscribe to the topic.
     """
     check_store(data)
-    try:
-        from radiator.spark.live import publish_windows
-        from radiator.spark.session import get_session
-    except ImportError as error:
-        raise CommandFailed(USAGE, REMEDY.format(name=error.name or "a part of it")) from error
-    secrets = {"login": login, "passcode": passcode or click.get_current_context().meta.get(PASSCODE)}
-    open_connection(url, login, passcode, timeout).close()  # fail before Spark starts if the broker refuses
+    from radiator.spark.live import publish_windows
+    from radiator.spark.session import get_session
+
+    secrets = {"login": broker.login, "passcode": broker.passcode}
+    broker.connect().close()  # fail before Spark starts if the broker refuses
     stopping = Stopping()
     with ExitStack() as stack:
         if checkpoint is None:
@@ -91,11 +85,11 @@ def live(
         spark = get_session("radiator report live", log_level="OFF")
         stack.enter_context(stop_on_signals(stopping))
         query = publish_windows(
-            spark, data, url, to,
+            spark, data, broker.url, to,
             checkpoint=os.path.abspath(checkpoint), destination=destination, every=every, time=f"{clock}_time",
             watermark=late, closed=closed, trigger={"availableNow": True} if once else {"processingTime": trigger},
             starting_offsets="earliest" if start == "first" else "latest", query=f"live {to}",
-            sink={"timeout": timeout, **{name: value for name, value in secrets.items() if value is not None}},
+            sink={"timeout": broker.timeout, **{name: value for name, value in secrets.items() if value is not None}},
         )  # fmt: skip
         stack.callback(query.stop)
         totals = Totals()

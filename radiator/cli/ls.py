@@ -10,19 +10,20 @@ import os
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from radiator.cli.common import (
-    MORE_OPTIONS,
     NOT_FOUND,
     OK,
     USAGE,
+    BrokerOptions,
     CommandFailed,
     check_readable,
+    connection_options,
     json_option,
-    login_options,
     progress,
     put_json,
     size,
@@ -68,27 +69,18 @@ class Listed:
 @click.command(short_help="List the contents of a data directory.")
 @click.argument("pattern", required=False)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
-@click.option("--url", metavar="ADDRESS", help=f"List the destinations of this broker instead. {MORE_OPTIONS}")
-@login_options
+@partial(connection_options, url="List the destinations of this broker instead.", default=None)
 @json_option
-def ls(
-    pattern: str | None,
-    data: str,
-    url: str | None,
-    login: str | None,
-    passcode: str | None,
-    timeout: float,
-    as_json: bool,
-) -> int:
+def ls(pattern: str | None, data: str, broker: BrokerOptions | None, as_json: bool) -> int:
     """List the partitions of a data directory, and the cursors of queues with their backlog.
 
     Needs no broker; a running broker is not disturbed. With --url a running broker lists its destinations: waiting and
     unacknowledged messages, and subscribers. That needs the admin right. PATTERN selects destinations, as in SUBSCRIBE.
     """
-    if url is not None:
+    if broker is not None:
         from radiator.cli.online import list_destinations
 
-        return list_destinations(url, login, passcode, timeout, as_json, pattern)
+        return list_destinations(broker, as_json, pattern)
     from radiator.cli.formats import visible
     from radiator.storage.reader import list_cursors, list_partitions
 
@@ -184,7 +176,7 @@ def _print(listed: list[Listed], cursors: list[tuple[StoredCursor, int | None]])
     )  # fmt: skip
     rows = []
     lanes = _lanes(listed)
-    for name, group in _group_commit(listed, lambda each: lanes.get(each.partition.name, each.partition.name)):
+    for name, group in _grouped(listed, lambda each: lanes.get(each.partition.name, each.partition.name)):
         stored = group[0].partition
         ends = ["", ""] if len(group) > 1 else [f"{stored.log_start_offset:,}", f"{stored.next_offset:,}"]
         records = f"{sum(each.records for each in group):,}"
@@ -207,7 +199,7 @@ def _print_cursors(cursors: list[Backlog], lanes: dict[str, str]) -> None:
         Column("ack floor", number=True, drop=2), Column("backlog", number=True),
     )  # fmt: skip
     rows = []
-    for (name, partition), group in _group_commit(cursors, lambda each: (each[0].name, _priority_log(each[0], lanes))):
+    for (name, partition), group in _grouped(cursors, lambda each: (each[0].name, _priority_log(each[0], lanes))):
         known = [backlog for _, backlog in group if backlog is not None]
         floor = f"{group[0][0].floor:,}" if len(group) == 1 else ""
         rows.append([name, partition, floor, f"{sum(known):,}" if known else "?"])
@@ -230,7 +222,7 @@ def _priority_log(cursor: StoredCursor, lanes: dict[str, str]) -> str:
     return shown if shown in lanes.values() else lanes.get(cursor.partition, cursor.partition)
 
 
-def _group_commit(items: list[Item], key: Callable[[Item], Group]) -> list[tuple[Group, list[Item]]]:
+def _grouped(items: list[Item], key: Callable[[Item], Group]) -> list[tuple[Group, list[Item]]]:
     groups: dict[Group, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)

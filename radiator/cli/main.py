@@ -3,8 +3,9 @@
 ``SECTIONS`` is the table of commands: the module of each, and its description. A module is imported when its command is
 called or its help is shown, so a missing extra (pyspark) affects no other command and the start is short.
 
-A RadiatorError, or an argument that is not UTF-8, is printed as one line on stderr and sets the exit code. Any other
-exception is a bug and prints its traceback. If the reader of a pipe ends early (``| head``), the command ends quietly.
+A RadiatorError, a missing extra, or an argument that is not UTF-8, is printed as one line on stderr and sets the exit
+code. Any other exception is a bug and prints its traceback. If the reader of a pipe ends early (``| head``), the
+command ends quietly.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from radiator import __version__, speed
-from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, CommandFailed, exit_code, no_such_command, say
+from radiator.cli.common import FAILED, INTERRUPTED, OK, USAGE, exit_code, no_such_command, say
 from radiator.errors import RadiatorError
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Manage queues and clients": {
         "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
-        "clients": ("radiator.cli.clients:clients", "List the clients of a running broker."),
+        "clients": ("radiator.cli.online:clients", "List the clients of a running broker."),
         "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors."),
-        "dlq": ("radiator.cli.dlq:dlq", "List dead letters, send them back, or drop them."),
+        "dlq": ("radiator.cli.dead_letters:dlq", "List dead letters, send them back, or drop them."),
         "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
-        "clock": ("radiator.cli.clock:clock", "Show whether a broker trusts its clock, or confirm a step."),
+        "clock": ("radiator.cli.online:clock", "Show whether a broker trusts its clock, or confirm a step."),
     },
     "Maintain a data directory": {
         "fsck": ("radiator.cli.fsck:fsck", "Check or repair a data directory."),
@@ -62,7 +63,10 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-EXTRAS = dict.fromkeys(("pyspark", "pyarrow", "pandas", "numpy", "matplotlib", "jinja2"), "spark")
+EXTRAS = {  # which extra brings a package
+    **dict.fromkeys(("pyarrow", "numpy"), "parquet"),
+    **dict.fromkeys(("pyspark", "pandas", "matplotlib", "jinja2"), "spark"),
+}
 
 
 class LazyGroup(click.Group):
@@ -73,18 +77,11 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; return None if the name is unknown.
-
-        Raises:
-            CommandFailed: A package that the command needs is not installed.
-        """
+        """Import a command; return None if the name is unknown."""
         if cmd_name not in COMMANDS:
             return None
         module_name, _, name = COMMANDS[cmd_name][0].partition(":")
-        try:
-            command: click.Command = getattr(importlib.import_module(module_name), name)
-        except ImportError as error:
-            raise CommandFailed(USAGE, _missing(cmd_name, error)) from error
+        command: click.Command = getattr(importlib.import_module(module_name), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -124,14 +121,6 @@ class LazyGroup(click.Group):
         except BrokenPipeError:
             _silence_stdout()
             return OK
-
-
-def _missing(command: str, error: ImportError) -> str:
-    package = (error.name or "").partition(".")[0]
-    if package in EXTRAS:
-        extra = EXTRAS[package]
-        return f"`{command}` needs the package {package}, which is not installed: pip install 'radiator[{extra}]'"
-    return f"`{command}` cannot be loaded: {error}"
 
 
 def _silence_stdout() -> None:
@@ -174,6 +163,12 @@ def run(args: Sequence[str] | None = None) -> int:
     except RadiatorError as error:
         say(str(error))
         return exit_code(error)
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        say(f"the package {package} is needed and not installed: pip install 'radiator[{EXTRAS[package]}]'")
+        return USAGE
     except UnicodeEncodeError:
         wrong = [text for text in (sys.argv[1:] if args is None else args) if not _is_utf8(text)]
         if not wrong:

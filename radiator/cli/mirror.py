@@ -9,11 +9,11 @@ import click
 from radiator.cli.common import (
     FAILED,
     OK,
+    BrokerOptions,
     CommandFailed,
     connection_options,
     counted,
     json_option,
-    open_connection,
     put_json,
     say,
 )
@@ -38,17 +38,7 @@ PRINT_INTERVAL_SECONDS = 10.0
 @click.option("--once", is_flag=True, help="Stop at the present end.")
 @connection_options
 @json_option
-def mirror(
-    source: str | None,
-    target: str,
-    destinations: str,
-    once: bool,
-    url: str,
-    login: str | None,
-    passcode: str | None,
-    timeout: float,
-    as_json: bool,
-) -> int:
+def mirror(source: str | None, target: str, destinations: str, once: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Maintain a second copy of a running broker's store in DIR.
 
     The copy has the same partitions, offsets, times, headers and bodies. Follows the broker until SIGTERM or SIGINT,
@@ -58,17 +48,19 @@ def mirror(
     from radiator.clock import now
     from radiator.errors import StorageError
     from radiator.mirror.copy import Copy
-    from radiator.mirror.follow import Diverged, Mirror
+    from radiator.mirror.follow import Mirror
     from radiator.storage.files import NO_ROOM
 
-    parse(source or url)  # raises BadAddress before anything is created
+    if source is not None:
+        broker = broker._replace(url=source)
+    parse(broker.url)  # raises BadAddress before anything is created
     copy = Copy(target)
     for note in copy.open(now()):
         say(str(note))
     printer = ProgressPrinter(as_json)
     follower = Mirror(
         copy,
-        lambda: open_connection(source or url, login, passcode, timeout, version="1.2"),
+        lambda: broker.connect(version="1.2"),
         [destinations],
         once=once,
         tell=printer.show,
@@ -76,8 +68,6 @@ def mirror(
     try:
         with stop_on_signals(follower.stopping, breakable=False):
             follower.run()
-    except Diverged as error:
-        raise CommandFailed(FAILED, str(error)) from None
     except StorageError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
             text = (

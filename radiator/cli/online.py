@@ -1,11 +1,13 @@
-"""Print what a running broker reports over its admin channel, as tables or JSON."""
+"""Print what a running broker reports over its admin channel: ``clients``, ``clock``, and ``ls`` with ``--url``."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from radiator.cli.common import OK, open_connection, put_json, size, stdout_console
+import click
+
+from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json, size
 
 COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always shown
 SELDOM = ("burying", "unlooked")  # figures that are shown if not zero
@@ -14,21 +16,17 @@ TEMPORARY = "/temp-queue/"
 LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
 
 
-def ask_all(
-    url: str, login: str | None, passcode: str | None, timeout: float, verb: str, field: str, **args: Any
-) -> list[dict[str, Any]]:
+def ask_all(broker: BrokerOptions, verb: str, field: str, **args: Any) -> list[dict[str, Any]]:
     """Return all entries of a list of the admin channel."""
     from radiator.client.admin import ask_all as pages
 
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         return list(pages(connection, verb, field, **args))
 
 
-def list_destinations(
-    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, pattern: str | None
-) -> int:
+def list_destinations(broker: BrokerOptions, as_json: bool, pattern: str | None) -> int:
     """Run ``radiator ls --url``, and return the exit code."""
-    found = _destinations(url, login, passcode, timeout, {} if pattern is None else {"match": pattern})
+    found = _destinations(broker, {} if pattern is None else {"match": pattern})
     if as_json:
         put_json({"destinations": found})
         return OK
@@ -55,9 +53,7 @@ def list_destinations(
     return OK
 
 
-def _destinations(
-    url: str, login: str | None, passcode: str | None, timeout: float, match: dict[str, str]
-) -> list[dict[str, Any]]:
+def _destinations(broker: BrokerOptions, match: dict[str, str]) -> list[dict[str, Any]]:
     """Return all destinations that match.
 
     After a restart each request makes the broker examine some stored messages. So the request is repeated for a short
@@ -66,7 +62,7 @@ def _destinations(
     from radiator.client.admin import ask_all as pages
 
     end = time.monotonic() + LOOKING_SECONDS
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         while True:
             found = list(pages(connection, "destinations.ls", "destinations", **match))
             if not any(each.get("unlooked") for each in found) or time.monotonic() > end:
@@ -74,9 +70,18 @@ def _destinations(
             time.sleep(LOOK_SECONDS)
 
 
-def list_clients(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, match: str) -> int:
-    """Run ``radiator clients``, and return the exit code."""
-    found = ask_all(url, login, passcode, timeout, "clients.ls", "clients", match=match)
+@click.command(short_help="List the clients of a running broker.")
+@click.option(
+    "--match", default="*", show_default=True, metavar="TEXT", help="Match session, user or address; * is any text."
+)
+@connection_options
+@json_option
+def clients(match: str, broker: BrokerOptions, as_json: bool) -> int:
+    """List the clients of a running broker: user, address, version, subscriptions, unacknowledged messages.
+
+    Needs the admin right. The list includes the connection of this command.
+    """
+    found = ask_all(broker, "clients.ls", "clients", match=match)
     if as_json:
         put_json({"clients": found})
         return OK
@@ -123,29 +128,33 @@ def _offsets(destination: dict[str, Any]) -> list[str]:
     return [*shown, f"and {more} more"] if more > 0 else shown
 
 
-def show_clock(url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool, accept: bool) -> int:
-    """Run ``radiator clock``, and return the exit code. ``accept``: confirm a step forward first."""
+@click.command(short_help="Show whether a broker trusts its clock, or confirm a step.")
+@click.option("--accept", is_flag=True, help="Confirm that the wall clock is right after a step forward.")
+@connection_options
+@json_option
+def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
+    """Show whether a running broker trusts its wall clock.
+
+    After a step forward nothing expires, and retention removes nothing because of the step, until it is confirmed:
+    after some time, or with --accept. Needs the admin right over everything.
+    """
     from radiator.cli.formats import rfc3339
     from radiator.client.admin import ask
     from radiator.clock import NS_PER_SECOND
 
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         facts = ask(connection, "clock.accept" if accept else "clock")
     if as_json:
         put_json({"clock": {name: value for name, value in facts.items() if name != "do"}})
         return OK
     names = ("ahead_ns", "confirmed_in_ns")
     ahead, left = (round(facts[name] / NS_PER_SECOND) for name in names)
-    stdout_console().print(f"wall clock  {rfc3339(facts['wall_ns'])}", highlight=False)
+    click.echo(f"wall clock  {rfc3339(facts['wall_ns'])}")
     if accept and facts["accepted_ns"]:
-        stdout_console().print(
-            f"a step forward of {round(facts['accepted_ns'] / NS_PER_SECOND)} s is confirmed", highlight=False
-        )
+        click.echo(f"a step forward of {round(facts['accepted_ns'] / NS_PER_SECOND)} s is confirmed")
     elif facts["ahead_ns"]:
-        stdout_console().print(f"trusted     {rfc3339(facts['trusted_ns'])}", highlight=False)
-        stdout_console().print(
-            f"the clock stepped forward by {ahead} s; this is confirmed in {left} s, or with --accept", highlight=False
-        )
+        click.echo(f"trusted     {rfc3339(facts['trusted_ns'])}")
+        click.echo(f"the clock stepped forward by {ahead} s; this is confirmed in {left} s, or with --accept")
     else:
-        stdout_console().print("the clock is trusted", highlight=False)
+        click.echo("the clock is trusted")
     return OK

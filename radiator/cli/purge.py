@@ -8,8 +8,6 @@ messages are not delivered to a consumer; a request to the broker settles them, 
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,21 +15,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from radiator.cli.common import (
-    NOT_FOUND,
     OK,
     USAGE,
+    BrokerOptions,
     CommandFailed,
     are,
-    check_readable,
+    confirm,
     connection_options,
     counted,
     json_option,
-    open_connection,
     progress,
     put_json,
     say,
 )
 from radiator.cli.dead_letters import is_dead_letter
+from radiator.cli.selection import check_store
 
 if TYPE_CHECKING:
     from radiator.client import Connection
@@ -48,16 +46,7 @@ QUIET_SECONDS = 1.0  # without a message, until the rest is counted
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @connection_options
 @json_option
-def purge(
-    destination: str,
-    data: str | None,
-    yes: bool,
-    url: str,
-    login: str | None,
-    passcode: str | None,
-    timeout: float,
-    as_json: bool,
-) -> int:
+def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Settle all messages that wait in the queue DESTINATION, or drop the history of a topic.
 
     A running broker can empty queues only. With --data, and no broker running, both are possible.
@@ -69,22 +58,22 @@ def purge(
         raise CommandFailed(USAGE, f"{destination} is a pattern: purge takes one name, without wildcards and commas")
     queue = kind_of(destination) == "queue"
     if data is not None:
-        check_readable(data)
-    if data is not None and not os.path.isdir(os.path.join(data, "partitions")):
-        raise CommandFailed(NOT_FOUND, f"{data}: no radiator store here; --data names the data_dir of a broker")
-    if data is None and not queue:
+        check_store(data)
+    elif not queue:
         raise CommandFailed(
             USAGE,
             f"{destination} is a topic: its history cannot be dropped through the broker. Lower its retention, or stop "
             "the broker and give --data",
         )
-    _ask(f"{destination} in {data}" if data is not None else f"{destination} at {url}", queue, yes)
+    doing = "settle all waiting messages of" if queue else "drop the whole history of"
+    where = f"at {broker.url}" if data is None else f"in {data}"
+    confirm(f"{doing} {destination} {where}", yes)
     if data is not None:
         return _offline(data, destination, queue, as_json)
     from radiator.client.admin import ask
     from radiator.client.errors import ServerError
 
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         settled, left, marks = _online(connection, destination)
         if left.delayed or left.held:  # some of these may wait after a NACK
             with contextlib.suppress(ServerError):  # without the right they stay, and are reported
@@ -109,25 +98,13 @@ def purge(
     return OK
 
 
-def _ask(what: str, queue: bool, yes: bool) -> None:
-    doing = "settle all waiting messages of" if queue else "drop the whole history of"
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandFailed(USAGE, f"this would {doing} {what}; confirm with --yes")
-    click.confirm(f"{doing} {what}?", abort=True, err=True)
-
-
 def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
     from radiator.broker.logs.cursor_names import of_queue
     from radiator.broker.publishing.idempotence import identify
     from radiator.clock import now
-    from radiator.upkeep.purge import NoSuchDestination, purge
+    from radiator.upkeep.purge import purge
 
-    try:
-        done = purge(data, destination, of_queue(destination), queue, now(), identify=identify)
-    except NoSuchDestination as error:
-        raise CommandFailed(NOT_FOUND, str(error)) from None
+    done = purge(data, destination, of_queue(destination), queue, now(), identify=identify)
     records = sum(each.records for each in done)
     if as_json:
         parts = [each._asdict() for each in done]

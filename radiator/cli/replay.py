@@ -6,7 +6,9 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Set
+from collections.abc import Set
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -15,33 +17,32 @@ import click
 from radiator.cli.common import (
     DAMAGED,
     INTERRUPTED,
-    NOT_FOUND,
     OK,
+    BrokerOptions,
     CommandFailed,
     connection_options,
     counted,
     header_option,
     json_option,
-    open_connection,
+    parsed,
     progress,
     put_json,
     say,
     size,
 )
 from radiator.cli.hints import warn_of_slips
-from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_bounds, warn_unknown
+from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_selection, warn_unknown
 from radiator.cli.signals import stop_on_signals
 from radiator.clock import NS_PER_SECOND
+from radiator.config.units import format_duration_ns
 from radiator.errors import ClientError, ProtocolError
+from radiator.replay.schedule import Speed, parse_speed
 from radiator.stopping import Stopping
 
 if TYPE_CHECKING:
     from radiator.client.reliable import OnReceipts, ReliableSender
     from radiator.export.rows import Row
-    from radiator.replay.choice import Choice
     from radiator.replay.messages import Targets
-    from radiator.replay.progress import Progress
-    from radiator.replay.schedule import Speed
     from radiator.replay.sources import Sources
     from radiator.replay.work import Result
 
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     "--where", "selector", metavar="SELECTOR", help="Only records that match, as with the selector of SUBSCRIBE."
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Send at most N records.")
-@click.option("--speed", default="original", show_default=True, metavar="SPEED",
+@click.option("--speed", default="original", show_default=True, metavar="SPEED", callback=parsed(parse_speed),
               help="original, a factor such as 10x or 0.5x, a rate such as 100/s, or max.")  # fmt: skip
 @click.option("--clock", type=click.Choice(("receive", "event")), default="receive", show_default=True,
               help="Time that sets the pace: receive-time or event-time.")  # fmt: skip
@@ -81,10 +82,9 @@ if TYPE_CHECKING:
 @json_option
 def replay(
     data: str | None, archive: str | None, template: str, destinations: str | None, partitions: tuple[str, ...],
-    start: str, stop: str | None, selector: str | None, limit: int | None, speed: str, clock: str,
+    start: str, stop: str | None, selector: str | None, limit: int | None, speed: Speed, clock: str,
     headers: dict[str, str], name: str | None, resume: str | None, skip_damaged: bool, dry_run: bool,
-    yes: bool,
-    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
+    yes: bool, broker: BrokerOptions, as_json: bool,
 ) -> int:  # fmt: skip
     """Send records of a data directory, an archive, or both to a broker, in the order of their receive times.
 
@@ -92,10 +92,12 @@ def replay(
     replayed. An archive needs the extra radiator[parquet].
     """
     from radiator.client.sending import check_headers
-    from radiator.replay.choice import Choice
     from radiator.replay.messages import Targets
     from radiator.replay.progress import Progress
     from radiator.replay.schedule import Schedule
+    from radiator.replay.sources import Sources
+    from radiator.replay.work import Replay
+    from radiator.routing.pattern import parse_list
 
     if data is None and archive is None:
         data = "./data"
@@ -110,13 +112,12 @@ def replay(
     saved = Progress(resume, chosen, name) if resume is not None else None
     name = saved.name if saved is not None else name
     try:
-        pace = _speed(speed)
         check_headers(headers)
         starts = saved.next_offsets if saved is not None else {}
-        choice = Choice(destinations, frozenset(partitions), read_bounds(start, stop), selector, starts)
-        targets = Targets(template, choice.patterns)
+        selection = replace(read_selection(start, stop, destinations, partitions), starts=starts)
+        targets = Targets(template, None if destinations is None else parse_list(destinations))
         losses = Losses(skip_damaged)
-        sources = _sources(choice, data, archive, losses)
+        sources = Sources(selection, data, archive, losses, _settled, selector)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error).replace("header selector", "--where")) from None
     logged = set() if data is None else destinations_of(data)
@@ -124,7 +125,7 @@ def replay(
     if destinations is not None:
         warn_unknown(destinations, known, " or ".join(filter(None, (data, archive))))
     if dry_run:
-        return _dry_run(sources, targets, Schedule(pace), clock == "event", limit, losses, as_json)
+        return _dry_run(sources, targets, Schedule(speed), clock == "event", limit, losses, as_json)
 
     warn_of_slips([template])
     if not (destinations or partitions or selector or starts or yes or "{" in template):
@@ -133,14 +134,52 @@ def replay(
     def make_sender(on_receipts: OnReceipts) -> ReliableSender:
         from radiator.client.reliable import ReliableSender
 
-        def connecting() -> Any:
-            return open_connection(url, login, passcode, timeout, transmit_time=False)
+        return ReliableSender(
+            lambda: broker.connect(transmit_time=False),
+            patience_seconds=broker.timeout,
+            receipt_each=name is not None,  # to report which messages were stored before
+            on_receipts=on_receipts,
+        )
 
-        again = name is not None  # to report which messages were stored before
-        return ReliableSender(connecting, patience_seconds=timeout, receipt_each=again, on_receipts=on_receipts)
+    def show(result: Result, row: Row) -> None:
+        if result.sent % 256 == 1 or result.sent - result.stored < 2:
+            bar.update(task, note=f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
 
-    work = Work(make_sender, targets, Schedule(pace), clock == "event", headers, name or uuid.uuid4().hex[:12], saved)
-    return work.run(sources, limit, losses, as_json)
+    bar, stopping = progress(), Stopping()
+    task = bar.add_task("replaying", total=None, note="")
+    given = name or uuid.uuid4().hex[:12]
+    work = Replay(make_sender, targets, Schedule(speed), name=given, by_event_time=clock == "event", added=headers,
+                  progress=saved, on_step=show, stopping=stopping)  # fmt: skip
+    started = time.monotonic()
+    try:
+        with bar, stop_on_signals(stopping):
+            result = work.run(islice(sources.rows(), limit))
+    except (ClientError, OSError, CommandFailed, KeyboardInterrupt):
+        _report_stored(work.result, None if saved is not None else given)
+        raise
+    finally:
+        if saved is not None and work.result.sent:
+            saved.write()
+    stopped = stopping.is_set()
+    if stopped:
+        _report_stored(result, None if saved is not None else given)
+    seconds = round(time.monotonic() - started, 6)
+    if as_json:
+        put_json({"id": given, **_summary(result), "seconds": seconds, "lost": losses.found})
+    else:
+        before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
+        begun = saved is not None and saved.next_offsets and not stopped
+        sent = _describe(result) if result.sent or not begun else "nothing: all selected records were sent before"
+        click.echo(f"sent {sent}{before}")
+    return INTERRUPTED if stopped else DAMAGED if losses.found else OK
+
+
+def _report_stored(result: Result, name: str | None) -> None:
+    again = "" if name is None else f" with --id {name}"
+    say(
+        f"{result.stored:,} messages were stored for certain before this; "
+        f"the same command{again} stores only what is missing"
+    )
 
 
 def _confirm_all(target: str, known: Set[str] | None) -> None:
@@ -178,25 +217,6 @@ def _settled(partition: str, first: int, last: int, why: str) -> None:
     say(f"{partition}: offsets {first} to {last} are not replayed: {why}")
 
 
-def _sources(choice: Choice, data: str | None, archive: str | None, losses: Losses) -> Sources:
-    from radiator.archive.files import NoArchive
-    from radiator.replay.sources import NoPartition, Sources
-
-    try:
-        return Sources(choice, data, archive, losses, _settled)
-    except (NoArchive, NoPartition) as error:
-        raise CommandFailed(NOT_FOUND, str(error)) from None
-
-
-def _speed(text: str) -> Speed:
-    from radiator.replay.schedule import parse_speed
-
-    try:
-        return parse_speed(text)
-    except ValueError as error:
-        raise click.UsageError(f"--speed: {error}") from None
-
-
 def _read_from(data: str | None, archive: str | None) -> dict[str, str | None]:
     """Return what identifies the source of the records in any working directory, without secrets of a URI."""
     from hashlib import blake2b
@@ -217,12 +237,6 @@ def _read_from(data: str | None, archive: str | None) -> dict[str, str | None]:
     return {"data": os.path.abspath(data), "store": store, "archive": archive}
 
 
-def _limited(rows: Iterator[Row], limit: int | None) -> Iterator[Row]:
-    from itertools import islice
-
-    return rows if limit is None else islice(rows, limit)
-
-
 def _dry_run(
     sources: Sources, targets: Targets, schedule: Any, by_event_time: bool, limit: int | None, losses: Losses,
     as_json: bool,
@@ -230,82 +244,16 @@ def _dry_run(
     from radiator.replay.work import Result
 
     result, due_ns = Result(), 0
-    for row in _limited(sources.rows(), limit):
+    for row in islice(sources.rows(), limit):
         result.count(row, targets.of(row.destination))
         due_ns = schedule.due_ns(row.event_ns if by_event_time else row.receive_ns)
     seconds = due_ns / NS_PER_SECOND
     if as_json:
         put_json({"dry_run": True, **_summary(result), "seconds": round(seconds, 6), "lost": losses.found})
     else:
-        click.echo(f"would send {_describe(result)}{f', in {_duration(seconds)} at least' if result.sent else ''}")
+        shown = f"{seconds:.1f} s" if seconds < 60 else format_duration_ns(int(seconds) * NS_PER_SECOND)
+        click.echo(f"would send {_describe(result)}{f', in {shown} at least' if result.sent else ''}")
     return DAMAGED if losses.found else OK
-
-
-class Work:
-    """Run a replay with a progress bar, handle signals, and report the result."""
-
-    def __init__(
-        self, make_sender: Any, targets: Targets, schedule: Any, by_event_time: bool, headers: dict[str, str],
-        name: str, saved: Progress | None,
-    ) -> None:  # fmt: skip
-        from radiator.replay.work import Replay
-
-        self._name = name
-        self._progress = saved
-        self._stopping = Stopping()
-        self._replay = Replay(
-            make_sender,
-            targets,
-            schedule,
-            name=name,
-            by_event_time=by_event_time,
-            added=headers,
-            on_begin=saved.write if saved is not None else None,
-            on_wait=saved.pause if saved is not None else None,
-            on_stored=saved.stored if saved is not None else None,
-            on_step=self._step,
-            stopping=self._stopping,
-        )
-        self._show: Any = None
-
-    def run(self, sources: Sources, limit: int | None, losses: Losses, as_json: bool) -> int:
-        """Replay the records and return the exit code."""
-        started = time.monotonic()
-        result = self._replay.result
-        try:
-            with progress() as bar, stop_on_signals(self._stopping):
-                task = bar.add_task("replaying", total=None, note="")
-                self._show = lambda note: bar.update(task, note=note)
-                self._replay.run(_limited(sources.rows(), limit))
-        except (ClientError, OSError, CommandFailed, KeyboardInterrupt):
-            self._report_stored(result)
-            raise
-        finally:
-            if self._progress is not None and result.sent:
-                self._progress.write()
-        stopped = self._stopping.is_set()
-        if stopped:
-            self._report_stored(result)
-        seconds = round(time.monotonic() - started, 6)
-        if as_json:
-            put_json({"id": self._name, **_summary(result), "seconds": seconds, "lost": losses.found})
-        else:
-            before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
-            begun = self._progress is not None and self._progress.next_offsets and not stopped
-            sent = _describe(result) if result.sent or not begun else "nothing: all selected records were sent before"
-            click.echo(f"sent {sent}{before}")
-        return INTERRUPTED if stopped else DAMAGED if losses.found else OK
-
-    def _step(self, result: Result, row: Row) -> None:
-        if result.sent % 256 == 1 or result.sent - result.stored < 2:
-            self._show(f"{result.stored:,} stored, at {_moment(row.receive_ns)}")
-
-    def _report_stored(self, result: Result) -> None:
-        again = "" if self._progress is not None else f" with --id {self._name}"
-        say(
-            f"{result.stored:,} messages were stored for certain before this; "
-            f"the same command{again} stores only what is missing"
-        )
 
 
 def _summary(result: Result) -> dict[str, Any]:
@@ -332,14 +280,3 @@ def _describe(result: Result) -> str:
 
 def _moment(ns: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ns // NS_PER_SECOND))
-
-
-def _duration(seconds: float) -> str:
-    whole = int(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s"
-    return (
-        f"{whole // 3600}h{whole // 60 % 60:02d}m{whole % 60:02d}s"
-        if whole >= 3600
-        else f"{whole // 60}m{whole % 60:02d}s"
-    )

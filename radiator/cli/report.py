@@ -15,9 +15,7 @@ from click.core import ParameterSource
 
 from radiator.cli.common import (
     DAMAGED,
-    NOT_FOUND,
     OK,
-    USAGE,
     CommandFailed,
     check_readable,
     json_option,
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from radiator.spark.report import Report
 
 TERMINAL_ROWS, TERMINAL_ROWS_FOLDED = 20, 6
-REMEDY = "`report` needs pyspark and {name} is not installed: pip install 'radiator[spark]'"
 TIME = "@TIME"
 
 
@@ -104,10 +101,8 @@ def report(
     _check(names, options)
     if data is not None:
         check_readable(data)
-    try:
-        from radiator.spark.report import LostRecords, NoStore, make_report
-    except ImportError as error:
-        raise CommandFailed(USAGE, REMEDY.format(name=error.name or "a part of it")) from error
+    from radiator.spark.report import LostRecords, make_report
+
     with progress() as shown:
         task = shown.add_task("start Spark", total=None, note="")
 
@@ -124,8 +119,6 @@ def report(
                 progress=step,
                 **options,
             )
-        except NoStore as error:
-            raise CommandFailed(NOT_FOUND, str(error)) from error
         except LostRecords as error:
             raise CommandFailed(DAMAGED, f"{error}; for this command: --skip-damaged") from error
     if as_json:

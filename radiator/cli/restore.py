@@ -6,7 +6,7 @@ import os
 
 import click
 
-from radiator.cli.common import DAMAGED, NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, size
+from radiator.cli.common import NOT_FOUND, OK, CommandFailed, json_option, progress, put_json, size
 
 
 @click.command(short_help="Verify a backup, and create a data directory from it.")
@@ -23,7 +23,7 @@ def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -
     from radiator.cli.formats import rfc3339
     from radiator.storage.files import FileSystem
     from radiator.upkeep.copying import Copier
-    from radiator.upkeep.manifest import MANIFEST, DamagedBackup
+    from radiator.upkeep.manifest import MANIFEST
     from radiator.upkeep.restore import restore as restore_to
     from radiator.upkeep.restore import verify
 
@@ -35,14 +35,11 @@ def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -
     with progress() as bar:
         task = bar.add_task("verifying" if verify_only else "restoring", total=None, note="")
         copier = Copier(fs, progress=lambda done: bar.update(task, advance=done))
-        try:
-            if target is None:
-                manifest = verify(fs, path, copier, lambda total: bar.update(task, total=total))
-            else:
-                whole = os.path.realpath(target)
-                manifest = restore_to(fs, path, whole, copier, lambda total: bar.update(task, total=total))
-        except DamagedBackup as error:
-            raise CommandFailed(DAMAGED, str(error)) from None
+        if target is None:
+            manifest = verify(fs, path, copier, lambda total: bar.update(task, total=total))
+        else:
+            whole = os.path.realpath(target)
+            manifest = restore_to(fs, path, whole, copier, lambda total: bar.update(task, total=total))
     if as_json:
         put_json(
             {

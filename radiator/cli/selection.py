@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from radiator.cli.common import NOT_FOUND, CommandFailed, check_readable, say
 
 if TYPE_CHECKING:
-    from radiator.export.records import Bounds
+    from radiator.columns.selection import Selection
 
 POSITIONS = "first, N (an offset), TIME (RFC 3339, or @ and epoch nanoseconds), -1h30m (before now)"
 
@@ -59,14 +59,16 @@ def complete_time(moment: str) -> str:
     return f"{moment}Z" if re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+", moment) else moment
 
 
-def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
-    """Return the bounds of ``--from`` and ``--until``.
+def read_selection(start: str, stop: str | None, destinations: str | None, partitions: Collection[str]) -> Selection:
+    """Return the records that ``--from``, ``--until``, ``--destination`` and ``--partition`` select.
 
     Raises:
         ValueError: A position is not valid.
+        ProtocolError: A pattern is not valid.
     """
     from radiator.broker.headers.positions import parse_duration, parse_time
-    from radiator.export.records import Bounds
+    from radiator.columns.selection import HIGH, LOW, Selection
+    from radiator.routing.pattern import parse_list
 
     now_ns = time.time_ns()
 
@@ -83,8 +85,11 @@ def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
             raise ValueError(f"{option}: expected {expected}, got {text!r}")
         return None, time_ns
 
-    offset, time_ns = (
-        (0, None) if start == "first" else (archived, None) if start == "archived" else read("--from", start)
-    )
+    offset, time_ns = (None, None) if start in ("first", "archived") else read("--from", start)
     last, stop_ns = (None, None) if stop is None else read("--until", stop)
-    return Bounds(offset, None if last is None else last + 1, time_ns, stop_ns)
+    selection = Selection().offsets(LOW if offset is None else offset, HIGH if last is None else last + 1)
+    selection = selection.received(LOW if time_ns is None else time_ns, HIGH if stop_ns is None else stop_ns)
+    if destinations is not None:
+        parse_list(destinations)
+        selection = selection.destination("pattern", destinations)
+    return selection.partition("in", *partitions) if partitions else selection

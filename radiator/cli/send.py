@@ -13,10 +13,10 @@ import click
 
 from radiator.cli.common import (
     OK,
+    BrokerOptions,
     connection_options,
     header_option,
     json_option,
-    open_connection,
     progress,
     put_json,
     say,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 def send(
     destination: str | None, messages: tuple[str, ...], files: tuple[str, ...], texts: tuple[str, ...],
     kind: str | None, headers: dict[str, str], transaction: bool, window: int, producer_id: str | None,
-    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
+    broker: BrokerOptions, as_json: bool,
 ) -> int:  # fmt: skip
     """Send messages to DESTINATION and wait until they are stored.
 
@@ -73,7 +73,7 @@ def send(
     )
     if producer_id is not None:
         chunks = _numbered(chunks, producer_id)
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         sender = Sender(connection, window)
         started = time.monotonic()
         try:

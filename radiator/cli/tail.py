@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.common import OK, connection_options, header_option, json_option, open_connection, say
+from radiator.cli.common import OK, BrokerOptions, connection_options, header_option, json_option, parsed, say
+from radiator.cli.formats import Show, bare, compile_format, for_people, json_line
 from radiator.cli.hints import warn_of_slips
 from radiator.errors import ClientError
 
 if TYPE_CHECKING:
-    from radiator.cli.formats import Show
     from radiator.client import Subscription
 
 WORDS = {"first": "first", "beginning": "first", "next": "next", "end": "end", "last": "last"}
@@ -62,33 +62,17 @@ def position(text: str) -> str:
     raise ValueError(f"expected {POSITIONS}, got {text!r}")
 
 
-def _position_option(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    try:
-        return None if value is None else position(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _format_option(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Show | None:
-    from radiator.cli.formats import compile_format
-
-    try:
-        return None if value is None else compile_format(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command(short_help="Print messages, from the history or live.")
 @click.argument("destinations", nargs=-1, required=True, metavar="DESTINATION...")
 @click.option(
-    "-o", "--offset", "start", callback=_position_option, metavar="POSITION",
+    "-o", "--offset", "start", callback=parsed(position), metavar="POSITION",
     help=f"Where to start: {POSITIONS}. Default: next.",
 )  # fmt: skip
-@click.option("--until", callback=_position_option, metavar="POSITION", help="Where to stop: as --offset, or end.")
+@click.option("--until", callback=parsed(position), metavar="POSITION", help="Where to stop: as --offset, or end.")
 @click.option("-e", "--exit", "at_end", is_flag=True, help="Stop at the present end; the same as --until end.")
 @click.option("-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
 @click.option(
-    "-f", "--format", "show", callback=_format_option, metavar="FORMAT",
+    "-f", "--format", "show", callback=parsed(compile_format), metavar="FORMAT",
     help=r"Print each message in this format, such as '%t %o %s\n': %t destination %p partition %o offset "
     r"%i message-id %T receive-time (ns) %D (RFC 3339) %e event-time %x transmit-time %S size %s body "
     r"%k partition-key %g tags %h headers %d delivery-count %%.",
@@ -104,7 +88,7 @@ def _format_option(ctx: click.Context, parameter: click.Parameter, value: str | 
 def tail(
     destinations: tuple[str, ...], start: str | None, until: str | None, at_end: bool, count: int | None,
     show: Show | None, json_lines: bool, consume: bool, prefetch: int | None, headers: dict[str, str],
-    url: str, login: str | None, passcode: str | None, timeout: float, as_json: bool,
+    broker: BrokerOptions, as_json: bool,
 ) -> int:  # fmt: skip
     """Print the messages of each DESTINATION (a name or a pattern such as '/topic/weather.>').
 
@@ -119,7 +103,7 @@ def tail(
     if prefetch and not consume:
         raise click.UsageError("--prefetch belongs to --consume")
     warn_of_slips(destinations)
-    with open_connection(url, login, passcode, timeout) as connection:
+    with broker.connect() as connection:
         subscription = connection.subscribe(
             destinations,
             ack="client-individual" if consume else "auto",
@@ -156,8 +140,6 @@ def watch_reader(subscription: Subscription) -> None:
 
 
 def _default(as_json: bool) -> Show:
-    from radiator.cli.formats import bare, for_people, json_line
-
     if as_json:
         return json_line
     if sys.stdout.isatty():

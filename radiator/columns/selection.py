@@ -2,7 +2,7 @@
 
 Conditions on text (destination, partition) are tested once per distinct name. Conditions on offsets and receive times
 are ranges, so that planning can cut segments by their index, and the decoder can drop whole batches by their header.
-Options and Spark's filters are both converted to a selection. Ranges are half-open: ``low <= value < high``.
+Options are converted to a selection. Ranges are half-open: ``low <= value < high``.
 
 Must not import pyspark or files. Instances are immutable and can be pickled.
 Invariant: a method of a selection returns a selection that is equal or narrower; a record matches if every condition is
@@ -11,7 +11,7 @@ true.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -25,14 +25,12 @@ class NameCondition:
     """One condition on the name of a destination or a partition.
 
     Attributes:
-        kind: ``in``, ``pattern``, ``starts``, ``ends`` or ``contains``.
-        values: The names, patterns or parts of names; one of them must match.
-        negated: True to select the names that do not match.
+        kind: ``in`` or ``pattern``.
+        values: The names or patterns; one of them must match.
     """
 
     kind: str
     values: tuple[str, ...]
-    negated: bool = False
 
     def matches(self, name: str) -> bool:
         """Return True if the condition is true for a name.
@@ -40,21 +38,12 @@ class NameCondition:
         Args:
             name: The name of a destination or a partition.
         """
-        return _TESTS[self.kind](name, self.values) != self.negated
+        return name in self.values if self.kind == "in" else any(_pattern(text).matches(name) for text in self.values)
 
 
 @lru_cache(maxsize=256)
 def _pattern(text: str) -> PatternSet:
     return parse_list(text)
-
-
-_TESTS: dict[str, Callable[[str, tuple[str, ...]], bool]] = {
-    "in": lambda name, values: name in values,
-    "pattern": lambda name, values: any(_pattern(text).matches(name) for text in values),
-    "starts": lambda name, values: name.startswith(values),
-    "ends": lambda name, values: name.endswith(values),
-    "contains": lambda name, values: any(value in name for value in values),
-}
 
 
 @dataclass(frozen=True)
@@ -85,25 +74,23 @@ class Selection:
     starts: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, int] | None = None
 
-    def destination(self, kind: str, *values: str, negated: bool = False) -> Selection:
+    def destination(self, kind: str, *values: str) -> Selection:
         """Return a selection with one more condition on the destination.
 
         Args:
             kind: The kind of condition, see ``NameCondition``.
-            *values: The names, patterns or parts of names.
-            negated: True to select the destinations that do not match.
+            *values: The names or patterns.
         """
-        return replace(self, destinations=(*self.destinations, NameCondition(kind, values, negated)))
+        return replace(self, destinations=(*self.destinations, NameCondition(kind, values)))
 
-    def partition(self, kind: str, *values: str, negated: bool = False) -> Selection:
+    def partition(self, kind: str, *values: str) -> Selection:
         """Return a selection with one more condition on the name of the partition.
 
         Args:
             kind: The kind of condition, see ``NameCondition``.
-            *values: The names, patterns or parts of names.
-            negated: True to select the partitions that do not match.
+            *values: The names or patterns.
         """
-        return replace(self, partitions=(*self.partitions, NameCondition(kind, values, negated)))
+        return replace(self, partitions=(*self.partitions, NameCondition(kind, values)))
 
     def offsets(self, low: int = LOW, high: int = HIGH) -> Selection:
         """Return a selection that is narrowed to a range of offsets.

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from radiator.columns.selection import Selection
 from radiator.errors import StorageError
-from radiator.export.records import Choice
+from radiator.export.records import choose
 from radiator.export.rows import rows
 from radiator.export.writers import WRITERS
 from radiator.storage.layout import FILE_MODE, encode_name
@@ -43,7 +44,7 @@ class Export:
     """An export of partitions.
 
     Args:
-        choices: Which records, by partition.
+        selection: The records.
         kind: The format.
         skip: Skip losses.
         on_loss: Called with a text for every skipped loss.
@@ -52,7 +53,7 @@ class Export:
 
     def __init__(
         self,
-        choices: Mapping[str, Choice],
+        selection: Selection,
         kind: str,
         *,
         skip: bool,
@@ -60,7 +61,7 @@ class Export:
         progress: Callable[[int], None],
     ) -> None:
         self.result = Exported()
-        self._choices = choices
+        self._selection = selection
         self._kind = kind
         self._skip = skip
         self._on_loss = on_loss
@@ -73,7 +74,7 @@ class Export:
             for partition in partitions:
                 self.result.partitions[partition.name] = 0
                 done = 0
-                for chosen in self._choices[partition.name].read(partition, self._lost):
+                for chosen in choose(self._selection, partition, self._lost):
                     writer.write(rows(chosen))
                     count = len(chosen.indexes)
                     self.result.records += count

@@ -18,9 +18,11 @@ import io
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, BinaryIO, Protocol
+from operator import attrgetter
+from typing import Any, BinaryIO
 
-from radiator.errors import ConfigError
+import msgspec
+
 from radiator.export.rows import Row
 from radiator.limits import MIB
 
@@ -43,30 +45,24 @@ COLUMNS = (
 GROUP_ROWS = 65_536
 GROUP_BYTES = 32 * MIB  # of bodies and headers in memory; about three times as much while encoding
 ROW_BYTES = 200  # memory of a row besides its body
+_ENCODER = msgspec.json.Encoder()
 
 
-class Writer(Protocol):
+class Writer:
     """Writes rows in one format."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write rows."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Write what is buffered; the caller closes the file."""
 
     def abandon(self) -> None:
         """Drop what is buffered, silently, because the file is dropped."""
-
-
-def check(kind: str) -> None:
-    """Raise ConfigError if a package that the format needs is missing."""
-    if kind == "parquet":
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            raise ConfigError(
-                "Parquet needs the package pyarrow, which is not installed: pip install 'radiator[parquet]'"
-            ) from None
 
 
 def time_text(ns: int | None) -> str | None:
@@ -106,34 +102,19 @@ def _fields(row: Row) -> dict[str, Any]:
     return fields
 
 
-class JsonLines:
+class JsonLines(Writer):
     """JSON lines."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        import msgspec
-
-        self._file = file
-        self._encode = msgspec.json.Encoder().encode_lines
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write rows."""
-        self._file.write(self._encode([_fields(row) for row in rows]))
-
-    def close(self) -> None:
-        """Do nothing: nothing is buffered."""
-
-    def abandon(self) -> None:
-        """Do nothing: nothing is buffered."""
+        self._file.write(_ENCODER.encode_lines([_fields(row) for row in rows]))
 
 
-class Csv:
+class Csv(Writer):
     """CSV."""
 
     def __init__(self, file: BinaryIO) -> None:
-        import msgspec
-
-        self._file = file
-        self._json = msgspec.json.Encoder().encode
+        super().__init__(file)
         self._text([*COLUMNS, "body_base64"])
 
     def _text(self, *lines: list[Any]) -> None:
@@ -146,39 +127,20 @@ class Csv:
         lines = []
         for row in rows:
             fields = _fields(row)
-            fields["tags"], fields["headers"] = self._json(row.tags).decode(), self._json(row.headers).decode()
+            fields["tags"], fields["headers"] = (_ENCODER.encode(each).decode() for each in (row.tags, row.headers))
             lines.append([fields.get(name) for name in (*COLUMNS, "body_base64")])
         self._text(*lines)
 
-    def close(self) -> None:
-        """Do nothing: nothing is buffered."""
 
-    def abandon(self) -> None:
-        """Do nothing: nothing is buffered."""
-
-
-class Parquet:
+class Parquet(Writer):
     """Parquet."""
 
     def __init__(self, file: BinaryIO) -> None:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        def field(name: str, kind: Any, nullable: bool = False) -> Any:
-            return pa.field(name, kind, nullable)
+        from radiator.columns.schema import arrow_schema
 
-        text, number, time, pairs = (
-            pa.string(),
-            pa.int64(),
-            pa.timestamp("us", "UTC"),
-            pa.map_(pa.string(), pa.string()),
-        )
-        kinds = [text, text, number, text, time, time, time, number, number, number, pairs, pairs, pa.binary(), number]
-        nullable = {"event_time", "transmit_time", "event_ns", "transmit_ns"}
-        self._schema = pa.schema(
-            [field(name, kind, name in nullable) for name, kind in zip(COLUMNS, kinds, strict=True)]
-        )
-        self._pa = pa
+        self._schema = arrow_schema()
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
         self._rows: list[Row] = []
         self._bytes = 0
@@ -197,27 +159,13 @@ class Parquet:
                 self._flush()
 
     def _flush(self) -> None:
+        import pyarrow as pa
+
         rows, self._rows, self._bytes = self._rows, [], 0
-        if not rows:
-            return
-        columns: list[list[Any]] = [
-            [row.destination for row in rows],
-            [row.partition for row in rows],
-            [row.offset for row in rows],
-            [row.message_id for row in rows],
-            [row.receive_ns // 1000 for row in rows],
-            [_micros(row.event_ns) for row in rows],
-            [_micros(row.transmit_ns) for row in rows],
-            [row.receive_ns for row in rows],
-            [row.event_ns for row in rows],
-            [row.transmit_ns for row in rows],
-            [list(row.tags.items()) for row in rows],
-            [list(row.headers.items()) for row in rows],
-            [row.body for row in rows],
-            [row.size for row in rows],
-        ]
-        arrays = [self._pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
-        self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema))
+        if rows:
+            values = {field: _ARROW.get(field.name, attrgetter(field.name)) for field in self._schema}
+            arrays = [pa.array(map(value, rows), field.type, size=len(rows)) for field, value in values.items()]
+            self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
     def close(self) -> None:
         """Write the last row group and the footer."""
@@ -234,5 +182,13 @@ class Parquet:
 def _micros(ns: int | None) -> int | None:
     return None if ns is None else ns // 1000
 
+
+_ARROW: Mapping[str, Callable[[Row], Any]] = {  # values of columns that are not those of a row
+    "receive_time": lambda row: _micros(row.receive_ns),
+    "event_time": lambda row: _micros(row.event_ns),
+    "transmit_time": lambda row: _micros(row.transmit_ns),
+    "tags": lambda row: list(row.tags.items()),
+    "headers": lambda row: list(row.headers.items()),
+}
 
 WRITERS: Mapping[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}

@@ -37,7 +37,6 @@ ENVIRONMENT = "RADIATOR_HOME"
 RUNTIME = "XDG_RUNTIME_DIR"
 SHARED_MEMORY = "/dev/shm"
 SOCKET_PATH_BYTES_MAX = 107  # of a unix socket's address on Linux, without the zero at its end
-READY = b"ready\n"
 LOG_BYTES_MAX = 1 << 20  # a broker that starts truncates a longer broker.log
 LOG_SHOWN_BYTES = 2_000
 LOOK_SECONDS = 0.02
@@ -180,38 +179,21 @@ def locked(home: str, deadline: float) -> Iterator[int]:
 def _spawn(home: str, idle_seconds: float, deadline: float, lock: int) -> None:
     path = os.path.join(home, LOG)
     fresh = not os.path.exists(path) or os.path.getsize(path) > LOG_BYTES_MAX
-    reader, writer = os.pipe()
-    try:
-        with open(path, "wb" if fresh else "ab") as log:
-            began = log.tell()
-            process = subprocess.Popen(
-                [sys.executable, "-m", "radiator.local.process", home, f"{idle_seconds:g}", str(writer), str(lock)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=_environment(),
-                pass_fds=(writer, lock), start_new_session=True,
-            )  # fmt: skip
-        os.close(writer)
-        writer = -1
-        os.set_blocking(reader, False)
-        received = b""
-        while received != READY:
-            ended = process.poll()
-            try:
-                received += os.read(reader, len(READY))
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    process.kill()
-                    process.wait()
-                    raise HomeError(f"{home}: the broker did not start in time; see {path}") from None
-                time.sleep(LOOK_SECONDS)
-                continue
-            if received != READY and ended is not None:
-                raise HomeError(f"{home}: the broker did not start:\n{_log_since(path, began)}")
-            if not received:
-                time.sleep(LOOK_SECONDS)
-    finally:
-        os.close(reader)
-        if writer >= 0:
-            os.close(writer)
+    with open(path, "wb" if fresh else "ab") as log:
+        began = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "radiator.local.process", home, f"{idle_seconds:g}", str(lock)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=_environment(), pass_fds=(lock,),
+            start_new_session=True,
+        )  # fmt: skip
+    while not listens(home):
+        if process.poll() is not None:
+            raise HomeError(f"{home}: the broker did not start:\n{_log_since(path, began)}")
+        if time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            raise HomeError(f"{home}: the broker did not start in time; see {path}")
+        time.sleep(LOOK_SECONDS)
 
 
 def _environment() -> dict[str, str]:

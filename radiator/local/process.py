@@ -1,4 +1,4 @@
-"""Run the private broker of a home: ``python -m radiator.local.process HOME IDLE_SECONDS [READY_FD START_FD]``.
+"""Run the private broker of a home: ``python -m radiator.local.process HOME IDLE_SECONDS [LOCK_FD]``.
 
 The broker listens on the socket of the home, and ends after IDLE_SECONDS without connections. It acquires the lock of
 the home before it ends, and holds the lock until the process is gone (see ``home``).
@@ -6,7 +6,6 @@ the home before it ends, and holds the lock until the process is gone (see ``hom
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import os
@@ -48,15 +47,14 @@ def configuration(home: str) -> Config:
     return msgspec.structs.replace(config, listen=(listen, *more), data_dir=os.path.join(home, data_dir))
 
 
-def serve(home: str, idle_seconds: float, ready_fd: int | None, start_fd: int | None = None) -> None:
+def serve(home: str, idle_seconds: float, lock_fd: int | None) -> None:
     """Run the broker until it is idle or receives SIGTERM or SIGINT.
 
     Args:
         home: The absolute path of the home.
         idle_seconds: The time without connections after which the broker ends, in seconds.
-        ready_fd: A pipe to write READY to when the broker listens, or None.
-        start_fd: The descriptor of the lock, inherited from the process that started the broker, or None. It is closed
-            after READY is written.
+        lock_fd: The descriptor of the lock, inherited from the process that started the broker, or None. It is closed
+            when the broker listens.
 
     Raises:
         RadiatorError: The configuration is not valid, or the store cannot be opened.
@@ -65,12 +63,8 @@ def serve(home: str, idle_seconds: float, ready_fd: int | None, start_fd: int | 
     app.start()
     with StopSignal() as stop:
         log.info("broker of %s started, process %d", home, os.getpid())
-        if ready_fd is not None:
-            with contextlib.suppress(BrokenPipeError):  # the starting process is gone; other clients may connect
-                os.write(ready_fd, homes.READY)
-            os.close(ready_fd)
-        if start_fd is not None:
-            os.close(start_fd)
+        if lock_fd is not None:
+            os.close(lock_fd)
         lock = os.open(os.path.join(home, homes.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         alone = 0.0
         look_seconds = min(LOOK_SECONDS_MAX, idle_seconds / 4)
@@ -116,11 +110,10 @@ def main(arguments: list[str]) -> int:
     Args:
         arguments: The arguments that the module docstring lists.
     """
-    home, idle_seconds = arguments[0], float(arguments[1])
-    ready_fd, start_fd = map(int, arguments[2:4]) if len(arguments) > 3 else (None, None)
+    home, idle_seconds, *lock_fd = arguments
     logs.install("info")
     try:
-        serve(home, idle_seconds, ready_fd, start_fd)
+        serve(home, float(idle_seconds), int(lock_fd[0]) if lock_fd else None)
     except RadiatorError as error:
         print(error, file=sys.stderr)
         return 1

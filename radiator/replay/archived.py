@@ -21,18 +21,17 @@ import pyarrow.compute as pc
 from radiator.archive.gaps import GapFinder
 from radiator.archive.lineage import check
 from radiator.archive.listing import load_existing, names
-from radiator.archive.lookup import OnMissing, missing, overlaps
+from radiator.archive.lookup import OnMissing, may_hold, missing, overlaps
 from radiator.archive.manifest import DataFile, State, check_source, load
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import reader
 from radiator.archive.planning import source_of
 from radiator.archive.retention_marks import marks
 from radiator.columns.files import open_store
-from radiator.columns.selection import HIGH, LOW, Selection
+from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.export.rows import Row
 from radiator.limits import KIB, MIB
-from radiator.replay.choice import Choice
 from radiator.replay.merging import Stream, merge
 from radiator.replay.shelf import COLUMNS, Shelf, in_rows
 from radiator.storage.reader import StoredPartition
@@ -46,13 +45,14 @@ TRIES_MAX = 20  # without a row; each time the archive has changed in between
 class Archived:
     """The chosen rows of an archive: ``streams``, and the missing ones (``lost``). Raises StorageError."""
 
-    def __init__(self, archive: str, choice: Choice, data: str | None, logs: Sequence[StoredPartition] = ()) -> None:
+    def __init__(
+        self, archive: str, selection: Selection, data: str | None, logs: Sequence[StoredPartition] = ()
+    ) -> None:
         self._files = open_files(archive)
-        self._choice = choice
-        self._selection = _selection(choice)
-        place, chosen = None if data is None else open_store(data), [each for each in logs if choice.has(each.name)]
+        self._selection = selection
+        place = None if data is None else open_store(data)
+        chosen = [each for each in logs if selection.wants_partition(each.name)]
         self._store = place, logs, {} if place is None else marks(place.fs, chosen)
-        self._wants = choice.patterns
         self._open = 0
         self._take(load_existing(self._files))
         if data is not None and place is not None:
@@ -61,15 +61,13 @@ class Archived:
         self.ends = self._state.ends
         self.lost: list[tuple[str, int, int, str]] = []  # partition, first and last offset, why
         self.settled: list[tuple[str, int, int, str]] = []  # of these, messages that the queues of the log had settled
-        for gap in self._around.gaps(self._selection):
-            low = max(gap.first, self._selection.offsets_of(gap.partition)[0])
-            (self.settled if gap.settled else self.lost).append(
-                (gap.partition, low, self._stop(gap.following) - 1, gap.why)
-            )
+        for gap in self._around.gaps(selection):
+            low, high = selection.offsets(gap.first, gap.following).offsets_of(gap.partition)
+            (self.settled if gap.settled else self.lost).append((gap.partition, low, high - 1, gap.why))
         self.streams = [
             Stream(min(map(self._earliest_ns, found)), self._reading(name))
-            for name, files in self._by_partition.items()
-            if (found := [each for each in files if self._may_have(each, self._low(name), self.ends[name])])
+            for name in self._by_partition
+            if (found := self._wanted(name, self._low(name), self.ends[name]))
         ]
 
     @property
@@ -98,32 +96,22 @@ class Archived:
             self._by_partition.setdefault(each.partition, []).append(each)
 
     def _low(self, partition: str) -> int:
-        return max(self._choice.start_of(partition), self._state.starts.get(partition, 0))
+        return max(self._selection.offsets_of(partition)[0], self._state.starts.get(partition, 0))
 
     def _missing(self, partition: str, first: int, following: int) -> Iterator[tuple[int, int, str]]:
         """Yield the missing ranges that may have chosen rows."""
-        for low, high, why in missing(self._state, partition, first, self._stop(following)):
+        for low, high, why in missing(self._state, partition, first, min(following, self._selection.offset_high)):
             if self._around.may_hold(partition, low, high, self._selection):
                 yield low, high, why
 
-    def _stop(self, offset: int) -> int:
-        stop = self._choice.bounds.stop_offset
-        return offset if stop is None else min(offset, stop)
-
-    def _may_have(self, file: DataFile, first: int, following: int) -> bool:
-        bounds, held = self._choice.bounds, file.destinations
-        return (
-            self._choice.has(file.partition)
-            and first < self._stop(min(following, file.next_offset))
-            and file.first_offset < self._stop(following)
-            and (bounds.start_ns is None or file.max_receive_ns >= bounds.start_ns)
-            and (bounds.stop_ns is None or file.min_receive_ns < bounds.stop_ns)
-            and (self._wants is None or held is None or any(map(self._wants.matches, held)))
-        )
+    def _wanted(self, partition: str, first: int, following: int) -> list[DataFile]:
+        """Return the files that may have chosen rows of a range of offsets."""
+        chosen = self._selection.offsets(first, following)
+        low, high = chosen.offsets_of(partition)
+        return [each for each in self._by_partition.get(partition, ()) if low < high and may_hold(each, chosen)]
 
     def _earliest_ns(self, file: DataFile) -> int:
-        start_ns = self._choice.bounds.start_ns
-        return file.min_receive_ns if start_ns is None else max(file.min_receive_ns, start_ns)
+        return max(file.min_receive_ns, self._selection.receive_low_ns)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -133,7 +121,7 @@ class Archived:
     def _rows_of(self, partition: str, first: int, following: int) -> Iterator[Row]:
         tries = 0
         while True:
-            files = [each for each in self._by_partition.get(partition, []) if self._may_have(each, first, following)]
+            files = self._wanted(partition, first, following)
             try:
                 for row in merge([self._stream(each, first, following) for each in files]):
                     first, tries = row.offset + 1, 0
@@ -175,7 +163,7 @@ class Archived:
                     group = parquet.metadata.row_group(number)
                     rows = max(1, min(ROWS, group.num_rows * ROWS_BYTES // max(group.total_byte_size, 1)))
                     for batch in parquet.iter_batches(rows, [number], columns=COLUMNS, use_threads=False):
-                        if (chosen := self._chosen(batch, first, self._stop(following))).num_rows:
+                        if (chosen := self._chosen(batch, first, following)).num_rows:
                             yield chosen
         except FileNotFoundError:
             raise
@@ -187,28 +175,14 @@ class Archived:
             self._open -= 1
 
     def _chosen(self, batch: pa.RecordBatch, first: int, following: int) -> pa.RecordBatch:
-        bounds, wants = self._choice.bounds, self._wants
+        selection = self._selection
         offsets, times, given = (batch.column(name) for name in ("offset", "receive_ns", "destination"))
-        tests = [pc.greater_equal(offsets, first), pc.less(offsets, following)]
-        if bounds.start_ns is not None:
-            tests.append(pc.greater_equal(times, bounds.start_ns))
-        if bounds.stop_ns is not None:
-            tests.append(pc.less(times, bounds.stop_ns))
-        if wants is not None:
-            wanted = pa.array(filter(wants.matches, given.unique().to_pylist()), given.type)
+        tests = [pc.greater_equal(offsets, first), pc.less(offsets, min(following, selection.offset_high))]
+        if selection.by_time:
+            tests.append(pc.greater_equal(times, selection.receive_low_ns))
+            tests.append(pc.less(times, selection.receive_high_ns))
+        if selection.destinations:
+            wanted = pa.array(filter(selection.wants_destination, given.unique().to_pylist()), given.type)
             tests.append(pc.is_in(given, wanted))
         chosen = reduce(pc.and_, tests)
         return batch if pc.all(chosen).as_py() else batch.filter(chosen)
-
-
-def _selection(choice: Choice) -> Selection:
-    bounds = choice.bounds
-    made = Selection(starts=choice.starts).offsets(
-        bounds.start_offset or 0, HIGH if bounds.stop_offset is None else bounds.stop_offset
-    )
-    made = made.received(
-        LOW if bounds.start_ns is None else bounds.start_ns, HIGH if bounds.stop_ns is None else bounds.stop_ns
-    )
-    if choice.destination is not None:
-        made = made.destination("pattern", choice.destination)
-    return made.partition("in", *choice.partitions) if choice.partitions else made

@@ -9,19 +9,17 @@ This module knows headers and templates. It does not know files or connections. 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from radiator.client.sending import Outgoing
 from radiator.errors import ConfigError
 from radiator.export.rows import Row
 from radiator.routing.pattern import PatternSet
-from radiator.routing.template import PLACEHOLDER, expand
+from radiator.routing.template import expand, fault
 
 REPLAYED_FROM = "replayed-from"
 LEFT_OUT = frozenset({"dedup-id", "producer-id", "sequence", "expires", "deliver-at"})
 TEMP_QUEUE_PREFIX = "/temp-queue/"
-_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 
 
 class Targets:
@@ -41,14 +39,10 @@ class Targets:
 
     def _expand(self, destination: str) -> str:
         captures = (self._patterns.captures(destination) if self._patterns is not None else None) or ()
-        for match in PLACEHOLDER.finditer(self._template):
-            key = match[1]
-            if key == "name" or (key and _NUMBER.fullmatch(key) and int(key) <= len(captures)):
-                continue
-            known = "".join(f", {{{number}}}" for number in range(1, len(captures) + 1))
+        if wrong := fault(self._template, len(captures)):
             raise ConfigError(
-                f"{self._template!r}: expected {{name}}{known} between braces, got {match[0]!r}; the wildcards of the "
-                f"pattern that takes {destination} are what numbers mean"
+                f"{self._template!r}: {wrong}; the wildcards of the pattern that takes {destination} are what numbers "
+                "mean"
             )
         return expand(self._template, destination, captures)
 

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from radiator.columns.near import did_you_mean
+from radiator.columns.selection import Selection
 from radiator.errors import StorageError
-from radiator.export.records import Bounds, Chosen
-from radiator.export.records import Choice as LogChoice
+from radiator.export.records import Chosen, choose
 from radiator.export.rows import Row, rows
 from radiator.limits import KIB, MIB
-from radiator.replay.choice import Choice, Condition
+from radiator.replay.condition import Condition
 from radiator.replay.merging import Stream, merge
 from radiator.storage.files import FileSystem
 from radiator.storage.reader import StoredPartition, list_partitions
@@ -56,12 +55,13 @@ class Sources:
     """The sources of a replay. Reading raises OSError.
 
     Args:
-        choice: Which records.
+        selection: Which records.
         data: A data directory, or None.
         archive: The address of an archive, or None.
         on_loss: Called with partition, first and last offset and the reason for lost records.
         on_settled: Called in the same way for records that queues have settled, or that were removed before they were
             archived; None: ``on_loss`` is called for these too.
+        selector: A condition on the records, or None.
 
     Raises:
         StorageError: A source cannot be read.
@@ -69,13 +69,18 @@ class Sources:
     """
 
     def __init__(
-        self, choice: Choice, data: str | None, archive: str | None, on_loss: OnLoss, on_settled: OnLoss | None = None
+        self,
+        selection: Selection,
+        data: str | None,
+        archive: str | None,
+        on_loss: OnLoss,
+        on_settled: OnLoss | None = None,
+        selector: str | None = None,
     ) -> None:
-        self._choice = choice
+        self._selection = selection
         self._on_loss = on_loss
         self._on_settled = on_settled or on_loss
-        self._condition = Condition(choice.selector) if choice.selector else None
-        self._wants = choice.patterns
+        self._condition = Condition(selector) if selector else None
         self._streams: list[Stream] = []
         self._archived: Archived | None = None
         self.archived_names: set[str] | None = set()  # destinations; None: not all of them are listed
@@ -83,7 +88,8 @@ class Sources:
         ends = {} if archive is None else self._add_archive(archive, data, logs)
         self._add_log(logs, ends)
         known = {*ends, *(each.name for each in logs)}
-        for name in sorted(choice.partitions - known):
+        named = {name for condition in selection.partitions for name in condition.values}
+        for name in sorted(named - known):
             raise NoPartition(f"there is no partition {name}{did_you_mean(name, known)}; `radiator ls` lists them")
 
     def rows(self) -> Iterator[Row]:
@@ -96,22 +102,18 @@ class Sources:
     # --- the log -----------------------------------------------------------------------------------------------------
 
     def _add_log(self, partitions: list[StoredPartition], ends: dict[str, int]) -> None:
-        chosen = [each for each in partitions if self._choice.has(each.name)]
+        chosen = [each for each in partitions if self._selection.wants_partition(each.name)]
         refill_bytes = min(REFILL_BYTES_MAX, max(REFILL_BYTES_MIN, HELD_BYTES // max(1, len(chosen))))
         for each in chosen:
             archived = ends.get(each.name, 0)
-            start = max(self._choice.start_of(each.name), archived)
-            gone = self._stop(each.log_start_offset)
+            start = max(self._selection.offsets_of(each.name)[0], archived)
+            gone = min(each.log_start_offset, self._selection.offset_high)
             if (
-                each.name in self._choice.starts and each.name not in ends and start < gone
+                each.name in self._selection.starts and each.name not in ends and start < gone
             ):  # else the archive has reported it
                 self._on_loss(each.name, start, gone - 1, "removed since this replay was interrupted")
             if start < each.next_offset:
                 self._streams.append(Stream(_earliest_ns(each, start), self._reading(each, start, refill_bytes)))
-
-    def _stop(self, offset: int) -> int:
-        stop = self._choice.bounds.stop_offset
-        return offset if stop is None else min(offset, stop)
 
     def _reading(self, partition: StoredPartition, start: int, refill_bytes: int) -> Callable[[], Iterator[Row]]:
         return lambda: self._read_log(partition, start, refill_bytes)
@@ -126,17 +128,17 @@ class Sources:
             else:
                 held.append(Gap(first, last + 1, removed))
 
-        bounds: Bounds | None = replace(self._choice.bounds, start_offset=start)
-        while bounds is not None:
+        following: int | None = start
+        while following is not None:
             held.clear()
             size_bytes = 0
-            reading = LogChoice(self._choice.destination, bounds).read(partition, lost)
-            bounds = None
+            reading = choose(self._selection.offsets(following), partition, lost)
+            following = None
             for chosen in reading:
                 held.append(chosen)
                 size_bytes += chosen.batch.size_bytes
                 if size_bytes >= refill_bytes:
-                    bounds = replace(self._choice.bounds, start_offset=chosen.batch.next_offset)
+                    following = chosen.batch.next_offset
                     break
             reading.close()  # type: ignore[attr-defined]  # it is a generator, which has a file open
             for each in held:
@@ -159,7 +161,7 @@ class Sources:
     def _add_archive(self, archive: str, data: str | None, logs: list[StoredPartition]) -> dict[str, int]:
         from radiator.replay.archived import Archived  # imports pyarrow, which reading a log does not need
 
-        found = self._archived = Archived(archive, self._choice, data, logs)
+        found = self._archived = Archived(archive, self._selection, data, logs)
         self.archived_names = found.names
         for partition, first, last, why in found.lost:
             self._on_loss(partition, first, last, why)

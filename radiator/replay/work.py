@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from radiator.client import Receipt
 from radiator.client.reliable import OnReceipts, ReliableSender
-from radiator.client.sending import Outgoing
 from radiator.clock import NS_PER_SECOND
 from radiator.export.rows import Row
 from radiator.replay.messages import Targets, message
+from radiator.replay.progress import Progress
 from radiator.replay.schedule import Schedule
 from radiator.stopping import Stopping
 
@@ -57,9 +57,7 @@ class Replay:
         name: Makes the ids of messages.
         by_event_time: Use event times instead of receive times.
         added: Further headers.
-        on_begin: Called before the first message is sent.
-        on_wait: Called before a wait, with its seconds.
-        on_stored: Called with partition and offset of each stored record, in order.
+        progress: Where the progress is stored, or None.
         on_step: Called after each message.
         stopping: Ends the replay between two messages: an exception could come in the middle of a frame.
         monotonic_ns: The clock.
@@ -75,9 +73,7 @@ class Replay:
         name: str,
         by_event_time: bool = False,
         added: Mapping[str, str] | None = None,
-        on_begin: Callable[[], None] | None = None,
-        on_wait: Callable[[float], None] | None = None,
-        on_stored: Callable[[str, int], None] | None = None,
+        progress: Progress | None = None,
         on_step: Callable[[Result, Row], None] | None = None,
         stopping: Stopping | None = None,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
@@ -90,9 +86,7 @@ class Replay:
         self._name = name
         self._by_event_time = by_event_time
         self._added = dict(added or {})
-        self._on_begin = on_begin
-        self._on_wait = on_wait
-        self._on_stored = on_stored
+        self._progress = progress
         self._on_step = on_step
         self._monotonic_ns = monotonic_ns
         self._stopping = stopping or Stopping()
@@ -110,10 +104,10 @@ class Replay:
         started_ns: int | None = None
         try:
             for row in rows:
-                prepared = self._prepare(row)
+                prepared = message(row, self._targets.of(row.destination), self._name, self._added)
                 if started_ns is None:
-                    if self._on_begin is not None:
-                        self._on_begin()
+                    if self._progress is not None:
+                        self._progress.write()
                     started_ns = self._monotonic_ns()  # finding the first row may have taken its time
                 due_ns = started_ns + self._schedule.due_ns(row.event_ns if self._by_event_time else row.receive_ns)
                 self._wait_until(due_ns)
@@ -132,17 +126,14 @@ class Replay:
             sender.close()
         return self.result
 
-    def _prepare(self, row: Row) -> Outgoing:
-        return message(row, self._targets.of(row.destination), self._name, self._added)
-
     def _wait_until(self, due_ns: int) -> None:
         if due_ns - self._monotonic_ns() <= SLACK_NS:
             return
         self._sender.flush()
         left_ns = due_ns - self._monotonic_ns()
         if left_ns > 0:
-            if self._on_wait is not None:
-                self._on_wait(left_ns / NS_PER_SECOND)
+            if self._progress is not None:
+                self._progress.pause(left_ns / NS_PER_SECOND)
             self._wait(left_ns / NS_PER_SECOND)
 
     def _receipts(self, count: int, receipts: list[Receipt]) -> None:
@@ -150,5 +141,5 @@ class Replay:
         self.result.repeats += sum(receipt.duplicate for receipt in receipts)
         for _ in range(count):
             partition, offset = self._under_way.popleft()
-            if self._on_stored is not None:
-                self._on_stored(partition, offset)
+            if self._progress is not None:
+                self._progress.stored(partition, offset)

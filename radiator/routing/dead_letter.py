@@ -19,6 +19,7 @@ from radiator.config.settings import SETTINGS
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.policy import Policy
+from radiator.routing.template import expand
 
 PATHS_MAX = 10_000  # looked at from one name: no configuration for people has more
 STEPS_MAX = 32  # from grave to grave: names that grow with each step never end
@@ -51,7 +52,7 @@ def name_for(template: str | None, name: str, captures: tuple[str, ...]) -> str 
     """Return the dead-letter destination of the queue ``name``; None if it has none, or is one itself."""
     if template is None or is_dead_letter(template, name):
         return None
-    return _PLACEHOLDER.sub(lambda m: name if m[1] == "name" else captures[int(m[1]) - 1], template)
+    return expand(template, name, captures)
 
 
 def settings_of_dead_letters(settings: Settings) -> Settings:
@@ -78,12 +79,8 @@ def cycles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
             policy = policy_for(name)
         except ProtocolError:
             return ()
-        has_dead_letters = policy.dead_letter_name is not None and not (policy.fan_out and policy.kind == "queue")
-        return (
-            (*policy.fan_out, policy.dead_letter_name)
-            if has_dead_letters and policy.dead_letter_name
-            else policy.fan_out
-        )
+        dead = None if policy.fan_out and policy.kind == "queue" else policy.dead_letter_name
+        return policy.fan_out if dead is None else (*policy.fan_out, dead)
 
     faults = []
     for cycle in _find_cycles(dict.fromkeys(names), next_names):

@@ -1,8 +1,7 @@
 """Find the first of many rules that matches a name.
 
 A tree over the segments of names (``index.PatternIndex``) returns the rules that may match, so the cost of a look-up
-does not grow with the number of rules. A regular expression is in that tree by the whole segments that it begins with
-(``enclosing``); an expression that begins with none, or has alternatives, is tried for each name.
+does not grow with their number. Regular expressions are not in the tree: each is tried for each name.
 
 This module knows patterns and expressions. It does not know the contents of rules. Invariant: ``first`` returns what a
 walk over all rules in their order would return.
@@ -16,16 +15,13 @@ from functools import partial
 from typing import Final
 
 from radiator.routing.index import PatternIndex
-from radiator.routing.pattern import ANY, WILDCARDS, Pattern, PatternSet, segments
+from radiator.routing.pattern import ANY, Pattern, PatternSet
 from radiator.routing.template import groups_of
 
 Captures = Callable[[str], tuple[str, ...] | None]
 Matcher = PatternSet | re.Pattern[str]
 
-SEGMENTS_MAX: Final = 16  # of an expression: more would cost nodes and hardly tell rules apart
-
-# The characters that an expression begins with and that stand for themselves. One before a quantifier may be absent.
-_PLAIN = re.compile(r"\^?((?:(?:[^\\.^$*+?{}\[\]|()\0]|\\[^\w\0])(?![*+?{]))*)")
+_EVERY_NAME: Final = Pattern(ANY)
 
 
 class RuleIndex:
@@ -41,7 +37,7 @@ class RuleIndex:
                 for pattern in matcher:
                     self._add(rule, pattern, pattern.captures)
             else:
-                self._add(rule, enclosing(matcher), captures_of(matcher))
+                self._add(rule, _EVERY_NAME, captures_of(matcher))
 
     def _add(self, rule: int, pattern: Pattern, captures: Captures) -> None:
         self._index.add(len(self._matchers), (pattern,))
@@ -63,17 +59,3 @@ class RuleIndex:
 def captures_of(matcher: Matcher) -> Captures:
     """Return the function that returns what the wildcards or groups of a rule match in a name, or None."""
     return matcher.captures if isinstance(matcher, PatternSet) else partial(groups_of, matcher)
-
-
-def enclosing(expression: re.Pattern[str]) -> Pattern:
-    """Return a pattern that matches every name which ``expression`` matches as a whole, and others."""
-    text = expression.pattern
-    plain = _PLAIN.match(text)
-    assert plain is not None
-    begins = "" if "|" in text else re.sub(r"\\(.)", r"\1", plain[1], flags=re.DOTALL)
-    parts: list[str] = []
-    for part in segments(begins)[:-1][:SEGMENTS_MAX]:  # the last segment may be incomplete
-        if part in WILDCARDS:
-            break
-        parts.append(part)
-    return Pattern("/".join([*parts, ANY]))

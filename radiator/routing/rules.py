@@ -27,7 +27,7 @@ from radiator.routing import dead_letter, regex
 from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, is_pattern, parse_list, segments
 from radiator.routing.policy import Policy
 from radiator.routing.rule_index import Matcher, RuleIndex, captures_of
-from radiator.routing.template import PLACEHOLDER, expand
+from radiator.routing.template import expand, fault
 
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
@@ -36,8 +36,6 @@ PRIORITIES: Final = 10  # 0 to 9, as JMS has them
 DEFAULT_PRIORITY: Final = 4
 POLICIES_MAX: Final = 10_000  # cached policies, 2 MB; bounded because clients choose the names
 REGEX_CHARS_MAX: Final = 1_000  # the operator's own, but a slip of the keyboard should not hang the broker
-
-_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 
 
 class Step(NamedTuple):
@@ -282,12 +280,8 @@ def _compile_regex(text: str) -> re.Pattern[str]:
 
 
 def _check_template(field: str, template: str, capture_count: int) -> None:
-    for match in PLACEHOLDER.finditer(template):
-        key = match[1]
-        if key == "name" or (key and _NUMBER.fullmatch(key) and int(key) <= capture_count):
-            continue
-        known = "".join(f", {{{number}}}" for number in range(1, capture_count + 1))
-        raise ValueError(f"{field}: expected {{name}}{known} between braces, got {match[0]!r} in {template!r}")
+    if wrong := fault(template, capture_count):
+        raise ValueError(f"{field}: {wrong} in {template!r}")
 
 
 def _check_reachable(rule: Rule, earlier: list[_Compiled]) -> None:

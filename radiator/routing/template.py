@@ -9,6 +9,17 @@ import re
 from typing import Final
 
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}|[{}]")
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}")
+
+
+def fault(template: str, capture_count: int) -> str | None:
+    """Return what is wrong with the placeholders of a template, for an operator, or None."""
+    for match in PLACEHOLDER.finditer(template):
+        key = match[1]
+        if key != "name" and not (key and _NUMBER.fullmatch(key) and int(key) <= capture_count):
+            known = "".join(f", {{{number}}}" for number in range(1, capture_count + 1))
+            return f"expected {{name}}{known} between braces, got {match[0]!r}"
+    return None
 
 
 def expand(template: str, name: str, captures: tuple[str, ...]) -> str:

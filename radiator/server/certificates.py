@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from radiator.config import Listen, Tls
 from radiator.errors import ConfigError
+from radiator.server.users_watch import Stamp, stamp_of
 
 if TYPE_CHECKING:
     import ssl
@@ -26,8 +27,6 @@ log = logging.getLogger("radiator.server")
 
 LOOK_SECONDS = 5.0  # between two checks of the files
 SOON_SECONDS = 14 * 86_400.0  # warn so long before a certificate expires
-
-Stamp = tuple[tuple[int, ...], ...]
 
 
 class Certificate:
@@ -70,14 +69,7 @@ class Certificate:
         return context
 
     def _look(self) -> Stamp:
-        found: list[tuple[int, ...]] = []
-        for path in (self.tls.cert, self.tls.key, self.tls.client_ca or self.tls.cert):
-            try:
-                facts = os.stat(path)
-                found.append((facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size))
-            except OSError as error:
-                found.append((error.errno or 0,))
-        return tuple(found)
+        return stamp_of((self.tls.cert, self.tls.key, self.tls.client_ca or self.tls.cert))
 
     def look(self) -> None:
         """Load the files if they have changed, and two checks in a row found the same change."""

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from radiator.spark import axis_cut, labels, units
 from radiator.spark.chart_axes import (
@@ -52,9 +51,10 @@ from radiator.spark.chart_axes import (
 )
 from radiator.spark.chart_style import DARK, LIGHT, Chart, Theme
 
-__all__ = ["DARK", "LIGHT", "OTHER", "Chart", "Theme", "bars", "heatmap", "lines", "pairs", "ranges", "stacked"]
+__all__ = ["DARK", "LIGHT", "OTHER", "Chart", "Theme", "bars", "lines", "pairs", "ranges", "stacked"]
 
 OTHER = "other"
+NAMED_MAX = 7  # series with a name and a colour
 DAY_SECONDS = 86_400  # matplotlib counts in days
 OVER_CUT = 1.3  # the height of a cut axis, as a multiple of the highest bar that is not cut
 STEEP_MIN = 50.0  # a value above this multiple of the median is a peak that flattens the rest
@@ -173,8 +173,8 @@ def ranges(
 
 
 def stacked(
-    name: str, title: str, rows: Rows, *, x: str, series: str, value: str, width_seconds: float, unit: str = "short",
-    label: str = "", note: str = "", limit: int = 7, order: Sequence[str] = (),
+    name: str, title: str, rows: Rows, *, x: str, series: str, value: str, width_seconds: float, label: str = "",
+    note: str = "", order: Sequence[str] = (),
 ) -> Chart:  # fmt: skip
     """Return a chart of bars over time, with the series stacked.
 
@@ -189,10 +189,8 @@ def stacked(
         series: The field with the name of the series.
         value: The field with the values.
         width_seconds: The width of a time bucket.
-        unit: A key of ``units.FORMATS``.
         label: The label of the value axis.
         note: How to read the chart.
-        limit: The maximum number of named series.
         order: The names that come first, so that two charts of the same series have the same colours.
     """
     frame = pd.DataFrame([(row[series], float(row[value])) for row in rows], columns=["key", "value"])
@@ -200,9 +198,9 @@ def stacked(
     totals = frame.groupby("key")["value"].sum().to_dict()
     place = {key: i for i, key in enumerate(order)}
     ranked = sorted(totals.keys() - {OTHER}, key=lambda key: (place.get(key, len(place)), -totals[key], key))
-    named = ranked[: limit if len(totals) > limit + 1 else limit + 1]
-    free = iter([i for i in range(limit + 1) if i not in {place.get(key) for key in named}])
-    colours = {key: place[key] if place.get(key, limit + 1) <= limit else next(free) for key in named}
+    named = ranked[: NAMED_MAX if len(totals) > NAMED_MAX + 1 else NAMED_MAX + 1]
+    free = iter([i for i in range(NAMED_MAX + 1) if i not in {place.get(key) for key in named}])
+    colours = {key: place[key] if place.get(key, NAMED_MAX + 1) <= NAMED_MAX else next(free) for key in named}
     columns = [*named, *([OTHER] if len(totals) > len(named) else [])]
     frame["key"] = frame["key"].where(frame["key"].isin(named), OTHER)
     heights = frame.pivot_table(index="day", columns="key", values="value", aggfunc="sum", fill_value=0.0)[columns]
@@ -230,7 +228,7 @@ def stacked(
             drawn.sticky_edges.y.append(0)  # no margin below the bars
             axes.add_collection(drawn)
         axes.autoscale_view()
-        value_axis(axes, unit, label, None if cut is None else cut.top * OVER_CUT)
+        value_axis(axes, "short", label, None if cut is None else cut.top * OVER_CUT)
         time_axis(axes, PIECES_MIN * width_seconds / DAY_SECONDS)
         for group in [] if cut is None else cut.groups:
             highest = max(group, key=lambda i: whole[i])
@@ -295,46 +293,6 @@ def lines(
             legend_beside(axes, theme, shown)
 
     return Chart(name, title, note, draw, 4.1, labels.in_full(shown if series else [], LEGEND_LETTERS))
-
-
-def heatmap(
-    name: str, title: str, rows: Rows, *, x: str, y: str, value: str, unit: str = "short", x_label: str = "",
-    note: str = "",
-) -> Chart:  # fmt: skip
-    """Return a heat map of ``x`` by ``y``, both sorted; a cell without a row is empty.
-
-    Args:
-        name: The file name, without .png.
-        title: The title.
-        rows: The rows.
-        x: The field for the columns.
-        y: The field for the lines.
-        value: The field with the values.
-        unit: A key of ``units.FORMATS``.
-        x_label: The label of the horizontal axis.
-        note: How to read the chart.
-    """
-    found = [(row[x], row[y], row[value]) for row in rows]
-    cells = pd.DataFrame(found, columns=["x", "y", "value"]).pivot(index="y", columns="x", values="value")
-    across, down = list(cells.columns), list(cells.index)
-
-    def draw(figure: Figure, theme: Theme) -> None:
-        axes = figure.subplots()
-        colours = LinearSegmentedColormap.from_list("radiator", [theme.grid, theme.colour(0), theme.colour(1)])
-        mesh = axes.imshow(
-            cells.to_numpy(float) if rows else [[np.nan]], aspect="auto", cmap=colours, interpolation="nearest"
-        )
-        step = max(1, -(-len(across) // 24))
-        axes.set_xticks(range(0, len(across), step), [str(a) for a in across[::step]])
-        axes.set_yticks(range(len(down)), labels.cut(down, ROW_LETTERS))
-        axes.set_xlabel(x_label)
-        axes.spines[:].set_visible(False)
-        bar = figure.colorbar(mesh, ax=axes, format=FuncFormatter(lambda v, _: units.FORMATS[unit](v)), pad=0.015)
-        bar.outline.set_visible(False)
-        bar.ax.yaxis.set_tick_params(color=theme.quiet, labelcolor=theme.quiet)
-
-    height = min(max(1.7 + 0.28 * len(down), 3.0), 9.0)
-    return Chart(name, title, note, draw, height, labels.in_full(down, ROW_LETTERS))
 
 
 def pairs(

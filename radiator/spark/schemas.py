@@ -117,12 +117,9 @@ def covers(match: str, asked: Pattern) -> bool:
         match: The match of the rule.
         asked: The pattern.
     """
-    if match.startswith(_REGEX):
-        return asked.is_literal and _fits(match, asked.text)
-    parts = _patterns(match)
-    if asked.is_literal:
-        return any(each.matches(asked.text) for each in parts)
-    return not _some_name(asked, parts, lambda reached: not any(reached))
+    if asked.is_literal or match.startswith(_REGEX):
+        return asked.is_literal and _takes(match, asked.text)
+    return not _some_name(asked, _patterns(match), lambda reached: not any(reached))
 
 
 def overlaps(match: str, asked: Pattern) -> bool:
@@ -132,17 +129,17 @@ def overlaps(match: str, asked: Pattern) -> bool:
         match: The match of the rule.
         asked: The pattern.
     """
-    if match.startswith(_REGEX):
-        return asked.is_literal and _fits(match, asked.text)
+    if asked.is_literal or match.startswith(_REGEX):
+        return asked.is_literal and _takes(match, asked.text)
     parts = _patterns(match)
-    if asked.is_literal:
-        return any(each.matches(asked.text) for each in parts)
     if any(asked.matches(each.text) for each in parts if each.is_literal):
         return True
     return _some_name(asked, parts, any)
 
 
-def _fits(match: str, name: str) -> bool:
+def _takes(match: str, name: str) -> bool:
+    if not match.startswith(_REGEX):
+        return any(each.matches(name) for each in _patterns(match))
     try:
         return re.fullmatch(match.removeprefix(_REGEX), name) is not None
     except re.error:

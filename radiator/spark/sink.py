@@ -43,19 +43,6 @@ ROWS_AT_A_TIME, BYTES_AT_A_TIME = 4096, 4 * MIB  # converted to Python objects a
 PROBE_SECONDS_MAX = 10.0  # enough for a broker that restarts; a user with a wrong port should not wait longer
 
 
-class Stored(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyped here
-    """The commit message of one task.
-
-    Args:
-        messages: The number of messages with a receipt.
-        sent_again: The number of messages that were sent again after a reconnect.
-    """
-
-    def __init__(self, messages: int, sent_again: int) -> None:
-        self.messages = messages
-        self.sent_again = sent_again
-
-
 class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]
     """The writer of a batch.
 
@@ -74,9 +61,6 @@ class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]
 
         Args:
             iterator: The batches of rows.
-
-        Returns:
-            The number of stored messages.
 
         Raises:
             ConfigError: A row cannot be sent, or Spark Connect needs the option ``epoch``.
@@ -125,9 +109,6 @@ class StreamSink(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
         Args:
             iterator: The batches of rows.
-
-        Returns:
-            The number of stored messages.
 
         Raises:
             ConfigError: A row cannot be sent, or Spark does not pass query and epoch to its tasks.
@@ -217,7 +198,7 @@ def _write(
         sender.abandon()
         raise
     sender.close()
-    return Stored(sender.stored, sender.sent_again)
+    return WriterCommitMessage()
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -149,6 +149,8 @@ class Rows:
         for name in self._dedup_by:
             if name not in self._columns:
                 raise ConfigError(f"option dedup_by: there is no column {name!r}; expected {', '.join(self._columns)}")
+            if "map<" in schema.fields[self._columns[name]].dataType.simpleString():  # equal maps differ in order
+                raise ConfigError(f"option dedup_by: column {name!r} has maps, which cannot tell rows apart; drop it")
         kinds = self._kinds
         self._place = next((tuple(each) for each in PLACES if all(kinds.get(name) == each[name] for name in each)), ())
         self._one_of("body", "value", needed=True)
@@ -205,7 +207,7 @@ class Rows:
         bodies = self._texts(batch, "body" if "body" in self._columns else "value") or []
         headers, tags = self._texts(batch, "headers"), self._texts(batch, "tags")
         columns = self._header_columns(batch)
-        identities = [_values(batch.column(self._columns[name])) for name in self._dedup_by or self._place]
+        identities = [_numbers(batch.column(self._columns[name])) for name in self._dedup_by or self._place]
         time_ns = now_ns()
         for row, body in enumerate(bodies):
             destination = self._destination if names is None else names[row]
@@ -317,32 +319,6 @@ def _numbers(column: pa.Array) -> list[Any]:
     """Return numbers unchanged, and timestamps as microseconds since the epoch."""
     found = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
     return list(found.to_pylist())
-
-
-def _values(column: pa.Array) -> list[Any]:
-    """Return the same as ``_numbers``, with the entries of maps sorted by key.
-
-    Equal maps may differ in order.
-    """
-    return [_ordered(value, column.type) for value in _numbers(column)] if _has_maps(column.type) else _numbers(column)
-
-
-def _has_maps(type_: pa.DataType) -> bool:
-    if pa.types.is_map(type_):
-        return True
-    return any(_has_maps(type_.field(place).type) for place in range(type_.num_fields))
-
-
-def _ordered(value: Any, type_: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_map(type_):
-        return sorted(((key, _ordered(each, type_.item_type)) for key, each in value), key=repr)
-    if pa.types.is_struct(type_):
-        return {field.name: _ordered(value[field.name], field.type) for field in type_}
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return [_ordered(each, type_.value_type) for each in value]
-    return value
 
 
 def _digest(head: bytes, body: bytes | str) -> bytes:

@@ -5,10 +5,21 @@ It is pickled to the process of the task.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import InputPartition
+from collections.abc import Iterator
+from dataclasses import replace
 
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from radiator.columns.decode import Counters
+from radiator.columns.options import ReadOptions
+from radiator.columns.read import read
 from radiator.columns.scan import SegmentRange
 from radiator.columns.selection import Selection
+from radiator.spark.archived import archived
+from radiator.spark.schema import arrow_schema
+from radiator.spark.worker import settle
 
 
 class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
@@ -23,3 +34,19 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
         super().__init__(ranges)
         self.ranges = ranges
         self.selection = selection
+
+    def read(self, options: ReadOptions, columns: StructType) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the task, in its process.
+
+        Args:
+            options: The options of the read.
+            columns: The columns to read.
+
+        Raises:
+            LostRecords: Records cannot be read, and ``failOnDataLoss`` is set.
+            StorageError: A segment cannot be read.
+        """
+        settle()
+        options = replace(options, selection=self.selection)
+        schema = arrow_schema(columns)
+        return read(self.ranges, options, schema, Counters(), archived(options, schema))

@@ -23,24 +23,21 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from radiator.columns.cutting import Piece, cut
-from radiator.columns.decode import Counters
 from radiator.columns.files import Place, open_store, shown, together
 from radiator.columns.heads import End, Holdings, absent, ends, stored, stretch
 from radiator.columns.near import instead
 from radiator.columns.options import EARLIEST, LATEST, ReadOptions
 from radiator.columns.planning import gone, plan_pieces
-from radiator.columns.read import read
 from radiator.columns.scan import SegmentRange
 from radiator.columns.times import offset_at
 from radiator.errors import StorageError
-from radiator.spark.archived import archived, archived_ends
-from radiator.spark.schema import arrow_schema, checked
+from radiator.spark.archived import archived_ends
+from radiator.spark.schema import checked
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
 from radiator.spark.stream_offsets import Offsets, Progress, between, first, following, progress_of
 from radiator.spark.unknown import warn_unknown
-from radiator.spark.worker import settle
 from radiator.storage import layout
 from radiator.storage.reader import StoredPartition
 
@@ -212,10 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             StorageError: A segment cannot be read.
         """
         assert isinstance(partition, Split)
-        settle()
-        options = replace(self._options, selection=partition.selection)
-        schema = arrow_schema(self._schema)
-        return read(partition.ranges, options, schema, Counters(), archived(options, schema))
+        return partition.read(self._options, self._schema)
 
     def _look(self) -> dict[str, End]:
         self._ends = ends(self._place)

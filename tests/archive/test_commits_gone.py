@@ -18,7 +18,6 @@ from radiator.columns.files import open_store
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.replay.archived import Archived
-from radiator.replay.choice import Choice
 from radiator.spark.boundary import Boundary, find_boundary
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
@@ -153,7 +152,7 @@ def test_records_that_retention_removed_for_a_missing_commit_are_a_gap(root: Pat
     (text,) = joined(root).gaps
     assert text.startswith(f"partition 'flights': offsets {first} to {following - 1}: they are marked as")
     assert "last commits are gone (restore _log/)" in text
-    replayed = Archived(str(root / "archive"), Choice(), str(root / "data"), list_partitions(str(root / "data")))
+    replayed = Archived(str(root / "archive"), Selection(), str(root / "data"), list_partitions(str(root / "data")))
     assert replayed.lost == [("flights", first, following - 1, ELSEWHERE)]
     assert joined(root, Selection().offsets(following, 10_000)).gaps == ()
 

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from radiator.cli.main import run
-from radiator.cli.selection import read_bounds
+from radiator.cli.selection import read_selection
 from radiator.client import connect
+from radiator.columns.selection import Selection
 from radiator.export import writers
 from radiator.export.files import Export
-from radiator.export.records import Choice
 from radiator.export.rows import Row
 from radiator.limits import DESTINATION_BYTES_MAX
 from radiator.storage import archived
@@ -296,8 +296,7 @@ def test_ctrl_c_leaves_no_file_and_no_word_of_python(
             raise KeyboardInterrupt
 
     partitions = list_partitions(str(filled.data))
-    choices = {each.name: Choice() for each in partitions}
-    work = Export(choices, kind, skip=False, on_loss=print, progress=interrupted)
+    work = Export(Selection(), kind, skip=False, on_loss=print, progress=interrupted)
     with pytest.raises(KeyboardInterrupt):
         work.to_file(partitions, str(tmp_path / "x"))
     del work
@@ -310,5 +309,5 @@ def test_ctrl_c_leaves_no_file_and_no_word_of_python(
     "moment", ["2013-01-31", "2013-01-31T00:00:00", "2013-01-31T00:00:00.0Z", "2013-01-31T01:00:00+01:00"]
 )
 def test_a_time_is_a_date_or_a_time_with_or_without_at(at: str, moment: str) -> None:
-    bounds = read_bounds(at + moment, at + moment)
-    assert (bounds.start_ns, bounds.stop_ns) == (1_359_590_400 * 10**9,) * 2
+    chosen = read_selection(at + moment, at + moment, None, ())
+    assert (chosen.receive_low_ns, chosen.receive_high_ns) == (1_359_590_400 * 10**9,) * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,7 @@ def test_on_a_terminal_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asked.append(text)
         raise module.click.Abort
 
-    monkeypatch.setattr(module.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(module.click, "confirm", confirm)
     assert run(["purge", "/topic/t", "--data", str(tmp_path)]) == 130
     assert asked == [f"drop the whole history of /topic/t in {tmp_path}?"]

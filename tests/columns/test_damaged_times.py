@@ -12,7 +12,7 @@ from radiator.columns.planning import plan, resolved
 from radiator.columns.read import read
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
-from radiator.export.records import Bounds, Choice
+from radiator.export.records import choose
 from radiator.limits import KIB
 from radiator.storage.reader import list_partitions
 from tests.spark.stores import MS, START_NS, Writer, numbered
@@ -81,6 +81,6 @@ def test_an_export_of_a_time_on_has_all_good_records(damaged: list[tuple[str, in
     for root, base in damaged:
         for low in sorted({low for low, _ in WINDOWS}):
             (partition,) = list_partitions(root)
-            chosen = Choice(bounds=Bounds(start_ns=moment(low))).read(partition, lambda *lost: None)
+            chosen = choose(Selection().received(moment(low)), partition, lambda *lost: None)
             found = [each.batch.offsets[index] for each in chosen for index in each.indexes]
             assert found == [n for n in range(low, RECORDS) if not base <= n < base + PER_BATCH]

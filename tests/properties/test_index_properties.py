@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from radiator.routing.index import NameIndex, PatternIndex
 from radiator.routing.pattern import Pattern, parse_list
-from radiator.routing.rule_index import Matcher, RuleIndex, captures_of, enclosing
+from radiator.routing.rule_index import Matcher, RuleIndex, captures_of
 
 segment = st.sampled_from(["a", "b", "", "*x", "c"])
 names = st.builds(
@@ -48,36 +48,6 @@ def test_the_first_rule_is_that_of_a_walk_over_all(matchers: list[Matcher], want
     for name in wanted:
         walked = ((number, captures_of(matcher)(name)) for number, matcher in enumerate(matchers))
         assert index.first(name) == next((each for each in walked if each[1] is not None), None)
-
-
-@pytest.mark.thorough
-@settings(max_examples=1_000)
-@given(expressions, st.data())
-def test_an_expression_is_enclosed_by_its_pattern(expression: re.Pattern[str], data: st.DataObject) -> None:
-    # Python's own matching takes for ever over long names where a group is repeated that may be empty, or matches in
-    # several ways.
-    repeated = re.search(r"\)[*+{]", expression.pattern)
-    name = data.draw(hard_names if repeated else st.from_regex(expression, fullmatch=True))
-    if expression.fullmatch(name):
-        assert enclosing(expression).matches(name)
-
-
-@pytest.mark.parametrize(
-    ("expression", "pattern"),
-    [
-        (r"/queue/orders\.(.*)", "/queue/orders/#"),
-        (r"^/queue/orders-\d+", "/queue/#"),
-        (r"/queue/a\.b?", "/queue/a/#"),
-        (r"/queue/a\.?b", "/queue/#"),
-        (r"/queue/a/*b", "/queue/#"),
-        (r"/(queue|topic)/a", "#"),
-        (r"(?i)/queue/a/b", "#"),
-        (r"/queue/\*/a/b", "/queue/#"),
-        ("/a" * 20, "/a" * 15 + "/#"),
-    ],
-)
-def test_what_an_expression_begins_with_finds_it(expression: str, pattern: str) -> None:
-    assert enclosing(re.compile(expression)).text == pattern
 
 
 @pytest.mark.thorough

@@ -13,12 +13,11 @@ from radiator.archive import DataFile, Lost, commit, load, open_files
 from radiator.archive.planning import source_of
 from radiator.cli.main import run
 from radiator.columns import schema
+from radiator.columns.selection import Selection
 from radiator.errors import StorageError
-from radiator.export.records import Bounds
-from radiator.export.records import Choice as LogChoice
+from radiator.export.records import choose
 from radiator.export.rows import Row, rows
 from radiator.replay import archived
-from radiator.replay.choice import Choice
 from radiator.replay.sources import Sources
 from radiator.storage.reader import list_partitions
 from tests.spark.stores import MS, START_NS, Writer, numbered
@@ -45,7 +44,7 @@ def of_the_log(store: str) -> list[Row]:
     found = [
         row
         for partition in list_partitions(store)
-        for chosen in LogChoice(None, Bounds()).read(partition, lost)
+        for chosen in choose(Selection(), partition, lost)
         for row in rows(chosen)
     ]
     return sorted(found, key=lambda row: (row.receive_ns, row.partition, row.offset))
@@ -93,48 +92,58 @@ def write_archive(
     return str(root)
 
 
-def read(choice: Choice, data: str | None, archive: str | None, losses: list[object] | None = None) -> list[Row]:
+def named(patterns: str) -> Selection:
+    return Selection().destination("pattern", patterns)
+
+
+def read(
+    choice: Selection, data: str | None, archive: str | None, losses: list[object] | None = None,
+    selector: str | None = None,
+) -> list[Row]:  # fmt: skip
     def lost(*told: object) -> None:
         assert losses is not None, told
         losses.append(told)
 
-    return list(Sources(choice, data, archive, lost).rows())
+    return list(Sources(choice, data, archive, lost, selector=selector).rows())
 
 
 def test_an_archive_alone_has_its_records_in_the_order_of_receiving(store: str, tmp_path: Path) -> None:
     archive = write_archive(store, tmp_path / "archive", {"ab": 100, "c": 60})
-    assert read(Choice(), None, archive) == of_the_log(store)
+    assert read(Selection(), None, archive) == of_the_log(store)
 
 
 @pytest.mark.parametrize("ends", [{"ab": 40, "c": 60}, {"ab": 1, "c": 0}, {"ab": 99, "c": 7}])
 def test_archive_and_log_together_have_each_record_once(store: str, tmp_path: Path, ends: dict[str, int]) -> None:
     archive = write_archive(store, tmp_path / "archive", ends)
-    assert read(Choice(), store, archive) == of_the_log(store)
+    assert read(Selection(), store, archive) == of_the_log(store)
 
 
 def test_a_part_is_the_same_from_archive_and_log(store: str, tmp_path: Path) -> None:
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 33})
     for choice in (
-        Choice("/topic/a"),
-        Choice("/topic/c.*", frozenset({"c"})),
-        Choice(bounds=Bounds(10, 50)),
-        Choice("/topic/>", bounds=Bounds(start_ns=START_NS + 20 * MS, stop_ns=START_NS + 70 * MS)),
-        Choice(selector="number > 30 AND number < 60 AND destination <> '/topic/b'"),
-        Choice(starts={"ab": 50, "c": 5}),
+        named("/topic/a"),
+        named("/topic/c.*").partition("in", "c"),
+        Selection().offsets(10, 50),
+        named("/topic/>").received(START_NS + 20 * MS, START_NS + 70 * MS),
+        Selection(starts={"ab": 50, "c": 5}),
     ):
         found = read(choice, store, archive)
         assert found == read(choice, store, None)
         assert 0 < len(found) < 160
+    selector = "number > 30 AND number < 60 AND destination <> '/topic/b'"
+    found = read(Selection(), store, archive, selector=selector)
+    assert found == read(Selection(), store, None, selector=selector)
+    assert 0 < len(found) < 160
 
 
 def test_what_the_archive_lost_is_reported(store: str, tmp_path: Path) -> None:
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60}, [Lost("ab", 3, 5, "damaged")])
     losses: list[object] = []
-    read(Choice(), store, archive, losses)
+    read(Selection(), store, archive, losses)
     assert losses == [("ab", 3, 4, "the archive could not read them: damaged")]
     losses.clear()
-    read(Choice(partitions=frozenset({"c"})), store, archive, losses)
-    read(Choice(bounds=Bounds(start_offset=5)), store, archive, losses)
+    read(Selection().partition("in", "c"), store, archive, losses)
+    read(Selection().offsets(5), store, archive, losses)
     assert losses == []
 
 
@@ -145,19 +154,19 @@ def test_losses_of_the_archive_outside_of_the_selection_are_not_reported(store: 
     (last,) = [each for each in state.files.values() if each.destinations == ("/topic/b",)]
     commit(files, state, source=source_of(store), lost=[Lost("ab", 40, 43, "damaged")], ends={"ab": 43})
     losses: list[object] = []
-    inside = Bounds(stop_ns=last.max_receive_ns + MS)
+    inside = Selection().received(high_ns=last.max_receive_ns + MS)
     for choice, told in (
-        (Choice("/topic/a"), True),
-        (Choice("/topic/z"), True),  # no file knows it, but who is to say that the lost ones did not?
-        (Choice(bounds=inside), True),
-        (Choice(bounds=Bounds(stop_ns=START_NS + 20 * MS)), False),
+        (named("/topic/a"), True),
+        (named("/topic/z"), True),  # no file knows it, but who is to say that the lost ones did not?
+        (inside, True),
+        (Selection().received(high_ns=START_NS + 20 * MS), False),
     ):
         losses.clear()
         read(choice, None, archive, losses)
         assert losses == ([("ab", 40, 42, "the archive could not read them: damaged")] if told else [])
     losses.clear()
-    read(Choice("/topic/z"), store, archive, losses)
-    read(Choice("/topic/c.*"), store, archive, losses)
+    read(named("/topic/z"), store, archive, losses)
+    read(named("/topic/c.*"), store, archive, losses)
     assert losses == []  # the store keeps a list of the names that a partition has held
 
 
@@ -169,19 +178,19 @@ def test_what_went_while_a_replay_was_interrupted_is_reported(tmp_path: Path) ->
         path.unlink()
     start = list_partitions(writer.root)[0].log_start_offset
     losses: list[object] = []
-    assert len(read(Choice(starts={"a": 30}), writer.root, None, losses)) == 300 - start
+    assert len(read(Selection(starts={"a": 30}), writer.root, None, losses)) == 300 - start
     assert losses == [("a", 30, start - 1, "removed since this replay was interrupted")]
-    read(Choice(starts={"a": start}), writer.root, None)
-    read(Choice(starts={"a": 30}, bounds=Bounds(stop_offset=30)), writer.root, None)
-    assert len(read(Choice(), writer.root, None)) == 300 - start  # begun now, it begins with what is there
+    read(Selection(starts={"a": start}), writer.root, None)
+    read(Selection(starts={"a": 30}).offsets(high=30), writer.root, None)
+    assert len(read(Selection(), writer.root, None)) == 300 - start  # begun now, it begins with what is there
 
 
 def test_what_is_no_archive_or_that_of_another_store_is_refused(store: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="there is no archive"):
-        read(Choice(), None, str(tmp_path / "nothing"))
+        read(Selection(), None, str(tmp_path / "nothing"))
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60}, source="of-another")
     with pytest.raises(StorageError, match="archive of another data directory"):
-        read(Choice(), store, archive)
+        read(Selection(), store, archive)
 
 
 def test_too_many_files_at_once_are_an_error_that_says_what_to_do(
@@ -190,8 +199,8 @@ def test_too_many_files_at_once_are_an_error_that_says_what_to_do(
     archive = write_archive(store, tmp_path / "archive", {"ab": 100, "c": 60})
     monkeypatch.setattr(archived, "FILES_MAX", 1)
     with pytest.raises(StorageError, match="more than 1 files have records of the same time: ask for fewer"):
-        read(Choice(), None, archive)
-    assert len(read(Choice("/topic/a"), None, archive)) == 50
+        read(Selection(), None, archive)
+    assert len(read(named("/topic/a"), None, archive)) == 50
 
 
 def test_what_the_archiver_wrote_is_read_together_with_the_log_behind_it(tmp_path: Path) -> None:
@@ -205,9 +214,9 @@ def test_what_the_archiver_wrote_is_read_together_with_the_log_behind_it(tmp_pat
     writer.close()
     ends = load(open_files(archive)).ends
     assert 0 < ends["p"] < 28 * 40
-    assert read(Choice(), store, archive) == of_the_log(store)
-    assert len(read(Choice("/topic/c.*"), store, archive)) == 120
-    assert len(read(Choice(), None, archive)) == ends["p"]
+    assert read(Selection(), store, archive) == of_the_log(store)
+    assert len(read(named("/topic/c.*"), store, archive)) == 120
+    assert len(read(Selection(), None, archive)) == ends["p"]
 
 
 def test_a_destination_that_neither_has_is_reported_with_the_likely_one(

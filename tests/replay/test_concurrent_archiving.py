@@ -11,10 +11,9 @@ import pytest
 
 from radiator.archive import open_files, parquet
 from radiator.archive.run import Options, run
-from radiator.export.records import Bounds
+from radiator.columns.selection import Selection
 from radiator.replay import archived as replayed
 from radiator.replay import sources
-from radiator.replay.choice import Choice
 from radiator.replay.sources import Sources
 from radiator.storage import archived
 from radiator.storage.files import FileSystem
@@ -68,11 +67,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.writer.close()
 
 
-def reading(store: Store, losses: list[Any], choice: Choice | None = None, archive: bool = True) -> Sources:
+def reading(store: Store, losses: list[Any], choice: Selection | None = None, archive: bool = True) -> Sources:
     def lost(*told: Any) -> None:
         losses.append(told)
 
-    return Sources(choice or Choice(), store.data, store.archive if archive else None, lost)
+    return Sources(choice or Selection(), store.data, store.archive if archive else None, lost)
 
 
 def offsets(made: Sources, at: int, then: Any) -> list[int]:
@@ -118,8 +117,8 @@ def test_what_goes_while_it_is_read_is_taken_from_the_archive_once_and_in_order(
 
 def test_what_goes_is_chosen_as_ever(store: Store) -> None:
     losses: list[Any] = []
-    bounds = Bounds(start_ns=START_NS + 100 * MS, stop_offset=COUNT - 300)
-    made = reading(store, losses, Choice("/topic/b", bounds=bounds))
+    chosen = Selection().destination("pattern", "/topic/b").received(START_NS + 100 * MS).offsets(high=COUNT - 300)
+    made = reading(store, losses, chosen)
 
     def meanwhile() -> None:
         store.archiver()

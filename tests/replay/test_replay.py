@@ -200,7 +200,7 @@ def test_what_is_wrong_is_reported_with_an_exit_code(
         return capfd.readouterr().err
 
     assert "no radiator store here" in told(5, "--data", str(tmp_path), "--to", "/topic/a")
-    assert "--speed: expected original, max" in told(2, "--data", store, "--to", "/topic/a", "--speed", "fast")
+    assert "--speed': expected original, max" in told(2, "--data", store, "--to", "/topic/a", "--speed", "fast")
     assert "--from: expected first" in told(2, "--data", store, "--to", "/topic/a", "--from", "monday")
     assert "--until: expected N (an offset), " in told(2, "--data", store, "--to", "/topic/a", "--until", "monday")
     assert "between braces, got '{1}'" in told(2, "--data", store, "--to", "/topic/{1}", "--dry-run")

@@ -122,9 +122,11 @@ def test_an_error_gives_the_connection_up_without_a_farewell() -> None:
     assert (0, "given up") in stage.said
 
 
-def test_stored_records_are_reported_in_order() -> None:
+def test_stored_records_are_reported_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage, told = Stage(), []
-    stage.replay("original", on_stored=lambda *place: told.append(place)).run([row(3, 0), row(4, 1), row(9, 2)])
+    progress = Progress(str(tmp_path / "progress.json"), {})
+    monkeypatch.setattr(progress, "stored", lambda *place: told.append(place))
+    stage.replay("original", progress=progress).run([row(3, 0), row(4, 1), row(9, 2)])
     assert told == [("p", 3), ("p", 4), ("p", 9)]
 
 
@@ -197,8 +199,7 @@ def test_progress_is_on_the_disk_before_the_first_message_and_before_a_pause(tmp
 
     assert not path.exists()  # what is refused before anything is sent leaves none
     stage.wait = wait  # type: ignore[method-assign]
-    hooks: dict[str, Any] = {"on_begin": progress.write, "on_wait": progress.pause, "on_stored": progress.stored}
-    stage.replay("original", **hooks).run(rows())
+    stage.replay("original", progress=progress).run(rows())
     assert seen == [{}, {}, {"p": 3}]  # at most once a second, and all there is before the hour
 
 

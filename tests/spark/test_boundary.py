@@ -18,7 +18,6 @@ from radiator.columns.read import read
 from radiator.columns.scan import SegmentRange
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
-from radiator.replay.choice import Choice
 from radiator.replay.sources import Sources
 from radiator.spark import boundary as boundaries
 from radiator.spark.archived import archived
@@ -34,7 +33,7 @@ def joined(root: Path, selection: Selection | None = None) -> Boundary:
 
 
 def replayed(root: Path) -> Sources:
-    return Sources(Choice(), str(root / "data"), str(root / "archive"), lambda *loss: None)
+    return Sources(Selection(), str(root / "data"), str(root / "archive"), lambda *loss: None)
 
 
 def archive(root: Path) -> None:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from radiator.spark import units
-from radiator.spark.charts import DARK, LIGHT, Chart, Theme, bars, heatmap, lines, pairs, ranges, stacked
+from radiator.spark.charts import DARK, LIGHT, Chart, Theme, bars, lines, pairs, ranges, stacked
 from radiator.spark.page import Field, Page, Section, Table, Tile
 
 pytestmark = pytest.mark.spark
@@ -40,7 +40,6 @@ KINDS = {
     "lines": lambda rows: lines("lines", "Lines", rows, x="at", y="n", series="kind"),
     "curve": lambda rows: lines("curve", "Curve", rows, x="n", y="p95_ms", x_label="delay"),
     "pairs": lambda rows: pairs("pairs", "Pairs", rows, label="name", before="n", now="p95_ms", remark="kind"),
-    "heatmap": lambda rows: heatmap("heatmap", "Heat", rows, x="kind", y="name", value="n"),
 }
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from radiator.cli.cursors import FIELDS
 from radiator.cli.cursors import SAMPLES as PUBLISHED
-from radiator.cli.sampling import FIELDS
 from radiator.spark import units
 from radiator.spark.jobs.lag import SAMPLE
 from radiator.spark.report import make_report

@@ -78,67 +78,37 @@ class Job(NamedTuple):
     Attributes:
         run: The function.
         columns: The columns that it reads.
-        question: The question that it answers, for the documentation.
     """
 
     run: Callable[..., DataFrame]
     columns: tuple[str, ...]
-    question: str
 
 
 _LETTERS = ("destination", "partition", "offset", "headers", "event_ns", "transmit_ns", "receive_ns", "size")
 _SESSIONS = ("headers", "event_time", "receive_time")
 
 JOBS: dict[str, Job] = {
-    "totals": Job(
-        totals,
-        ("destination", "size", "receive_time", "event_time"),
-        "How much is stored per destination, and from when to when?",
-    ),
-    "traffic": Job(
-        traffic, ("destination", "size", "receive_time", "event_time"), "How much came per destination and hour?"
-    ),
-    "latency": Job(
-        latency,
-        ("destination", "event_ns", "transmit_ns", "receive_ns"),
-        "How long from the event to its transmission to the broker?",
-    ),
-    "top_tags": Job(top_tags, ("tags",), "Which values of which tags are frequent?"),
-    "integrity": Job(integrity, ("partition", "offset"), "Is every offset there, once?"),
-    "gaps": Job(gaps, ("partition", "offset"), "Which offsets are missing?"),
-    "repeats": Job(
-        repeats, ("destination", "headers", "offset", "receive_time"), "Which messages say that they are the same one?"
-    ),
-    "lateness": Job(
-        lateness,
-        ("destination", "receive_time", "receive_ns", "event_ns"),
-        "How long after their events do records come?",
-    ),
-    "disorder": Job(
-        disorder,
-        ("destination", "partition", "offset", "receive_ns", "event_ns"),
-        "How far out of order are events, and how long must a watermark wait?",
-    ),
-    "top_keys": Job(
-        top_keys, ("headers", "partition", "size", "receive_time"), "Which values of a key have most traffic?"
-    ),
-    "key_skew": Job(key_skew, ("headers",), "How many keys make half of the traffic?"),
-    "partition_balance": Job(
-        partition_balance, ("destination", "partition", "size"), "Do partitions of a destination share evenly?"
-    ),
-    "senders": Job(senders, ("headers", "destination", "size", "receive_time"), "Who sends most?"),
-    "sessions": Job(sessions, _SESSIONS, "How often is each key active, and for how long?"),
-    "session_lengths": Job(session_lengths, _SESSIONS, "How long are sessions?"),
-    "dead_letters": Job(dead_letters, _LETTERS, "What was given up, where, and why?"),
-    "dead_letters_over_time": Job(dead_letters_over_time, _LETTERS, "When was it given up?"),
-    "deliveries_of_dead_letters": Job(deliveries_of_dead_letters, _LETTERS, "How often had it been delivered before?"),
-    "dead_letter_words": Job(dead_letter_words, ("headers",), "What do dead letters say of their errors?"),
-    "left_out": Job(left_out, ("destination", "headers"), "Which messages say nothing about the traffic?"),
-    "lag": Job(lag, ("body",), "Who was how far behind, and is it growing?"),
-    "lag_over_time": Job(lag_over_time, ("body",), "How far behind was who, when?"),
-    "compare": Job(
-        compare,
-        ("destination", "headers", "size", "event_ns", "transmit_ns", "receive_ns"),
-        "What is different between two windows of time?",
-    ),
+    "totals": Job(totals, ("destination", "size", "receive_time", "event_time")),
+    "traffic": Job(traffic, ("destination", "size", "receive_time", "event_time")),
+    "latency": Job(latency, ("destination", "event_ns", "transmit_ns", "receive_ns")),
+    "top_tags": Job(top_tags, ("tags",)),
+    "integrity": Job(integrity, ("partition", "offset")),
+    "gaps": Job(gaps, ("partition", "offset")),
+    "repeats": Job(repeats, ("destination", "headers", "offset", "receive_time")),
+    "lateness": Job(lateness, ("destination", "receive_time", "receive_ns", "event_ns")),
+    "disorder": Job(disorder, ("destination", "partition", "offset", "receive_ns", "event_ns")),
+    "top_keys": Job(top_keys, ("headers", "partition", "size", "receive_time")),
+    "key_skew": Job(key_skew, ("headers",)),
+    "partition_balance": Job(partition_balance, ("destination", "partition", "size")),
+    "senders": Job(senders, ("headers", "destination", "size", "receive_time")),
+    "sessions": Job(sessions, _SESSIONS),
+    "session_lengths": Job(session_lengths, _SESSIONS),
+    "dead_letters": Job(dead_letters, _LETTERS),
+    "dead_letters_over_time": Job(dead_letters_over_time, _LETTERS),
+    "deliveries_of_dead_letters": Job(deliveries_of_dead_letters, _LETTERS),
+    "dead_letter_words": Job(dead_letter_words, ("headers",)),
+    "left_out": Job(left_out, ("destination", "headers")),
+    "lag": Job(lag, ("body",)),
+    "lag_over_time": Job(lag_over_time, ("body",)),
+    "compare": Job(compare, ("destination", "headers", "size", "event_ns", "transmit_ns", "receive_ns")),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from radiator.spark import units
 from radiator.spark.jobs.left_out import DEAD_LETTER, OPERATIONS, REPLAYED, WRITTEN
-from radiator.spark.sections.work import Answers, Row, Rows
+from radiator.spark.sections.work import Answers
 
 _WORDS = {  # of one, of several
     REPLAYED: ("replayed message", "replayed messages"),
@@ -32,14 +32,8 @@ def of_old_times(answers: Answers) -> list[str]:
     Args:
         answers: The answers, with ``left_out`` if it was queried.
     """
-    counts = [(_sum(answers.get("left_out", []), why), words) for why, words in _WORDS.items()]
+    rows = answers.get("left_out", [])
+    counts = [(sum(row["messages"] for row in rows if row["why"] == why), words) for why, words in _WORDS.items()]
     parts = [f"{messages:,} {words[messages != 1]}" for messages, words in counts if messages]
     several = " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
     return [f"Left out: {several}, which have the times of their first sending."] if parts else []
-
-
-def _sum(rows: Rows, why: str) -> int:
-    def messages(row: Row) -> int:
-        return int(row["messages"])
-
-    return sum(messages(row) for row in rows if row["why"] == why)
