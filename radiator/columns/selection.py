@@ -2,7 +2,7 @@
 
 Conditions on text (destination, partition) are tested once per distinct name. Conditions on offsets and receive times
 are ranges, so that planning can cut segments by their index, and the decoder can drop whole batches by their header.
-Options are converted to a selection. Ranges are half-open: ``low <= value < high``.
+Options and Spark's filters are both converted to a selection. Ranges are half-open: ``low <= value < high``.
 
 Must not import pyspark or files. Instances are immutable and can be pickled.
 Invariant: a method of a selection returns a selection that is equal or narrower; a record matches if every condition is
@@ -11,7 +11,7 @@ true.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -25,12 +25,14 @@ class NameCondition:
     """One condition on the name of a destination or a partition.
 
     Attributes:
-        kind: ``in`` or ``pattern``.
-        values: The names or patterns; one of them must match.
+        kind: ``in``, ``pattern``, ``starts``, ``ends`` or ``contains``.
+        values: The names, patterns or parts of names; one of them must match.
+        negated: True to select the names that do not match.
     """
 
     kind: str
     values: tuple[str, ...]
+    negated: bool = False
 
     def matches(self, name: str) -> bool:
         """Return True if the condition is true for a name.
@@ -38,12 +40,21 @@ class NameCondition:
         Args:
             name: The name of a destination or a partition.
         """
-        return name in self.values if self.kind == "in" else any(_pattern(text).matches(name) for text in self.values)
+        return _TESTS[self.kind](name, self.values) != self.negated
 
 
 @lru_cache(maxsize=256)
 def _pattern(text: str) -> PatternSet:
     return parse_list(text)
+
+
+_TESTS: dict[str, Callable[[str, tuple[str, ...]], bool]] = {
+    "in": lambda name, values: name in values,
+    "pattern": lambda name, values: any(_pattern(text).matches(name) for text in values),
+    "starts": lambda name, values: name.startswith(values),
+    "ends": lambda name, values: name.endswith(values),
+    "contains": lambda name, values: any(value in name for value in values),
+}
 
 
 @dataclass(frozen=True)
@@ -74,23 +85,25 @@ class Selection:
     starts: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, int] | None = None
 
-    def destination(self, kind: str, *values: str) -> Selection:
+    def destination(self, kind: str, *values: str, negated: bool = False) -> Selection:
         """Return a selection with one more condition on the destination.
 
         Args:
             kind: The kind of condition, see ``NameCondition``.
-            *values: The names or patterns.
+            *values: The names, patterns or parts of names.
+            negated: True to select the destinations that do not match.
         """
-        return replace(self, destinations=(*self.destinations, NameCondition(kind, values)))
+        return replace(self, destinations=(*self.destinations, NameCondition(kind, values, negated)))
 
-    def partition(self, kind: str, *values: str) -> Selection:
+    def partition(self, kind: str, *values: str, negated: bool = False) -> Selection:
         """Return a selection with one more condition on the name of the partition.
 
         Args:
             kind: The kind of condition, see ``NameCondition``.
-            *values: The names or patterns.
+            *values: The names, patterns or parts of names.
+            negated: True to select the partitions that do not match.
         """
-        return replace(self, partitions=(*self.partitions, NameCondition(kind, values)))
+        return replace(self, partitions=(*self.partitions, NameCondition(kind, values, negated)))
 
     def offsets(self, low: int = LOW, high: int = HIGH) -> Selection:
         """Return a selection that is narrowed to a range of offsets.

@@ -72,6 +72,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("fail_on_data_loss", "true", "damaged or vanished records: true is an error, false skips and warns"),
     Option("warn_once", "none", "a directory that reads of one machine share: each warning is printed once by all"),
     Option("archive", "none", "an archive of this store: what the log has lost by now is read from there"),
+    Option("pushdown", "false", "filters of the DataFrame skip data too; see docs/spark.md", Use.BATCH),
     Option("rows_per_batch", str(ROWS_PER_BATCH), "rows of one Arrow batch"),
     Option("split_bytes", "by size and CPUs", "log bytes that one task reads, about"),
 )
@@ -143,7 +144,8 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
     return ReadOptions(
         path=values["path"],
         selection=selection,
-        fail_on_data_loss=_flag(values, "fail_on_data_loss"),
+        fail_on_data_loss=_flag(values, "fail_on_data_loss", True),
+        pushdown=_flag(values, "pushdown", False),
         rows_per_batch=number(values, "rows_per_batch", ROWS_PER_BATCH),
         split_bytes=number(values, "split_bytes", 0, LONG_MAX) or None,
         tasks_min=number(values, "min_partitions", 1),
@@ -290,8 +292,8 @@ def _times(values: Values, option: str) -> dict[str, int]:
     return parse_times(values[option], values.called(option)) if option in values else {}
 
 
-def _flag(values: Values, option: str) -> bool:
-    text = values.get(option, "true").strip().lower()
+def _flag(values: Values, option: str, default: bool) -> bool:
+    text = values.get(option, str(default)).strip().lower()
     if text not in ("true", "false"):
         raise ConfigError(f"option {values.called(option)}: expected true or false, got {text!r}")
     return text == "true"

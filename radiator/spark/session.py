@@ -118,6 +118,8 @@ def register(spark: SparkSession) -> None:
     from radiator.spark.source import RadiatorSource
 
     spark.dataSource.register(RadiatorSource)
+    # Without this setting Spark refuses a reader with pushFilters. Only the option pushdown creates such a reader.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
 def require_pyspark() -> None:

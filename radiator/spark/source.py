@@ -5,8 +5,9 @@ Spark creates a ``RadiatorSource`` from the options, asks it for a reader with a
 a reader of its own, ``stream``. The end of the log is fixed when the partitions are planned, and a DataFrame stores its
 plan, so it is a snapshot as of its first action.
 
-Filters are not pushed down: Spark 4.3 stores the filters of one query with the DataFrame and applies them to the next
-query over the same DataFrame too, which silently loses rows. The options of this source select records.
+Filter push-down is off by default (``option("pushdown", "true")``): Spark 4.3 stores the filters of one query with the
+DataFrame and applies them to the next query over the same DataFrame too, which silently loses rows. The options of this
+source select the same records safely. See docs/spark.md and tests/spark.
 
 Uses pyspark's data source classes. Planning, scan and decode do the work.
 Source: PySpark, "Python Data Source API".
@@ -14,7 +15,8 @@ Source: PySpark, "Python Data Source API".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -33,6 +36,7 @@ from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, resolved
 from radiator.spark import options as read_options
 from radiator.spark.options import Use
+from radiator.spark.pushdown import narrow
 from radiator.spark.schema import SCHEMA, checked
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
@@ -85,7 +89,8 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         Raises:
             ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
-        return Reader(read_options.parse(self.options), checked(schema))
+        options = read_options.parse(self.options)
+        return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch.
@@ -163,3 +168,22 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         """
         assert isinstance(partition, Split)
         return partition.read(self._options, self._schema)
+
+
+class PushingReader(Reader):
+    """A reader that accepts filters. It is a class of its own because Spark checks the class for ``pushFilters``."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Add the filters that can be converted to the selection, and return the others to Spark.
+
+        Args:
+            filters: The filters of the query.
+        """
+        rest = []
+        for condition in filters:
+            narrower = narrow(self._options.selection, condition)
+            if narrower is None:
+                rest.append(condition)
+            else:
+                self._options = replace(self._options, selection=narrower)
+        return rest

@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 
 from radiator.spark import collect, read, register, snapshot
 from radiator.spark.report import reason
-from radiator.spark.schema import SCHEMA
+from radiator.spark.schema import SCHEMA, select
 from radiator.storage import layout
 from radiator.storage.header import HEADER_BYTES
 from tests.spark.stores import MS, START_NS, Message, Writer, numbered
+from tests.tiers import sampled
 
 pytestmark = pytest.mark.spark
 
@@ -104,6 +105,37 @@ def test_options_select(spark: Any, store: str) -> None:
 
 
 COLUMNS = ["destination", "partition", "offset", "message_id", "receive_time", "receive_ns", "event_time", "size"]
+FILTERS = [
+    "destination = '/topic/a'",
+    "destination IN ('/topic/a', '/queue/q') AND size > 6",
+    "destination LIKE '/topic/%' AND offset BETWEEN 100 AND 200",
+    "NOT destination = '/topic/a' AND partition = 'abc'",
+    "receive_time >= timestamp'2023-11-14 22:13:20.050' AND receive_time < timestamp'2023-11-14 22:13:20.060'",
+    "receive_ns > 1700000000050000000 OR offset = 3",
+    "message_id = 'p%2F1@100'",
+    "event_time IS NULL AND destination = '/topic/c'",
+    "destination IS NULL",
+]
+
+
+@pytest.fixture(scope="module")
+def everything(spark: Any, store: str) -> Iterator[Any]:
+    """The table in Spark's own memory: filtered by Spark alone."""
+    df = spark.createDataFrame(read(spark, store, columns=COLUMNS).collect(), select(COLUMNS)).persist()
+    yield df
+    df.unpersist()
+
+
+@pytest.mark.parametrize("condition", sampled(FILTERS, 4))
+def test_pushed_filters_give_what_spark_itself_would(spark: Any, store: str, everything: Any, condition: str) -> None:
+    pushed = read(spark, store, columns=COLUMNS, pushdown=True).where(condition).select("partition", "offset")
+    assert sorted(pushed.collect()) == sorted(everything.where(condition).select("partition", "offset").collect())
+
+
+def test_a_time_without_zone_in_a_filter_is_the_sessions(spark: Any, store: str) -> None:
+    moment = datetime(2023, 11, 14, 22, 13, 20, 60_000, UTC)
+    df = read(spark, store, columns=["receive_time"], pushdown=True, partition="p/1")
+    assert df.where(F.col("receive_time") < F.lit(moment)).count() == 60
 
 
 def test_one_dataframe_can_be_filtered_differently_in_one_query_and_the_next(spark: Any, store: str) -> None:
