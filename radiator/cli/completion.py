@@ -15,7 +15,7 @@ VARIABLE = "_RADIATOR_COMPLETE"  # click answers the shell when it is set
 @click.command(short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> int:
-    """Print the script that makes SHELL complete commands, options and choices.
+    r"""Print the script that makes SHELL complete commands, options and choices.
 
     \b
     bash:  radiator completion bash > ~/.local/share/bash-completion/completions/radiator

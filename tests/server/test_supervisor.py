@@ -1,4 +1,4 @@
-"""The service manager hears when the broker is ready, reloads, stops and hangs: real processes, and systemd's protocol."""
+"""systemd is told when the broker is ready, reloads, stops and hangs: real processes, and its protocol."""
 
 from __future__ import annotations
 
