@@ -19,7 +19,7 @@ def escape(text: str) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """Return a help text as roff paragraphs; those marked by ``\\b`` keep their lines."""
+    r"""Return a help text as roff paragraphs; those marked by ``\\b`` keep their lines."""
     parts = []
     for block in re.split(r"\n\s*\n", text.strip()):
         lines = [line.rstrip() for line in block.splitlines()]
