@@ -20,21 +20,6 @@ from radiator.storage.header import MISSING
 class Merger:
     """The concatenated columns of consecutive batches. The caller checks that they are consecutive."""
 
-    __slots__ = (
-        "base_offset",
-        "blocks",
-        "bodies",
-        "destination_ids",
-        "event_ns",
-        "ids",
-        "next_offset",
-        "offsets",
-        "raw_ids",
-        "receive_ns",
-        "size_bytes",
-        "transmit_ns",
-    )
-
     def __init__(self) -> None:
         self.base_offset = self.next_offset = -1
         self.offsets: list[int] | None = None  # None while dense
