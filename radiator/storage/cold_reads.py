@@ -31,10 +31,7 @@ class ColdReads:
         return find_cold(self._cached, offset) if self._cached else None
 
     def fetch(self, partition: ReadableLog, offset: int, bytes_max: int) -> ReadJob:
-        """Return the job that reads from ``offset`` on: a new one, or the one in progress.
-
-        If the job is ``submitted``, the caller only adds itself to ``waiters``.
-        """
+        """Return the job that reads from ``offset`` on: a new one, or the one in progress."""
         job = self.pending.get(offset)
         if job is None:
             job = ReadJob(partition, offset, bytes_max, self.hints.get(offset))

@@ -497,5 +497,5 @@ class Log:
     def _add_names(self, new: set[str]) -> None:
         """Add destinations to the list."""
         self.make_directory()
-        self.names.add(self.fs, layout.names_path(self.directory), new, False)
+        self.names.add(self.fs, layout.names_path(self.directory), new)
         self.names_made += 1

@@ -210,9 +210,9 @@ class Maintenance:
             return False
         if state.compaction is None:
             state.compaction = Compaction(self.key_of(settings.compact_by), self.keys_max)
-        state.compaction.begin(now_ns - self.tombstone_ns)
         damaged = any(segment.state is State.DAMAGED for segment in partition.segments)
-        self._add(ScanJob(partition, state.compaction, sealed, tombstones_go=not damaged), state)
+        state.compaction.begin(sealed[-1][1], now_ns - self.tombstone_ns, tombstones_go=not damaged)
+        self._add(ScanJob(partition, state.compaction, sealed), state)
         return True
 
     def _scanned(self, job: ScanJob, state: PartitionState) -> None:
@@ -220,7 +220,6 @@ class Maintenance:
             job.compaction.keep_tombstones()
         for segment, end in job.affected():
             self._add(SegmentJob(job.partition, segment, end, compaction=job.compaction), state)
-        job.compaction.scanned(job.sealed[-1][1])
 
     # --- results ----------------------------------------------------------------------------------------------
 

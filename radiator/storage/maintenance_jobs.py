@@ -97,19 +97,16 @@ class Compaction:
         self.tombstones_go = True
         self.end_offset = 0
 
-    def begin(self, tombstones_before_ns: int) -> None:
-        """Begin a pass."""
+    def begin(self, end_offset: int, tombstones_before_ns: int, tombstones_go: bool) -> None:
+        """Begin a pass over the log up to ``end_offset``."""
         self.keys.clear()
+        self.end_offset = end_offset
         self.tombstones_before_ns = tombstones_before_ns
-        self.tombstones_go = True
+        self.tombstones_go = tombstones_go
 
     def keep_tombstones(self) -> None:
         """Keep tombstones: the records that they replace may still be stored."""
         self.tombstones_go = False
-
-    def scanned(self, end_offset: int) -> None:
-        """Note up to where the log was scanned."""
-        self.end_offset = end_offset
 
     def next_class(self) -> bool:
         """Go on with the next class of keys. Return False after the last one."""
@@ -119,16 +116,9 @@ class Compaction:
 class ScanJob(MaintenanceJob):
     """Find the records of a log that a later record replaces, which must be on disk to count."""
 
-    def __init__(
-        self,
-        partition: FilePartition,
-        compaction: Compaction,
-        sealed: list[tuple[SegmentInfo, int]],
-        tombstones_go: bool,
-    ) -> None:
+    def __init__(self, partition: FilePartition, compaction: Compaction, sealed: list[tuple[SegmentInfo, int]]) -> None:
         super().__init__(partition)
         self.compaction = compaction
-        self.compaction.tombstones_go = tombstones_go
         self.sealed = sealed
         self.damaged = False
         last = sealed[-1][1]

@@ -13,27 +13,12 @@ from array import array
 from collections.abc import Sequence
 
 from radiator.storage.batch import RecordBatch
-from radiator.storage.format import decode_single_records
+from radiator.storage.format import Columns, decode_single_records
 from radiator.storage.header import MISSING
 
 
 class Merger:
     """The concatenated columns of consecutive batches. The caller checks that they are consecutive."""
-
-    __slots__ = (
-        "base_offset",
-        "blocks",
-        "bodies",
-        "destination_ids",
-        "event_ns",
-        "ids",
-        "next_offset",
-        "offsets",
-        "raw_ids",
-        "receive_ns",
-        "size_bytes",
-        "transmit_ns",
-    )
 
     def __init__(self) -> None:
         self.base_offset = self.next_offset = -1
@@ -48,29 +33,18 @@ class Merger:
         self.bodies: list[bytes] = []
         self.size_bytes = 0
 
-    def add(
-        self,
-        offsets: Sequence[int],
-        receive_ns: Sequence[int],
-        event_ns: Sequence[int] | None,
-        transmit_ns: Sequence[int] | None,
-        destination_ids: Sequence[int],
-        names: Sequence[str],
-        blocks: list[bytes],
-        bodies: list[bytes],
-        size_bytes: int,
-        base_offset: int,
-    ) -> None:
-        """Add the columns of a batch, as in ``format.Columns``."""
-        had, more = len(self.blocks), len(blocks)
+    def add(self, batch: Columns | RecordBatch) -> None:
+        """Add the columns of a batch."""
+        offsets, event_ns, transmit_ns, names = batch.offsets, batch.event_ns, batch.transmit_ns, batch.names
+        had, more = len(self.blocks), len(batch.blocks)
         if not had:
-            self.base_offset = self.next_offset = base_offset
+            self.base_offset = self.next_offset = batch.base_offset
         if self.offsets is not None:
             self.offsets += offsets
         elif type(offsets) is not range or offsets.start != self.next_offset:
             self.offsets = [*range(self.base_offset, self.base_offset + had), *offsets]
         self.next_offset = offsets[-1] + 1
-        self.receive_ns += receive_ns
+        self.receive_ns += batch.receive_ns
         if event_ns is not None or self.event_ns is not None:
             if self.event_ns is None:
                 self.event_ns = [MISSING] * had
@@ -84,10 +58,10 @@ class Merger:
             self.destination_ids += [ids.setdefault(names[0], len(ids))] * more
         else:
             mapped = [ids.setdefault(name, len(ids)) for name in names]
-            self.destination_ids += [mapped[number] for number in destination_ids]
-        self.blocks += blocks
-        self.bodies += bodies
-        self.size_bytes += size_bytes
+            self.destination_ids += [mapped[number] for number in batch.destination_ids]
+        self.blocks += batch.blocks
+        self.bodies += batch.bodies
+        self.size_bytes += batch.size_bytes
 
     def finish(self) -> RecordBatch:
         """Return the batch. The merger must not be used again."""
@@ -109,18 +83,7 @@ def merge(batches: Sequence[RecordBatch]) -> RecordBatch:
     """Return several consecutive batches as one."""
     merger = Merger()
     for each in batches:
-        merger.add(
-            each.offsets,
-            each.receive_ns,
-            each.event_ns,
-            each.transmit_ns,
-            each.destination_ids,
-            each.names,
-            each.blocks,
-            each.bodies,
-            each.size_bytes,
-            each.base_offset,
-        )
+        merger.add(each)
     return merger.finish()
 
 

@@ -105,11 +105,8 @@ class NameList:
         sure = self.whole and (self.listed.size_bytes or self.known <= {self.own_name})
         self.vouched = encode_listed(self.listed) if sure else bytes(LISTED_BYTES)
 
-    def add(self, fs: FileSystem, path: str, new: set[str], sync: bool) -> bool:
+    def add(self, fs: FileSystem, path: str, new: set[str]) -> None:
         """Add new destinations. The usual log, which has only the destination of its own name, has no file.
-
-        Returns:
-            True if this makes the file.
 
         Raises:
             OSError: The file cannot be written. The next attempt writes all names.
@@ -118,7 +115,6 @@ class NameList:
         if self.listed.size_bytes or begins:
             wanted = new | self.known if begins else new
             at, self.listed = self.listed, NOT_LISTED
-            self.listed = write(fs, path, wanted, at, sync)
+            self.listed = write(fs, path, wanted, at, False)
         self.known |= new
         self.vouch()
-        return begins

@@ -80,7 +80,6 @@ class ReadJob:
         self.damage: Damage | None = None  # the reason, to be reported
         self.next_hint: tuple[int, Hint] | None = None  # the offset where the next read begins, and where that is
         self.waiters: list[Any] = []  # for the broker
-        self.submitted = False  # set by the broker when it hands the job over
         self.finished = False
         self.outdated = False  # set by the event loop: the file was rewritten, so the result is not cached
         self.hint: Hint | None = None

@@ -25,6 +25,7 @@ from radiator import limits
 from radiator.storage import index, layout
 from radiator.storage.batch import RecordBatch
 from radiator.storage.files import FileSystem, close_quietly, opened, write_all
+from radiator.storage.format import Columns
 from radiator.storage.header import COMPRESSED, HEADER_BYTES, SPARSE, DamagedBatch
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger
@@ -57,11 +58,8 @@ def split(batch: RecordBatch) -> Iterator[RecordBatch]:
         base = few.next_offset
 
 
-BatchColumns = tuple[Any, Any, Any, Any, Any, list[str], list[bytes], list[bytes]]
-
-
-def _columns(batch: RecordBatch, places: Sequence[int] | None = None) -> BatchColumns:
-    """Return the records at these places (None: all), with no more names than they use."""
+def _selected(batch: RecordBatch, places: Sequence[int] | None, base_offset: int) -> Columns:
+    """Return the records at these places (None: all) from ``base_offset`` on, with no more names than they use."""
 
     def column(values: Sequence[Any]) -> Any:
         return values if places is None else [values[place] for place in places]
@@ -71,15 +69,18 @@ def _columns(batch: RecordBatch, places: Sequence[int] | None = None) -> BatchCo
         used = sorted(set(ids))
         numbers = {number: new for new, number in enumerate(used)}
         names, ids = [names[number] for number in used], [numbers[number] for number in ids]
-    return (
+    blocks, bodies = column(batch.blocks), column(batch.bodies)
+    return Columns(
         column(batch.offsets),
         column(batch.receive_ns),
         None if batch.event_ns is None else column(batch.event_ns),
         None if batch.transmit_ns is None else column(batch.transmit_ns),
         ids,
         names,
-        column(batch.blocks),
-        column(batch.bodies),
+        blocks,
+        bodies,
+        sum(map(len, blocks)) + sum(map(len, bodies)),
+        base_offset,
     )
 
 
@@ -198,11 +199,8 @@ class Rewrite:
         kept = len(batch) if places is None else len(places)
         self.kept += kept
         self.removed += len(batch) - kept
-        if places is None:
-            self._merger.add(*_columns(batch), batch.size_bytes, self._covered)
-        elif places:
-            chosen = _columns(batch, places)
-            self._merger.add(*chosen, sum(map(len, chosen[6])) + sum(map(len, chosen[7])), self._covered)
+        if kept:
+            self._merger.add(_selected(batch, places, self._covered))
 
     @property
     def _full(self) -> bool:

@@ -495,7 +495,7 @@ def merge_run(data: bytes, at: int, header: BatchHeader, end_offset: int, bytes_
     if header.base_offset >= end_offset:
         return merger, at
     try:
-        merger.add(*decode_columns(data, at, header))
+        merger.add(decode_columns(data, at, header))
         at += header.total_len
         while merger.size_bytes < bytes_max:
             header = decode_header(data, at)
@@ -504,7 +504,7 @@ def merge_run(data: bytes, at: int, header: BatchHeader, end_offset: int, bytes_
             after = merge_single_records(merger, data, at, end_offset) if header.records == 1 else at
             if after == at:
                 check(data, at, header)
-                merger.add(*decode_columns(data, at, header))
+                merger.add(decode_columns(data, at, header))
                 after += header.total_len
             at = after
     except DamagedBatch:  # or only cut off by the end of the data; the next run finds out

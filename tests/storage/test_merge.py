@@ -83,7 +83,7 @@ def test_the_short_cut_takes_single_records_and_stops_at_everything_else(batches
     data = b"".join(raw)
     merger = Merger()
     header, columns = decode(data)
-    merger.add(*columns)
+    merger.add(columns)
     at = merge_single_records(merger, data, header.total_len, end)
     taken = 1
     while taken < len(parts) and len(parts[taken]) == 1 and parts[taken].base_offset < end:
@@ -99,7 +99,7 @@ def test_the_short_cut_stops_before_a_flipped_bit(place: int, bit: int) -> None:
     damaged = bytearray(second)
     damaged[place % len(second)] ^= 1 << bit
     merger = Merger()
-    merger.add(*decode(first)[1])
+    merger.add(decode(first)[1])
     assert merge_single_records(merger, first + bytes(damaged), len(first), 99) == len(first)
     assert len(merger.finish()) == 1
 
@@ -111,7 +111,7 @@ def test_the_short_cut_leaves_batches_that_contradict_themselves_to_the_general_
     contradicting[place] += 1
     contradicting[12:16] = crc32(contradicting[16:]).to_bytes(4, "little")
     merger = Merger()
-    merger.add(*decode(first)[1])
+    merger.add(decode(first)[1])
     assert merge_single_records(merger, first + bytes(contradicting), len(first), 99) == len(first)
     with pytest.raises(DamagedBatch):
         decode(bytes(contradicting))
@@ -140,10 +140,10 @@ def test_sparse_and_dense_neighbours_become_one_that_covers_what_both_did() -> N
 def test_the_short_cut_leaves_sparse_neighbours_to_the_general_decoder() -> None:
     one, two = finished([[("/q", b"5", None, None)], [("/q", b"6", None, None)]])
     merger = Merger()
-    merger.add(*decode(on_disk(one))[1])
+    merger.add(decode(on_disk(one))[1])
     sparse = b"".join(encode_batch(6, [6], None, None, [0], ["/q"], [b"h"], [b"8"], 0, [2]))
     packed = b"".join(encode_batch(6, [6], None, None, [0], ["/q"], [b"h"], [b"6" * 99], level=3))
     assert merge_single_records(merger, sparse, 0, 99) == 0 and merge_single_records(merger, packed, 0, 99) == 0
-    merger.add(*decode(sparse)[1])
+    merger.add(decode(sparse)[1])
     assert merge_single_records(merger, on_disk(two), 0, 99) == 0, "a list of offsets is not what it fills"
     assert list(merger.finish().offsets) == [5, 8]
