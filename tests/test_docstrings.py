@@ -10,6 +10,7 @@ import ast
 import doctest
 import importlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,12 @@ INTERNAL = ("server", "tunnels", "kombu", "bench")  # errors are documented, par
 INTERNAL_MODULES = [path for package in INTERNAL for path in sorted((ROOT / "radiator" / package).rglob("*.py"))]
 
 
-def ids(path: Path) -> str:
+def place(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def public_functions(path: Path) -> Iterator[ast.FunctionDef]:
+@cache
+def public_functions(path: Path) -> list[ast.FunctionDef]:
     def visit(node: ast.AST) -> Iterator[ast.FunctionDef]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef | ast.FunctionDef) and child.name.startswith("_"):
@@ -38,7 +40,7 @@ def public_functions(path: Path) -> Iterator[ast.FunctionDef]:
             elif isinstance(child, ast.ClassDef):
                 yield from visit(child)
 
-    return visit(ast.parse(path.read_text("utf-8")))
+    return list(visit(ast.parse(path.read_text("utf-8"))))
 
 
 def raises(function: ast.FunctionDef) -> bool:
@@ -59,21 +61,26 @@ def lacks(function: ast.FunctionDef, section: str) -> bool:
     return f"{section}:" not in lines
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_a_public_function_with_parameters_documents_them(path: Path) -> None:
-    for function in public_functions(path):
-        given = function.args
-        names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-        assert not set(names) - {"self", "cls"} or not lacks(function, "Args"), function.name
+def has_parameters(function: ast.FunctionDef) -> bool:
+    given = function.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return bool(set(names) - {"self", "cls"})
 
 
-@pytest.mark.parametrize("path", [*MODULES, *INTERNAL_MODULES], ids=ids)
-def test_a_public_function_that_raises_documents_the_errors(path: Path) -> None:
-    for function in public_functions(path):
-        assert not raises(function) or not lacks(function, "Raises"), function.name
+def test_a_public_function_with_parameters_documents_them() -> None:
+    every = [(path, function) for path in MODULES for function in public_functions(path) if has_parameters(function)]
+    assert len(every) > 50
+    assert [f"{place(path)}: {function.name}" for path, function in every if lacks(function, "Args")] == []
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if ">>>" in path.read_text("utf-8")], ids=ids)
+def test_a_public_function_that_raises_documents_the_errors() -> None:
+    modules = [*MODULES, *INTERNAL_MODULES]
+    every = [(path, function) for path in modules for function in public_functions(path) if raises(function)]
+    assert len(every) > 50
+    assert [f"{place(path)}: {function.name}" for path, function in every if lacks(function, "Raises")] == []
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if ">>>" in path.read_text("utf-8")], ids=place)
 def test_the_examples_of_a_module_run(path: Path) -> None:
     if "spark" in path.parts:
         pytest.importorskip("pyspark")

@@ -18,6 +18,7 @@ from tests.running import BrokerProcess
 from tests.server.wire import WAIT_SECONDS, Wire
 
 StartBroker = Callable[..., BrokerProcess]
+OPTIONS = ["--listen", "stomp+tls://127.0.0.1:0"]
 
 
 class Secure:
@@ -25,8 +26,12 @@ class Secure:
 
     def __init__(self, start: StartBroker, authority: Authority, config: str) -> None:
         self.authority = authority
-        self.broker = start(config, ["--listen", "stomp+tls://127.0.0.1:0"])
+        self.broker = start(config, OPTIONS)
         self.port = self.broker.port_of("stomp+tls")
+
+    def stop(self) -> None:
+        assert self.broker.stop() == 0, self.broker.text()
+        assert "Traceback" not in self.broker.text()
 
     def raw(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), WAIT_SECONDS)
@@ -52,12 +57,26 @@ def config_of(files: tuple[str, str], more: str = "") -> str:
     return f"tls: {{cert: {files[0]}, key: {files[1]}{more}}}\nlimits: {{connect_timeout: 2s}}\n"
 
 
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Secure]:
+    """One broker for all tests that leave its certificate as it is."""
+
+    def start(config: str, options: list[str]) -> BrokerProcess:
+        broker = BrokerProcess(tmp_path_factory.mktemp("broker"), config, options)
+        broker.start()
+        return broker
+
+    found = Secure(start, authority, config_of(authority.issue("127.0.0.1", to="shared")))
+    yield found
+    found.stop()
+
+
 @pytest.fixture
-def secure(start_broker: StartBroker, authority: Authority) -> Iterator[Secure]:
+def renewable(start_broker: StartBroker, authority: Authority) -> Iterator[Secure]:
+    """A broker of its own for a test that changes the certificate."""
     found = Secure(start_broker, authority, config_of(authority.issue("127.0.0.1")))
     yield found
-    assert found.broker.stop() == 0, found.broker.text()
-    assert "Traceback" not in found.broker.text()
+    found.stop()
 
 
 # --- who gets in ------------------------------------------------------------------------------------------------------
@@ -237,33 +256,33 @@ def wait_for(happened: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_sighup_loads_the_new_certificate_and_drops_no_connection(secure: Secure) -> None:
-    with secure.connect().open() as before:
-        old = serial_of(secure)
-        secure.authority.issue("127.0.0.1")
-        os.kill(secure.broker.pid, signal.SIGHUP)
-        wait_for(lambda: serial_of(secure) != old)
+def test_sighup_loads_the_new_certificate_and_drops_no_connection(renewable: Secure) -> None:
+    with renewable.connect().open() as before:
+        old = serial_of(renewable)
+        renewable.authority.issue("127.0.0.1")
+        os.kill(renewable.broker.pid, signal.SIGHUP)
+        wait_for(lambda: serial_of(renewable) != old)
         before.barrier()
-    text = secure.broker.text()
+    text = renewable.broker.text()
     assert "loaded again; new connections use it" in text
     assert "everything else of the configuration is read at a start only" in text
 
 
 @pytest.mark.thorough
-def test_a_new_certificate_is_noticed_without_a_signal(secure: Secure) -> None:
-    old = serial_of(secure)
-    secure.authority.issue("127.0.0.1")
-    wait_for(lambda: serial_of(secure) != old)
+def test_a_new_certificate_is_noticed_without_a_signal(renewable: Secure) -> None:
+    old = serial_of(renewable)
+    renewable.authority.issue("127.0.0.1")
+    wait_for(lambda: serial_of(renewable) != old)
 
 
-def test_a_broken_new_certificate_keeps_the_old_one_in_force(secure: Secure) -> None:
-    old = serial_of(secure)
-    cert, _ = secure.authority.issue("127.0.0.1", to="another")
+def test_a_broken_new_certificate_keeps_the_old_one_in_force(renewable: Secure) -> None:
+    old = serial_of(renewable)
+    cert, _ = renewable.authority.issue("127.0.0.1", to="another")
     Path(cert).rename(Path(cert).with_name("server.pem"))  # whose key is another
-    os.kill(secure.broker.pid, signal.SIGHUP)
-    wait_for(lambda: "the old one stays in use" in secure.broker.text())
-    assert secure.broker.tells("expected the key of the certificate")
-    assert serial_of(secure) == old
+    os.kill(renewable.broker.pid, signal.SIGHUP)
+    wait_for(lambda: "the old one stays in use" in renewable.broker.text())
+    assert renewable.broker.tells("expected the key of the certificate")
+    assert serial_of(renewable) == old
 
 
 # --- at the start -----------------------------------------------------------------------------------------------------
