@@ -533,7 +533,7 @@ class Store:
             "syncs": self._open_logs.syncs + self.journal.syncs,
             "journal_bytes": self.journal.bytes,
             "checkpoints": self.checkpoints.made,
-            **{f"care_{name}": count for name, count in self.maintenance.counts.items()},
+            **{f"maintenance_{name}": count for name, count in self.maintenance.counts.items()},
         }
 
 

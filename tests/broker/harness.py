@@ -354,7 +354,7 @@ class World:
         self.broker.tick(self.time)
         self.settle()
 
-    def care(self, seconds: float = 20) -> int:
+    def maintain(self, seconds: float = 20) -> int:
         """Time passes, and the background work that it brings is done; how many jobs."""
         self.tick(seconds)
         jobs = 0

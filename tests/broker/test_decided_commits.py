@@ -77,8 +77,8 @@ def test_one_half_waits_while_the_other_is_removed_or_rewritten(how: str, monkey
         for _ in range(8):
             client.publish(A, "x" * 20_000)
             world.settle()
-        world.care(20)
-        world.care(20)
+        world.maintain(20)
+        world.maintain(20)
     segments = world.store.partitions[A].segments
     assert len(segments) == 1 if how == "retention" else world.store.maintenance.counts["rewritten"]
     world.kill()

@@ -106,9 +106,9 @@ def test_holes_wait_for_the_file_of_the_ids(monkeypatch: pytest.MonkeyPatch) -> 
             client.ack(message)
         world.settle()
         for _ in range(3):
-            assert world.care() == 0
+            assert world.maintain() == 0
     for _ in range(2):
-        world.care()
+        world.maintain()
     assert world.store.maintenance.counts["removed_records"] >= 9
     world.power_cut()
     assert again(world, *range(10)) == {str(number): number for number in range(10)}
@@ -125,10 +125,10 @@ def test_compaction_waits_for_the_file_of_the_ids(monkeypatch: pytest.MonkeyPatc
             send(client, "x" * 30_000, None, destination=topic, key="k", dedup_id=number)
             world.settle()
         for _ in range(3):
-            world.care()
+            world.maintain()
         assert len(read_all(world.store.partitions[topic])) == 6
     for _ in range(3):
-        world.care()
+        world.maintain()
     assert world.store.maintenance.counts["removed_records"] >= 2
     world.power_cut()
     client = world.connect()

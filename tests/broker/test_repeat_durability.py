@@ -153,7 +153,7 @@ def test_a_repeat_under_another_rule_of_a_message_in_a_sealed_or_merged_segment_
         world.settle()
     assert len(world.store.partitions["/topic/a"].segments) >= 3
     if after.startswith("a sweep"):
-        assert world.care() > 0 and world.store.maintenance.counts["rewritten"] > 0
+        assert world.maintain() > 0 and world.store.maintenance.counts["rewritten"] > 0
     world.config = load_text(rules[1])
     if after.endswith("kill"):
         world.kill()

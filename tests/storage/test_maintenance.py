@@ -1,4 +1,4 @@
-"""The caretaker: what it has rewritten, what it leaves alone, and what a crash in between leaves."""
+"""Maintenance: what it has rewritten, what it leaves alone, and what a crash in between leaves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def key_of(name: str) -> KeyOf:
 
 
 class Log:
-    """A log ``q`` on a file system that can fail, with its caretaker."""
+    """A log ``q`` on a file system that can fail, with its maintenance."""
 
     def __init__(self, fs: FaultyFileSystem | None = None, **options: object) -> None:
         self.fs = fs or FaultyFileSystem()
@@ -85,7 +85,7 @@ class Log:
     def _settled_in(self, start: int, stop: int) -> list[tuple[int, int]]:
         return [(offset, offset + 1) for offset in range(start, stop) if offset in self.settled]
 
-    def care(self, seconds: int = 20, breathe: Callable[[], bool] = lambda: True) -> int:
+    def maintain(self, seconds: int = 20, breathe: Callable[[], bool] = lambda: True) -> int:
         """A sweep, and all that it brings; how many jobs."""
         self.now += seconds * SECOND
         self.store.tick(both(self.now))
@@ -145,7 +145,7 @@ def test_what_is_settled_goes_around_a_straggler_and_nothing_moves() -> None:
     before = log.all()
     log.settle(*[offset for offset in range(58) if offset != 3])
     whole = log.size
-    assert log.care() > 0
+    assert log.maintain() > 0
     assert log.size < whole / 3
     after = log.all()
     assert after[3] == before[3] and after[58] == before[58] and after[59] == before[59]
@@ -155,11 +155,11 @@ def test_what_is_settled_goes_around_a_straggler_and_nothing_moves() -> None:
         offset for offset in before if offset >= log.partition.segments[-1].base_offset
     }
     assert all(info.size_bytes == log.sizes()[info.base_offset] for info in log.partition.segments)
-    assert log.care() == 0, "and that was that"
+    assert log.maintain() == 0, "and that was that"
     log.restart()
     assert log.all() == after
     log.settle(3)
-    log.care()
+    log.maintain()
     assert log.partition.log_start_offset > 3 and len(log.sizes()) < 4
 
 
@@ -172,7 +172,7 @@ def test_what_has_gone_from_a_file_has_gone_from_memory_and_the_rest_has_not() -
     pending.run()
     end = partition.segments[1].base_offset
     log.settle(*(offset for offset in range(end) if offset != 3))
-    assert log.care() > 0
+    assert log.maintain() > 0
     assert partition.segments[0].sparse
     assert all(partition.read(offset) is None for offset in range(end))
     assert partition.tail.base_offset == end
@@ -191,7 +191,7 @@ def test_a_segment_is_left_alone_until_half_of_it_is_settled() -> None:
     second = log.partition.segments[1].base_offset
     for offset in range(1, second):
         log.settle(offset)
-        if log.care():
+        if log.maintain():
             break
     assert second / 2 <= offset < second - 1
     assert log.sizes()[0] < SEGMENT_BYTES * 0.6
@@ -205,7 +205,7 @@ def test_half_of_the_bytes_counts_and_not_half_of_the_messages() -> None:
     assert [segment.base_offset for segment in log.partition.segments] == [0, 7]
     log.settle(*range(1, 6))
     before = log.sizes()
-    log.care()
+    log.maintain()
     assert log.sizes() == before
 
 
@@ -217,12 +217,12 @@ def test_no_holes_are_made_where_history_is_wanted(why: str) -> None:
         log.settle(*range(1, 29))
     log.partition.history = why == "topics"
     before = log.sizes()
-    log.care()
+    log.maintain()
     assert log.sizes() == before
     if why == "archive":
         archived.write(log.fs, DIRECTORY, 30)
-        log.care()
-        log.care()
+        log.maintain()
+        log.maintain()
         assert log.size < sum(before.values()) / 2
 
 
@@ -235,10 +235,10 @@ def test_acks_are_on_disk_before_what_they_settled_goes() -> None:
     log.settle(*range(1, 25))
     log.fs.fail("fdatasync", under="/journal/")
     before = log.sizes()
-    assert log.care() == 0 and log.sizes() == before
+    assert log.maintain() == 0 and log.sizes() == before
     commit(log.store)
     checkpoint(log.store, NOW + 10_000_000_000)
-    assert log.care() > 0 and log.sizes() != before
+    assert log.maintain() > 0 and log.sizes() != before
 
 
 # --- compression ------------------------------------------------------------------------------------------------------
@@ -248,13 +248,13 @@ def test_sealed_segments_are_compressed_once_and_read_as_before() -> None:
     log = Log(compress="zstd", segment_bytes=20_000)
     log.fill(300)
     before, whole = log.all(), log.size
-    assert log.care() == len(log.partition.segments) - 1
+    assert log.maintain() == len(log.partition.segments) - 1
     assert log.size < whole / 2
     assert log.all() == before
-    assert log.care() == 0
+    assert log.maintain() == 0
     log.restart()
     smaller = log.sizes()
-    log.care()
+    log.maintain()
     assert log.sizes() == smaller and log.all() == before
     assert log.store.maintenance.counts["rewritten"] == 0, "a look at the first header was enough"
 
@@ -264,15 +264,15 @@ def test_what_does_not_get_smaller_stays_as_it_was() -> None:
     random = Random(1)
     log.put(*[("", random.randbytes(1_800)) for _ in range(40)])
     before = log.sizes()
-    assert log.care() == len(before) - 1
-    assert log.sizes() == before and log.leftovers() == [] and log.care() == 0
+    assert log.maintain() == len(before) - 1
+    assert log.sizes() == before and log.leftovers() == [] and log.maintain() == 0
 
 
 def test_compression_makes_large_batches_of_small_ones_too() -> None:
     log = Log(compress="zstd", segment_bytes=100_000)
     log.put(*[(f"k{number % 7}", b"%d" % number) for number in range(1_000)])
     before = log.all()
-    log.care()
+    log.maintain()
     assert log.all() == before
     assert log.sizes()[0] < 25_000
 
@@ -321,7 +321,7 @@ def test_small_commits_of_sealed_segments_become_one_batch_of_the_same_records()
         commit(log.store, log.now)
     before, sizes, bases = records(log), log.sizes(), [info.base_offset for info in log.partition.segments]
     assert len(bases) > 3 and [row[0] for row in before] == list(range(400))
-    assert log.care() == len(bases) - 1
+    assert log.maintain() == len(bases) - 1
     for base, end in pairwise(bases):
         assert log.batches(base) == [end - base]
         assert log.sizes()[base] < sizes[base] * 0.7
@@ -337,12 +337,12 @@ def test_small_commits_of_sealed_segments_become_one_batch_of_the_same_records()
 def test_what_was_merged_is_not_merged_again() -> None:
     log = topic()
     log.fill(300, size=20)
-    assert log.care() > 0
+    assert log.maintain() > 0
     before, sizes = log.all(), log.sealed()
-    assert log.care() == 0, "it is remembered"
+    assert log.maintain() == 0, "it is remembered"
     log.restart()
     calls = log.fs.calls["pwritev"]
-    assert log.care() == len(sizes), "looked at"
+    assert log.maintain() == len(sizes), "looked at"
     assert log.fs.calls["pwritev"] == calls and log.leftovers() == [], "and left alone"
     assert log.sealed() == sizes and log.all() == before and log.store.maintenance.counts["rewritten"] == 0
 
@@ -357,13 +357,13 @@ def test_merged_are_commits_of_less_than_16_kib(size: int, per_commit: int) -> N
         commit(log.store, log.now)
     before, sizes, batches = records(log), log.sizes(), log.batches(0)
     small = sizes[0] / len(batches) < 16 * 1024
-    assert log.care() == 1
+    assert log.maintain() == 1
     assert records(log) == before
     merged = len(log.batches(0))
     assert merged < len(batches) / 2 if small else merged == len(batches) and log.sizes() == sizes
     assert log.store.maintenance.counts["rewritten"] == small
     log.restart()
-    log.care()
+    log.maintain()
     assert log.store.maintenance.counts["rewritten"] == 0
 
 
@@ -375,7 +375,7 @@ def test_one_commit_that_is_a_whole_segment_is_no_small_commit() -> None:
         commit(log.store, log.now)
     sizes = log.sizes()
     assert len(sizes) == 4
-    log.care()
+    log.maintain()
     assert log.sizes() == sizes and log.store.maintenance.counts["rewritten"] == 0
 
 
@@ -404,7 +404,7 @@ def test_a_segment_that_will_be_merged_is_sealed_after_so_many_commits(
     before = log.all()
     log.restart()
     assert log.all() == before
-    log.care()
+    log.maintain()
     assert log.all() == before
     assert len(log.batches(0)) == (1 if sealed else 350)
 
@@ -417,7 +417,7 @@ def test_a_full_disk_where_a_segment_was_to_be_sealed_for_its_commits(monkeypatc
     log.fill(1, size=200_000)  # more than the zeros give back that were ahead
     assert log.partition.failed is not None
     log.fs.capacity = None
-    log.care()
+    log.maintain()
     assert log.partition.failed is None
     log.fill(20, size=20)
     assert [info.base_offset for info in log.partition.segments] == [0, 10, 20]
@@ -430,7 +430,7 @@ def test_a_full_disk_where_a_segment_was_to_be_sealed_for_its_commits(monkeypatc
 def test_a_segment_of_less_than_a_block_of_the_disk_is_not_worth_it() -> None:
     log = topic(segment_bytes=3_000)
     log.fill(50)
-    assert log.care() == 0
+    assert log.maintain() == 0
 
 
 @pytest.mark.parametrize("why", ["rule", "reclaimed", "unknown"])
@@ -442,7 +442,7 @@ def test_small_commits_stay_where_the_rule_says_so_and_where_what_is_settled_goe
     if why == "reclaimed":
         log.settle(*range(0, 300, 30))
     sizes = log.sizes()
-    assert log.care() == 0 and log.sizes() == sizes
+    assert log.maintain() == 0 and log.sizes() == sizes
 
 
 @pytest.mark.parametrize("options", [{"reclaim_acked": False}, {"wait_for_archive": True}])
@@ -451,34 +451,34 @@ def test_small_commits_of_queues_are_merged_where_they_are_kept(options: dict[st
     log.fill(300)
     log.settle(1)
     before = records(log)
-    assert log.care() == len(log.partition.segments) - 1 == log.store.maintenance.counts["rewritten"]
+    assert log.maintain() == len(log.partition.segments) - 1 == log.store.maintenance.counts["rewritten"]
     assert records(log) == before
 
 
 def test_a_rule_that_changes_is_obeyed() -> None:
     log = topic(merge_commits=False, segment_bytes=60_000)
     log.fill(800)
-    assert log.care() == 0
+    assert log.maintain() == 0
     log.partition.configure(replace(log.options, merge_commits=True))
-    assert log.care() == len(log.partition.segments) - 1 == log.store.maintenance.counts["rewritten"]
+    assert log.maintain() == len(log.partition.segments) - 1 == log.store.maintenance.counts["rewritten"]
     log.partition.configure(replace(log.options, compress="zstd"))
-    assert log.care() == len(log.partition.segments) - 1
+    assert log.maintain() == len(log.partition.segments) - 1
     sizes = log.sealed()
     log.partition.configure(log.options)
     log.restart()
     log.partition.configure(replace(log.options, merge_commits=True))
-    assert log.care() == len(sizes) and log.sealed() == sizes, "what is compressed stays so"
+    assert log.maintain() == len(sizes) and log.sealed() == sizes, "what is compressed stays so"
 
 
 def test_what_compaction_has_left_is_no_small_commit_and_stays_sparse() -> None:
     log = topic(segment_bytes=60_000, compact_by="key")
     for number in range(1_500):
         log.put((f"k{number % 100}" if number % 2 else "", b"v%d" % number), size=40)
-    log.care()
+    log.maintain()
     expected, sizes = records(log), log.sealed()
     assert len(expected) < 1_000 and min(sizes.values()) > 4_096
     log.restart()
-    assert log.care() > len(sizes), "a search, and a look at each"
+    assert log.maintain() > len(sizes), "a search, and a look at each"
     assert log.sealed() == sizes and records(log) == expected
     assert all(info.sparse for info in log.partition.segments[:-1])
 
@@ -504,8 +504,8 @@ def test_a_damaged_segment_is_left_alone_and_told_once(how: str, at: int) -> Non
     path = layout.segment_path(DIRECTORY, log.partition.segments[1].base_offset)
     log.fs.nodes[path].cache[at] ^= 1
     damaged = bytes(log.fs.nodes[path].cache)
-    log.care()
-    log.care()
+    log.maintain()
+    log.maintain()
     (note,) = log.notes
     assert path in note and "left as it is" in note
     assert bytes(log.fs.nodes[path].cache) == damaged and log.leftovers() == []
@@ -539,8 +539,8 @@ def test_an_error_leaves_the_old_segment_or_the_new_one_and_is_tried_again(
         log.open()
     assert log.all() == before
     assert log.leftovers() == []
-    log.care(60)
-    log.care(60)
+    log.maintain(60)
+    log.maintain(60)
     assert log.all() == before and sum(log.sealed().values()) < whole * SMALLER[how]
 
 
@@ -636,7 +636,7 @@ def test_a_reader_goes_on_through_a_segment_that_is_swapped_under_it(how: str) -
     first.done()
     assert first.result is not None
     pending = log.partition.fetch(first.result.next_offset, 4_000)
-    log.care()
+    log.maintain()
     pending.run()
     pending.done()
     assert pending.result is not None
@@ -680,14 +680,14 @@ def test_the_last_value_of_each_key_is_kept_at_its_offset(policy: int | None) ->
     expected = table(log)
     before, whole = log.all(), log.size
     assert latest(log) == expected
-    log.care()
+    log.maintain()
     assert log.size < whole / 3
     after = log.all()
     assert latest(log) == expected
     assert all(before[offset] == body for offset, body in after.items())
     active = log.partition.segments[-1].base_offset
     assert set(after) <= lasts(log) | set(range(190, 200)) | set(range(active - 10, 200))
-    assert log.care() == 0
+    assert log.maintain() == 0
     log.restart()
     assert latest(log) == expected and log.all() == after
 
@@ -696,7 +696,7 @@ def test_messages_without_a_key_stay() -> None:
     log = Log(compact_by="key")
     for number in range(40):
         log.put(("a", b"a%d" % number), ("", b"plain%d" % number), size=60)
-    log.care()
+    log.maintain()
     bodies = list(log.all().values())
     assert [body for body in bodies if body.startswith(b"plain")] == [b"plain%d" % number for number in range(40)]
     assert len(bodies) < 60 and b"a39" in bodies
@@ -708,13 +708,13 @@ def test_a_tombstone_deletes_its_key_and_goes_a_day_later() -> None:
     log.fill(15)
     log.put(("gone", b""), ("kept", b"1"))
     log.fill(30)
-    log.care()
+    log.maintain()
     assert b"value" not in log.all().values() and latest(log) == {b"gone": b"", b"kept": b"1"}
     log.fill(30)
-    log.care(3_600)
+    log.maintain(3_600)
     assert latest(log) == {b"gone": b"", b"kept": b"1"}
     log.fill(30)
-    log.care(86_400)
+    log.maintain(86_400)
     assert latest(log) == {b"kept": b"1"}
 
 
@@ -725,9 +725,9 @@ def test_a_tombstone_stays_while_an_older_value_of_its_key_does() -> None:
         log.put(("k", b"old"), size=150)
     log.put(("k", b""))
     log.fill(30)
-    log.care(2 * 86_400)
+    log.maintain(2 * 86_400)
     log.fill(30)
-    log.care(2 * 86_400)
+    log.maintain(2 * 86_400)
     assert b"old" in log.all().values(), "it is the last of its segment"
     assert latest(log) == {b"k": b""}
 
@@ -748,7 +748,7 @@ def test_what_is_not_safe_yet_replaces_nothing(policy: int | None) -> None:
         for node in log.fs.nodes.values():  # the sealed one is on disk, whatever the policy
             if node is not log.fs.nodes[layout.segment_path(DIRECTORY, log.partition.segments[-1].base_offset)]:
                 node.disk, node.pending = bytearray(node.cache), []
-        log.care()
+        log.maintain()
         log.unsafe = True
         log.fs.power_cut()
         log.open()
@@ -765,22 +765,22 @@ def test_more_keys_than_memory_take_several_turns() -> None:
         log.put((key, b"v%d" % number))
         expected[key.encode()] = b"v%d" % number
     for _ in range(40):
-        log.care()
+        log.maintain()
     assert latest(log) == expected
     assert len(log.all()) < 1_500 + 300 + len(log.partition.segments)
-    assert log.care() == 0
+    assert log.maintain() == 0
 
 
 def test_nothing_is_compacted_in_a_log_with_a_queue_or_before_enough_is_new() -> None:
     log = Log(compact_by="key")
     table(log)
     log.partition.retain_from = 0
-    assert log.care() == 0
+    assert log.maintain() == 0
     log.partition.retain_from = None
-    assert log.care() > 0
+    assert log.maintain() > 0
     log.fill(60)
-    log.care()
-    assert log.care() == 0
+    log.maintain()
+    assert log.maintain() == 0
 
 
 def test_damage_keeps_tombstones_and_loses_nothing_that_can_be_read() -> None:
@@ -792,7 +792,7 @@ def test_damage_keeps_tombstones_and_loses_nothing_that_can_be_read() -> None:
     path = layout.segment_path(DIRECTORY, 0)
     log.fs.nodes[path].cache[900] ^= 1
     damaged = bytes(log.fs.nodes[path].cache)
-    log.care(2 * 86_400)
+    log.maintain(2 * 86_400)
     assert bytes(log.fs.nodes[path].cache) == damaged
     assert b"k" in latest(log) and latest(log)[b"k"] == b""
 
@@ -804,13 +804,13 @@ def test_nothing_is_remembered_of_segments_that_are_gone() -> None:
     log = Log(reclaim_acked=True, compress="zstd")
     log.fill(60)
     log.settle(*[offset for offset in range(60) if offset % 8])
-    log.care()
+    log.maintain()
     state = log.store.maintenance._states[log.partition]
     before = len(state.remaining), len(state.compressed)
     assert min(before) > 3
     log.settle(*range(50))
-    log.care()
-    log.care()
+    log.maintain()
+    log.maintain()
     oldest = log.partition.segments[0].base_offset
     assert oldest > 30
     assert min([*state.remaining, *state.compressed, oldest]) >= oldest
@@ -820,10 +820,10 @@ def test_nothing_is_remembered_of_segments_that_are_gone() -> None:
 def test_nothing_is_remembered_of_merged_segments_that_are_gone() -> None:
     log = topic()
     log.fill(500)
-    log.care()
+    log.maintain()
     state = log.store.maintenance._states[log.partition]
     assert state.merged == set(log.sealed()) and len(state.merged) > 3
     log.partition.configure(replace(log.options, retention_count=100))
-    log.care()
-    log.care()
+    log.maintain()
+    log.maintain()
     assert state.merged == set(log.sealed()) and len(state.merged) < 3

@@ -56,7 +56,7 @@ def test_a_straggler_keeps_its_bytes_and_its_place_while_the_space_around_it_is_
     world.settle()
     taken = busy.messages()
     whole = size_on_disk(world, Q)
-    assert world.care() > 0
+    assert world.maintain() > 0
     assert size_on_disk(world, Q) < whole / 2
     slow.nack(held)
     drained = drain(world, slow) + drain(world, busy)
@@ -69,7 +69,7 @@ def test_a_straggler_keeps_its_bytes_and_its_place_while_the_space_around_it_is_
         str(each) for each in range(400, 500)
     }
     assert world.broker.stats.lost_to_retention == 0
-    world.care()
+    world.maintain()
     world.restart()
     client = world.connect()
     client.subscribe(Q)
@@ -84,7 +84,7 @@ def test_a_compacted_topic_is_replayed_without_a_gap(tmp_path: Path) -> None:
         sender.publish(T, f"v{number}".ljust(500), key=f"k{number % 20}")
         world.settle()
     whole = size_on_disk(world, T)
-    assert world.care() > 0
+    assert world.maintain() > 0
     assert size_on_disk(world, T) < whole / 2
     for _ in range(2):
         reader = world.connect()
@@ -110,7 +110,7 @@ def test_the_last_n_are_as_many_as_asked_for_also_when_what_was_removed_is_still
     world.settle()
     started = replayed(early)
     assert len(started) == 20
-    assert world.care() > 0
+    assert world.maintain() > 0
     whole = world.connect()
     whole.subscribe(T, ack="auto", start_position="first", stop_position="end")
     world.settle()
@@ -145,7 +145,7 @@ def test_a_replay_goes_on_through_segments_that_are_rewritten_under_it(rule: str
     found: list[Frame] = []
     while messages := replayed(reader):
         found += messages
-        world.care()
+        world.maintain()
         reader.ack(messages[-1])
         world.settle()
     assert [message.body.split()[0] for message in found] == [b"v%d" % number for number in range(600)]
@@ -182,7 +182,7 @@ destinations:
         world.settle()
     if restarted:
         world.restart()
-    world.care()
+    world.maintain()
     names = (T, "/queue/kept", "mixed", Q, "/topic/left")
     merged = {name: batches_of(world, name) for name in names}
     assert all(merged.values())
@@ -191,9 +191,9 @@ destinations:
     for name in (Q, "/queue/kept", "/queue/mixed"):
         client.subscribe(name, prefetch_count=50, id=name)
     assert len(drain(world, client)) == 1_500
-    world.care()
+    world.maintain()
     world.restart()
-    world.care()
+    world.maintain()
     assert world.store.maintenance.counts["rewritten"] == 0, "known by their first headers"
 
 
@@ -211,7 +211,7 @@ def test_two_queues_in_one_log_give_back_what_both_are_done_with(tmp_path: Path)
     one = world.connect()
     one.subscribe("/queue/a", prefetch_count=10)
     drain(world, one)
-    world.care()
+    world.maintain()
     assert size_on_disk(world, "both") > whole / 2, "half of it is the other queue's"
     held.ack(second)
     held.drop()
@@ -220,7 +220,7 @@ def test_two_queues_in_one_log_give_back_what_both_are_done_with(tmp_path: Path)
     drained = drain(
         world, other, lambda client, message: None if message.headers["offset"] == "1" else client.ack(message)
     )
-    world.care()
+    world.maintain()
     assert next(message.headers["offset"] for message in drained) == first.headers["offset"] == "1"
     assert size_on_disk(world, "both") < whole / 3
     other.drop()
@@ -242,7 +242,7 @@ def consumer(world: World, queue: str) -> Client:
 
 @pytest.mark.parametrize("seed", sampled(range(12), 3))
 def test_against_a_model_whatever_is_sent_settled_rewritten_and_restarted(seed: int, tmp_path: Path) -> None:
-    """A queue and a compacted topic against dictionaries, over acks, nacks, care, kills and restarts."""
+    """A queue and a compacted topic against dictionaries, over acks, nacks, maintenance, kills and restarts."""
     random = Random(seed)
     config = SMALL + (
         "destinations: [{match: /topic/*, compact_by: 'header:key', compress: zstd},"
@@ -263,7 +263,7 @@ def test_against_a_model_whatever_is_sent_settled_rewritten_and_restarted(seed: 
     again()
     for number in range(260):
         what = random.choices(
-            ["send", "state", "ack", "nack", "care", "restart", "kill", "power"], [60, 40, 60, 6, 8, 1, 1, 1]
+            ["send", "state", "ack", "nack", "maintain", "restart", "kill", "power"], [60, 40, 60, 6, 8, 1, 1, 1]
         )[0]
         if what == "send":
             for each in range(random.randrange(1, 12)):
@@ -283,8 +283,8 @@ def test_against_a_model_whatever_is_sent_settled_rewritten_and_restarted(seed: 
                     del waiting[name]
                 else:
                     client.nack(message)
-        elif what == "care":
-            world.care()
+        elif what == "maintain":
+            world.maintain()
         elif what in ("restart", "kill", "power"):
             world.settle()
             {"restart": world.restart, "kill": world.kill, "power": world.power_cut}[what]()
@@ -294,7 +294,7 @@ def test_against_a_model_whatever_is_sent_settled_rewritten_and_restarted(seed: 
             name = message.body.split()[0].decode()
             assert name not in held and message.body == waiting[name], name
             held[name] = message
-    world.care()
+    world.maintain()
     world.restart()
     client = world.connect()
     client.subscribe(Q, prefetch_count=100)
