@@ -103,7 +103,7 @@ def test_offsets_by_a_name_of_no_partition_tell_the_ones_that_were_meant(root: s
     [
         ("topic", 'use option("destination", "/topic/results")'),
         ("kafka.bootstrap.servers", 'use option("url", "stomp://host:61613")'),
-        ("kafka.acks", "no Kafka producer is there"),
+        ("kafka.acks", "without a Kafka producer"),
     ],
 )
 def test_what_a_kafka_sink_is_told_is_refused_with_what_to_write(option: str, told: str) -> None:

@@ -96,49 +96,51 @@ JOBS: dict[str, Job] = {
         "How much is stored per destination, and from when to when?",
     ),
     "traffic": Job(
-        traffic, ("destination", "size", "receive_time", "event_time"), "How much came per destination and hour?"
+        traffic,
+        ("destination", "size", "receive_time", "event_time"),
+        "How many messages came per destination and hour?",
     ),
     "latency": Job(
         latency,
         ("destination", "event_ns", "transmit_ns", "receive_ns"),
-        "How long from the event to its transmission to the broker?",
+        "How long from the event to the transmission, and to the broker?",
     ),
     "top_tags": Job(top_tags, ("tags",), "Which values of which tags are frequent?"),
-    "integrity": Job(integrity, ("partition", "offset"), "Is every offset there, once?"),
+    "integrity": Job(integrity, ("partition", "offset"), "Does every offset exist exactly once?"),
     "gaps": Job(gaps, ("partition", "offset"), "Which offsets are missing?"),
     "repeats": Job(
-        repeats, ("destination", "headers", "offset", "receive_time"), "Which messages say that they are the same one?"
+        repeats, ("destination", "headers", "offset", "receive_time"), "Which messages have the same message id?"
     ),
     "lateness": Job(
         lateness,
         ("destination", "receive_time", "receive_ns", "event_ns"),
-        "How long after their events do records come?",
+        "How long after their events do records arrive?",
     ),
     "disorder": Job(
         disorder,
         ("destination", "partition", "offset", "receive_ns", "event_ns"),
-        "How far out of order are events, and how long must a watermark wait?",
+        "How far out of order are events, and which watermark delay do they need?",
     ),
     "top_keys": Job(
-        top_keys, ("headers", "partition", "size", "receive_time"), "Which values of a key have most traffic?"
+        top_keys, ("headers", "partition", "size", "receive_time"), "Which values of a key have the most messages?"
     ),
-    "key_skew": Job(key_skew, ("headers",), "How many keys make half of the traffic?"),
+    "key_skew": Job(key_skew, ("headers",), "How many keys have half of the messages?"),
     "partition_balance": Job(
-        partition_balance, ("destination", "partition", "size"), "Do partitions of a destination share evenly?"
+        partition_balance, ("destination", "partition", "size"), "Do the partitions of a destination have equal shares?"
     ),
-    "senders": Job(senders, ("headers", "destination", "size", "receive_time"), "Who sends most?"),
+    "senders": Job(senders, ("headers", "destination", "size", "receive_time"), "Which senders send most?"),
     "sessions": Job(sessions, _SESSIONS, "How often is each key active, and for how long?"),
     "session_lengths": Job(session_lengths, _SESSIONS, "How long are sessions?"),
-    "dead_letters": Job(dead_letters, _LETTERS, "What was given up, where, and why?"),
-    "dead_letters_over_time": Job(dead_letters_over_time, _LETTERS, "When was it given up?"),
-    "deliveries_of_dead_letters": Job(deliveries_of_dead_letters, _LETTERS, "How often had it been delivered before?"),
-    "dead_letter_words": Job(dead_letter_words, ("headers",), "What do dead letters say of their errors?"),
-    "left_out": Job(left_out, ("destination", "headers"), "Which messages say nothing about the traffic?"),
-    "lag": Job(lag, ("body",), "Who was how far behind, and is it growing?"),
-    "lag_over_time": Job(lag_over_time, ("body",), "How far behind was who, when?"),
+    "dead_letters": Job(dead_letters, _LETTERS, "Which messages were dead-lettered, where and why?"),
+    "dead_letters_over_time": Job(dead_letters_over_time, _LETTERS, "When were they dead-lettered?"),
+    "deliveries_of_dead_letters": Job(deliveries_of_dead_letters, _LETTERS, "How often were they delivered before?"),
+    "dead_letter_words": Job(dead_letter_words, ("headers",), "Which errors do dead letters have?"),
+    "left_out": Job(left_out, ("destination", "headers"), "Which messages are left out of a report?"),
+    "lag": Job(lag, ("body",), "How large is the lag of each cursor, and does it grow?"),
+    "lag_over_time": Job(lag_over_time, ("body",), "How large was the lag of each cursor, and when?"),
     "compare": Job(
         compare,
         ("destination", "headers", "size", "event_ns", "transmit_ns", "receive_ns"),
-        "What is different between two windows of time?",
+        "What differs between two time windows?",
     ),
 }
