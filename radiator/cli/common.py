@@ -163,7 +163,7 @@ def unreadable(path: str) -> CommandFailed:
 
 def json_option(function: F) -> F:
     """Add the option ``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text for people.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text.")(function)
 
 
 def header_option(about: str) -> Callable[[F], F]:

@@ -71,7 +71,7 @@ def mirror(
         lambda: open_connection(source or url, login, passcode, timeout, version="1.2"),
         [destinations],
         once=once,
-        tell=printer.show,
+        report=printer.show,
     )
     try:
         with stop_on_signals(follower.stopping, breakable=False):

@@ -47,8 +47,8 @@ class Targets:
                 continue
             known = "".join(f", {{{number}}}" for number in range(1, len(captures) + 1))
             raise ConfigError(
-                f"{self._template!r}: expected {{name}}{known} between braces, got {match[0]!r}; the wildcards of the "
-                f"pattern that takes {destination} are what numbers mean"
+                f"{self._template!r}: expected {{name}}{known} between braces, got {match[0]!r}; the numbers mean the "
+                f"wildcards of the pattern of {destination}"
             )
         return expand(self._template, destination, captures)
 

@@ -387,4 +387,4 @@ def run_logged(work: Callable[[], Any]) -> None:
     try:
         work()
     except Exception:
-        log.exception("a bug of the broker, beside its work")
+        log.exception("a bug in the broker, outside of a frame")

@@ -134,7 +134,7 @@ class Maintenance:
             if isinstance(job, SegmentJob) and job.damage and job.info.base_offset not in state.damaged:
                 state.damaged.add(job.info.base_offset)
                 self.counts["damaged"] += 1
-                note = f"{job.path}: damaged, so it is not rewritten but left as it is: {job.damage}"
+                note = f"{job.path}: damaged, so it is not rewritten: {job.damage}"
         self._finish(job)
         if not state.busy:
             self._cost = SCAN_COST_MAX

@@ -241,7 +241,7 @@ def _walked(fs: FileSystem, path: str, end: int | None) -> Iterator[tuple[Window
                         yield window, position, Damage(position, size, reason)
                     return
                 if found[0] > position:
-                    reason = reason or "a batch that belongs elsewhere"
+                    reason = reason or "a batch of another partition"
                     yield window, position, Damage(position, found[0], reason)
                 position, header = found
             expected = last_offset(window, position, header) + 1

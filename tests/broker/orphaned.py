@@ -33,7 +33,7 @@ def drained(world: World) -> bool:
 
 def figures(world: World) -> tuple[int, int]:
     told = world.broker.orphaned.figures
-    return told["former_logs"], told["stranded_logs"]
+    return told["orphaned_logs"], told["undelivered_logs"]
 
 
 def take_all(world: World, name: str = NAME, **headers: str) -> list[str]:
