@@ -186,7 +186,9 @@ def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
 
 # --- faults -----------------------------------------------------------------------------------------------------------
 
-ON_FULL_OF_A_TOPIC = "a topic is never full; there it can only be drop_oldest, with store: memory and a retention:"
+ON_FULL_OF_A_TOPIC = (
+    "a topic is never full; for a topic only drop_oldest is allowed, with store: memory and a retention:"
+)
 
 FAULTS = {
     # unknown, misplaced, repeated
@@ -197,10 +199,10 @@ FAULTS = {
     "data_dir: a\n\ndata_dir: b": "radiator.yaml:3: duplicate key 'data_dir', first on line 1",
     "limits: {message: 1MiB, message: 2MiB}": "radiator.yaml:1: duplicate key 'message', first on line 1",
     "defaults: {match: a}": "radiator.yaml:1: defaults.match: unknown key; the keys here are",
-    "<<: {data_dir: a}": "radiator.yaml:1: merge keys (<<) are not used here",
+    "<<: {data_dir: a}": "radiator.yaml:1: merge keys (<<) are not supported here",
     "{a: b}: c": "radiator.yaml:1: a key that is not a word",
     # units
-    "limits: {message: 4MB}": "MB means 1000s to some and 1024s to others: write MiB, got '4MB'",
+    "limits: {message: 4MB}": "MB is ambiguous (1000 or 1024): write MiB, got '4MB'",
     "limits: {message: 4M}": "expected a size such as 64KiB, 4MiB or 1GiB; write MiB, got '4M'",
     "limits: {message: 4194304}": "add a unit, one of B KiB MiB GiB TiB, got '4194304'",
     "limits: {message: 1.00001KiB}": "1.00001KiB is not a whole number of bytes",
@@ -229,16 +231,16 @@ FAULTS = {
     "defaults: {compress: gzip}": "defaults.compress: expected none or zstd, got 'gzip'",
     "defaults: {merge_commits: yes}": "defaults.merge_commits: expected true or false, got 'yes'",
     "defaults: {compact_by: key}": "expected none or header:NAME, the header whose value is the key of a message",
-    "destinations: [{match: /queue/a, compact_by: header:k}]": "keeps the last message of each key of a topic; what",
+    "destinations: [{match: /queue/a, compact_by: header:k}]": "is for topics; for the",
     "destinations: [{match: a, store: memory, compress: zstd}]": "has no effect with store: memory; leave it out",
     "destinations: [{match: a, store: memory, merge_commits: false}]": "has no effect with store: memory; leave it out",
     "destinations: [{match: a, store: memory, retention: {force: true}}]": "destinations[0].retention.force: has no",
-    "data_dir: on": "YAML reads on as a boolean, quote it if the word is meant",
-    "data_dir:": "data_dir: expected a value (none switches off what can be off), got nothing",
-    "data_dir: ~": "data_dir: expected a value (none switches off what can be off), got '~'",
+    "data_dir: on": "YAML reads on as a boolean, quote it to use the word",
+    "data_dir:": "data_dir: expected a value (none switches an optional setting off), got nothing",
+    "data_dir: ~": "data_dir: expected a value (none switches an optional setting off), got '~'",
     "data_dir: |\n  a\n": "data_dir: expected a value on one line",
     "data_dir: [a]": "data_dir: expected one value, got a list",
-    "data_dir: !!python/name:os.system x": "the tag !!python/name:os.system is not used here",
+    "data_dir: !!python/name:os.system x": "the tag !!python/name:os.system is not supported here",
     "limits: 3": "limits: expected {message: ..., headers: ...,",
     "defaults: {retention: 30d}": "expected {age: ..., size: ..., count: ..., acked: ..., force: ..., wait_for: ...}",
     "defaults: {retention: {}}": "force: ..., wait_for: ...}, got an empty mapping",
@@ -246,13 +248,13 @@ FAULTS = {
     "- a": "radiator.yaml:1: expected keys such as data_dir: or destinations:, got a list",
     "just words": "radiator.yaml:1: expected keys such as data_dir: or destinations:, got 'just words'",
     "a: [1, 2": "radiator.yaml:1: expected ',' or ']'",
-    "\tdata_dir: x": "radiator.yaml:1: a tab: YAML wants spaces for indentation",
+    "\tdata_dir: x": "radiator.yaml:1: a tab: YAML needs spaces for indentation",
     "a: 1\n---\nb: 2": "radiator.yaml:2: a second document (---)",
     "a: \n\0": "radiator.yaml:2: expected text, got the character U+0000",
     'data_dir: "\\ud800"': "radiator.yaml:1: expected text, got the half character U+D800",
     '"\\ud800": 1': "radiator.yaml:1: expected text, got the half character U+D800",
     "[" * 5_000: "radiator.yaml:1: nested too deeply",
-    "&a [*a]": "radiator.yaml:1: an alias inside what it stands for",
+    "&a [*a]": "radiator.yaml:1: an alias inside its own anchor",
     # what this version does not offer
     "admin: 127.0.0.1:8161": "admin: expected none or http://HOST:PORT such as http://127.0.0.1:8161, got",
     "admin: http://h:65536": "admin: expected none or http://HOST:PORT",
@@ -262,7 +264,7 @@ FAULTS = {
     "a boolean, write never, got 'no'",
     "auth: {plugin: 'a b'}": "radiator.yaml:1: auth.plugin: expected none or the name of an entry point of the group "
     "radiator.auth, or MODULE:NAME, got 'a b'",
-    "archive: []": "archive: known (further copies for analysis), but not offered by this version; leave it out",
+    "archive: []": "archive: known (further copies for analysis), but not supported by this version; leave it out",
     "destinations: [{match: a, redeliver: {delay: fast}}]": "redeliver.delay: expected auto or a duration",
     "destinations: [{match: a, redeliver: {max: 0}}]": "redeliver.max: expected none or a whole number, 1 to 1000000",
     "destinations: [{match: a, redeliver: {delay: 10m, max_delay: 1m}}]": "redeliver: expected a max_delay that is",
@@ -294,8 +296,8 @@ FAULTS = {
     "destinations: [a]": "destinations[0]: expected keys such as match:, got 'a'",
     "destinations: [{store: file}]": "destinations[0]: expected one of match: and match_regex:",
     "destinations: [{match: a, match_regex: b}]": "destinations[0]: expected one of match: and match_regex:",
-    "destinations:\n- match: #": "radiator.yaml:2: destinations[0].match: expected a value (none switches off "
-    'what can be off); # begins a comment unless quoted: "#", got nothing',
+    "destinations:\n- match: #": "radiator.yaml:2: destinations[0].match: expected a value (none switches an "
+    'optional setting off); # begins a comment unless quoted: "#", got nothing',
     "destinations:\n- match: *": 'a text that begins with * must be quoted, as in match: "*"',
     "destinations:\n- match: >\n": 'a text that begins with > or | must be quoted: ">"',
     "destinations: [{match: a, partition: {1}}]": "a text that begins with { or [ must be quoted, got a mapping",
@@ -316,8 +318,8 @@ FAULTS = {
     "destinations: [{match: a, rate_limit: {messages: 5 apples}}]": "expected none or messages a second such as 100",
     "destinations: [{match: a, rate_limit: {messages: 0/s}}]": "expected none or messages a second such as 100",
     "destinations: [{match: a, max_bytes: 1GiB, on_full: spill}]": "or drop_newest, got 'spill'",
-    "destinations: [{match: '/topic/a,/topic/b.*', max_bytes: 1GiB}]": "max_bytes: bounds a queue; for a topic use",
-    "destinations: [{match: a, kind: topic, max_messages: 3}]": "max_messages: bounds a queue; for a topic use",
+    "destinations: [{match: '/topic/a,/topic/b.*', max_bytes: 1GiB}]": "max_bytes: limits a queue; for a topic use",
+    "destinations: [{match: a, kind: topic, max_messages: 3}]": "max_messages: limits a queue; for a topic use",
     "destinations: [{match: a, partition_by: user}]": "expected none or header:NAME",
     "limits: {in_flight: 9}\ndestinations: [{match: a, prefetch: 10}]": "destinations[0].prefetch: expected at most",
     "destinations: [{match: a, prefetch: 0}]": "prefetch: expected none or a whole number, 1 to 1000000, got '0'",

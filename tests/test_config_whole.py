@@ -88,7 +88,7 @@ def test_unsupported_keys_are_reported_one_by_one_and_nothing_else() -> None:
         assert match is not None
         assert what in match[3]
         assert "known" in match[3]
-        assert "but not offered by this version" in match[3]
+        assert "but not supported by this version" in match[3]
 
 
 def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
@@ -132,12 +132,14 @@ def test_its_rules_own_what_they_say(config: Config, name: str, rule_index: int)
 def test_one_key_of_each_kind_that_is_reserved_is_refused() -> None:
     """Those that the file above does not show, too."""
     for key in schema.NOT_OFFERED:
-        with pytest.raises(ConfigError, match=rf"^radiator\.yaml:1: {key}: known \(.*\), but not offered by this"):
+        with pytest.raises(ConfigError, match=rf"^radiator\.yaml:1: {key}: known \(.*\), but not supported by this"):
             load_text(f"{key}: x", "radiator.yaml", {})
     for key in schema.RULE_NOT_OFFERED:
         for text, path in (
             (f"defaults: {{{key}: x}}", "defaults"),
             (f"destinations: [{{match: a, {key}: x}}]", r"\S+"),
         ):
-            with pytest.raises(ConfigError, match=rf"^radiator\.yaml:1: {path}\.{key}: known \(.*\), but not offered"):
+            with pytest.raises(
+                ConfigError, match=rf"^radiator\.yaml:1: {path}\.{key}: known \(.*\), but not supported"
+            ):
                 load_text(text, "radiator.yaml", {})

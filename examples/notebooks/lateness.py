@@ -32,7 +32,7 @@ for row in airports:
 # %% As a picture
 ranges(
     "watermark-flights",
-    "How long a watermark has to wait",
+    "Watermark delay",
     [
         {
             "airport": row["destination"],

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 SECONDS_MAX = 30.0  # for calls that take a second, or more with 100,000 commits
 REMEDY = (
-    "look at the URI, the network, and what proves who asks (environment, profiles, roles: where the library of the "
-    "store looks for them)"
+    "check the URI, the network, and the credentials (environment, profiles, roles: where the library of the store "
+    "looks for them)"
 )
 
 Result = TypeVar("Result")

@@ -21,14 +21,14 @@ from radiator.limits import MIB
 from radiator.storage.header import DamagedBatch
 
 _PLACE = re.compile(r'File "([^"]+)", line ([0-9]+)')
-_GO_ON = "what is committed is safe, and the next run goes on behind it"
+_GO_ON = "committed files are safe, and the next run continues after them"
 _REMEDIES = {
-    errno.ENOSPC: "make room there (a run needs about twice the unit that it is at)",
+    errno.ENOSPC: "free space there (a run needs about twice the size of its current unit)",
     errno.EDQUOT: "raise the quota of the user that archives",
     errno.EACCES: "it must belong to the user that archives",
     errno.EPERM: "it must belong to the user that archives",
     errno.EROFS: "it is mounted read-only",
-    errno.ENOTDIR: "what stands there is a file: give another --to",
+    errno.ENOTDIR: "it is a file: give another --to",
 }
 
 
@@ -42,8 +42,8 @@ def partition_failure(name: str, error: Exception) -> str:
     if isinstance(error, StorageError | DamagedBatch):
         return str(error)
     return (
-        f"partition {name!r}: {type(error).__name__}: {error} ({_place(error)}); this is a fault of radiator's, please "
-        "report it with this line. The partition stays where it was, the others go on"
+        f"partition {name!r}: {type(error).__name__}: {error} ({_place(error)}); this is a bug of radiator, please "
+        f"report it with this line. The partition is not archived further, the others are"
     )
 
 
@@ -62,7 +62,7 @@ def run_failure(files: Files, error: OSError | BrokenProcessPool, unit: Unit | N
     """
     if isinstance(error, BrokenProcessPool):
         return (
-            f"{files.uri}: a process that wrote files was killed, perhaps for want of memory; fewer --jobs need less. "
+            f"{files.uri}: a process that wrote files was killed, perhaps because memory ran out; use fewer --jobs. "
             f"{_GO_ON}"
         )
     number = error.errno or _number(str(error))
@@ -75,8 +75,8 @@ def run_failure(files: Files, error: OSError | BrokenProcessPool, unit: Unit | N
     if unit is not None:
         remedy = (
             f"; {unit.bytes / MIB:.1f} MiB of log in one segment of {unit.partition} (offsets {unit.first} to "
-            f"{unit.following - 1}) are the least that can be archived at once, and take about twice that here: make "
-            "room; a smaller segment.size makes smaller ones from now on"
+            f"{unit.following - 1}) are the smallest unit that can be archived, and need about twice that size here: "
+            f"free space; a smaller segment.size makes new segments smaller"
         )
     return f"{where}: {error.strerror or error}{remedy}; {_GO_ON}"
 

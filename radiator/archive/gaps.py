@@ -34,22 +34,21 @@ from radiator.storage.reader import StoredCursor, StoredPartition, list_cursors
 from radiator.storage.time_window import first_ns
 
 QUEUE = "queue:"  # cursors of queues begin with it
-REMOVED = "retention has removed them, and the archive does not have them; retention.wait_for: archive makes it wait"
+REMOVED = "retention has removed them, and the archive does not have them; retention.wait_for: archive delays it"
 REMOVED_OR_SETTLED = (
     "retention has removed them, or the broker as settled messages of a queue, and the archive does not have them; "
-    "retention.wait_for: archive makes both wait"
+    "retention.wait_for: archive delays both"
 )
 SETTLED_BEFORE = (
-    "its queues were through with them, and they were removed before they were archived; retention.wait_for: archive "
-    "makes that wait"
+    "their queues had settled them, and they were removed before they were archived; retention.wait_for: archive "
+    "delays that"
 )
 BEFORE_ARCHIVE = (
-    "they were gone before the archive had anything of this partition; retention.wait_for: archive keeps what is "
-    "written from then on"
+    "they were removed before the first run archived this partition; retention.wait_for: archive keeps new messages"
 )
 ELSEWHERE = (
-    "they are marked as archived, and they are not in this archive: its last commits are gone (restore _log/), or it "
-    "is not mounted here, or they are in another one"
+    "they are marked as archived, but this archive does not have them: its last commits are missing (restore _log/), "
+    "it is not mounted here, or another archive has them"
 )
 
 

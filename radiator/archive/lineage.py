@@ -41,8 +41,8 @@ TRIES_MAX = 5  # at a partition from which segments go meanwhile
 WINDOW_BYTES = 128 * KIB  # batches between two entries of an index, as a rule
 
 _WHY = (
-    "the data directory was restored from an older copy, or lost its end in a power cut, and has gone on since, or the "
-    "partition was made anew"
+    "the data directory was restored from an older copy, or lost its end in a power failure and was used since, or "
+    "the partition was created again"
 )
 
 _FIELDS = struct.Struct("<QqqqIII")
@@ -129,7 +129,8 @@ class LineageCheck:
             if end > log_end:
                 raise OtherLog(
                     f"partition {name!r} ends at offset {log_end}, and the archive has it up to {end}: this is an "
-                    "older copy of the store, or it lost its end in a power cut, or the partition was made anew"
+                    f"older copy of the store, or it lost its end in a power failure, or the partition was created "
+                    f"again"
                 )
             partition = now
         anchor = self.anchor(name)
@@ -185,7 +186,7 @@ def _compare(name: str, anchor: Anchor, found: Lookup) -> None:
     elif before_ns is not None and before_ns > anchor.receive_ns:
         came = f"the log has one before it of {_utc(before_ns)}"
     elif after_ns is not None and after_ns < anchor.receive_ns:
-        came = f"the log has one behind it of {_utc(after_ns)}"
+        came = f"the log has one after it of {_utc(after_ns)}"
     else:
         return
     raise OtherLog(
@@ -211,8 +212,8 @@ def check(place: Place, files: Files, state: State, logs: Iterable[StoredPartiti
     if others:
         more = f"; and {len(others) - 1} more partitions" if len(others) > 1 else ""
         raise OtherLog(
-            f"{others[0]}{more}. {files.uri} and {place.root} cannot be read as one: leave one of them out, or choose "
-            "other partitions"
+            f"{others[0]}{more}. {files.uri} and {place.root} cannot be combined: use one of them, or choose other "
+            f"partitions"
         )
 
 

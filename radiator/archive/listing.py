@@ -60,7 +60,7 @@ def load_existing(archive: Files) -> State:
     state = load(archive)
     if state.version < 0:
         raise NoArchive(
-            f"{archive.uri}: there is no archive, or nothing in it yet: `radiator archive --data DIR --to URI` writes "
+            f"{archive.uri}: the archive does not exist or is empty: `radiator archive --data DIR --to URI` writes "
             "the sealed segments of a data directory to one"
         )
     return state

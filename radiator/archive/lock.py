@@ -44,7 +44,7 @@ def locked(root: str) -> Iterator[str | None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"{root}: another run is at work ({_holder(fd)}); nothing was done") from None
+            raise Busy(f"{root}: another run is active ({_holder(fd)}); nothing was done") from None
         except OSError:
             yield None
             return

@@ -90,7 +90,9 @@ def _window(
         except (pa.ArrowException, OSError) as error:
             state = load(files)
             if each.path in state.files:
-                what = "a commit names it, and it is gone" if isinstance(error, FileNotFoundError) else str(error)
+                what = (
+                    "a commit names it, but it does not exist" if isinstance(error, FileNotFoundError) else str(error)
+                )
                 raise StorageError(f"{files.named(each.path)} cannot be read: {what}; restore it") from error
     raise StorageError(f"{files.uri}: its files change faster than they can be read, {TRIES_MAX} times over")
 
@@ -98,7 +100,7 @@ def _window(
 def missing(state: State, partition: str, first: int, following: int) -> list[tuple[int, int, str]]:
     """Return ranges of the offsets that an archive does not have, and why."""
     start, end = state.starts.get(partition, 0), state.ends.get(partition, 0)
-    found = [(first, min(following, start), "the archive begins behind them")] if first < start else []
+    found = [(first, min(following, start), "the archive begins after them")] if first < start else []
     for lost in state.lost:
         low, high = max(lost.first, first, start), min(lost.next_offset, following, end)
         if lost.partition == partition and low < high:
@@ -111,7 +113,7 @@ def missing(state: State, partition: str, first: int, following: int) -> list[tu
 def reason(why: str) -> str:
     """Return the reason of a lost range as text."""
     if why == "retention":
-        return "they went before they were archived, by retention or as settled messages of a queue"
+        return "they were removed before they were archived, by retention or as settled messages of a queue"
     return f"{NOT_READ}: {why}"
 
 

@@ -112,7 +112,7 @@ def load(files: Files, version: int | None = None) -> State:
     if (beyond := max(checkpoints, default=-1)) > last:
         raise StorageError(
             f"{files.uri}: there is a checkpoint of commit {beyond}, but the last commit in {LOG}/ is {last}: "
-            "commits are missing; restore them: what follows builds on them"
+            "commits are missing; restore them: later commits need them"
         )
     for checkpoint in sorted(checkpoints, reverse=True):
         state = _checkpoint(files, checkpoint)
@@ -122,9 +122,7 @@ def load(files: Files, version: int | None = None) -> State:
         state = State()
     for number in range(state.version + 1, last + 1):
         if number not in commits:
-            raise StorageError(
-                f"{files.uri}: commit {number} is missing in {LOG}/; restore it: what follows builds on it"
-            )
+            raise StorageError(f"{files.uri}: commit {number} is missing in {LOG}/; restore it: later commits need it")
         state = _folded(state, _read(files, commit_path(number)))
     return state
 
@@ -200,8 +198,8 @@ def _write_checkpoint(files: Files, state: State) -> None:
     path = checkpoint_path(state.version)
     if not files.create_new(path, encode(_whole(state))) and _checkpoint(files, state.version) != state:
         raise StorageError(
-            f"{files.named(path)}: is there already, and is not the state as of commit {state.version}; remove it: "
-            "the commits say everything, and it says something else"
+            f"{files.named(path)}: exists, but is not the state as of commit {state.version}; remove it: the commits "
+            f"have the complete state"
         )
 
 
@@ -209,8 +207,8 @@ def check_source(files: Files, state: State, source: str) -> None:
     """Raise StorageError if the archive belongs to another data directory."""
     if state.source not in (None, source):
         raise StorageError(
-            f"{files.uri} is the archive of another data directory (source {state.source}, this one is {source}): give "
-            "each its own"
+            f"{files.uri} is the archive of another data directory (source {state.source}, this one is {source}): use "
+            f"one archive per data directory"
         )
 
 
@@ -254,7 +252,7 @@ def _read(files: Files, path: str) -> dict[str, Any]:
     try:
         value = _decode(data)
     except ValueError as error:
-        raise StorageError(f"{files.named(path)}: damaged: {error}; restore it: what follows builds on it") from None
+        raise StorageError(f"{files.named(path)}: damaged: {error}; restore it: later commits need it") from None
     if value["format"] != FORMAT:
         raise StorageError(
             f"{files.named(path)}: format {value['format']} is newer than this radiator: install another one"
@@ -278,7 +276,7 @@ def _folded(state: State, made: Mapping[str, Any]) -> State:
         raise StorageError(f"commit {state.version + 1} says that it is {made['version']}")
     removed = set(made["remove"])
     if not removed <= state.files.keys():
-        raise StorageError(f"commit {made['version']} removes files that are not there: {sorted(removed)[:3]}")
+        raise StorageError(f"commit {made['version']} removes files that do not exist: {sorted(removed)[:3]}")
     kept = {path: each for path, each in state.files.items() if path not in removed} if removed else dict(state.files)
     for said in made["add"]:
         if unknown := said.keys() - _FILE_KEYS:
@@ -289,7 +287,7 @@ def _folded(state: State, made: Mapping[str, Any]) -> State:
         names = said["destinations"]
         each = DataFile(**{**said, "destinations": None if names is None else tuple(names)})
         if each.path in kept:
-            raise StorageError(f"commit {made['version']} adds a file that is there: {each.path}")
+            raise StorageError(f"commit {made['version']} adds a file that exists: {each.path}")
         kept[each.path] = each
     return replace(
         state,

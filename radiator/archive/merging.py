@@ -89,8 +89,8 @@ def merge_files(files: Files, run: list[DataFile], spool: str, token: str, sourc
             writer.write_group(group)
     except pa.ArrowException as error:
         raise StorageError(
-            f"{files.named(first.path)} and {len(run) - 1} more cannot be read: {error}; they are left as they are: "
-            "`radiator archive verify` names the one"
+            f"{files.named(first.path)} and {len(run) - 1} more cannot be read: {error}; they are not merged: find "
+            f"the file with `radiator archive verify`"
         ) from error
     if not shared:
         names.update(first.destinations or ())
@@ -104,8 +104,8 @@ def merge_files(files: Files, run: list[DataFile], spool: str, token: str, sourc
     if expected != found:
         raise StorageError(
             f"{files.named(first.path)} and {len(run) - 1} more are not what their commits say: {found[0]} records "
-            f"with {found[1]} bytes, expected {expected[0]} with {expected[1]}; they are left as they are: "
-            "`radiator archive verify` names the one"
+            f"with {found[1]} bytes, expected {expected[0]} with {expected[1]}; they are not merged: find the file "
+            f"with `radiator archive verify`"
         )
     return SpooledFile(writer.path, made)
 
@@ -116,7 +116,7 @@ def _check(files: Files, each: DataFile) -> None:
         found = digest_of(file)
     if each.digest and found != each.digest:
         raise StorageError(
-            f"{files.named(each.path)}: its bytes are not those that were written (digest {found}, its commit says "
+            f"{files.named(each.path)}: its bytes have changed (digest {found}, its commit says "
             f"{each.digest}); it is not merged: restore it"
         )
 

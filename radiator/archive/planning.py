@@ -23,8 +23,8 @@ from radiator.storage.reader import StoredPartition, StoredSegment
 from radiator.storage.salt import decode_key
 
 _REMEDY = (
-    "nothing of it is archived here, and retention waits for what is: archive it to a new place, or restore the data "
-    "that belongs to this archive"
+    "the data directory belongs to another archive, and retention waits for that one: archive it to a new place, or "
+    "restore the data that belongs to this archive"
 )
 
 UNIT_BYTES = 256 * MIB  # of the log: some seconds of work, which a kill may cost
@@ -54,7 +54,7 @@ def source_of(root: str) -> str:
     if key is None:
         raise StorageError(
             f"{layout.salt_path(root)} is missing or damaged, so it is unknown which archive belongs to this data "
-            "directory: start the broker on it once, which makes one, or restore it from a backup"
+            "directory: start the broker on it once to create it, or restore it from a backup"
         )
     return blake2b(key, digest_size=16).hexdigest()
 

@@ -63,9 +63,9 @@ class Publisher:
 
     def __init__(
         self, files: Files, source: str, owner: str | None, step: Callable[[str], None] = ignore,
-        tell: Callable[[str], None] = ignore,
+        report: Callable[[str], None] = ignore,
     ) -> None:  # fmt: skip
-        self.files, self._source, self._owner, self._step, self._tell = files, source, owner, step, tell
+        self.files, self._source, self._owner, self._step, self._report = files, source, owner, step, report
         self.state = self.load()
 
     def load(self) -> State:
@@ -109,9 +109,7 @@ class Publisher:
                 return []
             # others go by the wall clock; the other one stands still while a machine sleeps, and is never set back
             if max(time.monotonic() - started[0], time.time() - started[1]) > INTENT_SECONDS_MAX:
-                raise StorageError(
-                    f"{self.files.uri}: it took more than 12 hours to write some files; they are dropped"
-                )
+                raise StorageError(f"{self.files.uri}: writing some files took more than 12 hours; they are dropped")
             self._step("commit")
             made = commit(
                 self.files,
@@ -129,7 +127,7 @@ class Publisher:
                 self.state = made
                 return chosen
             self.state = self.load()
-        raise StorageError(f"{self.files.uri}: others commit all the time; nothing was added by this run: try again")
+        raise StorageError(f"{self.files.uri}: other runs commit all the time; this run added nothing: try again")
 
     def _valid(self, changes: list[Change]) -> list[Change]:
         ends, chosen = dict(self.state.ends), []
@@ -177,7 +175,7 @@ class Publisher:
             except FileNotFoundError:
                 continue
             except (ValueError, KeyError, TypeError):
-                self._tell(f"{self.files.named(entry.path)}: damaged; left as it is")
+                self._report(f"{self.files.named(entry.path)}: damaged; not changed")
                 continue
             for path in gone:
                 removed += self.files.size(path) is not None

@@ -38,7 +38,7 @@ def remote_files(uri: str, scheme: str) -> Files:
             why = str(error).replace(uri, shown(uri))
             raise StorageError(f"{shown(uri)}: cannot be reached: {why}") from error
     raise StorageError(
-        f"{shown(uri)}: nothing here reaches {scheme}:// ({'; '.join(whys)}); install the fsspec driver of the "
+        f"{shown(uri)}: no library for {scheme}:// works ({'; '.join(whys)}); install the fsspec driver of the "
         "store, such as pip install s3fs, gcsfs or adlfs"
     )
 

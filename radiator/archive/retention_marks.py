@@ -42,7 +42,7 @@ def ahead(found: Mapping[str, int], uri: str, state: State) -> str | None:
     if not names:
         return None
     name = names[0]
-    more = f"; so it is with {len(names) - 1} more partitions" if names[1:] else ""
+    more = f"; the same for {len(names) - 1} more partitions" if names[1:] else ""
     return (
         f"{name}: is marked as archived up to offset {found[name]}, and {uri} has it up to "
         f"{state.ends.get(name, 0)}{more}. The mark is from another archive or from `radiator export --mark-archived`; "

@@ -146,7 +146,7 @@ class _FileCheck:
         if date != f"{DATE_PREFIX}{each.date}" or not (
             self._shared or {encode(name) for name in self._names} <= {folder}
         ):
-            yield "lies in the folder of another day or destination"
+            yield "is in the folder of another day or destination"
 
 
 def check_partition(files: Files, part: PartitionState, on_missing: Callable[[int], None]) -> Iterator[str]:
@@ -169,7 +169,7 @@ def check_partition(files: Files, part: PartitionState, on_missing: Callable[[in
             try:
                 for other, twice in window.take(files, each, place):
                     yield (
-                        f"{len(twice)} offsets of {part.name!r} are there twice, the first of them is {twice[0]}: in "
+                        f"{len(twice)} offsets of {part.name!r} exist twice, the first one is {twice[0]}: in "
                         f"{files.named(each.path)} and in {files.named(several[other].path)}"
                     )
             except (pa.ArrowException, OSError):
@@ -178,7 +178,7 @@ def check_partition(files: Files, part: PartitionState, on_missing: Callable[[in
             if there := window.count(a, b):
                 yield f"partition {part.name!r}: {there} offsets of {a} to {b - 1} are recorded as lost, but exist"
         if outside := window.count(low, part.start) + window.count(part.end, high):
-            yield (f"partition {part.name!r}: {outside} records lie outside its offsets {part.start} to {part.end - 1}")
+            yield (f"partition {part.name!r}: {outside} records are outside its offsets {part.start} to {part.end - 1}")
         known = [*part.lost, *(_range(each) for each in several if each.path in unread)]
         missing += window.missing(max(first, part.start), min(window.stop, part.end), known)
         last = max(last, window.last())

@@ -93,7 +93,7 @@ class Outcome:
 class Watch:
     """Callbacks: a text, bytes to do, bytes done; ``stopping``: whether to end at the next step."""
 
-    tell: Callable[[str], None] = ignore
+    report: Callable[[str], None] = ignore
     total: Callable[[int], None] = lambda size: None
     advance: Callable[[int], None] = lambda done: None
     stopping: Callable[[], bool] = lambda: False
@@ -114,7 +114,7 @@ def run(data: str, files: Files, options: Options = Options(), watch: Watch = Wa
         spool = files.spool(owner or secrets.token_hex(8))
         _empty(spool)
         try:
-            publisher = Publisher(files, source, owner, watch.step, watch.tell)
+            publisher = Publisher(files, source, owner, watch.step, watch.report)
             return _Run(data, publisher, source, spool, options, watch).run()
         finally:
             shutil.rmtree(spool, ignore_errors=True)
@@ -164,12 +164,12 @@ class _Run:
                 if not self._round() or self._watch.stopping():
                     break
             else:
-                self._watch.tell(
-                    f"{self._data}: {ROUNDS_MAX} times over, segments went while this run was at them, or others "
-                    "archived them, or the disk was full; the next run goes on"
+                self._watch.report(
+                    f"{self._data}: {ROUNDS_MAX} times, segments were removed or archived by others during this run, "
+                    f"or the disk was full; the next run continues"
                 )
             if self._copy and self._options.mark:
-                self._watch.tell(
+                self._watch.report(
                     f"{self._data}: is {self._copy}: it was read, but nothing was marked as archived in it"
                 )
         if self._options.merge is not False:
@@ -236,9 +236,9 @@ class _Run:
         """Note that there was no room for a unit. Return whether to retry with less at once."""
         again = len(unit.ranges) > 1 or self._jobs > 1 or (committed and self._publisher.files.local is None)
         if again:
-            self._watch.tell(
+            self._watch.report(
                 f"{self._spool}: no room for {unit.bytes / MIB:.1f} MiB of log ({len(unit.ranges)} segments of "
-                f"{unit.partition}, {self._jobs} at a time): going on with less at once"
+                f"{unit.partition}, {self._jobs} at a time): continuing with less at once"
             )
             self._unit_bytes = self._pending_bytes = max(1, unit.bytes // 4)
             self._jobs = 1
@@ -274,12 +274,12 @@ class _Run:
         out.lost += written.lost
         out.damaged |= any(lost.why == "damaged" for lost in written.lost)
         for lost in written.lost:
-            self._watch.tell(f"{lost.partition}: offsets {lost.first} to {lost.next_offset - 1} are lost: {lost.why}")
+            self._watch.report(f"{lost.partition}: offsets {lost.first} to {lost.next_offset - 1} are lost: {lost.why}")
         if written.unit.before is None and written.unit.first > 0:
             out.begins[written.unit.partition] = written.unit.first
-            self._watch.tell(
-                f"{written.unit.partition}: the archive begins at offset {written.unit.first}; those before were gone "
-                "when it was first archived (retention, or settled messages of a queue)"
+            self._watch.report(
+                f"{written.unit.partition}: the archive begins at offset {written.unit.first}; earlier ones were "
+                "removed before it was first archived (retention, or settled messages of a queue)"
             )
 
     def _mark(self, ends: Mapping[str, int]) -> None:
@@ -307,7 +307,7 @@ class _Run:
             found = marks(place.fs, [each for each in partitions(place) if not names or each.name in names])
             text = ahead(found, self._publisher.files.uri, self._publisher.state)
             if text:
-                self._watch.tell(text)
+                self._watch.report(text)
 
     def _unmark(self, names: Iterable[str]) -> None:
         """Remove the marks of partitions that are another log than the archived one."""
@@ -363,8 +363,8 @@ class _Run:
         for each in group:
             if each.path in named and files.size(each.path) is None:
                 self._out.problems[each.path] = (
-                    f"{files.named(each.path)}: is not there, and a commit names it; its neighbours are not merged: "
-                    "restore it"
+                    f"{files.named(each.path)}: does not exist, but a commit names it; its neighbours are not merged: "
+                    f"restore it"
                 )
                 self._out.damaged = True
 

@@ -55,7 +55,7 @@ def check_commits(files: Files, state: State) -> None:
         more = f" and {len(found) - 1} more" if found[1:] else ""
         raise StorageError(
             f"{files.uri}: there are data files ({found[0].path}{more}), and no commit in {LOG}/, which says what they "
-            f"are: restore {LOG}/, or archive to a new place, or remove the files if they are nothing"
+            f"are: restore {LOG}/, archive to a new place, or remove the files if they are not needed"
         )
 
 

@@ -121,7 +121,7 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
     if written.records > expected or (written.records < expected and not unit.sparse and not _sparse(unit)):
         raise StorageError(
             f"partition {unit.partition!r}: {written.records} records where {expected} were expected, of offsets "
-            f"{unit.first} to {unit.following - 1}; nothing of them was archived: `radiator fsck` looks for the reason"
+            f"{unit.first} to {unit.following - 1}; they were not archived: find the reason with `radiator fsck`"
         )
     return written
 

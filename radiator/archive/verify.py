@@ -67,7 +67,7 @@ def _file(files: Files, state: State, each: DataFile, checksums: bool, records: 
     size = files.size(each.path)
     if size is None:
         if each.path in load(files).files:
-            yield f"{address}: is not there; {each.records} records of {each.partition!r} are missing"
+            yield f"{address}: does not exist; {each.records} records of {each.partition!r} are missing"
         return
     if size != each.bytes:
         yield f"{address}: has {size} bytes, its commit says {each.bytes}"
@@ -87,7 +87,7 @@ def _inside(files: Files, state: State, each: DataFile, checksums: bool, records
             file.seek(0)
             digest = digest_of(file)
             if digest != each.digest:
-                yield f"{address}: has the digest {digest}, its commit says {each.digest}: its bytes have changed"
+                yield f"{address}: has the digest {digest}, its commit says {each.digest}: the bytes have changed"
     expected: dict[str, Any] = {
         "radiator.partition": each.partition,
         "radiator.first_offset": str(each.first_offset),

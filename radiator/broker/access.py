@@ -35,7 +35,7 @@ END_UNITS: Final = 40  # cost of ending one session
 LEAVE_UNITS: Final = 20  # cost of ending one of its subscriptions
 RIGHTS_REDUCED: Final = ProtocolError(
     "denied",
-    "the rights of this user have changed, and a subscription is not permitted any more",
+    "the rights of this user have changed, and no longer permit a subscription",
     "The broker's users file was changed.",
 )
 
@@ -199,8 +199,8 @@ def _permitted(subscription: Subscription) -> bool:
 
 def too_late(session: Session) -> ProtocolError:
     """Return the ERROR for a client that is not connected within ``limits.connect_timeout``."""
-    where = "limits.connect_timeout in the YAML file says how soon."
+    where = "the limit is limits.connect_timeout in the YAML file."
     if session.undecided:
-        detail = f"Too many others log in, or have failed to; {where}"
+        detail = f"Too many other logins are in progress or have failed; {where}"
         return ProtocolError("timeout", "the login could not be verified in time", detail)
     return ProtocolError("timeout", "no CONNECT frame came in time", f"Expected CONNECT or STOMP; {where}")

@@ -132,7 +132,7 @@ class Broker(Services):
                 self.refuse(session, refusal, frame.receipt)
             except Exception as error:
                 self.internal_errors.found(error)
-                what = f"Whether this {frame.head.command} had an effect is not known; the broker's log says more."
+                what = f"It is unknown whether this {frame.head.command} had an effect; see the log of the broker."
                 self.refuse(session, ProtocolError("internal", "the broker failed on this frame", what), frame.receipt)
             index += 1
         return []

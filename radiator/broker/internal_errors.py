@@ -42,7 +42,7 @@ class InternalErrors:
         place = ("", 0) if step is None else (step.tb_frame.f_code.co_filename, step.tb_lineno)
         times = self._times[place] = self._times.get(place, 0) + 1
         if times & (times - 1) == 0:
-            log.error("a bug of the broker, or of what was plugged in (here %d times)", times, exc_info=error)
+            log.error("a bug in the broker or in a plug-in (%d times here)", times, exc_info=error)
 
     def __enter__(self) -> None:
         pass

@@ -45,7 +45,7 @@ class MemoryWatch:
             self.is_full = True
             self._stats.count(memory_pauses=1)
             log.warning(
-                "memory: %s. Clients that need more wait or are refused; consumers and acknowledgements go on",
+                "memory: %s. Clients that need more must wait or are refused; consumers are still served",
                 share.usage(),
             )
 
@@ -85,4 +85,4 @@ class MemoryWatch:
             self._met, self._met_ns = False, now_ns
         elif self.is_full and not self.account.full and now_ns - self._met_ns >= CALM_NS:
             self.is_full = False
-            log.warning("memory: there is room again")
+            log.warning("memory: usage is below the limit again")

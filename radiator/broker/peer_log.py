@@ -98,13 +98,13 @@ class PeerLog:
         kinds, self._kinds = self._kinds, {}
         self._began_ns = None
         for name, kind in kinds.items():
-            told_apart = [origin for origin in kind.held_back if origin]
-            busiest = nlargest(SUMMARIES, told_apart, key=kind.held_back.__getitem__)
+            origins_known = [origin for origin in kind.held_back if origin]
+            busiest = nlargest(SUMMARIES, origins_known, key=kind.held_back.__getitem__)
             for origin in busiest:
                 log.log(kind.level, "%s: %d more from %s in the last 60 s", name, kind.held_back[origin], origin)
             more = sum(kind.held_back.values()) - sum(map(kind.held_back.__getitem__, busiest))
             if more:
-                origins = len(told_apart) - len(busiest)
+                origins = len(origins_known) - len(busiest)
                 at_least = "at least " if "" in kind.held_back else ""
                 log.log(
                     kind.level, "%s: %d more from %s%d others in the last 60 s", name, more, at_least, max(1, origins)

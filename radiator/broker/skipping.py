@@ -50,4 +50,4 @@ class SkippedTotals(Generic[Source]):
         """Note that a cursor goes on skipping, or is gone."""
         if source in self.stopped:
             del self.stopped[source]
-            log.warning("%s: messages are handed out again in the whole queue", queue)
+            log.warning("%s: messages are delivered again from the whole queue", queue)

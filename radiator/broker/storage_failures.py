@@ -83,10 +83,10 @@ class StorageFailures:
             due = now_ns - failure.reported_ns >= REPORT_EVERY_NS
             if not isinstance(key, str) and key.failed is None:
                 del self._known[key]
-                log.warning("storage: %s: well again; %d were refused in the meantime", key.name, failure.refused)
+                log.warning("storage: %s: works again; %d were refused in the meantime", key.name, failure.refused)
             elif due and failure.count:
                 what = "times more" if isinstance(key, str) else "more were refused"
-                log.error("storage: %s (still so: %d %s)", failure.texts[-1], failure.count, what)
+                log.error("storage: %s (still failing: %d %s)", failure.texts[-1], failure.count, what)
                 failure.reported_ns, failure.count = now_ns, 0
             elif due and isinstance(key, str):
                 del self._known[key]

@@ -80,9 +80,9 @@ def archive(
     if target is None:
         raise click.UsageError("--to is missing: a directory, or a URI such as s3://bucket/archive")
     if every is not None and at is not None:
-        raise click.UsageError("--every and --at do not go together")
+        raise click.UsageError("--every and --at cannot be combined")
     if compact_only and merge is False:
-        raise click.UsageError("--compact-only and --no-compact do not go together")
+        raise click.UsageError("--compact-only and --no-compact cannot be combined")
     from radiator.archive.opening import open_files
     from radiator.archive.run import Options
     from radiator.columns.files import shown
@@ -94,7 +94,7 @@ def archive(
     files = open_files(target)
     _check_partitions(data, partitions)
     if files.local is not None and _is_inside(files.local, data):
-        raise click.UsageError(f"--to {target} is in the data directory {data}: give the archive a place of its own")
+        raise click.UsageError(f"--to {target} is in the data directory {data}: choose another place for the archive")
     if dry_run:
         return _dry_run(data, files, options, as_json)
     stop = Stopping()
@@ -135,7 +135,7 @@ def _run(data: str, files: Files, options: Options, stop: Stopping) -> Outcome:
     with progress() as bar:
         task = bar.add_task("archiving", total=None, note="")
         watch = Watch(
-            tell=say,
+            report=say,
             total=lambda size: bar.update(task, total=size, completed=0),
             advance=lambda done: bar.update(task, advance=done),
             stopping=stop.is_set,

@@ -156,13 +156,13 @@ def files(
     return OK
 
 
-@click.command(short_help="Check that an archive is what its commits say.")
+@click.command(short_help="Check an archive against its commits.")
 @archive_argument
 @click.option("--checksums", is_flag=True, help="Read every byte as well, and compare it with the digests.")
 @click.option("--records", is_flag=True, help="Read every record's columns as well; includes --checksums.")
 @json_option
 def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
-    """Check that the archive at URI is what its commits say: every file, its footer, its count, no gap, no overlap.
+    """Check the archive at URI against its commits: files, footers, counts, no gap, no overlap.
 
     Files that no commit names are reported too.
     """
@@ -183,7 +183,7 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
             faults.append(fault)
             if not as_json:
                 say(fault)
-        lying = find_uncommitted(files)
+        uncommitted = find_uncommitted(files)
     missing = {name: count for name, count in absent.items() if count}
     if as_json:
         put_json(
@@ -193,27 +193,32 @@ def verify(uri: str, checksums: bool, records: bool, as_json: bool) -> int:
                 "records": state.records,
                 "faults": faults,
                 "absent": missing,
-                "orphans": [{"path": files.address(each.path), "bytes": each.size_bytes} for each in lying.orphans],
+                "orphans": [
+                    {"path": files.address(each.path), "bytes": each.size_bytes} for each in uncommitted.orphans
+                ],
                 "at_work": {
-                    "files": len(lying.in_progress),
-                    "bytes": sum(each.size_bytes for each in lying.in_progress),
+                    "files": len(uncommitted.in_progress),
+                    "bytes": sum(each.size_bytes for each in uncommitted.in_progress),
                 },
-                "spooled": {"files": len(lying.spooled), "bytes": sum(each.size_bytes for each in lying.spooled)},
+                "spooled": {
+                    "files": len(uncommitted.spooled),
+                    "bytes": sum(each.size_bytes for each in uncommitted.spooled),
+                },
             }
         )
         return DAMAGED if faults else OK
     for name, count in missing.items():
         say(f"{name}: {count:,} offsets have no record: removed from the log on purpose before they were archived")
-    for each in lying.orphans:
-        say(f"{files.named(each.path)}: {size(each.size_bytes)} that no commit names; it is no part of the archive")
+    for each in uncommitted.orphans:
+        say(f"{files.named(each.path)}: {size(each.size_bytes)} that no commit names; it is not part of the archive")
     for words, some in (
-        ("of a run that is at work, or died: the next run removes what it must", lying.in_progress),
-        ("in _new/, where runs work", lying.spooled),
+        ("of a run that is active or was killed: the next run removes them", uncommitted.in_progress),
+        ("in _new/, the working directory of runs", uncommitted.spooled),
     ):
         if some:
             say(f"{counted(len(some), 'file')}, {size(sum(each.size_bytes for each in some))} {words}")
     said = counted(len(faults), "fault") if faults else "as its commits say"
-    orphans = f"; {counted(len(lying.orphans), 'file')} that no commit names" if lying.orphans else ""
+    orphans = f"; {counted(len(uncommitted.orphans), 'file')} that no commit names" if uncommitted.orphans else ""
     click.echo(
         f"{shown(uri)}: {counted(len(state.files), 'file')}, {counted(state.records, 'record')}: {said}{orphans}"
     )

@@ -69,7 +69,7 @@ def bench(
 ) -> int:  # fmt: skip
     """Measure a broker: durable produce, fan-out, drain, replay, latency, memory, start-up.
 
-    Figures on a shared machine move by 20 to 30 %; the broker's CPU time per message is the steadiest of them.
+    Numbers on a shared machine vary by 20 to 30 %; the broker's CPU time per message varies least.
     """
     from radiator.bench.cells import table
     from radiator.bench.run import Bench, start_up
@@ -84,7 +84,7 @@ def bench(
         return OK
     starts = url is None and wanted(START)
     if not chosen and not starts:
-        raise CommandFailed(NOT_FOUND, f"--only {only}: no cell has such a name; --list shows them")
+        raise CommandFailed(NOT_FOUND, f"--only {only}: no measurement matches; --list shows them")
     parent = data or default_directory()
     rows: list[Row] = []
     with ExitStack() as stack:
@@ -159,7 +159,7 @@ def _print(rows: Iterable[Row], about: dict[str, Any]) -> None:
     line = f"{about['cpus']} CPUs {about['cpu']}, {about['python']}, {about['system']}"
     click.echo(f"{line}, data on {about['filesystem'] or 'an unknown file system'}")
     if about["filesystem"] in ("tmpfs", "ramfs"):
-        say("the data lay in memory: the durable figures flatter; give --data a directory on a disk")
+        say("the data was in memory, so the durable numbers are too good; choose a directory on a disk with --data")
     sys.stdout.flush()
 
 

@@ -182,7 +182,7 @@ def unreadable(path: str) -> CommandFailed:
 
 def json_option(function: F) -> F:
     """Add the option ``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text for people.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text.")(function)
 
 
 def parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:

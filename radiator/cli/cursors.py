@@ -183,6 +183,6 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
 
 def _remark(row: dict[str, Any]) -> str:
     """Return a note for a log that no rule names any more."""
-    if row.get("stranded"):
-        return f" (not delivered: {row['stranded']})"
-    return " (former)" if row.get("former") else ""
+    if row.get("undelivered"):
+        return f" (not delivered: {row['undelivered']})"
+    return " (orphaned)" if row.get("orphaned") else ""

@@ -217,20 +217,20 @@ def _settle(
     only with ``to_topic``. Messages that are not dead letters stay, unless ``to`` names a destination for them.
     """
     browser = connection.subscribe(queue, headers={"browser": "true"})
-    lying: dict[str, str | None] = {}
+    in_queue: dict[str, str | None] = {}
     unknown: set[str] = set()
     for each in browser:
-        lying[each.id] = _written(each).get(OWNER)
+        in_queue[each.id] = _written(each).get(OWNER)
         if not _written(each).get("dlq-destination"):
             unknown.add(each.id)
     shown = {
-        unquote(each): each for each in lying
+        unquote(each): each for each in in_queue
     }  # ids are accepted as the broker writes them, and as they are printed
-    wanted = {shown.get(each, each) for each in ids} if ids else set(lying)
-    missing = wanted.difference(lying)
+    wanted = {shown.get(each, each) for each in ids} if ids else set(in_queue)
+    missing = wanted.difference(in_queue)
     if missing:
         raise CommandFailed(NOT_FOUND, f"{queue} has no message {min(missing)}; `radiator dlq show {queue}` lists them")
-    subscriptions = Counter(owner for name, owner in lying.items() if owner is not None and name in wanted)
+    subscriptions = Counter(owner for name, owner in in_queue.items() if owner is not None and name in wanted)
     if back and subscriptions and to is None and not to_topic:
         raise CommandFailed(
             USAGE,
@@ -242,7 +242,7 @@ def _settle(
     refused = sorted(wanted & unknown) if back and to is None else []
     wanted.difference_update(refused)
     done: Counter[str] = Counter()
-    window = min(max(len(lying), 1), WINDOW_MAX)
+    window = min(max(len(in_queue), 1), WINDOW_MAX)
     with progress() as bar, connection.subscribe(queue, ack="client-individual", prefetch=window) as inbox:
         task = bar.add_task("replaying" if back else "dropping", total=len(wanted), note="")
         batch: list[Message] = []
@@ -266,7 +266,7 @@ def _settle(
         )
     if wanted:
         held = f"{counted(len(wanted), 'message')} of {queue} {are(len(wanted))}"
-        say(f"{held} unacknowledged at other consumers, and left there")
+        say(f"{held} unacknowledged at other consumers, and not sent back")
     total = sum(done.values())
     if as_json:
         about = {"queue": queue, "left": len(wanted), "refused": len(refused), "to": dict(done)}

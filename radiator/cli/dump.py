@@ -70,7 +70,7 @@ def dump(paths: tuple[str, ...], batches: bool, as_hex: bool, show: Show | None,
     running broker is not disturbed.
     """
     if (batches or as_json) and show is not None:
-        raise click.UsageError("--format goes with neither --batches nor --json")
+        raise click.UsageError("--format cannot be combined with --batches or --json")
     try:
         return _dump(paths, batches, as_json, as_hex, show)
     except OSError as error:
@@ -114,8 +114,8 @@ def _pieces(path: str) -> Iterator[Piece]:
         if not _is_segment(whole) and reader_of(os.path.basename(whole)) is None:
             raise CommandFailed(
                 USAGE,
-                f"{path}: expected a segment file, <20 digits>.rlog, another file of a data directory under the name "
-                "that it has there, or a partition's directory",
+                f"{path}: expected a segment file, <20 digits>.rlog, another file of a data directory with its "
+                f"original name, or a partition's directory",
             )
         directory = os.path.dirname(whole)
         yield _committed(directory).get(whole) or Piece(whole, os.path.getsize(whole), _name(directory))
@@ -183,7 +183,7 @@ class Printer:
                 else:
                     self._records(piece, position, found)
         except FileNotFoundError:
-            say(f"{piece.path}: gone meanwhile, taken by retention")
+            say(f"{piece.path}: removed meanwhile by retention")
 
     def other(self, piece: Piece) -> None:
         """Print the contents of a file that is not a segment."""
@@ -197,7 +197,7 @@ class Printer:
             with open(piece.path, "rb") as file:
                 data = file.read()
         except FileNotFoundError:
-            say(f"{piece.path}: gone meanwhile")
+            say(f"{piece.path}: removed meanwhile")
             return
         for line in reader(data):
             if line.damage:

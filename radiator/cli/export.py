@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("jsonl", "csv", "parquet")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
-MARK_NEEDS = "--mark-archived says that the archive has everything: it does not go with {}"
+MARK_NEEDS = "--mark-archived requires a complete export: it cannot be combined with {}"
 
 
 @click.command(short_help="Write records as JSON lines, CSV or Parquet.")
@@ -83,7 +83,10 @@ def export(
     for each in chosen if start == "archived" else ():
         if 0 < starts[each.name] < each.log_start_offset:
             first, last = starts[each.name], each.log_start_offset - 1
-            say(f"{each.name}: offsets {first} to {last} went before an archive had them (retention without wait_for)")
+            say(
+                f"{each.name}: offsets {first} to {last} were removed before they were "
+                "archived (retention without wait_for)"
+            )
     try:
         selection = read_selection(start, stop, destinations, partitions)
     except (ValueError, ProtocolError) as error:
@@ -108,7 +111,7 @@ def export(
             raise CommandFailed(FAILED, f"{error.filename or target}: cannot be written: {error.strerror}") from None
     if mark_archived:
         _mark(chosen, starts)
-    _tell(work, target, as_json, mark_archived)
+    _report(work, target, as_json, mark_archived)
     return DAMAGED if work.result.losses else OK
 
 
@@ -157,7 +160,7 @@ def _no_copy(data: str) -> None:
     from radiator.storage.files import FileSystem
 
     if os.path.isdir(data) and (kind := kind_of_copy(FileSystem(), data)):
-        raise click.UsageError(f"{data} is {kind}: nothing is written there, so --mark-archived does not go with it")
+        raise click.UsageError(f"{data} is {kind}: it cannot be changed, so --mark-archived cannot be used")
 
 
 def _mark(partitions: list[StoredPartition], before: dict[str, int]) -> None:
@@ -169,7 +172,7 @@ def _mark(partitions: list[StoredPartition], before: dict[str, int]) -> None:
             archived.write(FileSystem(), each.directory, each.next_offset)
 
 
-def _tell(work: Export, target: str, as_json: bool, marked: bool) -> None:
+def _report(work: Export, target: str, as_json: bool, marked: bool) -> None:
 
     found = work.result
     if as_json and target != "-":

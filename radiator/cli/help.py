@@ -31,10 +31,10 @@ def show_help(topic: tuple[str, ...]) -> int:
 @click.command(CONNECTION, add_help_option=False)
 @connection_options
 def _options(broker: BrokerOptions) -> None:
-    """Options of every command that talks to a broker.
+    """Options of every command that connects to a broker.
 
     ADDRESS is HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH,
-    wss://HOST:PORT/PATH or unix:PATH. The environment variable RADIATOR_URL takes the place of --url.
+    wss://HOST:PORT/PATH or unix:PATH. The environment variable RADIATOR_URL can replace --url.
     """
 
 

@@ -23,14 +23,14 @@ def warn_of_slips(names: Iterable[str]) -> None:
 def suggestion(name: str) -> str | None:
     """Return a hint for a name that resembles ``/queue/NAME``, ``/topic/NAME`` or an address, or None."""
     if ADDRESS.fullmatch(name):
-        return f"{name} is the name of a destination here; --url names the broker"
+        return f"{name} is a destination here; give the broker with --url"
     first, _, rest = name.lstrip("/").partition("/")
     close = difflib.get_close_matches(first.lower(), KINDS, n=1, cutoff=ALIKE)
     if not close:
         return None
     prefix = f"/{close[0]}/"
     if not rest:
-        return f"{name} has no name behind the prefix {prefix}; did you mean {prefix}NAME?"
+        return f"{name} has no name after the prefix {prefix}; did you mean {prefix}NAME?"
     if name.startswith(prefix):
         return None
     kind = "; it is a topic, as the names of queues begin with /queue/" if close[0] == "queue" else ""

@@ -104,7 +104,7 @@ def live(
     if as_json:
         put_json({"to": to, "epochs": totals.epochs, "messages": totals.messages})
     else:
-        click.echo(f"{totals.messages:,} messages were counted, and what changed was published to {to}")
+        click.echo(f"{totals.messages:,} messages were counted, and changed windows were published to {to}")
     return OK
 
 

@@ -63,7 +63,7 @@ def mirror(source: str | None, target: str, destinations: str, once: bool, broke
         lambda: broker.connect(version="1.2"),
         [destinations],
         once=once,
-        tell=printer.show,
+        report=printer.show,
     )
     try:
         with stop_on_signals(follower.stopping, breakable=False):

@@ -10,7 +10,7 @@ import click
 from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json, size
 
 COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always shown
-SELDOM = ("burying", "unlooked")  # figures that are shown if not zero
+SELDOM = ("dead_lettering", "unchecked")  # figures that are shown if not zero
 DROPPED = {"total": 4, "delayed": 3}  # order in which a narrow terminal drops figures
 TEMPORARY = "/temp-queue/"
 LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
@@ -65,7 +65,7 @@ def _destinations(broker: BrokerOptions, match: dict[str, str]) -> list[dict[str
     with broker.connect() as connection:
         while True:
             found = list(pages(connection, "destinations.ls", "destinations", **match))
-            if not any(each.get("unlooked") for each in found) or time.monotonic() > end:
+            if not any(each.get("unchecked") for each in found) or time.monotonic() > end:
                 return found
             time.sleep(LOOK_SECONDS)
 

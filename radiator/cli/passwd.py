@@ -76,13 +76,13 @@ def _passcode(from_stdin: bool) -> str:
     if from_stdin:
         passcode = sys.stdin.readline().rstrip("\r\n")
     elif not sys.stdin.isatty():
-        raise click.UsageError("expected a terminal to ask at, or --stdin")
+        raise click.UsageError("expected a terminal for the question, or --stdin")
     else:
         passcode = click.prompt("Passcode", hide_input=True, confirmation_prompt="Once more", err=True)
     if not passcode:
         raise click.UsageError("expected a passcode, got nothing")
     if passcode != passcode.strip():
-        raise click.UsageError("expected a passcode without blanks at its ends, which STOMP 1.0 would lose")
+        raise click.UsageError("expected a passcode without blanks at its ends, which STOMP 1.0 removes")
     return passcode
 
 

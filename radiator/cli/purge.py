@@ -140,9 +140,9 @@ def _online(connection: Connection, destination: str) -> tuple[int, Left, dict[s
         partition, offset = _place(newest)
         marks[partition] = max(offset, marks.get(partition, 0))
     settled = _settle(connection, destination, marks, marks)
-    if fed := _fed(connection, destination, marks):  # logs of fan-out sources, which its own logs do not show
-        marks |= fed
-        settled += _settle(connection, destination, marks, fed)
+    if bound := _bound_marks(connection, destination, marks):  # logs of fan-out sources, which its own logs do not show
+        marks |= bound
+        settled += _settle(connection, destination, marks, bound)
     return settled, _left(connection, destination, marks) if marks else Left(0, 0), marks
 
 
@@ -177,14 +177,14 @@ def _waiting(connection: Connection, destination: str) -> Iterable[Message]:
     return connection.subscribe(destination, headers={"browser": "true"})
 
 
-def _fed(connection: Connection, destination: str, marks: dict[str, int]) -> dict[str, int]:
+def _bound_marks(connection: Connection, destination: str, marks: dict[str, int]) -> dict[str, int]:
     """Return the last offset of each log whose waiting messages were sent to another destination."""
-    fed: dict[str, int] = {}
+    bound: dict[str, int] = {}
     for message in _waiting(connection, destination):
         partition, offset = _place(message)
         if message.destination != destination and partition not in marks:
-            fed[partition] = max(offset, fed.get(partition, 0))
-    return fed
+            bound[partition] = max(offset, bound.get(partition, 0))
+    return bound
 
 
 def _left(connection: Connection, destination: str, marks: dict[str, int]) -> Left:

@@ -104,9 +104,7 @@ def replay(
     if data is not None:
         check_store(data)
     if (resume is not None or name is not None) and any(text is not None and text[:1] == "-" for text in (start, stop)):
-        raise click.UsageError(
-            "a time before now is another one when it is run again: with --resume and --id say @TIME"
-        )
+        raise click.UsageError("a time relative to now changes with each run: with --resume and --id use @TIME")
     chosen = {**_read_from(data, archive), "to": template, "destination": destinations,
               "partitions": sorted(partitions), "from": start, "until": stop, "where": selector}  # fmt: skip
     saved = Progress(resume, chosen, name) if resume is not None else None

@@ -52,24 +52,24 @@ class ReportCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of sections."""
-        with formatter.section("Sheets"):
+        with formatter.section("Sections"):
             formatter.write_dl([(name, _about(name)) for name in SECTIONS])
-            formatter.write_dl([(LIVE, "What is coming in now? Published to a topic: see `report live --help`.")])
+            formatter.write_dl([(LIVE, "Counts of new messages, published to a topic: see `report live --help`.")])
 
 
 def _about(name: str) -> str:
     entry = SECTIONS[name]
     takes = ", ".join(FLAGS[option] for option in entry.takes)
-    return entry.question + (f" Takes {takes}." if takes else "")
+    return entry.question + (f" Options: {takes}." if takes else "")
 
 
 @click.command("report", cls=ReportCommand, short_help="Make a report about a data directory with Spark.")
-@click.argument("sections", metavar="[SHEET]...", nargs=-1, type=click.Choice([*SECTIONS, ALL]))
+@click.argument("sections", metavar="[SECTION]...", nargs=-1, type=click.Choice([*SECTIONS, ALL]))
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The broker's data directory.")
 @click.option("--archive", metavar="URI", help="An archive of `radiator archive`, read together with the log.")
 @click.option(
     "--out", "folder", metavar="DIR", default="./report", show_default=True, type=click.Path(file_okay=False),
-    help="Directory for report.html, the charts and report.json; for one sheet SHEET.html and SHEET.json.",
+    help="Directory for report.html, the charts and report.json; for one section SECTION.html and SECTION.json.",
 )  # fmt: skip
 @click.option("--destination", metavar="PATTERN", help="Only these destinations, as in SUBSCRIBE; a list has commas.")
 @click.option("--from", "start", metavar=TIME, help="Messages received from here on: RFC 3339, or -1h30m before now.")
@@ -90,10 +90,10 @@ def report(
     sections: tuple[str, ...], data: str | None, archive: str | None, folder: str, skip_damaged: bool, as_json: bool,
     **options: Any,
 ) -> int:  # fmt: skip
-    """Make a report on a data directory with Spark, of one SHEET, of some, or of all.
+    """Make a report about a data directory with Spark: of some SECTIONs, or of all.
 
-    The broker may be running; the report covers what is committed when it begins. Needs the extra radiator[spark].
-    Exit codes: 2 without pyspark or Java, 5 if there is no store, 6 if damage was found.
+    The broker may be running; the report ends with the messages that are stored when it begins. Needs the extra
+    radiator[spark]. Exit codes: 2 without pyspark or Java, 5 if there is no store, 6 if damage was found.
     """
     names = chosen(sections)
     if archive is not None and _nowhere(data):
@@ -142,7 +142,9 @@ def _check(names: list[str], options: dict[str, Any]) -> None:
     for option in (name for name, value in options.items() if value is not None and name not in COMMON):
         takers = [name for name, entry in SECTIONS.items() if option in entry.takes]
         if not set(takers) & set(names):
-            raise click.UsageError(f"{FLAGS[option]} does not go with {', '.join(names)}; with: {', '.join(takers)}")
+            raise click.UsageError(
+                f"{FLAGS[option]} cannot be used with {', '.join(names)}; it belongs to {', '.join(takers)}"
+            )
 
 
 def _print(found: Report) -> None:
@@ -154,9 +156,9 @@ def _print(found: Report) -> None:
     for section in found.page.sections:
         console.print()
         console.rule(f"[bold]{section.title}", align="left")
-        if section.found:
-            console.print(visible(section.found), markup=False, emoji=False)
-        for line in section.stands_out:
+        if section.summary:
+            console.print(visible(section.summary), markup=False, emoji=False)
+        for line in section.findings:
             console.print(f"  • {visible(line)}", markup=False, emoji=False)
         if section.text:
             console.print(visible(section.text), style="dim", markup=False, emoji=False)
@@ -169,4 +171,4 @@ def _print(found: Report) -> None:
         for note in section.notes:
             console.print(visible(note), markup=False, emoji=False)
     console.print()
-    console.print(f"The report with pictures: [bold]{escape(str(found.files[0]))}[/]", emoji=False)
+    console.print(f"The report with charts: [bold]{escape(str(found.files[0]))}[/]", emoji=False)

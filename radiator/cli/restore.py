@@ -52,7 +52,7 @@ def restore(backup: str, target: str | None, verify_only: bool, as_json: bool) -
             }
         )
     else:
-        done = "every checksum holds" if target is None else f"restored to {target}"
+        done = "every checksum is right" if target is None else f"restored to {target}"
         click.echo(
             f"{backup}: {done}; {len(manifest.files):,} files, {size(manifest.size_bytes)}, "
             f"as of {rfc3339(manifest.time_ns)[:19]}Z"

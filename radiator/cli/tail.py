@@ -99,7 +99,9 @@ def tail(
     if show and (json_lines or as_json):
         raise click.UsageError("--format and --json both say how to print: give one")
     if consume and (start or until or at_end):
-        raise click.UsageError("--consume takes what the queue has to give: it knows no --offset, --until or --exit")
+        raise click.UsageError(
+            "--consume reads the queue in its order: it cannot be combined with --offset, --until or --exit"
+        )
     if prefetch and not consume:
         raise click.UsageError("--prefetch belongs to --consume")
     warn_of_slips(destinations)

@@ -255,7 +255,7 @@ class Link:
                 self.fail(Disconnected(f"the connection broke while sending: {error}"))
                 self.check()
             except BaseException:  # Ctrl-C, or a killed greenlet
-                self.fail(Disconnected("a send was interrupted in the middle of a frame; open a new connection"))
+                self.fail(Disconnected("a send was interrupted inside a frame; open a new connection"))
                 raise
             else:
                 view = view[sent:]
@@ -293,7 +293,7 @@ class Link:
         now = monotonic_ns()
         if self._beats.is_dead(now):
             seconds = self._beats.silence_ns / 1e9
-            raise Disconnected(f"the broker was silent for {seconds:g} s, although it had promised heart-beats")
+            raise Disconnected(f"the broker was silent for {seconds:g} s, although heart-beats were agreed")
         # while another thread writes, its bytes serve as the heart-beat
         if self._beats.should_send(now) and self._writing.acquire(blocking=False):
             try:

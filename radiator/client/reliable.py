@@ -175,7 +175,7 @@ class ReliableSender:
         """Close the connection without DISCONNECT, because part of a frame may have been sent. Never raises."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.link.fail(Disconnected("this connection was given up"))
+            connection.link.fail(Disconnected("this connection is closed"))
             connection.close(0.0)
 
     # --- one connection -----------------------------------------------------------------------------------------------

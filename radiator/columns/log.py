@@ -85,7 +85,7 @@ def _missing(fs: FileSystem, root: str) -> str:
     above, name = os.path.split(here)
     if layout.PARTITIONS in (name, os.path.basename(above)):
         store = above if name == layout.PARTITIONS else os.path.dirname(above)
-        return f"no radiator store at {root}: it is a part of one; give the store {store} and the option partition"
+        return f"no radiator store at {root}: it is a part of a store; use the path {store} and the option partition"
     missing = f"no radiator store at {root}: it has no directory {layout.PARTITIONS}/; expected a broker's data_dir"
     if found.is_dir and fs.stat(os.path.join(root, _COMMITS)) is not None:
         missing += "; it looks like an archive, which radiator.spark.table(spark, None, archive) reads"

@@ -51,7 +51,7 @@ from radiator.storage.reader import removed_on_purpose
 from radiator.storage.segment import Window, base_of, find_batch
 
 REMOVED = "the broker removed it after this read was planned (retention, or all its messages were settled)"
-NOT_REMOVED = "the broker did not remove it: it removes the oldest segments first, and never the last"
+NOT_REMOVED = "the broker did not remove it: it removes the oldest segments first, and never the last one"
 CHUNK_BYTES = 8 * MIB  # 32 k rows of 200 B; 4 MiB cost a tenth more CPU, 16 MiB save none and use more memory
 
 

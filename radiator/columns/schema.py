@@ -32,18 +32,18 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 COLUMNS: tuple[Column, ...] = (
     Column("destination", pa.string(), False, "where it was sent, such as /topic/flights.JFK"),
-    Column("partition", pa.string(), False, "the log that holds it"),
-    Column("offset", pa.int64(), False, "its number in that log; dense, for ever"),
+    Column("partition", pa.string(), False, "the log that stores it"),
+    Column("offset", pa.int64(), False, "its number in that log; consecutive and permanent"),
     Column("message_id", pa.string(), False, "its address, as in the message-id header of a delivery"),
-    Column("receive_time", _TIME, False, "when the broker took it, in microseconds; never falls in a log"),
-    Column("event_time", _TIME, True, "when it happened, as the sender says (event-time header)"),
-    Column("transmit_time", _TIME, True, "when it was sent, as the sender says (transmit-time header)"),
+    Column("receive_time", _TIME, False, "when the broker received it, in microseconds; never decreases in a log"),
+    Column("event_time", _TIME, True, "when the event happened, from the sender (header event-time)"),
+    Column("transmit_time", _TIME, True, "when it was sent, from the sender (header transmit-time)"),
     Column("receive_ns", pa.int64(), False, "receive_time in nanoseconds since 1970, exact"),
     Column("event_ns", pa.int64(), True, "event_time in nanoseconds, exact"),
     Column("transmit_ns", pa.int64(), True, "transmit_time in nanoseconds, exact"),
     Column("tags", _MAP, False, "the headers tag-<key>, as key -> value"),
     Column("headers", _MAP, False, "every stored header, decoded, tags included"),
-    Column("body", pa.binary(), False, "the body, byte for byte"),
+    Column("body", pa.binary(), False, "the body, unchanged"),
     Column("size", pa.int64(), False, "bytes in the body"),
 )
 BY_NAME = {column.name: column for column in COLUMNS}

@@ -172,11 +172,11 @@ class Loader:
         if _topics_only(own):
             for key in ("max_messages", "max_bytes"):
                 if own.get(key) is not None:
-                    self.fault(node.key_lines[key], f"{path}.{key}", "bounds a queue; for a topic use retention:")
+                    self.fault(node.key_lines[key], f"{path}.{key}", "limits a queue; for a topic use retention:")
         if own.get("fan_out"):
             for key in ("max_messages", "max_bytes"):
                 if own.get(key) is not None:
-                    wanted = "bounds a queue with consumers; with fan_out give it to the children"
+                    wanted = "limits a queue with consumers; with fan_out set it for the bound queues"
                     self.fault(node.key_lines[key], f"{path}.{key}", wanted)
         if own.get("priority"):
             for key in ("partitions", "partition_by", "fan_out"):
@@ -186,7 +186,7 @@ class Loader:
             if _topics_only(own):
                 self.fault(node.key_lines["priority"], f"{path}.priority", "is for queues: a topic is read in order")
         if own.get("compact_by") is not None and _queues_only(own):
-            wanted = "keeps the last message of each key of a topic; what a queue has settled goes by retention.acked"
+            wanted = "is for topics; for the settled messages of a queue use retention.acked"
             self.fault(node.key_lines["compact_by"], f"{path}.compact_by", wanted)
 
     def check_unacked(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
@@ -229,7 +229,7 @@ class Loader:
             elif known is not None:
                 self.fault(line, path, f"expected {{{', '.join(f'{inner}: ...' for inner in known)}}}, got {value}")
             elif name in not_offered:
-                self.fault(line, path, f"known ({not_offered[name]}), but not offered by this version; leave it out")
+                self.fault(line, path, f"known ({not_offered[name]}), but not supported by this version; leave it out")
             elif name not in others:
                 self.fault(line, path, "unknown key" + _nearest(name, [*tree, *others], prefix))
         return values
@@ -253,7 +253,7 @@ class Loader:
                 raise ValueError(f"expected one value{hint}")
             if node.reads_as == "null":
                 hint = '; # begins a comment unless quoted: "#"' if key.path == "match" else ""
-                raise ValueError(f"expected a value (none switches off what can be off){hint}")
+                raise ValueError(f"expected a value (none switches an optional setting off){hint}")
             if node.block:
                 raise ValueError('expected a value on one line; a text that begins with > or | must be quoted: ">"')
             if node.reads_as == "bool" and key.type is not BOOLEAN:
@@ -284,12 +284,12 @@ def _on_full_fault(own: dict[str, Any], whole: dict[str, Any]) -> str:
     if not _topics_only(own):
         bounded = whole["max_messages"] is not None or whole["max_bytes"] is not None
         bounded |= own["on_full"] == "block" and whole["store"] == "memory"  # where the memory of a partition ends
-        return "" if bounded else "expected max_messages: or max_bytes: too; without, nothing is ever full"
+        return "" if bounded else "expected max_messages: or max_bytes: too; without a limit the queue is never full"
     # In memory, retention removes the oldest messages one by one as new ones come, as drop_oldest does.
     retained = any(whole[field] is not None for field in ("retention_age_ns", "retention_bytes", "retention_count"))
     if own["on_full"] == "drop_oldest" and whole["store"] == "memory" and retained:
         return ""
-    return "a topic is never full; there it can only be drop_oldest, with store: memory and a retention:"
+    return "a topic is never full; for a topic only drop_oldest is allowed, with store: memory and a retention:"
 
 
 def _topics_only(own: dict[str, Any]) -> bool:
@@ -316,7 +316,7 @@ def _boolean(key: Key, text: str) -> str:
     meant = schema.MEANT.get(key.path)
     if meant is not None:
         return f"{expected}; YAML reads {text} as a boolean, write {meant[text.lower() in ('no', 'off', 'false')]}"
-    return f"{expected}; YAML reads {text} as a boolean, quote it if the word is meant"
+    return f"{expected}; YAML reads {text} as a boolean, quote it to use the word"
 
 
 def _nearest(name: str, known: list[str], prefix: str) -> str:

@@ -98,7 +98,7 @@ OTHERS: Final = ("listen", "defaults", "destinations")
 NOT_OFFERED: Final[dict[str, str]] = {
     "archive": "further copies for analysis",
     "logging": "log configuration",
-    "subscriptions": "durable names created by configuration",
+    "subscriptions": "durable subscriptions created by configuration",
 }
 RULE_NOT_OFFERED: Final[dict[str, str]] = {}
 # What a bare yes/no/on/off/true/false most likely meant, by key.

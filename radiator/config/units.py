@@ -58,7 +58,7 @@ def parse_size(text: str) -> int:
     if factor is None:
         hint = SIZE_HINTS.get(unit.lower(), "the units are B KiB MiB GiB TiB")
         if unit in ("KB", "kB", "MB", "GB", "TB"):
-            hint = f"{unit} means 1000s to some and 1024s to others: {hint}"
+            hint = f"{unit} is ambiguous (1000 or 1024): {hint}"
         raise ValueError(f"{expected}; {hint}")
     size = Fraction(number) * factor
     if size.denominator != 1:

@@ -101,7 +101,7 @@ def check_hash(value: str) -> str:
         raise ValueError("expected a hash that begins with $argon2, as radiator passwd writes it")
     memory_kib, rounds, lanes = map(int, match.groups())
     if memory_kib > MEMORY_KIB_MAX or rounds > ROUNDS_MAX or lanes > LANES_MAX:
-        raise ValueError(f"expected a hash of at most m={MEMORY_KIB_MAX}, t={ROUNDS_MAX}, p={LANES_MAX}: it costs that")
+        raise ValueError(f"expected a hash of at most m={MEMORY_KIB_MAX}, t={ROUNDS_MAX}, p={LANES_MAX}")
     return value
 
 

@@ -47,8 +47,8 @@ def _checked(text: str | None, source: str, before: Users, wanted: dict[str, Use
         if after is not None and _facts(after) == _facts(msgspec.structs.replace(before, users=wanted)):
             return text
     raise ConfigError(
-        f"{source}: the entry of {name!r} cannot be changed without changing others; write the file as a block "
-        "(users: with a line for each name under it), without anchors and password_file for that user, or edit it"
+        f"{source}: the entry of {name!r} cannot be changed alone; write the file as a block (users: with a line for "
+        f"each name under it), without anchors and password_file for that user, or edit it by hand"
     )
 
 
@@ -124,7 +124,7 @@ def _delete(text: str, name: str) -> str | None:
 def _compose(text: str) -> yaml.MappingNode | None:
     """Return the root; None if there is none. Raises ConfigError for aliases, whose marks are those of the anchor."""
     if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader)):
-        raise ConfigError("the users file has anchors and aliases: it has to be edited by hand")
+        raise ConfigError("the users file has anchors and aliases: edit it by hand")
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     return root if isinstance(root, yaml.MappingNode) else None
 

@@ -41,7 +41,7 @@ def compose(text: str) -> Node | None:
 def _explain(error: yaml.MarkedYAMLError) -> str:
     problem = error.problem or "this is not YAML"
     if "found character '\\t'" in problem:
-        return "a tab: YAML wants spaces for indentation"
+        return "a tab: YAML needs spaces for indentation"
     if "alias" in problem or "alias" in (error.context or ""):
         return f'{problem}: a text that begins with * must be quoted, as in match: "*"'
     if "but found another document" in problem:
@@ -52,12 +52,12 @@ def _explain(error: yaml.MarkedYAMLError) -> str:
 def _convert(node: yaml.Node, open_nodes: list[yaml.Node]) -> Node:
     line = node.start_mark.line + 1
     if any(node is other for other in open_nodes):
-        raise YamlError(line, "an alias inside what it stands for")
+        raise YamlError(line, "an alias inside its own anchor")
     if isinstance(node, yaml.ScalarNode):
         _check_characters(node.value, line)
         reads_as = PLAIN_TAGS.get(node.tag)
         if reads_as is None:
-            raise YamlError(line, f"the tag {node.tag.replace(TAG, '!!')} is not used here")
+            raise YamlError(line, f"the tag {node.tag.replace(TAG, '!!')} is not supported here")
         return Scalar(line, node.value, reads_as, node.style in (">", "|"))
     open_nodes.append(node)
     try:
@@ -65,7 +65,7 @@ def _convert(node: yaml.Node, open_nodes: list[yaml.Node]) -> Node:
             return Sequence(line, [_convert(item, open_nodes) for item in node.value])
         if isinstance(node, yaml.MappingNode) and node.tag == TAG + "map":
             return _mapping(node, line, open_nodes)
-        raise YamlError(line, f"the tag {node.tag.replace(TAG, '!!')} is not used here")
+        raise YamlError(line, f"the tag {node.tag.replace(TAG, '!!')} is not supported here")
     finally:
         open_nodes.pop()
 
@@ -87,7 +87,7 @@ def _mapping(node: yaml.MappingNode, line: int, open_nodes: list[yaml.Node]) -> 
         key = key_node.value
         _check_characters(key, key_line)
         if key_node.tag == TAG + "merge":
-            raise YamlError(key_line, "merge keys (<<) are not used here; put common values under defaults:")
+            raise YamlError(key_line, "merge keys (<<) are not supported here; put common values under defaults:")
         if key in items:
             raise YamlError(key_line, f"duplicate key {key!r}, first on line {key_lines[key]}")
         key_lines[key] = key_line

@@ -113,7 +113,7 @@ class Export:
     def _lost(self, partition: StoredPartition, first: int, last: int, removed: bool) -> None:
         if removed:
             return  # as if the log had been listed a moment later
-        text = f"{partition.name}: offsets {first} to {last} cannot be read: damaged or gone ({partition.directory})"
+        text = f"{partition.name}: offsets {first} to {last} cannot be read: damaged or removed ({partition.directory})"
         if not self._skip:
             raise Lost(text)
         self.result.losses.append((partition.name, first, last))

@@ -27,7 +27,7 @@ BACKOFF_SECONDS = 0.1, 5.0  # first, and at most
 TRY_AGAIN = {"shutting-down", "timeout", "storage", "too-many"}  # anything else will be refused again
 START_AT_BYTES_MAX = 48 * 1024  # of a header block of 64 KiB; a name that does not fit starts at `first` and is skipped
 TEMPORARY = ("/temp-queue/", "/temp-topic/")
-REMEDY = "it was restored, or lost its end, or is kept in memory. Mirror into a new directory, or leave it out"
+REMEDY = "it was restored, lost its end, or is stored in memory. Mirror into a new directory, or leave it out"
 _LENGTH = b"content-length:"
 
 
@@ -52,7 +52,7 @@ class Progress:
 
 
 class Mirror:
-    """``tell`` is called for every change of the connection and, every second, for progress."""
+    """``report`` is called for every change of the connection and, every second, for progress."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Mirror:
         patterns: Sequence[str],
         *,
         once: bool,
-        tell: Callable[[Progress], None],
+        report: Callable[[Progress], None],
     ) -> None:
         self.copy = copy
         self.stopping = Stopping()
         self._connect = connect
         self._patterns = list(patterns)
         self._once = once
-        self._tell = tell
+        self._on_progress = report
         self._asked: set[str] = set()  # logs that continue at a given offset: nothing below is delivered
         self._compared: set[str] = set()
         self._synced_ns = 0
@@ -161,19 +161,19 @@ class Mirror:
             self._behind_ns = max(0, now_ns() - receive_ns)
         end = self.copy.ends.get(name, 0)
         if offset < end - 1 and name in self._asked:
-            raise Diverged(f"{name}: has begun again at the source, while this copy holds it up to {end - 1}; {REMEDY}")
+            raise Diverged(f"{name}: started again at the source, but this copy has it up to {end - 1}; {REMEDY}")
         if offset == end - 1 and name not in self._compared:
             self._compared.add(name)
             if self.copy.last(name) not in (None, record.digest):
-                raise Diverged(
-                    f"{name}: offset {offset} holds another message at the source than in this copy; {REMEDY}"
-                )
+                raise Diverged(f"{name}: offset {offset} has another message at the source than in this copy; {REMEDY}")
         if offset >= end:
             self.copy.add(name, record)
 
     def _report(self, connected: bool, trouble: str = "") -> None:
         self._synced_ns = monotonic_ns()
-        self._tell(Progress(self.copy.records, self.copy.lost, self.copy.removed, self._behind_ns, connected, trouble))
+        self._on_progress(
+            Progress(self.copy.records, self.copy.lost, self.copy.removed, self._behind_ns, connected, trouble)
+        )
 
 
 def stored_block(raw: bytes) -> bytes:

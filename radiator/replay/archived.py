@@ -132,7 +132,7 @@ class Archived:
                 self._take(load(self._files))
                 if tries > TRIES_MAX or self._state.version == before:
                     raise StorageError(
-                        f"{self._files.uri}: a commit names a file that is gone: {error}; restore it"
+                        f"{self._files.uri}: a commit names a file that does not exist: {error}; restore it"
                     ) from None
 
     def _stream(self, file: DataFile, first: int, following: int) -> Stream:
@@ -150,8 +150,8 @@ class Archived:
         """Yield the chosen rows of a file."""
         if self._open >= FILES_MAX:
             raise StorageError(
-                f"{self._files.uri}: more than {FILES_MAX} files have records of the same time: ask for fewer "
-                "destinations or partitions at once, or for a shorter time"
+                f"{self._files.uri}: more than {FILES_MAX} files have records of the same time: choose fewer "
+                f"destinations or partitions at once, or a shorter time"
             )
         self._open += 1
         try:

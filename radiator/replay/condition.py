@@ -16,7 +16,7 @@ class Condition:
         selector = compile_selector(text)
         for name in selector.names:
             if name in OF_A_DELIVERY or name == "content-length":
-                raise ProtocolError("bad-selector", f"{name} cannot be asked for: a selector is about what was sent")
+                raise ProtocolError("bad-selector", f"{name} cannot be used: a selector reads what was sent")
         self._test = selector.test
         self._names = selector.names
 

@@ -45,7 +45,7 @@ class Progress:
         if found is not None:
             if found["chosen"] != self._chosen or name not in (None, found["name"]):
                 raise ConfigError(
-                    f"{path} belongs to another replay, of {json.dumps(found['chosen'])}: "
+                    f"{path} belongs to another replay, with {json.dumps(found['chosen'])}: "
                     "give the same options again, or another file"
                 )
             self.name, self.next_offsets = found["name"], found["next_offsets"]

@@ -146,7 +146,7 @@ class Sources:
 
     def _again(self, partition: str, gap: Gap) -> Iterator[Row]:
         """Yield the rows of a gap in the log from the archive."""
-        what = "removed since this replay began" if gap.removed else "damaged or gone"
+        what = "removed since this replay began" if gap.removed else "damaged or removed"
         if self._archived is None:
             self._on_loss(partition, gap.first, gap.following - 1, what)
             return

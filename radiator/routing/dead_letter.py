@@ -36,10 +36,10 @@ def check(rule: Rule) -> None:
     if not template.startswith("/") or "{" in template[:2] or not literal.strip("/"):
         raise ValueError(f"dead_letter: expected a name such as /queue/dead or /queue/dead.{{name}}, got {template!r}")
     if template.startswith(("/temp-queue/", "/temp-topic/", "/radiator/")) or "," in template:
-        raise ValueError(f"dead_letter: expected the name of a queue that stays, got {template!r}")
+        raise ValueError(f"dead_letter: expected the name of a queue that is not temporary, got {template!r}")
     names = [name.strip(" ") for name in (rule.match or "").split(",")]
     if any(is_dead_letter(template, name) for name in names):
-        raise ValueError(f"dead_letter: {template!r} is, or may be, the queue itself; expected another one")
+        raise ValueError(f"dead_letter: {template!r} is, or can be, the queue itself; expected another queue")
 
 
 def templates(config: Config) -> list[str]:
@@ -86,7 +86,7 @@ def cycles(config: Config, policy_for: Callable[[str], Policy]) -> list[str]:
     for cycle in _find_cycles(dict.fromkeys(names), next_names):
         policy = next(each for name in cycle[:-1] if (each := policy_for(name)).dead_letter_name)
         where = f":{policy.rule.line}: destinations[{policy.rule_index}]" if policy.rule_index >= 0 else ": defaults"
-        faults.append(f"{where}.dead_letter: dead letters go in a circle: {' -> '.join(cycle)}")
+        faults.append(f"{where}.dead_letter: the dead-letter destinations form a cycle: {' -> '.join(cycle)}")
     return faults
 
 

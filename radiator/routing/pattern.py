@@ -63,7 +63,7 @@ class Pattern:
         if not text:
             raise _bad(text, "expected a name or a pattern, got nothing")
         if "\0" in text:
-            raise _bad(text, "NUL may not stand in a name")
+            raise _bad(text, "a name cannot contain NUL")
         self.text = text
         self.is_literal = not _is_wild(text)
         self._parts: list[str] = []
@@ -76,7 +76,7 @@ class Pattern:
         if len(parts) > limits.PATTERN_SEGMENTS_MAX:
             raise _bad(self.text, f"expected at most {limits.PATTERN_SEGMENTS_MAX} segments, got {len(parts)}")
         if ONE_OR_MORE in parts[:-1]:
-            raise _bad(self.text, "> may only be the last segment; # stands for any number of segments anywhere")
+            raise _bad(self.text, "> can only be the last segment; # matches any number of segments anywhere")
         self._parts = parts
         self._any = parts[-1] == ONE_OR_MORE or ANY in parts
         self.wildcard_count = sum(part in WILDCARDS for part in parts)

@@ -76,7 +76,7 @@ def _compile(text: str) -> Any:
     if len(text) > limits.REGEX_CHARS_MAX:
         raise _bad(f"expected at most {limits.REGEX_CHARS_MAX} characters, got {len(text)}", text)
     if "\0" in text:
-        raise _bad("NUL may not stand in a name", text)
+        raise _bad("a name cannot contain NUL", text)
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY_BYTES

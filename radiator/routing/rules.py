@@ -100,7 +100,7 @@ class Rules:
                 theirs = self.config.rules[owner[0]] if owner is not None else self.config.defaults
                 wrong = ""
                 if theirs.fan_out:
-                    wrong = f"is itself fed to others, by the rule on line {theirs.line}"
+                    wrong = f"has fan_out itself, by the rule on line {theirs.line}"
                 elif (theirs.kind or kind_of(child)) != "queue":
                     wrong = "is a topic"
                 if wrong:
@@ -137,7 +137,7 @@ class Rules:
         if not partition or "\0" in partition:
             raise ProtocolError(
                 "bad-destination",
-                "the destination has no partition to be kept in",
+                "the destination has no partition",
                 f"the rule on line {rule.line} makes {partition!r} of {name!r} by partition: {rule.partition}",
             )
         kind = rule.kind or kind_of(name)
@@ -168,7 +168,9 @@ class Rules:
     def steps(self, name: str) -> tuple[Step, ...]:
         """Return the rules tried for ``name``, in order, up to the first match."""
         if name.startswith(TEMPORARY):
-            return (Step(-1, 0, TEMP_QUEUE_PREFIX, True, "belongs to its connection: kept in memory, no rule applies"),)
+            return (
+                Step(-1, 0, TEMP_QUEUE_PREFIX, True, "belongs to its connection: stored in memory, no rule applies"),
+            )
         steps: list[Step] = []
         for index, (rule, text, matcher) in enumerate(self._compiled):
             found = captures_of(matcher)(name)
@@ -178,7 +180,7 @@ class Rules:
             taken = ", ".join(f"{{{number}}}={value!r}" for number, value in enumerate(found, 1))
             steps.append(Step(index, rule.line, text, True, "matches" + (f", {taken}" if taken else "")))
             return tuple(steps)
-        return (*steps, Step(-1, 0, "(defaults)", True, "no rule matches: the defaults hold"))
+        return (*steps, Step(-1, 0, "(defaults)", True, "no rule matches: the defaults apply"))
 
     def explain(self, name: str) -> str:
         """Explain the policy of ``name`` as text: the rules tried, the match, and every value."""
@@ -293,8 +295,8 @@ def _check_reachable(rule: Rule, earlier: list[_Compiled]) -> None:
             )
         if rule.match is not None and other.rule.match in ("#", ">"):
             raise ValueError(
-                f"match: {rule.match!r} can never win: the rule on line {other.rule.line} ({other.text!r}) takes every "
-                "name it could match; put it above that one"
+                f"match: {rule.match!r} can never win: the rule on line {other.rule.line} ({other.text!r}) matches "
+                f"every name that it could match; put it above that rule"
             )
 
 
@@ -315,7 +317,7 @@ def _shared_partitions(rules: tuple[Rule, ...]) -> list[str]:
             if differing:
                 faults.append(
                     f"{rule.line}: destinations[{index}].partition: {name!r} is also written by "
-                    f"destinations[{owner_index}] on line {owner.line}, which keeps it differently "
-                    f"({', '.join(differing)}); expected one way to keep one partition"
+                    f"destinations[{owner_index}] on line {owner.line}, with different settings "
+                    f"({', '.join(differing)}); expected the same settings for one partition"
                 )
     return faults

@@ -94,9 +94,9 @@ class Acceptor:
         error = ProtocolError("too-many", "too many connections", detail)
         self._broker.peer_log.line(
             logging.WARNING,
-            "connections turned away",
+            "connections rejected",
             neighbourhood(address),
-            "connection from %s turned away: too many connections. %s",
+            "connection from %s rejected: too many connections. %s",
             address,
             detail,
             logger=log,

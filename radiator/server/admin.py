@@ -134,7 +134,7 @@ class Admin:
                     f"{named[:200]!r}"
                 )
         if origin is not None and (named is None or origin.lower() != f"http://{named.lower()}"):
-            return f"pages of {origin[:200]!r} may not ask: expected no Origin, or that of this listener"
+            return f"pages of {origin[:200]!r} are not allowed: expected no Origin, or the origin of this listener"
         return ""
 
 

@@ -79,7 +79,7 @@ class App:
         self.notes = self.store.open(clock.now())
         end_mirror(self.store.fs, config.data_dir)
         if self.store.restored:
-            log.info("recovery: %d messages were in the journal, and in no segment yet", self.store.restored)
+            log.info("recovery: %d messages were in the journal and not in a segment", self.store.restored)
         for note in self.notes:
             log.warning("recovery: %s", note)
         try:
@@ -180,8 +180,8 @@ class App:
             )
         elif public and not auth.has_users:
             log.warning(
-                "%s can be reached from other machines, but there are no users: clients there are refused "
-                "(auth.users_file names users; auth.anonymous: always allows every client everything)",
+                "%s can be reached from other machines, but there are no users: clients from other machines are "
+                "refused (set auth.users_file; auth.anonymous: always gives every client all rights)",
                 ", ".join(public),
             )
 
@@ -217,8 +217,8 @@ class App:
         if self.authenticator is not None:
             self.authenticator.reload()
         log.warning(
-            "SIGHUP: %d certificates, and the users, are read again; everything else of the configuration is read at a "
-            "start only, and the running one stays in force",
+            "SIGHUP: %d certificates, and the users, are read again; the rest of the configuration is read at a start "
+            "only",
             len(self.certificates),
         )
         self.driver.run_in_background(self.certificates.reload)
@@ -257,8 +257,8 @@ class App:
         return ProtocolError(
             "storage",
             "the data directory was moved, replaced or removed under the running broker",
-            f"{path} is not the directory that this broker opened and has locked. Move that one back, or restart the "
-            f"broker to use what is at {path} now.",
+            f"{path} is not the directory that this broker opened and has locked. Move that directory back, or "
+            f"restart the broker to use the one at {path}.",
         )
 
     def _too_full(self) -> ProtocolError | None:
@@ -277,7 +277,7 @@ class App:
             return None
         return ProtocolError(
             "storage",
-            "too little disk space is free to store the message",
+            "not enough free disk space to store the message",
             f"At least {least} bytes must be free (disk.min_free in the YAML file), and {free} are; free some space in "
             f"{self.config.data_dir}.",
         )
@@ -298,7 +298,7 @@ class App:
         self.broker.begin_stop()
         self.driver.begin_stop()
         self._drain(notice_ns)
-        goodbye = ProtocolError("shutting-down", "the broker is being stopped", "Connect again in a moment.")
+        goodbye = ProtocolError("shutting-down", "the broker is stopping", "Connect again in a moment.")
         for transport in list(self.driver.transports.values()):
             transport.refuse(goodbye)
         self._drain(end_ns)
@@ -321,7 +321,7 @@ class App:
         given_up = self.store.close(lambda: clock.monotonic_ns() >= end_ns)
         if given_up:
             log.warning(
-                "stop: %d messages to new destinations were not stored, and not receipted: %.0f s are over",
+                "stop: %d messages to new destinations were not stored and got no RECEIPT: %.0f s are over",
                 given_up,
                 STOP_SECONDS_MAX,
             )

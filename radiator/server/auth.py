@@ -61,7 +61,7 @@ CHANGED: Final = ProtocolError(
     "the passcode of this user has changed",
     "The broker's users file was changed. Log in again with the new passcode.",
 )
-REMOVED: Final = ProtocolError("denied", "this user may not connect any more", "The broker's users file was changed.")
+REMOVED: Final = ProtocolError("denied", "this user may no longer connect", "The broker's users file was changed.")
 THROTTLED: Final = ProtocolError(
     "too-many",
     "too many wrong logins have come from this address",
@@ -187,7 +187,7 @@ class Authenticator:
         rights = self._users.table.certificates.get(name)
         if rights is None:
             detail = f"Expected {name[:200]!r} under certificates: in the users file (auth.users_file), or a login."
-            return ProtocolError("denied", "the certificate is valid, but its name is not known", detail)
+            return ProtocolError("denied", "the certificate is valid, but its name is unknown", detail)
         return Identity(name, rights, "certificate")
 
     def _anonymous(self, asking: Login | Session) -> Identity | ProtocolError:
@@ -224,7 +224,9 @@ class Authenticator:
         elif queue is self._plugin_queue and self._hangs:
             asking.decide(self._overdue_error())
         elif len(queue.attempts) >= limits.LOGINS_WAITING_MAX:
-            asking.decide(ProtocolError("too-many", "too many logins wait to be verified", "Try again in a moment."))
+            asking.decide(
+                ProtocolError("too-many", "too many logins are waiting for verification", "Try again in a moment.")
+            )
         else:
             queue.attempts[key] = waiting = _Attempt(key, asking, queue)
             queue.waiting.add(waiting.origin, waiting)
@@ -401,7 +403,7 @@ class Authenticator:
 
     def _overdue_error(self) -> ProtocolError:
         if self._hangs:
-            message = "the login was not verified: earlier ones have waited too long for an answer, and still wait"
+            message = "the login was not verified: earlier logins still wait for an answer after too long a time"
         else:
             message = "the login could not be verified in time"
         detail = f"The plug-in that verifies it has {self._timeout} (auth.plugin_timeout). Try again later."

@@ -60,9 +60,9 @@ def close_dead(broker: Broker, paused: Iterable[PausedConnection]) -> None:
             broker.stats.count(gone_unread=1)
             broker.peer_log.line(
                 logging.INFO,
-                "connections gone while they were not read",
+                "connections closed by the client while they were not read",
                 session.origin,
-                "session %s %s: gone while it was not read",
+                "session %s %s: closed by the client while it was not read",
                 session.id,
                 session.address,
                 logger=log,

@@ -88,7 +88,7 @@ class Driver:
         self._disk = Worker("radiator-disk")
         self._inline = InlineCommit()
         self._reads = Worker("radiator-read")
-        self._maintenance = Worker("radiator-care")
+        self._maintenance = Worker("radiator-maintenance")
         self._checkpoints = Worker("radiator-checkpoint")
         self._throttle = BackgroundThrottle()
         self._maintaining = False
@@ -387,4 +387,4 @@ def run_logged(work: Callable[[], Any]) -> None:
     try:
         work()
     except Exception:
-        log.exception("a bug of the broker, beside its work")
+        log.exception("a bug in the broker, outside of a frame")

@@ -86,7 +86,7 @@ class Broker:
             RuntimeError: The broker was not started.
         """
         if not self.urls:
-            raise RuntimeError("this broker listens nowhere yet: start() it, or use it in a with statement")
+            raise RuntimeError("this broker is not started: call start(), or use it in a with statement")
         return self.urls[0]
 
     def start(self) -> Broker:
@@ -98,7 +98,7 @@ class Broker:
             RuntimeError: The broker was started before.
         """
         if self._thread is not None:
-            raise RuntimeError("this broker was started before; make a new one")
+            raise RuntimeError("this broker was started before; create a new one")
         if self._temporary:
             directory = tempfile.mkdtemp(prefix="radiator-")
             self._settings = msgspec.structs.replace(self._settings, data_dir=directory)

@@ -185,8 +185,9 @@ def new_schemas(
                 example = lost_by(schema, earlier, f"{where}: {rule.schema}")
                 if example is not None:
                     raise ConfigError(
-                        f"{where}: {rule.schema}: it refuses messages that version {number} describes, among them "
-                        f"what fits {example[:900]}; expected one that all earlier versions fit, or schema_changes: any"
+                        f"{where}: {rule.schema}: it refuses messages that version {number} allows, for example those "
+                        f"that fit {example[:900]}; expected a schema that accepts all earlier versions, or "
+                        f"schema_changes: any"
                     )
         number = versions[-1][0] + 1 if versions else 1
         if number > VERSIONS_MAX:
@@ -210,8 +211,8 @@ def lost_by(schema: Any, earlier: Any, where: str) -> str | None:
         lost = old.subtract(new).to_json_schema()
     except Exception as error:
         raise ConfigError(
-            f"{where}: it cannot be compared with its earlier versions ({error}); simplify it, or say "
-            "schema_changes: any"
+            f"{where}: it cannot be compared with its earlier versions ({error}); simplify it, or set schema_changes: "
+            f"any"
         ) from None
     lost.pop("$schema", None)
     return json.dumps(lost, ensure_ascii=False)
@@ -254,7 +255,7 @@ def _file_name(name: str, where: str) -> str:
     try:
         return encode_name(name)
     except ValueError as error:
-        raise ConfigError(f"{where}: the match of its rule is too long to name a file: {error}") from None
+        raise ConfigError(f"{where}: the match of its rule is too long for a file name: {error}") from None
 
 
 def _library(where: str) -> Any:

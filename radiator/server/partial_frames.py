@@ -195,11 +195,11 @@ class PartialFrames:
                 buffered.grown_ns = now_ns  # its time starts when it is read again
         for holder, buffered in stalled:
             detail = (
-                f"{buffered.bytes} bytes of it are held, and no more came for {seconds:g} s (limits.frame_timeout in "
-                "the YAML file)."
+                f"{buffered.bytes} bytes of it are buffered, and no more came for {seconds:g} s (limits.frame_timeout "
+                "in the YAML file)."
             )
-            holder.refuse(ProtocolError("timeout", "the rest of a frame did not come", detail))
+            holder.refuse(ProtocolError("timeout", "the rest of a frame did not arrive", detail))
 
     def _refuse(self, holder: Holder, buffered: Partial) -> None:
-        remedy = f"This connection holds {buffered.bytes} bytes that wait for the rest of a frame, or for their turn."
+        remedy = f"This connection holds {buffered.bytes} bytes of incomplete or waiting frames."
         holder.refuse(self._watch.refusal(buffered.share, "unfinished frames", remedy))

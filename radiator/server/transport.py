@@ -450,7 +450,7 @@ class Transport:
             ProtocolError(
                 "timeout",
                 "no heart-beat came in time",
-                f"Nothing came for {milliseconds} ms: the agreed heart-beat, times heart_beat.grace of the YAML file.",
+                f"Nothing came for {milliseconds} ms: the agreed interval times heart_beat.grace in the YAML file.",
             )
         )
 

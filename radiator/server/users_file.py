@@ -57,13 +57,13 @@ def check(auth: AuthConfig) -> list[str]:
     if len(costs) > 1:
         cheap = sorted(name for name in table.hashes if cost_of(table.hashes[name]) not in ((), max(costs)))
         warnings.append(
-            f"{auth.users_file}: hashes of several costs: by the time of an answer it shows that {', '.join(cheap[:5])}"
-            f"{' and others are' if len(cheap) > 5 else ' is' if len(cheap) == 1 else ' are'} known here; "
-            "make them anew with radiator passwd"
+            f"{auth.users_file}: hashes with different costs: the time of an answer reveals that {', '.join(cheap[:5])}"
+            f"{' and others are' if len(cheap) > 5 else ' is' if len(cheap) == 1 else ' are'} known here; create them "
+            f"again with radiator passwd"
         )
     if helpless := sorted(name for name in table.hashes if table.rights[name].nothing):
         warnings.append(
-            f"{auth.users_file}: users without any right, who can log in and do nothing else: {', '.join(helpless[:5])}"
+            f"{auth.users_file}: users without rights, who can only log in: {', '.join(helpless[:5])}"
             f"{' and others' if len(helpless) > 5 else ''}"
         )
     if auth.plugin is not None:

@@ -75,7 +75,7 @@ class UsersWatch:
         self._seen, table = found
         if isinstance(table, Exception):
             if str(table) != self._fault:
-                log.error("the users stay as they were: %s", table)
+                log.error("the users are unchanged: %s", table)
             self._fault = str(table)
         elif table is not None:
             self.table, self._stamp, self._fault = table, self._seen, ""

@@ -85,7 +85,7 @@ class Worker:
         self.end()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            log.error("%s is still at work after %.0f s; not waiting for it", self._thread.name, seconds)
+            log.error("%s is still busy after %.0f s; not waiting for it", self._thread.name, seconds)
         self._deliver()
         self._async.stop()
         self._async.close()

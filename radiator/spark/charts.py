@@ -135,7 +135,7 @@ def ranges(
     order = list(dict.fromkeys(row[label] for row in rows))[:limit]
     absent = dict.fromkeys(points)
     if log and any(row[point] is not None and not drawable(row[point], log) for row in rows for point in points):
-        note += "; " * bool(note) + "0 and less has no place there"
+        note += "; " * bool(note) + "0 and less cannot be drawn there"
     groups: Panels = [
         (value, [{label: key, **absent, **found.get(key, {})} for key in order])
         for value, group in panelled(rows, panel, len(rows))
@@ -210,7 +210,7 @@ def stacked(
     if cut is not None:
         note += "; " * bool(note) + f"bars over {units.count(cut.top)} are cut, "
         several = any(len(group) > 1 for group in cut.groups)
-        note += "and the highest number of a group stands above" if several else "and their number stands above"
+        note += "and the highest number of a group is shown above" if several else "and their number is shown above"
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()

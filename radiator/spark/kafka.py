@@ -17,8 +17,8 @@ _FILES = (
     "the source reads the files of the log and connects to no broker; drop it, and use "
     '.load("<data_dir of the broker>")'
 )
-_OWN = "the source has no consumer group: the query's checkpoint is what it remembers; drop it"
-_TUNING = "files are read, and no consumer polls; drop it"
+_OWN = "the source has no consumer group: the checkpoint of the query has the offsets; drop it"
+_TUNING = "the source reads files without a consumer; drop it"
 
 _INSTEAD = {
     "kafka.bootstrap.servers": _FILES,
@@ -55,7 +55,7 @@ def instead_of_writing(plain_name: str) -> str | None:
     if plain_name in _TO_WRITE:
         return _TO_WRITE[plain_name]
     if plain_name.startswith("kafka.") or plain_name in ("key.serializer", "value.serializer", "includeheaders"):
-        return "a STOMP broker is written to, and no Kafka producer is there; drop it"
+        return "the sink writes to a STOMP broker without a Kafka producer; drop it"
     return None
 
 

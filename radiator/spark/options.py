@@ -128,7 +128,7 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
         both = [name for name in names if name in values]
         if len(both) > 1:
             said = " and ".join(map(values.called, both))
-            raise ConfigError(f"options {said}: expected one of them only, as both say the same thing")
+            raise ConfigError(f"options {said}: expected one of them only, because both mean the same")
     start, end = _time(values, "start_time", "starting_timestamp"), _time(values, "end_time", "ending_timestamp")
     start_times = _times(values, "starting_offsets_by_timestamp")
     end_times = _times(values, "ending_offsets_by_timestamp")
@@ -176,7 +176,7 @@ def _unknown(key: str) -> str:
         return "load: expected one data directory, got several; read each one, and join them with unionByName"
     if plain(key) in _OF_A_CATALOGUE:
         return (
-            "a log is no table of Spark's catalogue: expected a view of the session, "
+            "a log is not a table of Spark's catalogue: expected a view of the session, "
             "CREATE TEMPORARY VIEW log USING radiator OPTIONS (path './data', subscribe '/topic/a')"
         )
     if plain(key) in _COLUMNS or difflib.get_close_matches(plain(key), _COLUMNS, n=1, cutoff=0.8):
@@ -236,7 +236,7 @@ def _begins(values: Values, use: Use) -> Positions:
     if use is Use.BATCH and text.strip() == "latest":
         raise ConfigError(
             f"option {said}: expected earliest, a number, or JSON, got 'latest': "
-            "a batch that begins at the end has nothing to read; latest is for spark.readStream"
+            "a batch that begins at the end reads nothing; latest is for spark.readStream"
         )
     words = ("earliest",) if use is Use.BATCH else ("earliest", "latest")
     given = parse_offsets(text, said, *words)
@@ -271,7 +271,7 @@ def _check_order(
         if begin in values and until in values and low > high:
             said = " and ".join(map(values.called, (begin, until)))
             got = " and ".join(short(values[name]) for name in (begin, until))
-            raise ConfigError(f"options {said}{of}: expected a start that is not behind the end, got {got}")
+            raise ConfigError(f"options {said}{of}: expected a start before the end, got {got}")
 
     def check_each(begin: str, until: str, lows: Mapping[str, int], highs: Mapping[str, int]) -> None:
         for name in lows.keys() & highs.keys():

@@ -152,10 +152,10 @@ class Section:
         tiles: The tiles.
         charts: The charts.
         tables: The tables.
-        found: The findings, in one or two sentences.
-        stands_out: Unusual findings, one line each; a page with many sections repeats them at its top.
+        summary: The result, in one or two sentences.
+        findings: What is unusual, one line each; a page with many sections repeats them at its top.
         notes: Remarks at the end.
-        nothing: True if there is nothing to show, so that a page with many sections shows ``found`` only.
+        empty: True if there is nothing to show; a page with many sections then has only ``summary`` of it.
     """
 
     title: str
@@ -163,10 +163,10 @@ class Section:
     tiles: list[Tile] = field(default_factory=list)
     charts: list[Chart] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
-    found: str = ""
-    stands_out: list[str] = field(default_factory=list)
+    summary: str = ""
+    findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    nothing: bool = False
+    empty: bool = False
 
 
 @dataclass

@@ -50,7 +50,7 @@ __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 
 Progress = Callable[[str, int, int], None]  # the name of the step, its number, the number of steps
 
-FIRST, LAST = "start Spark", "draw the pictures"  # the steps before and after the sections
+FIRST, LAST = "start Spark", "draw the charts"  # the steps before and after the sections
 WEIGHTS = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic")  # the order of findings; then others
 NAMES_MAX = 5  # names in a sentence
 REPORT = "report"  # the file name for several sections; a single section has its own name
@@ -92,7 +92,7 @@ class Report:
         return {
             "data": self.path,
             "made": self.made.isoformat(),
-            "sheets": self.sections,
+            "sections": self.sections,
             **sums,
             **({"missing": self.missing} if "integrity" in self.answers else {}),
             **({"notes": self.notes} if self.notes else {}),
@@ -109,7 +109,7 @@ def make_report(
     sections: Iterable[str] | None = None,
     spark: SparkSession | None = None,
     fail_on_data_loss: bool = True,
-    title: str = "What the log holds",
+    title: str = "Contents of the log",
     progress: Progress | None = None,
     **options: Any,
 ) -> Report:
@@ -274,7 +274,7 @@ def _folder(folder: str | os.PathLike[str] | None) -> Iterator[None]:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise StorageError(
-            f"{os.fspath(folder)} cannot be made: {error.strerror}; give another output folder"
+            f"{os.fspath(folder)} cannot be created: {error.strerror}; give another output folder"
         ) from error
     try:
         yield
@@ -297,7 +297,7 @@ def _uncounted(answers: Answers) -> list[str]:
     """Return a note about lost records, because they look like silence in all other sections."""
     names = [row["partition"] for row in answers.get("integrity", ()) if row["missing"]]
     which = units.names(names, NAMES_MAX)
-    return [f"What is missing is counted nowhere: figures of {which} are too low."] if names else []
+    return [f"Missing records are not counted: the numbers of {which} are too low."] if names else []
 
 
 def _page(report: Report, title: str, found: list[tuple[str, Answers]], options: Options) -> Page:
@@ -307,7 +307,7 @@ def _page(report: Report, title: str, found: list[tuple[str, Answers]], options:
     foot = f"Made by radiator {__version__} with Spark from the files of the log. All times are UTC."
     sections = [load(name).section(answers, options) for name, answers in found]
     if len(sections) > 1:
-        sections = [*_head(report.answers, sections, options), *(each for each in sections if not each.nothing)]
+        sections = [*_head(report.answers, sections, options), *(each for each in sections if not each.empty)]
     first, *others = sections
     notes = [*first.notes, *report.notes, *left_out.of_operations(report.answers)]
     return Page(title, made, [replace(first, notes=notes), *others], foot)
@@ -315,12 +315,12 @@ def _page(report: Report, title: str, found: list[tuple[str, Answers]], options:
 
 def _head(answers: Answers, sections: Sequence[Section], options: Options) -> list[Section]:
     """Return the top section of a page with several sections: the findings of all, and which have nothing to show."""
-    nothing = [f"{each.title}: {each.found}" for each in sections if each.nothing]
+    nothing = [f"{each.title}: {each.summary}" for each in sections if each.empty]
     if "totals" not in answers:
         return [Section("Nothing to show", notes=nothing)] if nothing else []
     head = overview.section(answers, options)
-    stands_out = [f"{each.title}: {line}" for each in sorted(sections, key=_weight) for line in each.stands_out]
+    findings = [f"{each.title}: {line}" for each in sorted(sections, key=_weight) for line in each.findings]
     if not answers["totals"]:
-        return [replace(head, stands_out=stands_out, notes=[*head.notes, *_uncounted(answers)])]
-    found = "What stands out:" if stands_out else "Nothing stands out."
-    return [replace(head, found=found, stands_out=stands_out, notes=[*head.notes, *nothing, *_uncounted(answers)])]
+        return [replace(head, findings=findings, notes=[*head.notes, *_uncounted(answers)])]
+    found = "Findings:" if findings else "No findings."
+    return [replace(head, summary=found, findings=findings, notes=[*head.notes, *nothing, *_uncounted(answers)])]

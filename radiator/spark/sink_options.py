@@ -27,19 +27,19 @@ DEDUP_WORDS = {"row": "row", "true": "row", "number": "number", "none": "none", 
 
 WRITE_OPTIONS: tuple[Option, ...] = (
     Option("url", "required", "the broker: stomp://[login:passcode@]host[:port], stomp+tls://, ws://, wss:// or unix:"),
-    Option("destination", "the column", "where all rows go, whatever a column destination says"),
-    Option("login", "none", "who we are"),
+    Option("destination", "the column", "the destination of all rows; replaces a column destination"),
+    Option("login", "none", "the login name"),
     Option("passcode", "none", "its passcode"),
     Option("passcode_file", "none", "a file with the passcode in its first line, read by the driver"),
-    Option("ca", "the system's", "with TLS: a file of the authorities to trust, on every executor"),
+    Option("ca", "the system's", "with TLS: a file with trusted authorities, on every executor"),
     Option("cert", "none", "with TLS: a file with our own certificate, on every executor"),
     Option("key", "none", "with TLS: a file with its key, on every executor"),
     Option("dedup", "row", "what tells repeats: row (its content), number (its place in the task), none"),
-    Option("dedup_by", "none", "columns, a comma list, that say which row it is, whatever task writes it, and when"),
-    Option("query", "the query's own", "the name in front of the ids, for those that other runs are to meet"),
-    Option("epoch", "as Spark tells", "with query: the number that foreachBatch gives, or batch; for Spark Connect"),
+    Option("dedup_by", "none", "columns that identify a row in every task and run, a comma list"),
+    Option("query", "that of the checkpoint", "the name in front of the ids, for those that other runs are to meet"),
+    Option("epoch", "from Spark", "with query: the number that foreachBatch gives, or batch; for Spark Connect"),
     Option("messages_per_receipt", str(RUN_MESSAGES), "messages between two receipts; a task ends with one"),
-    Option("timeout", f"{TIMEOUT_SECONDS:g}s", "how long a broker may be away, and a receipt take"),
+    Option("timeout", f"{TIMEOUT_SECONDS:g}s", "how long to wait for an unreachable broker, and for a receipt"),
 )
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 _BY_PLAIN = {plain(option.name): option.name for option in WRITE_OPTIONS}

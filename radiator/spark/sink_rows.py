@@ -57,7 +57,7 @@ class Accepted(NamedTuple):
 
 
 ACCEPTED: tuple[Accepted, ...] = (
-    Accepted("destination", ("string",), "where it goes, if no option destination says that of all"),
+    Accepted("destination", ("string",), "the destination, unless the option destination sets it for all rows"),
     Accepted("body", ("string", "binary"), "the body; text as UTF-8. Null is an error"),
     Accepted("value", ("string", "binary"), "the same, by the name that Kafka has for it"),
     Accepted(

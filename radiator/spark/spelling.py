@@ -73,7 +73,9 @@ class Values(dict[str, str]):
         """
         said = like(key, name)
         if name in self:
-            raise ConfigError(f"options {self.called(name)} and {said} are two spellings of one: expected one of them")
+            raise ConfigError(
+                f"options {self.called(name)} and {said} are two spellings of one option: expected one of them"
+            )
         self._keys[name] = said
         self[name] = value
 

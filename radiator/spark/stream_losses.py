@@ -16,7 +16,7 @@ from radiator.columns.warn import warn
 from radiator.errors import StorageError
 from radiator.spark.stream_offsets import Offsets
 
-REMEDY = 'to go on with what is left: option("failOnDataLoss", "false")'
+REMEDY = 'to continue with the rest: option("failOnDataLoss", "false")'
 
 
 class Losses:
@@ -48,7 +48,7 @@ class Losses:
         missing = [name for name in start if name not in found and self._wants(name)]
         for name in missing:
             self._lose(
-                f"{self._path} has no partition {name!r} any more, which this query has read", "left out from now on"
+                f"{self._path} no longer has partition {name!r}, which this query has read", "left out from now on"
             )
         return missing
 
@@ -63,7 +63,7 @@ class Losses:
         Raises:
             LostRecords: ``failOnDataLoss`` is set.
         """
-        self._lose(f"partition {name!r} does not exist any more; offsets {low} to {high - 1} are not read", "skipped")
+        self._lose(f"partition {name!r} no longer exists; offsets {low} to {high - 1} are not read", "skipped")
 
     def retained(self, name: str, low: int, start: int) -> None:
         """Report offsets that were removed from a partition.
@@ -97,6 +97,6 @@ class Losses:
         if offset > end:
             raise StorageError(
                 f"partition {name!r} ends at offset {end}, and {whose} is at {offset}: this is another store, or an "
-                "older copy of it, or a power cut took what was not synced. Read the store that the query has read so "
-                "far, or start anew with an empty checkpointLocation and startingOffsets"
+                "older copy of it, or a power failure removed unsynced messages. Read the store that the query has "
+                "read so far, or start again with an empty checkpointLocation and startingOffsets"
             )

@@ -87,7 +87,7 @@ def first(begins: Mapping[str, int]) -> Offsets:
 def following(
     start: Offsets,
     ends: Mapping[str, int],
-    born: Mapping[str, int],
+    new_starts: Mapping[str, int],
     limit: int | None = None,
     idle: Collection[str] = (),
     gone: Collection[str] = (),
@@ -97,7 +97,7 @@ def following(
     Args:
         start: The offsets at the start of the batch.
         ends: The end of each partition.
-        born: The start of the partitions that ``start`` does not contain.
+        new_starts: The start of the partitions that ``start`` does not contain.
         limit: The approximate maximum number of offsets, or None.
         idle: Partitions without matching records; their offsets do not count.
         gone: Partitions to remove from the offsets.
@@ -106,7 +106,7 @@ def following(
         StorageError: ``start`` is not of this source.
     """
     before = {name: progress for name, progress in progress_of(start).items() if name not in gone}
-    begins = {name: before[name].next if name in before else born[name] for name in ends}
+    begins = {name: before[name].next if name in before else new_starts[name] for name in ends}
     todo = {name: ends[name] - begins[name] for name in ends if ends[name] > begins[name]}
     if not todo and not gone:
         return start

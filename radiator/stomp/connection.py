@@ -264,7 +264,7 @@ class ClientConnection:
                 return frames
             frames += parser.resume(version)
         if parser.paused:
-            self.failed = ProtocolError("bad-command", f"the server sent {frames.pop().command} where it has no place")
+            self.failed = ProtocolError("bad-command", f"the server sent an unexpected {frames.pop().command}")
         else:
             self.failed = parser.failed
         return frames

@@ -49,8 +49,8 @@ def read(fs: FileSystem, directory: str) -> int:
         if data == encode(next_offset):
             return next_offset
     raise StorageError(
-        f"{layout.archived_path(directory)}: damaged; nothing is removed until it is written again: archive once more, "
-        "or delete it"
+        f"{layout.archived_path(directory)}: damaged; nothing is removed until it is written again: run `radiator "
+        f"archive`, or delete it"
     )
 
 

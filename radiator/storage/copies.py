@@ -14,7 +14,7 @@ import contextlib
 from radiator.storage import layout
 from radiator.storage.files import FileSystem, read_file, replace_file
 
-WORDS = b"A copy that `radiator mirror` keeps. A broker that starts here takes this file away.\n"
+WORDS = b"A copy that `radiator mirror` maintains. A broker that starts here removes this file.\n"
 
 
 def kind_of_copy(fs: FileSystem, root: str) -> str | None:

@@ -166,7 +166,7 @@ class CursorStore:
             end = ends.get(state.partition, 0)
             if max([state.floor, *(stop for _, stop in state.changes)]) > end:
                 changed = True
-                notes.append(f"{state.name}: was ahead of the log {state.partition}, which ends at {end}; set back")
+                notes.append(f"{state.name}: was after the end of the log {state.partition} ({end}); set to the end")
             changed |= self._restore(state, end, counted.pop(state.slot, {}))
         self.changed = changed or bool(counted)
         used = {facts[1] for facts in self._facts.values()}
@@ -177,15 +177,17 @@ class CursorStore:
     def _problems(self, found: StoredCursors) -> list[str]:
         notes, snapshot, path = [], found.snapshot, f"{self.directory}/{SNAPSHOT}"
         if snapshot.damaged:
-            remedy = "its copy is used" if snapshot.copied else "cursors that only it knew start again"
+            remedy = "its copy is used" if snapshot.copied else "cursors without another copy start again"
             notes.append(f"{path}.damaged: could not be read; {remedy}")
         elif snapshot.copied:
-            notes.append(f"{path}: is gone; its copy is used")
+            notes.append(f"{path}: does not exist; its copy is used")
         elif found.misses_snapshot:
-            notes.append(f"{path}: is gone; cursors that only it knew start again")
+            notes.append(f"{path}: does not exist; cursors without another copy start again")
         old = found.old_journal
         if old is not None and old.lost:
-            notes.append(f"{old.path}: {old.lost} bytes damaged; acks in them will be redelivered")
+            notes.append(
+                f"{old.path}: {old.lost} bytes damaged; messages of the lost acknowledgements will be redelivered"
+            )
         if old is not None and old.data[old.end :].strip(b"\0"):
             notes.append(f"{old.path}: torn tail of {len(old.data) - old.end} bytes passed over")
         return notes

@@ -20,7 +20,7 @@ class Damage(NamedTuple):
     def __str__(self) -> str:
         lost = f"offsets {self.first_offset} to {self.end_offset - 1} are lost"
         if self.first_byte is None:
-            return f"{self.path} is gone: {lost}"
+            return f"{self.path} does not exist: {lost}"
         if self.first_byte >= self.end_byte:
-            return f"{self.path}: nothing stands for them at byte {self.first_byte}: {lost}"
+            return f"{self.path}: no batch has them at byte {self.first_byte}: {lost}"
         return f"{self.path}: bytes {self.first_byte} to {self.end_byte - 1} are damaged: {lost}"

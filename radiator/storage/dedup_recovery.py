@@ -133,8 +133,8 @@ def recover(
         return RecoveredIds(file, "")
     return RecoveredIds(
         file,
-        f"has the ids of messages below offset {covered}, and those from {from_offset} on were found in the log; what "
-        "stands between, sent again, is stored again",
+        f"has the ids of messages below offset {covered}, and those from {from_offset} on were found in the log; "
+        f"messages in between are stored again if they are sent again",
     )
 
 

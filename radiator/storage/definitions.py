@@ -132,7 +132,7 @@ class Definitions:
         kept = f"{self.path}.damaged"
         self.whole = not self.fs.has_name(kept)
         if not self.whole:
-            notes.append(f"{kept}: is still there; cursors of unknown subscriptions are kept until it is removed")
+            notes.append(f"{kept}: still exists; cursors of unknown subscriptions are kept until it is removed")
         data = read_file(self.fs, self.path)
         if data is not None:
             try:
@@ -141,7 +141,7 @@ class Definitions:
                 self.whole = False
                 self.fs.rename(self.path, kept)
                 notes.append(
-                    f"{kept}: could not be read ({error}); its subscriptions are unknown until they are made again"
+                    f"{kept}: could not be read ({error}); its subscriptions are unknown until they are created again"
                 )
         for each in changes:
             if each:

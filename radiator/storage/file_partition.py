@@ -339,7 +339,7 @@ class FilePartition(Partition):
         jobs: list[Job] = [SyncJob(self)]
         if waiting.offset >= self.high_watermark:  # a write in progress has failed
             jobs.append(UnstoredJob(self))
-            jobs[-1].error = StorageError(f"partition {self.name}: a repeated message was not stored the first time")
+            jobs[-1].error = StorageError(f"partition {self.name}: the first copy of a repeated message was not stored")
         jobs[-1].waiters, jobs[-1].place = waiting.waiters, waiting
         return jobs
 
@@ -866,8 +866,8 @@ class RetryJob(Job):
                 self.reopened = found = reopen(log, self.next_offset, self.recent, self.partition.dirty.batches)
                 self.lost = found.lost
                 self.note = (
-                    f"{log.directory}: goes on in segment {found.base_offset} after a failure; "
-                    f"{found.saved} messages behind the last sync were written again"
+                    f"{log.directory}: continues in segment {found.base_offset} after a failure; {found.saved} "
+                    f"messages after the last sync were written again"
                 )
             else:
                 log.retry(self.next_offset)

@@ -53,11 +53,11 @@ PREFIX = Struct("<8sII")
 REST = Struct("<QqqIHHIIII")
 U32 = Struct("<I")
 TRAILER = Struct("<II")  # with PARTIAL_CRCS
-NAMES_WRONG = "its dictionary of names does not fit the count and the length in its header"
+NAMES_WRONG = "the dictionary of names does not fit the count and the length in the header"
 IDS_WRONG = "a record has a destination id that its dictionary of names does not have"
-OFFSETS_WRONG = "the offsets of its records do not rise"
-VALUES_WRONG = "its value offsets do not fit the region: they must rise from 0 to its length"
-TIMES_WRONG = "its receive times do not rise from min_receive_ns to max_receive_ns"
+OFFSETS_WRONG = "the offsets of its records do not increase"
+VALUES_WRONG = "its value offsets do not fit the region: they must increase from 0 to its length"
+TIMES_WRONG = "its receive times do not increase from min_receive_ns to max_receive_ns"
 PAD = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")  # by length & 7
 
 

@@ -30,7 +30,7 @@ def load(fs: FileSystem, root: str) -> Entries | None:
         data = read_file(fs, path)
         return None if data is None else decode(data, HEAD)
     except (OSError, ValueError) as error:
-        log.warning("%s: cannot be read (%s): who had a fan_out in the last run is not known", path, error)
+        log.warning("%s: cannot be read (%s): the fan_out rules of the last run are unknown", path, error)
     return None
 
 
@@ -54,4 +54,4 @@ def remove(fs: FileSystem, root: str) -> None:
                 fs.remove(each)
         fs.sync_dir(root)
     except OSError as error:
-        raise storage_error(path, "remove what the last run has left", error) from error
+        raise storage_error(path, "remove the files of the last run", error) from error

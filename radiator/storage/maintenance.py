@@ -104,7 +104,7 @@ class Maintenance:
                 self._scanned(job, state)
             if isinstance(job, SegmentJob) and job.damage:
                 self.counts["damaged"] += 1
-                note = f"{job.path}: damaged, so it is not rewritten but left as it is: {job.damage}"
+                note = f"{job.path}: damaged, so it is not rewritten: {job.damage}"
         self._finish(job)
         if not state.busy:
             self._cost = SCAN_COST_MAX

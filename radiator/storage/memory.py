@@ -129,8 +129,8 @@ class MemoryPartition(Partition):
             self.trim(self.last_receive_ns)
             if self.tail.bytes > self.bytes_max:
                 raise MemoryFull(
-                    f"memory partition {self.name}: full ({self.bytes_max} bytes), all of it is still needed; "
-                    "consume it, or give its rule `store: file` or a larger `retention: {size: ...}`",
+                    f"memory partition {self.name}: full ({self.bytes_max} bytes) of messages that are not settled; "
+                    "consume them, or give its rule `store: file` or a larger `retention: {size: ...}`",
                     everywhere=False,
                 )
         share = self.budget.share
@@ -138,8 +138,8 @@ class MemoryPartition(Partition):
             self.budget.evict()
             if share.full and not self._past_budget:
                 raise MemoryFull(
-                    f"memory partition {self.name}: all memory partitions together are full, what they hold is still "
-                    f"needed: {share.usage()}; consume it, or say `store: file`",
+                    f"memory partition {self.name}: all memory partitions together are full of messages that are not "
+                    f"settled: {share.usage()}; consume them, or set `store: file`",
                     everywhere=True,
                 )
 

@@ -25,6 +25,6 @@ def notes(cursors: CursorStore, partitions: Mapping[str, Partition]) -> list[Rec
         partition, cursor = partitions.get(partition_name), cursors.get(name, partition_name)
         gone = cursor.unsettled_below(partition.log_start_offset) if partition is not None and cursor else None
         if gone is not None and isinstance(partition, FilePartition):
-            text = f"offsets {gone[0]} to {gone[1]}, of which {name} had not settled {gone[2]}, are gone"
+            text = f"offsets {gone[0]} to {gone[1]}, of which {name} had not settled {gone[2]}, are missing"
             found.append(RecoveryNote(partition.directory, text, "missing", gone[0], gone[1]))
     return found

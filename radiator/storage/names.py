@@ -95,7 +95,7 @@ class NameList:
         self.known, self.whole = set(destinations), True
         self.vouch()
 
-    def write_anew(self, fs: FileSystem, path: str, destinations: set[str]) -> None:
+    def rewrite(self, fs: FileSystem, path: str, destinations: set[str]) -> None:
         """Rewrite the whole file, and sync it. Raises OSError."""
         self.listed = NOT_LISTED
         self.listed = write(fs, path, destinations, NOT_LISTED, True)

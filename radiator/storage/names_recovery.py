@@ -96,7 +96,7 @@ def complete(
     size = sum(segment.size_bytes for segment in to_scan)
     reason = ""
     if size > allowance.bytes_left:
-        reason = f"would take reading {size} bytes of the log, which is too much for a start"
+        reason = f"requires {size} bytes of the log, which is too much for a start"
     else:
         allowance.bytes_left -= size
         try:
@@ -105,15 +105,15 @@ def complete(
                     log.fs, layout.segment_path(log.directory, segment.base_offset), segment.base_offset, destinations
                 )
         except OSError as error:
-            reason = f"takes reading the log, which failed: {error.strerror or error}"
+            reason = f"requires the log, which cannot be read: {error.strerror or error}"
     destinations.update(found.names)
     if not destinations and log.next_offset:  # an empty log has no destination, not even its own name
         destinations.add(log.names.own_name)
     if reason:
         log.names.not_whole()
         return (
-            "not known to be whole: others may have stored here, so nothing is reclaimed, rewritten without what is "
-            f"settled, or compacted; finding out {reason}; `radiator fsck --repair` does it"
+            "may be incomplete: other destinations may be stored here, so nothing is reclaimed or compacted; the "
+            f"check {reason}; run `radiator fsck --repair`"
         )
     if (found.exists or destinations != {log.names.own_name}) and not (
         found.intact and destinations <= log.names.known
@@ -125,7 +125,7 @@ def complete(
 
 def _write(log: Log, destinations: set[str]) -> None:
     with suppress_no_room():  # a cache: without it the head does not prove the list
-        log.names.write_anew(log.fs, layout.names_path(log.directory), destinations)
+        log.names.rewrite(log.fs, layout.names_path(log.directory), destinations)
         log.fs.sync_dir(log.directory)
 
 

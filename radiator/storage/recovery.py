@@ -109,7 +109,7 @@ def recover(log: Log, notes: list[RecoveryNote], allowance: Allowance, journal: 
         files = fs.listdir(directory)
         recovered = _recover(fs, log, files, notes, allowance, journal)
         if layout.ARCHIVED in files and archived.lower(fs, directory, recovered.next_offset):
-            text = f"an archive has more than this log, which has lost its end and goes on at {recovered.next_offset}"
+            text = f"an archive has more than this log, which lost its end and continues at {recovered.next_offset}"
             notes.append(RecoveryNote(layout.archived_path(directory), text, "archived"))
         return recovered
     except OSError as error:
@@ -348,17 +348,17 @@ def _truncate_tail(
 def _damage_note(path: str, position: int, end: int, expected: int, found: int) -> RecoveryNote:
     where = f"bytes {position} to {end - 1}" if end > position else f"before byte {position}"
     lost = f"offsets {expected} to {found - 1} are lost" if found > expected else "no offset is missing"
-    text = f"damage in the middle, {where}: {lost}; everything behind is kept"
+    text = f"damage in the middle, {where}: {lost}; everything after it is kept"
     return RecoveryNote(path, text, "damage", expected, found - 1)
 
 
 def _lost_note(path: str, expected: int, end: int) -> RecoveryNote:
-    text = f"offsets {expected} to {end - 1} were stored and are gone; they are not given again"
+    text = f"offsets {expected} to {end - 1} were stored and are lost; they are not used again"
     return RecoveryNote(path, text, "damage", expected, end - 1)
 
 
 def _cut_index(fs: FileSystem, directory: str, base: int, count: int) -> None:
-    """Truncate the index behind its valid entries; the others are written anew."""
+    """Truncate the index behind its valid entries; the others are written again."""
     path = layout.index_path(directory, base)
     facts, size = fs.stat(path), ENTRY_BYTES * (1 + count) if count else 0
     if facts is None or facts.size == size:
@@ -409,4 +409,4 @@ def partition_names(fs: FileSystem, root: str, notes: list[RecoveryNote]) -> Ite
                 fs.listdir(f"{directory}/{encoded}")  # a link to one is as good
             yield name
         except (ValueError, NotADirectoryError):
-            notes.append(RecoveryNote(f"{directory}/{encoded}", "not a partition; left alone", "foreign"))
+            notes.append(RecoveryNote(f"{directory}/{encoded}", "not a partition; ignored", "foreign"))

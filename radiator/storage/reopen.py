@@ -109,7 +109,7 @@ def reopen(log: Log, end_offset: int, recent: Sequence[RecordBatch], stored: Jou
         close_quietly(fs, fd)
         with contextlib.suppress(OSError):
             fs.remove(path)
-        raise log.fail("go on in a new segment after a failure", error) from error
+        raise log.fail("continue in a new segment after a failure", error) from error
     found.size_bytes = position
     log.continue_in_file(fd, found.base_offset, position, end_offset, entries)
     return found

@@ -172,7 +172,7 @@ class Rewrite:
             while expected < self.end_offset:
                 batch, after = read_run(window, position, self.end_offset, READ_BYTES)
                 if batch is None or batch.base_offset != expected:
-                    raise DamagedBatch(f"offset {expected} is not where it should be, at byte {position}")
+                    raise DamagedBatch(f"offset {expected} is not at byte {position}")
                 position, expected = after, batch.next_offset
                 yield
                 for few in split(batch):

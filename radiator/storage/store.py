@@ -175,7 +175,9 @@ class Store:
                     raise
                 failed = storage_error(directory, "write the snapshot", error)
                 cursors.fail(failed)
-                notes.append(RecoveryNote(directory, f"{failed}; acks are not stored until there is room", "cursors"))
+                notes.append(
+                    RecoveryNote(directory, f"{failed}; acknowledgements are not stored until there is room", "cursors")
+                )
         return notes
 
     def _recovered_partition(self, name: str) -> FilePartition | None:
@@ -184,7 +186,7 @@ class Store:
             partition = self.partitions[name] = self._file_partition(name, Settings())
         return partition if isinstance(partition, FilePartition) else None
 
-    def acquire(self, remedy: str = "stop that one, or give this one another data_dir") -> None:
+    def acquire(self, remedy: str = "stop that one, or use another data_dir for this one") -> None:
         """Lock the directory, if it is not locked.
 
         It is the first part of ``open``, for tools that work before the files are brought in order.

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 BELIEVED = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"})
-TELLS_ERRORS = (5, 8)  # the first Linux whose syncfs does
+REPORTS_ERRORS = (5, 8)  # the first Linux whose syncfs does
 
 
 def believed(device: int, release: str | None = None, mounts: str | None = None) -> bool:
@@ -31,7 +31,7 @@ def believed(device: int, release: str | None = None, mounts: str | None = None)
     if sys.platform != "linux":
         return False
     version = re.match(r"(\d+)\.(\d+)", os.uname().release if release is None else release)
-    if version is None or (int(version[1]), int(version[2])) < TELLS_ERRORS:
+    if version is None or (int(version[1]), int(version[2])) < REPORTS_ERRORS:
         return False
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in (_mounts() if mounts is None else mounts).splitlines():

@@ -112,8 +112,8 @@ def load_own(context: ssl.SSLContext, cert: str, key: str, called: str = "tls.ke
 
     def no_password() -> str:
         raise ConfigError(
-            f"{called}: {key}: the key is encrypted, and a broker cannot ask for its password: "
-            f"write it in plain, readable by its owner only (openssl pkey -in {key} -out plain.key)"
+            f"{called}: {key}: the key is encrypted, and the broker cannot ask for its password: store it "
+            f"unencrypted, readable by its owner only (openssl pkey -in {key} -out plain.key)"
         )
 
     try:

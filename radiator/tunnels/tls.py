@@ -75,7 +75,7 @@ class Tls:
             self._shake_hands()
         inner = self._read() if self.ready else b""
         if self._out.pending > ANSWERS_BYTES_MAX:
-            self.refusal = Refusal("", "TLS failed", "the peer asks for new keys without end, and reads no answer")
+            self.refusal = Refusal("", "TLS failed", "the peer requests new keys again and again and reads no answer")
         return inner
 
     def outgoing(self) -> bytes:
@@ -178,9 +178,9 @@ NO_TLS = frozenset(
 )  # reported by radiator and by other servers
 HINTS: Mapping[str, str] = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate, and tls.client_ca asks for one",
-    "UNSUPPORTED_PROTOCOL": "the peer speaks no version of TLS from 1.2 on",
-    "VERSION_TOO_LOW": "the peer speaks no version of TLS from 1.2 on",
-    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust who signed our certificate",
+    "UNSUPPORTED_PROTOCOL": "the peer does not support TLS 1.2 or newer",
+    "VERSION_TOO_LOW": "the peer does not support TLS 1.2 or newer",
+    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not trust the issuer of our certificate",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer does not accept our certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the peer does not accept our certificate",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker asks for a certificate of the client (tls.client_ca)",

@@ -69,7 +69,7 @@ HANDSHAKE = (  # the headers of a request that the library reads
 )
 
 VISITOR = (
-    "This is the WebSocket address of a STOMP broker (radiator), and no web page.\n\n"
+    "This is the WebSocket address of a STOMP broker (radiator), not a web page.\n\n"
     "Connect to it with a STOMP client over WebSocket, in a browser for instance with @stomp/stompjs:\n\n"
     '    new StompJs.Client({brokerURL: "%s"}).activate()'
 )
@@ -299,7 +299,7 @@ class WebSocket(ABC):
         reason = close.reason if close is not None else ""
         last = self.control() + b"".join(self._protocol.data_to_send())
         self._close_sent = True
-        self.refusal = Refusal("websocket", "the WebSocket's frames are broken", reason, last)
+        self.refusal = Refusal("websocket", "the frames of the WebSocket are invalid", reason, last)
 
 
 class ServerSocket(WebSocket):
@@ -383,14 +383,14 @@ class ServerSocket(WebSocket):
         try:
             head = parse_head(data)
         except ValueError as error:
-            self._refuse(400, f"This is no request of HTTP/1.1: {error}.")
+            self._refuse(400, f"This is not a request of HTTP/1.1: {error}.")
             return
         method, target, version = head.first
         path = target.partition("?")[0]
         if version != "HTTP/1.1" or not path.startswith("/"):
             self._refuse(400, "Expected a request of HTTP/1.1, such as GET /stomp HTTP/1.1.")
         elif self._path and path.rstrip("/") != self._path.rstrip("/"):
-            self._refuse(404, f"Nothing is here; the WebSocket of this broker is at {self._path}", method=method)
+            self._refuse(404, f"Not found; the WebSocket of this broker is at {self._path}", method=method)
         elif method not in ("GET", "HEAD"):
             self._refuse(405, f"Expected GET, got {method[:20]}.", "Allow: GET, HEAD")
         elif "websocket" not in [word.lower() for word in head.tokens("upgrade")]:
@@ -398,17 +398,17 @@ class ServerSocket(WebSocket):
             address = f"{scheme}://{head.headers.get('host', 'HOST')}{path}"
             self._refuse(426, VISITOR % address, "Upgrade: websocket", method=method)
         elif "upgrade" not in [word.lower() for word in head.tokens("connection")]:
-            self._refuse(400, "Expected the header Connection: Upgrade; does a proxy in between take it out?")
+            self._refuse(400, "Expected the header Connection: Upgrade; does a proxy remove it?")
         elif head.headers.get("sec-websocket-version") != "13":
             self._refuse(426, "Expected version 13 of WebSocket.", "Sec-WebSocket-Version: 13", "Upgrade: websocket")
         elif not _is_key(head.headers.get("sec-websocket-key", "")):
             self._refuse(400, "Expected Sec-WebSocket-Key with 16 bytes in base64.")
         elif "transfer-encoding" in head.headers or head.headers.get("content-length", "0") != "0":
-            self._refuse(400, "Expected a request without a body: what follows it are frames of the WebSocket.")
+            self._refuse(400, "Expected a request without a body: frames of the WebSocket follow it.")
         elif not let_in(head, self._origins, self._secure):
             self._refuse(
                 403,
-                f"Pages of {head.headers['origin'][:200]} may not connect. The operator can allow them with "
+                f"Pages of {head.headers['origin'][:200]} are not allowed to connect. The operator can allow them with "
                 "origins: of this entry of listen: in the YAML file.",
             )
         else:

@@ -117,13 +117,13 @@ def back_up(
         StorageError: The target exists or lies inside the store, the disk is full, or a file cannot be read or written.
     """
     if f"{target}/".startswith(f"{root}/"):
-        raise StorageError(f"{target}: lies inside the data directory {root}, and would be a part of what it copies")
+        raise StorageError(f"{target}: is inside the data directory {root}, and would be a part of the copy")
     parent, _, name = target.rpartition("/")
     lock, partial = None, target + PARTIAL
     try:
         previous = _previous(fs, since, root)
         if name in fs.listdir(parent or "/"):
-            raise StorageError(f"{target}: exists already; each backup needs a name of its own")
+            raise StorageError(f"{target}: exists already; each backup needs a new name")
         lock = _begin(fs, partial)
         try:
             made = _Backup(fs, root, partial, Copier(fs, pace, progress), previous).run(now_ns, version, pause, planned)
@@ -137,7 +137,11 @@ def back_up(
         return made
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "free space there, or give the backup another place; nothing of it was kept" if full else None
+        remedy = (
+            "free space there, or choose another place for the backup; the incomplete backup was removed"
+            if full
+            else None
+        )
         raise storage_error(error.filename or target, "make the backup", error, remedy) from error
     finally:
         if lock is not None:
@@ -161,7 +165,7 @@ def store_digest(fs: FileSystem, root: str) -> str:
 def _begin(fs: FileSystem, partial: str) -> DirectoryLock:
     """Make and lock the directory of an unfinished backup, and remove what an interrupted backup left there."""
     if fs.listdir(partial) and layout.LOCK not in fs.listdir(partial):
-        raise StorageError(f"{partial}: exists, and is not what an interrupted backup leaves; remove or rename it")
+        raise StorageError(f"{partial}: exists, and is not from an interrupted backup; remove or rename it")
     fs.mkdir(partial)
     try:
         lock = fs.lock(partial)
@@ -283,7 +287,9 @@ class _Backup:
                     head = _end(stored)
                     self.whole = False  # another moment than that of the other logs
         else:
-            raise StorageError(f"{stored.directory}: changes faster than it can be copied; try again when it is calmer")
+            raise StorageError(
+                f"{stored.directory}: changes faster than it can be copied; try again at a time with less traffic"
+            )
         for base in [base for base in copied if base not in bases]:
             del copied[base]
             fs.remove(layout.segment_path(partial, base))  # retention has passed it: it would stand before a hole

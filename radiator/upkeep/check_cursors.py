@@ -38,7 +38,7 @@ def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -
     found = cursor_files.read_live(fs, root)
     listed = fs.listdir(directory)
     snapshot, _, broken, copied, alike = found.snapshot
-    remedy = "the next start uses its copy" if copied else "cursors that only it knew start again"
+    remedy = "the next start uses its copy" if copied else "cursors without another copy start again"
     if broken:
         kind = "copy" if copied else "snapshot"
         yield Finding(kind, path, f"cannot be read; {remedy}", 0, len(read_file(fs, path) or b""))
@@ -47,9 +47,9 @@ def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -
     elif copied:
         yield Finding("copy", path, f"missing; {remedy}")
     elif snapshot is not None and not alike and COPY in listed:  # one from a backup has none until its first start
-        yield Finding("copy", f"{directory}/{COPY}", "is not what it is a copy of; the next start writes it anew")
+        yield Finding("copy", f"{directory}/{COPY}", "differs from the original; the next start writes it again")
     elif found.misses_snapshot:
-        yield Finding("snapshot", path, f"missing, but there was one; {remedy}")
+        yield Finding("snapshot", path, f"missing, although it existed; {remedy}")
     for state in found.unsorted:
         yield Finding(
             "cursor", path, f"{state.name} over {state.partition}: its intervals are not sorted above its floor"
@@ -57,10 +57,10 @@ def run(fs: FileSystem, root: str, logs: Mapping[str, tuple[int, int]] | None) -
     yield from _listing(fs, directory, listed, found.generation, logs is None)
     old = found.old_journal
     if old is not None and old.lost:
-        text = f"{old.lost} bytes in the middle cannot be read; acknowledgements in them come again"
+        text = f"{old.lost} bytes in the middle cannot be read; their messages will be redelivered"
         yield Finding("journal", old.path, text, 0, old.end)
     if old is not None and old.data[old.end :].strip(b"\0"):
-        text = f"torn tail of {len(old.data) - old.end} bytes; acknowledgements in it come again"
+        text = f"torn tail of {len(old.data) - old.end} bytes; their messages will be redelivered"
         yield Finding("tail", old.path, text, old.end, len(old.data))
     yield from _cursors(root, path, found.states, logs)
 
@@ -78,16 +78,16 @@ def _listing(fs: FileSystem, directory: str, listed: list[str], generation: int,
                 text = f"{facts.size} bytes, expected {HINTS_BYTES}, or less in whole numbers of {U64_BYTES} bytes"
                 yield Finding("delivered", path, text)
         elif name == DAMAGED_SNAPSHOT:
-            yield Finding("kept", path, "a snapshot that could not be read; not needed any more")
+            yield Finding("kept", path, "a snapshot that could not be read; no longer needed")
         elif generations := cursor_records.generations([name]):
             if generations[0] != generation and not live:
                 text = f"a journal of generation {generations[0]}, where {generation} is in use"
                 yield Finding("leftover", path, text, 0, facts.size)
         elif name in (SNAPSHOT + ".tmp", COPY + ".tmp"):
             if not live:
-                yield Finding("leftover", path, "a snapshot that was never finished", 0, facts.size)
+                yield Finding("leftover", path, "an unfinished snapshot", 0, facts.size)
         elif name not in (SNAPSHOT, COPY):
-            yield Finding("foreign", path, "not of this store; left alone")
+            yield Finding("foreign", path, "not of this store; ignored")
 
 
 def _cursors(
@@ -98,7 +98,7 @@ def _cursors(
     for state in states.values():
         who = f"{state.name} over {state.partition}"
         if (state.name, state.partition) in keys:
-            yield Finding("cursor", path, f"{who}: stands there twice; the later one counts")
+            yield Finding("cursor", path, f"{who}: is listed twice; the later entry counts")
         keys.add((state.name, state.partition))
         if state.slot >= limits.CURSORS_MAX or state.slot in slots:
             why = f"also that of {slots[state.slot]}" if state.slot in slots else f"not below {limits.CURSORS_MAX}"

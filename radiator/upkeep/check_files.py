@@ -74,7 +74,7 @@ def journal(fs: FileSystem, root: str) -> Iterator[Finding]:
             FILE_HEADER_BYTES,
         )
     for path, first, last, start, end in files.gaps:
-        text = f"entries {first} to {last} are damaged or missing; a start continues behind them"
+        text = f"entries {first} to {last} are damaged or missing; a start continues after them"
         yield Finding("journal", path, text, start, end)
     if count:
         text = f"{count} decided entries: the next start writes what segments lack"
@@ -109,7 +109,7 @@ def needed_by_archive(fs: FileSystem, directory: str, first: int) -> str | None:
     if archived_to <= first:
         return None
     return (
-        f"offsets {first} to {archived_to - 1} are in an archive with these times. To go on without that archive, "
+        f"offsets {first} to {archived_to - 1} are in an archive with these times. To continue without that archive, "
         f"remove {layout.archived_path(directory)}, lower the times, and archive into another directory"
     )
 
@@ -136,4 +136,4 @@ def _ids(fs: FileSystem, path: str, end: int, live: bool, latest_ns: int | None)
             "future", path, f"{late} message ids have a receive time in the future: they are remembered longer"
         )
     if not live and max([found.covered or 0, *offsets[-1:]]) > end:
-        yield Finding("ids", path, f"knows ids up to offset {found.covered}, but the log ends at {end}")
+        yield Finding("ids", path, f"has ids up to offset {found.covered}, but the log ends at {end}")

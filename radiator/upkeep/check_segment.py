@@ -105,7 +105,7 @@ class Walk:
         if self.uncommitted:
             start, first, _ = self.uncommitted[0]
             stop = self.uncommitted[-1][1] + self.uncommitted[-1][2]
-            text = f"{len(self.uncommitted)} whole batches behind head ({span(first, stop)}), not known to be synced"
+            text = f"{len(self.uncommitted)} whole batches after head ({span(first, stop)}), not known to be synced"
             self._report("uncommitted", text, start, found.position)
         return found
 
@@ -214,7 +214,7 @@ class Walk:
             if not data:
                 break
             at += len(data)
-        self._report("zeros", f"{size - position} bytes of zeros behind the last batch", position, size)
+        self._report("zeros", f"{size - position} bytes of zeros after the last batch", position, size)
         return size + 1
 
     # --- batches ------------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class Walk:
         if self.committed.position < 0:
             self.uncommitted.append((position, header.base_offset, header.records))
         elif self.committed.next_offset is not None and position < self.committed.position < end:
-            text = f"head stands at byte {self.committed.position}, inside of the batch at {position}"
+            text = f"head points to byte {self.committed.position}, inside the batch at {position}"
             self._report("head", text, position, end)
             self.committed = PASSED
         if header.base_offset > self.expected:

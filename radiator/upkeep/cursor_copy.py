@@ -41,8 +41,8 @@ def read_cursors(fs: FileSystem, root: str, redone: Sequence[bytes] = ()) -> Cur
     found = cursor_files.read_metadata(fs, root, redone)
     if found.cursors.snapshot.damaged:
         raise StorageError(
-            f"{directory}/{SNAPSHOT}: damaged; a backup made now would lose cursors. "
-            "Restart the broker, which keeps what can be kept, and then back up"
+            f"{directory}/{SNAPSHOT}: damaged; a backup would lose cursors. Restart the broker, which keeps all "
+            f"readable cursors, and then back up"
         )
     names = _names(layout.subscriptions_path(root), found.names, found.names_changes)
     return CursorCopy(found.cursors, delivered, names, found.last)
@@ -60,8 +60,8 @@ def _names(path: str, data: bytes | None, changes: list[bytes]) -> dict[str, Ent
             definitions.apply(each, entries)
     except ValueError as error:
         raise StorageError(
-            f"{path}: damaged ({error}); a backup made now would lose durable subscriptions. "
-            "Restart the broker, which puts it aside, and then back up"
+            f"{path}: damaged ({error}); a backup would lose durable subscriptions. Restart the broker, which renames "
+            f"the file, and then back up"
         ) from error
     return None if data is None and not changes else entries
 

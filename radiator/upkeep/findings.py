@@ -19,7 +19,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "damaged": (DAMAGE, "bytes of a segment that contain no whole batch"),
     "unreadable": (DAMAGE, "a file that cannot be read: missing rights, or a disk error"),
     "gap": (DAMAGE, "offsets that no batch has, between two adjacent batches or at the end of the log"),
-    "missing": (DAMAGE, "messages that a queue had not settled, from the start of its log, are gone"),
+    "missing": (DAMAGE, "messages that a queue had not settled are missing at the start of its log"),
     "contradiction": (DAMAGE, "a batch with a correct crc whose parts contradict one another"),
     "version": (DAMAGE, "a batch that a newer radiator wrote, or one with a flipped bit"),
     "head": (DAMAGE, "`head` is missing or damaged, or does not fit the segments"),
@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "times": (WARNING, "a receive time before the previous one: a replay by time may begin too late"),
     "future": (WARNING, "receive times later than now, or than `--latest`: new messages get the last of them"),
     "key": (WARNING, "`salt` is missing or damaged; the next start makes a new one"),
-    "salt": (WARNING, "a batch without its partition's salt: behind damage it would not be found"),
+    "salt": (WARNING, "a batch without the salt of its partition: after damage it would not be found"),
     "torn": (WARNING, "a torn batch at the end, never committed: the next start cuts it off"),
     "index": (WARNING, "an index that is missing, incomplete, damaged or wrong: reading costs more time"),
     "names": (
@@ -50,17 +50,17 @@ KINDS: dict[str, tuple[str, str]] = {
     "leftover": (WARNING, "a temporary file, or part of what was removed: the broker does not need it"),
     "trailing": (
         NOTE,
-        "bytes of a segment behind where the next one begins, as after a failed sync; they are never read",
+        "bytes of a segment after the start of the next one, as after a failed sync; they are never read",
     ),
-    "foreign": (NOTE, "not of this store; left alone"),
-    "kept": (NOTE, "a damaged file that an earlier start has put aside"),
+    "foreign": (NOTE, "not of this store; ignored"),
+    "kept": (NOTE, "a damaged file that an earlier start has renamed"),
     "tail": (
         NOTE,
-        "the end of `dedup` or `transactions` is torn: it was never acknowledged",
+        "the end of `dedup` or `transactions` is torn: no receipt was sent for it",
     ),
     "decided": (NOTE, "entries of the journal that may not be in all segments yet: the next start writes them"),
-    "zeros": (NOTE, "zeros behind the last batch: an earlier version wrote them ahead, or the power has failed"),
-    "uncommitted": (NOTE, "whole batches behind `head`, without receipt: the next start keeps them"),
+    "zeros": (NOTE, "zeros after the last batch: an earlier version wrote them in advance, or the power failed"),
+    "uncommitted": (NOTE, "whole batches after `head`, without receipt: the next start keeps them"),
 }
 
 

@@ -160,7 +160,7 @@ class Fsck:
         key = read_file(self.fs, layout.salt_path(self.root))
         if salt.decode_key(key) is None:
             text = "missing" if key is None else "damaged"
-            why = "a new key is made; what the old one has marked is known by the first header of its segment"
+            why = "a new key is created; the first header of a segment identifies batches with the old key"
             yield Finding("key", layout.salt_path(self.root), f"{text}; {why}", 0, len(key or b""))
         yield from self._listed(self.root, listed, ROOT_FILES, ROOT_DIRECTORIES)
         journal = layout.journal_path(self.root)
@@ -175,7 +175,7 @@ class Fsck:
             except ValueError:
                 pass
             if facts is not None:
-                yield Finding("foreign", f"{root}/{encoded}", "not a partition; left alone")
+                yield Finding("foreign", f"{root}/{encoded}", "not a partition; ignored")
 
     def _listed(self, directory: str, listed: list[str], files: set[str], directories: set[str]) -> Iterator[Finding]:
         """Yield too open modes of files that belong here, and files that do not."""
@@ -188,9 +188,9 @@ class Fsck:
                 yield from self._mode(path)
             elif facts.is_file and name.endswith(LEFTOVERS):
                 if not self.live:
-                    yield Finding("leftover", path, "a temporary file that was never finished", 0, facts.size)
+                    yield Finding("leftover", path, "an unfinished temporary file", 0, facts.size)
             else:
-                yield Finding("foreign", path, "not of this store; left alone")
+                yield Finding("foreign", path, "not of this store; ignored")
 
     def _mode(self, path: str) -> Iterator[Finding]:
         facts = self.fs.stat(path)

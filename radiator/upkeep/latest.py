@@ -6,7 +6,7 @@ stored uncompressed, so every batch stays where it is, and ``head``, damaged byt
 
     <base>.rlog.new   a copy of the segment with the lower times, synced
     <base>.rlog       the copy, renamed; from here on readers see the lower times
-    <base>.idx        written anew: until then it leads readers to a place before the right one
+    <base>.idx        written again: until then it leads readers to a place before the right one
     dedup             replaced, after all segments of the log
 
 A crash leaves each file either old or new, and the segments change before the other files, so receive times still never

@@ -85,21 +85,23 @@ def purge(
             and (partition.name in over or destination in (partition.name, *partition.destinations))
         ]
         if not partitions:
-            raise NoSuchDestination(f"{root}: nothing is stored for {destination}; `radiator ls` lists what is")
+            raise NoSuchDestination(
+                f"{root}: nothing is stored for {destination}; `radiator ls` lists the destinations"
+            )
         if queue or over:
             for partition in partitions:
                 fan_out = _fan_out_cursors(store, partition, cursor_name.removesuffix(destination)) - {cursor_name}
                 if fan_out and destination in partition.destinations:
                     raise StorageError(
-                        f"{destination} hands nothing out itself, nothing was settled: purge the queues that it feeds "
-                        f"({', '.join(sorted(fan_out))[:500]})"
+                        f"{destination} has fan_out and delivers nothing itself; nothing was settled: purge its bound "
+                        f"queues ({', '.join(sorted(fan_out))[:500]})"
                     )
             return [_settle(store, partition, destination, cursor_name) for partition in partitions]
         for partition in partitions:
             if others := sorted(partition.destinations.keys() - {destination}):
                 raise StorageError(
                     f"{partition.directory}: {destination} shares this log with {len(others)} others, such as "
-                    f"{others[0]}: its messages cannot be removed alone; retention removes the oldest of all"
+                    f"{others[0]}: its messages cannot be removed separately; retention removes the oldest of all"
                 )
         return [_remove(partition) for partition in partitions]
     finally:

@@ -1,7 +1,7 @@
 """Repair a store, under the lock that brokers take: what a start repairs, and what would take a start too long.
 
     1  check; damage in the middle is copied to the quarantine, and stays where it is
-    2  wrong lists of destinations and indexes are written anew, leftovers removed, modes narrowed
+    2  wrong lists of destinations and indexes are written again, leftovers removed, modes narrowed
     3  the store is opened as a broker opens it (``recovery``): torn tails are cut, heads and the cursors' snapshot
        written; cursors are set behind what is missing from the start of their logs
     4  the store is closed, so that nothing of it is only in the journal
@@ -29,22 +29,22 @@ from radiator.upkeep.check_segment import CHUNK_BYTES
 from radiator.upkeep.findings import Finding, SegmentCheck
 from radiator.upkeep.fsck import Fsck, NoSuchStore, PartitionCheck, known, quarantine_of
 
-REMEDY = "stop it first: beside a running broker fsck only checks"
+REMEDY = "stop it first: while a broker runs, fsck only checks"
 EVERYTHING = 1 << 63  # bytes of logs that may be read to make lists of names whole
 
 # Kinds that opening the store mends, and how that is reported.
 BY_OPENING = {
-    "head": "head written anew",
+    "head": "head written again",
     "key": "new key written",
     "zeros": "zeros at the end cut off",
-    "uncommitted": "whole batches behind head kept and committed",
-    "snapshot": "a snapshot of the cursors written anew",
-    "copy": "a snapshot of the cursors written anew",
+    "uncommitted": "whole batches after head kept and committed",
+    "snapshot": "a snapshot of the cursors written again",
+    "copy": "a snapshot of the cursors written again",
     "journal": "readable entries written to their segments",
     "decided": "decided entries written to their segments",
     "tail": "torn end skipped",
     "ids": "ids rebuilt",
-    "cursor": "a snapshot of the cursors written anew",
+    "cursor": "a snapshot of the cursors written again",
     "delivered": "size of the file corrected",
 }
 
@@ -143,7 +143,7 @@ class Repair:
             if partition is not None and cursor is not None and cursor.floor < partition.log_start_offset:
                 cursor.ack_range(cursor.floor, partition.log_start_offset)
                 path = layout.partition_path(self.root, partition_name)
-                moved.append(f"{path}: {name} goes on at offset {cursor.floor}")
+                moved.append(f"{path}: {name} continues at offset {cursor.floor}")
         self._store.store_cursors(self._now)
         yield from moved
 
@@ -184,13 +184,13 @@ class Repair:
         path = layout.names_path(partition.directory)
         listed, _ = names.decode(read_file(self.fs, path) or b"")
         self._replace(path, b"".join(map(names.encode_entry, sorted({*partition.destinations, *listed}))))
-        yield f"{path}: written anew"
+        yield f"{path}: written again"
 
     def _index(self, partition: PartitionCheck, segment: SegmentCheck) -> Iterator[str]:
         path = layout.index_path(partition.directory, segment.base_offset)
         if any(finding.path == path and finding.kind == "index" for finding in segment.findings):
             self._replace(path, index.encode_head(segment.base_offset) + index.encode_entries(segment.entries))
-            yield f"{path}: written anew, {len(segment.entries)} entries"
+            yield f"{path}: written again, {len(segment.entries)} entries"
 
     def _replace(self, path: str, data: bytes) -> None:
         self._run(path, "write", replace_file, self.fs, path, data)

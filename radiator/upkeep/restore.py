@@ -90,7 +90,7 @@ def restore(
         StorageError: The backup is damaged, the directory is in use or not empty, or a file cannot be read or written.
     """
     if f"{root}/".startswith(f"{backup}/"):
-        raise StorageError(f"{root}: lies inside the backup {backup}; choose another directory")
+        raise StorageError(f"{root}: is inside the backup {backup}; choose another directory")
     there = fs.listdir(root)
     begun = PARTIAL in there and layout.PARTITIONS not in there  # by a restore that was interrupted
     found = [name for name in there if not (name in ("lost+found", layout.LOCK) or (begun and name in OWN_NAMES))]
@@ -139,6 +139,6 @@ def _copy_files(fs: FileSystem, backup: str, partial: str, manifest: Manifest, c
     for file in manifest.files:
         with opened(fs, fs.open_read(f"{backup}/{file.path}")) as fd:
             if copier.copy(fd, file.size_bytes, f"{partial}/{file.path}") != (file.size_bytes, file.sha256):
-                raise DamagedBackup(f"{backup}/{file.path}: has changed since it was verified, a moment ago")
+                raise DamagedBackup(f"{backup}/{file.path}: has changed since it was verified")
     for directory in {*directories, layout.PARTITIONS}:
         fs.sync_dir(f"{partial}/{directory}" if directory else partial)

@@ -84,7 +84,7 @@ def read_index(data: bytes) -> Iterator[Line]:
         yield Line(number * size, (number + 1) * size, "entry", entry._asdict())
     behind = (1 + len(entries)) * size
     if behind < len(data):
-        yield _damage(behind, len(data), "a damaged entry, and everything behind it")
+        yield _damage(behind, len(data), "a damaged entry, and everything after it")
 
 
 def read_names(data: bytes) -> Iterator[Line]:
@@ -96,7 +96,7 @@ def read_names(data: bytes) -> Iterator[Line]:
         yield Line(at, end, "name", {"destination": name})
         at = end
     if behind < len(data):
-        yield _damage(behind, len(data), "a name with a wrong crc, and everything behind it")
+        yield _damage(behind, len(data), "a name with a wrong crc, and everything after it")
 
 
 def read_salt(data: bytes) -> Iterator[Line]:
@@ -303,7 +303,7 @@ def read_ids(data: bytes) -> Iterator[Line]:
             yield Line(place, place + dedup_file.ENTRY_BYTES, "id", values)
         at = end
     if at < len(data):
-        yield _damage(at, len(data), "a damaged block, and everything behind it")
+        yield _damage(at, len(data), "a damaged block, and everything after it")
 
 
 def read_archived(data: bytes) -> Iterator[Line]:
@@ -325,19 +325,19 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"\d{20}\.idx", "index of a segment", read_index),
     (r"head", "head", read_head),
     (r"names", "names", read_names),
-    (r"dedup", "ids that are remembered", read_ids),
-    (r"archived", "how far an archive is", read_archived),
+    (r"dedup", "message ids", read_ids),
+    (r"archived", "how far the log is archived", read_archived),
     (r"salt", "key of the salts", read_salt),
     (r"LOCK", "lock", read_lock),
     (r"\d{10}\.rjl", "file of the journal", read_journal_file),
     (r"transactions", "redo log of transactions, of an earlier version", read_transactions),
-    (r"subscriptions(\.damaged)?", "what durable subscriptions are about", read_subscriptions),
+    (r"subscriptions(\.damaged)?", "durable subscriptions", read_subscriptions),
     (r"mirror", "a mirror writes here", read_words),
-    (r"last_rules", "who had a fan_out in the last run", read_last_rules),
+    (r"last_rules", "fan_out rules of the last run", read_last_rules),
     (r"snapshot(\.copy|\.damaged)?", "snapshot of the cursors", read_snapshot),
     (r"journal-\d+", "journal of the cursors, of an earlier version", read_old_journal),
     (r"delivered", "hints about deliveries", read_delivered),
-    (r"\d{20}@\d+\.bin", "damaged bytes put aside", read_bytes),
+    (r"\d{20}@\d+\.bin", "copied damaged bytes", read_bytes),
 ]
 
 

@@ -51,7 +51,7 @@ def test_a_bucket_that_is_not_there_is_reported(
     said = capfd.readouterr().err
     assert "s3://nowhere/archive: cannot be listed" in said
     assert "nowhere" in said.partition("cannot be listed")[2]
-    assert "look at the URI" in said
+    assert "check the URI" in said
     assert "knows" not in said
 
 
@@ -85,7 +85,7 @@ def test_refused_credentials_are_reported_with_the_reason_whatever_the_driver_ra
 
     files = kind(Driver(refuse), "bucket/archive", "s3://me:secret@bucket/archive", False)
     files.fs.get_file_info = lambda *_: refuse()
-    with pytest.raises(OSError, match=r"^s3://bucket/archive: cannot be listed: Unable to locate credentials; look at"):
+    with pytest.raises(OSError, match=r"^s3://bucket/archive: cannot be listed: Unable to locate credentials; check"):
         load(files)
 
 
@@ -171,7 +171,7 @@ def test_a_store_that_refuses_in_the_middle_ends_a_run_with_one_line(
     monkeypatch.setattr(type(memory), call, refuse)
     assert run_command(command) == 1
     said = capfd.readouterr().err
-    assert "cannot be " in said and "An error occurred (ExpiredToken): the token has expired; look at the URI" in said
+    assert "cannot be " in said and "An error occurred (ExpiredToken): the token has expired; check the URI" in said
     assert said.count("memory://bucket/archive") == 1
     assert said.count("\n") == 1
 

@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> Path:
 def go(root: Path, archive: str = "archive", options: Options = UNMERGED) -> list[str]:
     """What the run told."""
     told: list[str] = []
-    run(str(root / "data"), open_files(root / archive), options, Watch(tell=told.append))
+    run(str(root / "data"), open_files(root / archive), options, Watch(report=told.append))
     return told
 
 
@@ -151,7 +151,7 @@ def test_records_that_retention_removed_for_a_missing_commit_are_a_gap(root: Pat
     assert int(taken[-1].stem) > first
     (text,) = joined(root).gaps
     assert text.startswith(f"partition 'flights': offsets {first} to {following - 1}: they are marked as")
-    assert "last commits are gone (restore _log/)" in text
+    assert "last commits are missing (restore _log/)" in text
     replayed = Archived(str(root / "archive"), Selection(), str(root / "data"), list_partitions(str(root / "data")))
     assert replayed.lost == [("flights", first, following - 1, ELSEWHERE)]
     assert joined(root, Selection().offsets(following, 10_000)).gaps == ()
@@ -189,6 +189,6 @@ def test_an_intent_has_nothing_removed_but_data_files(root: Path, name: str, pla
     (root / "archive/_new").mkdir(exist_ok=True)
     (root / "archive/_new/x.intent.json").write_text(json.dumps(intent))
     (text,) = go(root)
-    assert "x.intent.json: damaged; left as it is" in text
+    assert "x.intent.json: damaged; not changed" in text
     assert (root / "victim").exists() and (root / "victim.parquet").exists()
     assert load(open_files(root / "archive")).version >= 1

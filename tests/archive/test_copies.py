@@ -37,7 +37,7 @@ def test_a_backup_stays_as_it_is_and_can_be_restored(tmp_path: Path, capfd: pyte
     backup = tmp_path / "backup"
     assert run_command(["backup", "--data", str(tmp_path / "data"), "--to", str(backup)]) == 0
     before, told = contents(backup), list[str]()
-    out = run(str(backup), to, EAGER, Watch(tell=told.append))
+    out = run(str(backup), to, EAGER, Watch(report=told.append))
     assert out.records and not out.problems
     assert any("is a backup" in text for text in told)
     assert contents(backup) == before
@@ -64,7 +64,7 @@ def test_a_mirrors_copy_is_not_marked_until_a_broker_has_it(
     root = str(broker.data)
     assert kind_of_copy(FileSystem(), root) == "a mirror's copy"
     told: list[str] = []
-    run(root, open_files(tmp_path / "archive"), EAGER, Watch(tell=told.append))
+    run(root, open_files(tmp_path / "archive"), EAGER, Watch(report=told.append))
     assert any("is a mirror's copy" in text for text in told)
     assert run_command(["fsck", "--data", root]) == 0
     broker.start()
@@ -75,5 +75,5 @@ def test_no_mark_says_nothing_of_copies(tmp_path: Path) -> None:
     fill(tmp_path / "data").close()
     (tmp_path / "data" / "mirror").touch()
     told: list[str] = []
-    run(str(tmp_path / "data"), open_files(tmp_path / "a"), replace(EAGER, mark=False), Watch(tell=told.append))
+    run(str(tmp_path / "data"), open_files(tmp_path / "a"), replace(EAGER, mark=False), Watch(report=told.append))
     assert told == []

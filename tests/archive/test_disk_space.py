@@ -129,7 +129,7 @@ def test_a_file_that_is_missing_is_reported_by_the_run_that_would_merge_it(tmp_p
     for _ in range(2):
         out = run(str(tmp_path / "data"), files, replace(EAGER, merge=True))
         assert out.damaged
-        assert f"{files.address(gone)}: is not there" in " ".join(out.problems.values())
+        assert f"{files.address(gone)}: does not exist" in " ".join(out.problems.values())
 
 
 # --- where it is full -------------------------------------------------------------------------------------------------
@@ -154,10 +154,10 @@ def test_where_there_is_no_room_for_a_unit_there_may_be_for_fewer_segments_at_on
     full(monkeypatch, lambda unit, waiting: unit.bytes > 4 * SEGMENT_BYTES)
     told: list[str] = []
     options = replace(UNMERGED, unit_bytes=10 * SEGMENT_BYTES)
-    out = run(str(tmp_path / "data"), open_files(tmp_path / "archive"), options, Watch(tell=told.append))
+    out = run(str(tmp_path / "data"), open_files(tmp_path / "archive"), options, Watch(report=told.append))
     assert out.problems == {}
     (text,) = told
-    assert "no room for 0.7 MiB of log (11 segments of flights, 1 at a time): going on with less at once" in text
+    assert "no room for 0.7 MiB of log (11 segments of flights, 1 at a time): continuing with less at once" in text
     check_all(tmp_path / "data", tmp_path / "archive")
 
 
@@ -179,7 +179,7 @@ def test_a_segment_for_which_there_is_no_room_is_reported_with_its_size_and_what
     for _ in range(2):
         out = run(str(tmp_path / "data"), files, replace(UNMERGED, unit_bytes=10 * SEGMENT_BYTES))
         (text,) = out.problems.values()
-        for part in ("No space left", "0.1 MiB of log in one segment of flights (offsets 2", "make room; a smaller"):
+        for part in ("No space left", "0.1 MiB of log in one segment of flights (offsets 2", "free space; a smaller"):
             assert part in text
         assert 2000 < load(files).ends["flights"] <= 3000
         assert [each.path for each in files.list("_new")] == []

@@ -164,7 +164,7 @@ def test_what_queues_were_through_with_is_reported_and_fails_nothing(start_broke
         assert ends.keys() == {"/queue/jobs", "both", "mixed"}
     for _ in range(2):
         settled, lost = gaps()
-        assert "'/queue/jobs'" in settled and "'both'" in settled and "its queues were through with them" in settled
+        assert "'/queue/jobs'" in settled and "'both'" in settled and "their queues had settled them" in settled
         assert "'mixed'" in lost and "settled messages of a queue" in lost and "'both'" not in lost
         run(data, to, Options(merge=False))  # now the commits say so too
     assert {each.partition for each in load(to).lost} == ends.keys()
@@ -191,7 +191,7 @@ def test_what_a_log_that_the_archive_does_not_know_lacks_at_its_beginning_is_rep
     run(root, files, Options(partitions=frozenset(["known"])))
     found = find_boundary(root, files, Selection())
     (text,) = found.settled
-    assert text.startswith(f"partition 'new': offsets 0 to {start - 1}: they were gone before the archive had anything")
+    assert text.startswith(f"partition 'new': offsets 0 to {start - 1}: they were removed before the first run")
     assert found.gaps == ()
     assert find_boundary(root, files, Selection().offsets(start, 1000)).settled == ()
     out = run(root, files, Options())

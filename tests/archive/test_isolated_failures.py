@@ -133,7 +133,7 @@ def test_on_a_full_disk_what_is_complete_is_committed_and_the_next_run_goes_on(
     files = open_files(tmp_path / "archive")
     (text,) = out.problems.values()
     assert list(out.problems) == [files.uri]
-    assert "make room" in text
+    assert "free space" in text
     state = load(files)
     assert 0 < out.records == state.records == state.ends["flights"] < 5000
     assert list(verify(files, state, records=True)) == []
@@ -183,7 +183,10 @@ def test_a_process_that_is_killed_ends_the_run_and_what_is_complete_is_committed
     files = open_files(tmp_path / "archive")
     out = run(str(tmp_path / "data"), files, replace(EAGER, unit_bytes=1, jobs=2), Watch(step=step))
     assert list(out.problems) == [files.uri]
-    assert "a process that wrote files was killed, perhaps for want of memory; fewer --jobs" in out.problems[files.uri]
+    assert (
+        "a process that wrote files was killed, perhaps because memory ran out; use fewer --jobs"
+        in out.problems[files.uri]
+    )
     assert 0 < load(files).ends["flights"] < 8000
     assert list(verify(files, load(files), records=True)) == []
     assert not go(tmp_path).problems
@@ -227,7 +230,7 @@ def test_a_run_before_which_others_always_commit_says_so_and_adds_nothing(
     fill(tmp_path / "data").close()
     with monkeypatch.context() as patch:
         patch.setattr(publishing, "commit", lambda *_, **__: Conflict(0))
-        with pytest.raises(StorageError, match="others commit all the time; nothing was added"):
+        with pytest.raises(StorageError, match="other runs commit all the time; this run added nothing"):
             go(tmp_path)
     assert load(open_files(tmp_path / "archive")).version == -1
     go(tmp_path)
@@ -246,9 +249,13 @@ def test_a_run_that_comes_to_no_end_says_that_the_next_one_goes_on(
         for each in gone:
             each.unlink(missing_ok=True)
 
-    watch = Watch(step=step, tell=told.append)
+    watch = Watch(step=step, report=told.append)
     run(str(tmp_path / "data"), open_files(tmp_path / "archive"), replace(EAGER, unit_bytes=1), watch)
-    assert [text for text in told if "1 times over, segments went while" in text and "the next run goes on" in text]
+    assert [
+        text
+        for text in told
+        if "1 times, segments were removed or archived" in text and "the next run continues" in text
+    ]
     go(tmp_path)
     assert list(verify(open_files(tmp_path / "archive"), load(open_files(tmp_path / "archive")), records=True)) == []
 
@@ -279,7 +286,7 @@ def test_a_commit_without_files_whose_answer_was_lost_is_known_as_ours(
 
     monkeypatch.setattr(LocalFiles, "create_new", forgetful)
     told: list[str] = []
-    out = go(tmp_path, watch=Watch(tell=told.append))
+    out = go(tmp_path, watch=Watch(report=told.append))
     assert out.lost == list(load(open_files(tmp_path / "archive")).lost) != []
     assert any("are lost: retention" in text for text in told)
     writer.close()

@@ -118,5 +118,5 @@ def test_two_runs_at_once_add_everything_once(begun: tuple[Path, Path], tmp_path
     codes = [each.returncode for each in runs]
     assert codes[1] == 0, errors
     assert sorted([codes[0], codes[2]]) in ([0, 0], [0, 1]), errors
-    assert all("another run is at work (process " in text for text, code in zip(errors, codes, strict=True) if code)
+    assert all("another run is active (process " in text for text, code in zip(errors, codes, strict=True) if code)
     check_all(data, archive)

@@ -155,7 +155,7 @@ def test_where_the_record_was_removed_its_neighbours_decide(tmp_path: Path, kept
 
     for ns in (before, missing, after):
         checked(ns)
-    with pytest.raises(OtherLog, match="the log has one behind it of"):
+    with pytest.raises(OtherLog, match="the log has one after it of"):
         checked(after + 1)
     with pytest.raises(OtherLog, match="the log has one before it of"):
         checked(before - 1)

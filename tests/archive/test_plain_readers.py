@@ -135,7 +135,7 @@ def test_the_documented_lines_run(made: tuple[str, str], tmp_path: Path, monkeyp
 
 
 def test_an_archive_that_is_not_there_is_an_error_and_nothing_chosen_an_empty_list(tmp_path: Path) -> None:
-    with pytest.raises(NoArchive, match="nowhere: there is no archive, or nothing in it yet: `radiator archive"):
+    with pytest.raises(NoArchive, match="nowhere: the archive does not exist or is empty: `radiator archive"):
         files(tmp_path / "nowhere")
     fill(tmp_path / "data").close()
     run(str(tmp_path / "data"), open_files(tmp_path / "archive"))

@@ -156,7 +156,7 @@ def test_a_commit_that_is_torn_elsewhere_is_none(begun: Path, tmp_path: Path, ki
     torn.dies_at = "nothing"
     told: list[str] = []
     assert load(files).version == -1
-    assert not run(str(tmp_path / "data"), files, EAGER, Watch(tell=told.append)).problems
+    assert not run(str(tmp_path / "data"), files, EAGER, Watch(report=told.append)).problems
     assert not [text for text in told if "damaged" in text]
     assert files.list("_new") == []
     check_exact(files, tmp_path / "data")
@@ -177,7 +177,7 @@ def test_what_another_machine_left_is_removed_after_a_day(
     (archive / "_new/x.intent.json").write_text(json.dumps(intent))
     (archive / "_new/y.intent.json").write_text("{")
     told: list[str] = []
-    run(str(tmp_path / "data"), open_files(archive), replace(EAGER, merge=False), Watch(tell=told.append))
+    run(str(tmp_path / "data"), open_files(archive), replace(EAGER, merge=False), Watch(report=told.append))
     assert (archive / path).exists() == kept
     assert (archive / "_new/x.intent.json").exists() == kept
     assert archive_rows(archive).items() >= before.items()

@@ -194,7 +194,7 @@ def test_skipped_damage_is_recorded_and_reported(tmp_path: Path) -> None:
     whole = log_rows(tmp_path / "data")
     damage(tmp_path, 1)
     told: list[str] = []
-    out = go(tmp_path, replace(EAGER, skip_damaged=True), Watch(tell=told.append))
+    out = go(tmp_path, replace(EAGER, skip_damaged=True), Watch(report=told.append))
     assert out.damaged
     assert not out.problems
     (lost,) = archive_of(tmp_path).lost
@@ -211,16 +211,16 @@ def test_records_that_retention_removed_before_are_recorded_and_reported(tmp_pat
     segments(tmp_path)[0].unlink()
     told: list[str] = []
     start = int(segments(tmp_path)[0].stem)
-    out = go(tmp_path, watch=Watch(tell=told.append))
+    out = go(tmp_path, watch=Watch(report=told.append))
     assert archive_of(tmp_path).starts == out.begins == {"flights": start}
     (text,) = told
-    assert text.startswith(f"flights: the archive begins at offset {start}; those before were gone")
+    assert text.startswith(f"flights: the archive begins at offset {start}; earlier ones were removed")
     end = archive_of(tmp_path).ends["flights"]
     more(writer, count=3000, first=3000)
     writer.close()
     for segment in segments(tmp_path)[:-3]:
         segment.unlink()
-    out = go(tmp_path, watch=Watch(tell=told.append))
+    out = go(tmp_path, watch=Watch(report=told.append))
     assert archive_of(tmp_path).lost == (Lost("flights", end, int(segments(tmp_path)[0].stem), "retention"),)
     assert out.lost == list(archive_of(tmp_path).lost)
     assert not out.damaged
@@ -294,7 +294,7 @@ def test_single_partitions_and_no_mark(tmp_path: Path) -> None:
 
 def test_a_second_run_on_a_store_is_refused_with_the_first_one(tmp_path: Path) -> None:
     fill(tmp_path / "data").close()
-    with locked(str(tmp_path / "data")), pytest.raises(Busy, match=r"another run is at work \(process \d+\)"):
+    with locked(str(tmp_path / "data")), pytest.raises(Busy, match=r"another run is active \(process \d+\)"):
         go(tmp_path)
     assert go(tmp_path).records
 
@@ -356,7 +356,7 @@ def test_verify_names_every_file_that_is_not_what_its_commit_says(tmp_path: Path
     torn.write_bytes(torn.read_bytes()[:-9])
     swapped.write_bytes(rest[0].read_bytes())
     faults = list(verify(files, state))
-    for path, text in ((gone, "is not there"), (torn, "cannot be read"), (swapped, "its commit says")):
+    for path, text in ((gone, "does not exist"), (torn, "cannot be read"), (swapped, "its commit says")):
         assert any(str(path) in fault and text in fault for fault in faults), faults
     names = list(state.files)
     held = replace(state, files={name: state.files[name] for name in names if "@0-" not in name})

@@ -88,7 +88,7 @@ ROWS: list[tuple[str, Change]] = [
     ("has records of partition 'zzz'", with_column("partition", lambda found: ["zzz"] * len(found))),
     ("as its last day", with_column("receive_ns", lambda found: [each + 5 * DAY_NS for each in found])),
     ("max_receive_ns", with_column("receive_ns", lambda found: [*found[:-1], found[-1] + 1])),
-    ("are there twice", with_column("offset", lambda found: [each + (n == 1) for n, each in enumerate(found)])),
+    ("exist twice", with_column("offset", lambda found: [each + (n == 1) for n, each in enumerate(found)])),
     ("has offsets outside", with_column("offset", lambda found: [*found[:-1], 10**6])),
     ("bytes of bodies", lambda table: table.slice(1)),
     ("size is not what", with_column("body", lambda found: [b"", *found[1:]])),
@@ -116,9 +116,9 @@ COMMITS: list[tuple[str, Callable[[State, DataFile], State]]] = [
     ("bytes of bodies", lambda state, each: held(state, replace(each, body_bytes=each.body_bytes + 1))),
     ("its commit says", lambda state, each: held(state, replace(each, records=each.records - 1))),
     ("are recorded as lost", lambda state, each: replace(state, lost=(Lost("flights", 5, 500, "damaged"),))),
-    ("lie outside its offsets", lambda state, each: replace(state, starts={"flights": 1000})),
+    ("are outside its offsets", lambda state, each: replace(state, starts={"flights": 1000})),
     ("no file has the offsets", lambda state, each: replace(state, starts={"flights": -3})),
-    ("lie outside its offsets", lambda state, each: replace(state, ends={"flights": 1000})),
+    ("are outside its offsets", lambda state, each: replace(state, ends={"flights": 1000})),
     ("files reach to", lambda state, each: replace(state, ends={})),
     ("as its last one, and that is at", lambda state, each: anchored(state, offset=-1)),
     ("as its last one, and that is at", lambda state, each: anchored(state, offset=1)),
@@ -188,7 +188,7 @@ def test_records_of_an_unreadable_file_are_not_reported_as_removed_on_purpose(fi
     Path(files.address(last.path)).unlink()
     absent: dict[str, int] = {}
     (fault,) = verify(files, state, records=True, on_missing=absent.__setitem__)
-    assert f"{last.path}: is not there" in fault
+    assert f"{last.path}: does not exist" in fault
     assert absent == {"flights": 0}
 
 
@@ -199,7 +199,7 @@ def test_checksums_alone_find_bytes_that_have_changed(files: LocalFiles) -> None
     data[len(data) // 2] ^= 1
     Path(files.address(each.path)).write_bytes(data)
     assert list(verify(files, state)) == []
-    assert any("its bytes have changed" in fault for fault in verify(files, state, checksums=True))
+    assert any("the bytes have changed" in fault for fault in verify(files, state, checksums=True))
 
 
 def test_a_file_that_is_merged_meanwhile_is_no_fault(files: LocalFiles, tmp_path: Path) -> None:

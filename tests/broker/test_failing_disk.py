@@ -154,7 +154,7 @@ def test_with_too_little_room_it_is_not_ready_and_says_which_key_changes_that() 
 def test_while_it_stops_it_is_not_ready() -> None:
     world = World(fs=FaultyFileSystem())
     world.broker.stopping = True
-    assert readiness.reasons(world.broker) == ["the broker is being stopped"]
+    assert readiness.reasons(world.broker) == ["the broker is stopping"]
 
 
 def fill_up(world: World, room: int = 0) -> None:

@@ -38,7 +38,7 @@ def test_a_frame_on_which_the_broker_fails_costs_its_connection(
     (error,) = client.take("ERROR")
     assert error.headers["error-code"] == "internal"
     assert error.headers["receipt-id"] == "7"
-    assert b"not known" in error.body
+    assert b"is unknown" in error.body
     assert world.broker.stats.internal_errors == 1
     assert "KeyError: 'a bug'" in caplog.text
     other.subscribe("/queue/held", id="1")

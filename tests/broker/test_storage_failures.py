@@ -47,11 +47,11 @@ def test_acks_that_cannot_be_stored_cost_a_line_and_not_one_for_each_ack(caplog:
     for _ in range(5):
         ack_in_vain(world, 2)
     (line,) = told(caplog)
-    assert line.endswith("(still so: 26 more were refused)"), "one line for ten seconds"
+    assert line.endswith("(still failing: 26 more were refused)"), "one line for ten seconds"
     world.fs.heal()
     world.tick(2.5)
     world.tick(1)
-    assert told(caplog) == ["storage: cursors: well again; 30 were refused in the meantime"]
+    assert told(caplog) == ["storage: cursors: works again; 30 were refused in the meantime"]
     world.tick(60)
     assert not told(caplog)
 
@@ -77,8 +77,8 @@ def test_a_partition_that_refuses_sends_costs_a_line_and_not_one_for_each_messag
     world.tick(2.5)
     world.tick(1)
     lines = told(caplog)
-    assert f"storage: {A}: well again; 15 were refused in the meantime" in lines
-    assert not [line for line in lines if "still so" in line]
+    assert f"storage: {A}: works again; 15 were refused in the meantime" in lines
+    assert not [line for line in lines if "still failing" in line]
     world.fs.fail("pwritev", under="/partitions/")
     first.publish(A, "in the journal, too")
     world.settle()
@@ -99,7 +99,7 @@ def test_frequent_errors_without_a_state_are_logged_once(caplog: pytest.LogCaptu
     storage_failures.tick(now + 5 * NS_PER_SECOND)
     assert not told(caplog)
     storage_failures.tick(now + 10 * NS_PER_SECOND)
-    assert told(caplog) == ["storage: cannot remove (still so: 49 times more)"]
+    assert told(caplog) == ["storage: cannot remove (still failing: 49 times more)"]
     storage_failures.tick(now + 20 * NS_PER_SECOND)
     assert not told(caplog)
     storage_failures.failed(Failed("cannot remove"), now + 21 * NS_PER_SECOND)
@@ -117,4 +117,4 @@ def test_other_errors_of_the_same_partition_are_logged_in_bounded_number(caplog:
     assert told(caplog) == [f"storage: {number}" for number in range(TEXTS_MAX)]
     component.failed = None
     storage_failures.tick(1)
-    assert told(caplog) == ["storage: p: well again; 0 were refused in the meantime"]
+    assert told(caplog) == ["storage: p: works again; 0 were refused in the meantime"]

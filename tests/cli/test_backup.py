@@ -121,7 +121,7 @@ def test_a_damaged_backup_is_named_and_ends_with_code_6(
     copy = tmp_path / "copy"
     assert backed_up(capfd, broker, copy)["offsets"] == 100
     assert json.loads(ran(capfd, "restore", str(copy), "--verify-only", "--json"))["offsets"] == 100
-    assert "every checksum holds" in ran(capfd, "restore", str(copy), "--verify-only")
+    assert "every checksum is right" in ran(capfd, "restore", str(copy), "--verify-only")
     ran(capfd, "fsck", "--data", str(copy))  # a backup has the layout of a store, and nothing is wrong with it
     path = next(copy.rglob("*.rlog"))
     data = bytearray(path.read_bytes())
@@ -142,8 +142,8 @@ def test_what_is_asked_wrongly_is_refused_with_the_reason(
     cases = [
         (["backup", "--data", str(tmp_path / "nothing"), "--to", copy], 5, "no radiator store here"),
         (["backup", "--data", data, "--to", str(tmp_path / "no" / "copy")], 5, "no such directory"),
-        (["backup", "--data", data, "--to", data + "/copy"], 1, "lies inside the data directory"),
-        (["backup", "--data", data, "--to", data], 1, "lies inside the data directory"),
+        (["backup", "--data", data, "--to", data + "/copy"], 1, "is inside the data directory"),
+        (["backup", "--data", data, "--to", data], 1, "is inside the data directory"),
         (["backup", "--data", data, "--to", str(tmp_path)], 1, "exists already"),
         (["backup", "--data", data, "--to", copy, "--rate", "fast"], 2, "expected a size"),
         (["backup", "--data", data, "--to", copy, "--since", data], 1, "no backup here"),

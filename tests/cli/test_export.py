@@ -257,7 +257,7 @@ def test_what_is_asked_wrongly_is_refused_with_the_reason(
         (["--format", "jsonl", "--to", out, "--destination", "/a/>/b"], 2, "malformed pattern"),
         (["--format", "jsonl", "--to", out, "--partition", "none"], 5, "no partition none; `radiator ls`"),
         (["--format", "jsonl", "--to", out, "--partition", "/queue/job"], 5, "/queue/job; did you mean /queue/jobs?"),
-        (["--format", "jsonl", "--to", out, "--mark-archived", "--until", "5"], 2, "does not go with --until"),
+        (["--format", "jsonl", "--to", out, "--mark-archived", "--until", "5"], 2, "cannot be combined with --until"),
         (["--format", "jsonl", "--to", out, "--mark-archived", "--from", "5"], 2, "other than first or archived"),
         (["--format", "jsonl", "--to", str(tmp_path / "no" / "out")], 1, "No such file or directory"),
     ]

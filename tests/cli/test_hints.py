@@ -19,10 +19,10 @@ from tests.running import BrokerProcess
             "queue/a",
             "queue/a is another destination than /queue/a; it is a topic, as the names of queues begin with /queue/",
         ),
-        ("127.0.0.1:61613", "127.0.0.1:61613 is the name of a destination here; --url names the broker"),
-        ("stomp://broker", "stomp://broker is the name of a destination here; --url names the broker"),
-        ("/queue/", "/queue/ has no name behind the prefix /queue/; did you mean /queue/NAME?"),
-        ("/queues", "/queues has no name behind the prefix /queue/; did you mean /queue/NAME?"),
+        ("127.0.0.1:61613", "127.0.0.1:61613 is a destination here; give the broker with --url"),
+        ("stomp://broker", "stomp://broker is a destination here; give the broker with --url"),
+        ("/queue/", "/queue/ has no name after the prefix /queue/; did you mean /queue/NAME?"),
+        ("/queues", "/queues has no name after the prefix /queue/; did you mean /queue/NAME?"),
     ],
 )
 def test_a_slip_gets_a_hint(name: str, hint: str) -> None:

@@ -54,4 +54,4 @@ def test_what_may_not_be_read_is_one_line_and_exit_code_1(
 
 def test_an_archive_that_is_not_there_is_not_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["replay", "--archive", str(tmp_path / "nowhere"), "--to", "/topic/b"]) == NOT_FOUND
-    assert "there is no archive" in capfd.readouterr().err
+    assert "the archive does not exist or is empty" in capfd.readouterr().err

@@ -134,4 +134,4 @@ def test_check_config_names_the_users_without_rights(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "radiator", "check-config", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
     assert done.returncode == 0
-    assert "users without any right, who can log in and do nothing else: alice\n" in done.stdout
+    assert "users without rights, who can only log in: alice\n" in done.stdout

@@ -87,7 +87,7 @@ def test_the_ends_are_those_of_the_local_files(local: str, uri: str) -> None:
 def test_where_there_is_no_store_is_reported_as_for_local_files(uri: str) -> None:
     with pytest.raises(NoStore, match="no radiator store at .*/none: there is no such directory"):
         partitions(open_store(f"{uri}/none"))
-    with pytest.raises(NoStore, match="it is a part of one; give the store .*data and the option partition"):
+    with pytest.raises(NoStore, match="it is a part of a store; use the path .*data and the option partition"):
         partitions(open_store(f"{uri}/partitions/plain"))
     with pytest.raises(NoStore, match="expected a broker's data_dir"):
         partitions(open_store(f"{uri}/salt"))

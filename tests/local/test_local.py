@@ -172,7 +172,7 @@ def test_a_subscription_ends_when_nothing_comes_and_gives_back_what_was_in_hand(
 
 def test_a_call_is_answered_and_one_without_a_server_fails_at_once(home: str) -> None:
     with connect(home) as asking, connect(home) as answering:
-        with pytest.raises(ServerError, match="nobody is subscribed"):
+        with pytest.raises(ServerError, match="no subscription matches"):
             asking.call("square", "7")
         questions = answering.subscribe("square", timeout=WAIT_SECONDS)
         worker = threading.Thread(target=lambda: next(questions).reply("49"))

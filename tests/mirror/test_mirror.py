@@ -143,7 +143,7 @@ STRANGE = {"tag-a": "b:c\\d", "tag-ü": "é\r\nx", "event-time": "2013-01-01T05:
 def test_what_the_source_has_given_back_is_missing_without_complaint(
     start_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Files of a queue whose messages are settled go, or are written anew without them: no loss, and no damage."""
+    """Files of a queue whose messages are settled go, or are written again without them: no loss, and no damage."""
     broker, copy, records = start_broker("defaults: {segment: {size: 64KiB}}"), tmp_path / "copy", Records()
     clients: list[Client] = [Producer(broker, records, "p")]
     for number in range(3):
@@ -252,7 +252,7 @@ def test_what_a_queue_was_done_with_meanwhile_is_no_damage_of_the_copy(
 def test_records_removed_on_purpose_are_distinguished_from_lost_ones(tmp_path: Path) -> None:
     copy = Copy(str(tmp_path / "copy"))
     copy.open(both(0))
-    mirror = Mirror(copy, lambda: pytest.fail("not asked"), ["#"], once=True, tell=lambda progress: None)
+    mirror = Mirror(copy, lambda: pytest.fail("not asked"), ["#"], once=True, report=lambda progress: None)
 
     def came(offset: int, **told: str) -> None:
         headers = {"partition": "p", "offset": str(offset), "receive-time": str(offset), "destination": "/topic/p"}
@@ -297,11 +297,11 @@ def test_a_source_that_is_not_the_same_log_any_more_is_refused(
     assert run(["restore", str(tmp_path / "backup"), "--to", str(broker.data)]) == 0
     broker.start()
     assert run(["mirror", "--from", broker.address, "--to", str(copy), "--once"]) == 1
-    assert "that log ends at 1" in capfd.readouterr().err
+    assert "its log ends at 1" in capfd.readouterr().err
     with connect(broker.address) as connection:
         connection.send("/topic/a", b"other")
     assert run(["mirror", "--from", broker.address, "--to", str(copy), "--once"]) == 1
-    assert "holds another message at the source" in capfd.readouterr().err
+    assert "has another message at the source" in capfd.readouterr().err
     assert [row[-1] for row in rows(copy)["/topic/a"].values()] == [b"one", b"two"]
 
 
@@ -319,7 +319,7 @@ def test_a_log_in_memory_that_begins_again_is_refused_and_can_be_left_out(
     with connect(broker.address) as connection:
         connection.send("/topic/memory", b"new")
     assert run(["mirror", "--from", broker.address, "--to", str(copy), "--once"]) == 1
-    assert "/topic/memory has no offset 4, that log ends at 1" in capfd.readouterr().err
+    assert "/topic/memory has no offset 4, its log ends at 1" in capfd.readouterr().err
     with Following(broker, copy, "--destinations", "/topic/a") as following:
         following.wait_for("progress")
         following.process.send_signal(signal.SIGTERM)
@@ -417,7 +417,7 @@ def test_the_stored_block_is_what_follows_the_brokers_own_lines(raw: bytes, bloc
 def test_where_to_go_on_fits_into_a_header_and_the_longest_logs_come_first(tmp_path: Path) -> None:
     copy = Copy(str(tmp_path / "copy"))
     copy.ends = {f"/topic/{number:04d}" + "x" * 50: number for number in range(3000)}
-    mirror = Mirror(copy, lambda: pytest.fail("not asked for"), ["#"], once=True, tell=lambda progress: None)
+    mirror = Mirror(copy, lambda: pytest.fail("not asked for"), ["#"], once=True, report=lambda progress: None)
     ids = mirror.start_at()["start-at"].split(",")
     assert ids[0] == f"%2Ftopic%2F2999{'x' * 50}@2998" and 500 < len(ids) < 3000
     assert len(",".join(ids)) <= 48 * 1024

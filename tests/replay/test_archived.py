@@ -186,7 +186,7 @@ def test_what_went_while_a_replay_was_interrupted_is_reported(tmp_path: Path) ->
 
 
 def test_what_is_no_archive_or_that_of_another_store_is_refused(store: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="there is no archive"):
+    with pytest.raises(StorageError, match="the archive does not exist or is empty"):
         read(Selection(), None, str(tmp_path / "nothing"))
     archive = write_archive(store, tmp_path / "archive", {"ab": 40, "c": 60}, source="of-another")
     with pytest.raises(StorageError, match="archive of another data directory"):
@@ -198,7 +198,7 @@ def test_too_many_files_at_once_are_an_error_that_says_what_to_do(
 ) -> None:
     archive = write_archive(store, tmp_path / "archive", {"ab": 100, "c": 60})
     monkeypatch.setattr(archived, "FILES_MAX", 1)
-    with pytest.raises(StorageError, match="more than 1 files have records of the same time: ask for fewer"):
+    with pytest.raises(StorageError, match="more than 1 files have records of the same time: choose fewer"):
         read(Selection(), None, archive)
     assert len(read(named("/topic/a"), None, archive)) == 50
 

@@ -206,7 +206,7 @@ def test_what_is_wrong_is_reported_with_an_exit_code(
     assert "between braces, got '{1}'" in told(2, "--data", store, "--to", "/topic/{1}", "--dry-run")
     assert "--where: at character" in told(2, "--data", store, "--to", "/topic/a", "--where", "a ==")
     again = ("--to", "/topic/a", "--from", "-1h", "--id", "monday")
-    assert "is another one when it is run again" in told(2, "--data", store, *again)
+    assert "changes with each run" in told(2, "--data", store, *again)
     assert "there is no partition x; `radiator ls`" in told(5, "--data", store, "--to", "/topic/a", "--partition", "x")
     near = told(5, "--data", store, "--to", "/topic/a", "--partition", "/queue/Q")
     assert "no partition /queue/Q; did you mean /queue/q?" in near
@@ -231,7 +231,7 @@ def test_damage_is_an_error_or_skipped_and_reported(
     assert "--skip-damaged leaves them out" in capsys.readouterr().err
     told = replay(capsys, *args, "--id", "second", "--skip-damaged", code=6)
     assert told["messages"] == 20
-    assert told["lost"] == [{"partition": "p", "first": 10, "last": 19, "why": "damaged or gone"}]
+    assert told["lost"] == [{"partition": "p", "first": 10, "last": 19, "why": "damaged or removed"}]
 
 
 @pytest.fixture

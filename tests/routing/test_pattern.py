@@ -96,9 +96,9 @@ def test_a_wildcard_captures_what_it_stood_for(pattern: str, name: str, captures
     ("text", "why"),
     [
         ("", "got nothing"),
-        ("/topic/>.a", "> may only be the last segment"),
-        ("/topic/>.a*", "> may only be the last segment"),
-        ("/topic/a\0", "NUL may not stand in a name"),
+        ("/topic/>.a", "> can only be the last segment"),
+        ("/topic/>.a*", "> can only be the last segment"),
+        ("/topic/a\0", "a name cannot contain NUL"),
         ("*." * limits.PATTERN_SEGMENTS_MAX + "*", "at most 128 segments"),
     ],
 )

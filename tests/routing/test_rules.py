@@ -179,7 +179,7 @@ FAULTS = {
     "{match: '/topic/a,/topic/c#.*'}": "match_regex: with c[^./]* for a part of it, c\\# for the character itself",
     "{match: /topic/a>b}": "match_regex: with a[^./]*b for a part of it, a>b for the character itself",
     "{match: /topic/**}": "got '**' in '/topic/**'; write * for the segment, or use match_regex: with [^./]* for",
-    "{match: '/topic/>.a'}": "destinations[0].match: malformed pattern: > may only be the last segment",
+    "{match: '/topic/>.a'}": "destinations[0].match: malformed pattern: > can only be the last segment",
     "{match: '/topic/a,'}": "destinations[0].match: malformed pattern: expected a pattern on each side of a comma",
     "{match_regex: '('}": "destinations[0].match_regex: expected a regular expression (missing ), ",
     "{match_regex: " + "x" * 1001 + "}": "destinations[0].match_regex: expected at most 1000 characters, got 1001",
@@ -191,9 +191,9 @@ FAULTS = {
     "{match: /topic/a, partition: 'w-{'}": "got '{' in 'w-{'",
     "{match: /topic/a}, {match: /topic/a}": "destinations[1].match: '/topic/a' can never win: the rule on line 3 "
     "has the same pattern; put the keys of both into one rule",
-    "{match: '#'}, {match: /topic/a}": "put it above that one",
+    "{match: '#'}, {match: /topic/a}": "put it above that rule",
     "{match: a, partition: p, fsync: 1s}, {match: b, partition: p}": "radiator.yaml:3: destinations[1].partition: 'p' "
-    "is also written by destinations[0] on line 3, which keeps it differently (fsync)",
+    "is also written by destinations[0] on line 3, with different settings (fsync)",
     "{match: a, partition: p, partitions: 2}, {match: b, partition: p-1, store: memory}": "(store)",
 }
 
@@ -241,7 +241,7 @@ def test_the_explanation_names_the_line_and_every_value(example: Rules) -> None:
 
 
 def test_the_explanation_says_when_no_rule_matched() -> None:
-    assert "no rule matches: the defaults hold" in Rules(load(None)).explain("/queue/a")
+    assert "no rule matches: the defaults apply" in Rules(load(None)).explain("/queue/a")
     assert "belongs to its connection" in Rules(load(None)).explain("/temp-queue/a")
 
 
@@ -306,8 +306,8 @@ def test_dead_letters_that_would_go_in_a_circle_are_a_fault(text: str, circle: s
     with pytest.raises(ConfigError) as caught:
         rules(f"destinations: {text}")
     (fault,) = str(caught.value).splitlines()
-    assert "dead_letter: dead letters go in a circle: " in fault
-    ring = fault.partition("circle: ")[2].split(" -> ")
+    assert "dead_letter: the dead-letter destinations form a cycle: " in fault
+    ring = fault.partition("cycle: ")[2].split(" -> ")
     expected = circle.split(" -> ")
     assert ring == expected or (ring[0] == ring[-1] and sorted(ring[1:]) == sorted(expected[1:]))
 

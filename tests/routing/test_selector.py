@@ -179,7 +179,7 @@ def test_two_that_say_the_same_have_the_same_text() -> None:
         ("a LIKE b", "at character 8 expected a pattern in single quotes, got 'b'"),
         ("'a' LIKE 'b'", "at character 1 expected the name of a header before LIKE, got something else"),
         ("a LIKE 'b' ESCAPE 'xx'", "at character 19 expected one character in single quotes, got 'xx'"),
-        ("a LIKE 'b!' ESCAPE '!'", "at character 8 expected %, _ or ! behind each !, got 'b!'"),
+        ("a LIKE 'b!' ESCAPE '!'", "at character 8 expected %, _ or ! after each !, got 'b!'"),
         ("a IS 1", "at character 6 expected NULL or NOT NULL, got '1'"),
         ("1 IS NULL", "at character 1 expected the name of a header before IS, got something else"),
         ("a NOT 1", "at character 7 expected BETWEEN, IN or LIKE, got '1'"),

@@ -42,7 +42,7 @@ def test_over_tcp(conversation: Conversation, request: pytest.FixtureRequest) ->
         broker = start(conversation.config or None)
         Play(conversation, TcpStage(broker)).run()
         assert broker.stop() == 0, broker.text()
-        assert "a bug of the broker" not in broker.text()
+        assert "a bug in the broker" not in broker.text()
     else:
         Play(conversation, TcpStage(request.getfixturevalue("shared_broker"))).run()
 

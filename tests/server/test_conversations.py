@@ -59,7 +59,7 @@ def test_every_conversation_is_held_to_its_end(start_broker: Callable[..., Broke
     with Wire(broker) as wire:
         wire.open().barrier()
     assert broker.stop() == 0
-    assert "a bug of the broker" not in broker.text()
+    assert "a bug in the broker" not in broker.text()
 
 
 def test_many_mutated_conversations_at_once_affect_no_other_client(start_broker: Callable[..., BrokerProcess]) -> None:
@@ -73,4 +73,4 @@ def test_many_mutated_conversations_at_once_affect_no_other_client(start_broker:
         bystander.say("SEND", b"still here", destination="/topic/bystander")
         assert bystander.hear("MESSAGE").body == b"still here"
     assert broker.stop() == 0
-    assert "a bug of the broker" not in broker.text()
+    assert "a bug in the broker" not in broker.text()

@@ -61,7 +61,7 @@ WAYS: dict[str, list[Way]] = {
     "bad-destination": [
         Way(b"SEND\n" + R + b"\n\0", b"destination:"),
         Way(SEND % (b"/topic/*", R, b"", b"x"), b"SUBSCRIBE"),
-        Way(SEND % (b"/radiator/x", R, b"", b"x"), b"broker's own"),
+        Way(SEND % (b"/radiator/x", R, b"", b"x"), b"under this prefix"),
     ],
     "bad-pattern": [Way(b"SUBSCRIBE\nid:0\ndestination:/topic/>.x\n" + R + b"\n\0", b">")],
     "bad-position": [Way(SUBSCRIBE % (0, R + b"start-position:yesterday\n"), b"first")],
@@ -106,7 +106,7 @@ WAYS: dict[str, list[Way]] = {
         Way(b"", b"limits.connect_timeout", None, "limits: {connect_timeout: 200ms}", opening=b"CONN"),
         Way(b"", b"heart_beat.grace", None, "heart_beat: {expect: 100ms}", opening=b"beats"),
     ],
-    "denied": [Way(SUBSCRIBE.replace(b"/topic/a", b"/temp-queue/a@other") % (0, R), b"Others")],
+    "denied": [Way(SUBSCRIBE.replace(b"/topic/a", b"/temp-queue/a@other") % (0, R), b"Other connections")],
     "not-found": [Way(SEND % (b"/topic/a", R, b"", b"x"), b"create: deny", config="defaults: {create: deny}")],
     "no-route": [Way(SEND % (b"/topic/a", R, b"mandatory:true\n", b"x"), b"mandatory:true")],
     "full": [

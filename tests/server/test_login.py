@@ -114,7 +114,7 @@ def test_hanging_calls_of_a_plug_in_lock_out_no_user_of_the_file(tmp_path: Path)
             wire.close()
         with Wire(broker) as other, Wire(broker) as alice:
             other.say("CONNECT", accept_version="1.2", host="test", login="quick", passcode="x")
-            assert "earlier ones" in other.hear("ERROR").headers["message"]
+            assert "earlier logins" in other.hear("ERROR").headers["message"]
             alice.open(login="alice", passcode="secret")
         assert broker.tells("no call of the plug-in returns")
         assert broker.text().count("no call of the plug-in returns") == 1

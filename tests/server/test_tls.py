@@ -107,7 +107,7 @@ def test_older_versions_of_tls_are_refused(secure: Secure) -> None:
     with pytest.raises((ssl.SSLError, OSError)):
         secure.connect(context)
     secure.connect().open().close()
-    assert secure.broker.tells("no version of TLS from 1.2 on")
+    assert secure.broker.tells("does not support TLS 1.2 or newer")
 
 
 def test_a_slow_reader_through_tls_gets_everything_and_the_broker_holds_little(secure: Secure) -> None:
@@ -265,7 +265,7 @@ def test_sighup_loads_the_new_certificate_and_drops_no_connection(renewable: Sec
         before.barrier()
     text = renewable.broker.text()
     assert "loaded again; new connections use it" in text
-    assert "everything else of the configuration is read at a start only" in text
+    assert "the rest of the configuration is read at a start only" in text
 
 
 @pytest.mark.thorough

@@ -101,7 +101,7 @@ def test_a_login_that_hangs_in_a_plug_in_keeps_no_removed_user_connected(users: 
     assert logins.threads.changes == 1
     session = logins.world.connect().session
     session.identity = alice
-    assert denied(logins.authenticator.identity(session)).message == "this user may not connect any more"
+    assert denied(logins.authenticator.identity(session)).message == "this user may no longer connect"
 
 
 def test_a_session_ends_when_the_passcode_that_it_has_logged_in_by_is_not_valid_any_more(users: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_session_ends_when_the_passcode_that_it_has_logged_in_by_is_not_valid_
     assert denied(then(USERS.replace(ALICE, BOB))).message == "the passcode of this user has changed"
     assert denied(then(USERS.replace(f'password: "{ALICE}", ', ""))).message == "the passcode of this user has changed"
     assert isinstance(then(USERS), Identity)
-    assert denied(then(USERS.replace("alice:", "dora:"))).message == "this user may not connect any more"
+    assert denied(then(USERS.replace("alice:", "dora:"))).message == "this user may no longer connect"
 
 
 def test_a_session_that_a_plug_in_or_a_certificate_vouches_for_has_no_passcode_that_could_change(users: Path) -> None:

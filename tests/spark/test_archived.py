@@ -164,7 +164,7 @@ def test_a_range_that_is_much_longer_than_the_archive_takes_no_memory_for_it(sto
 def test_a_file_that_is_named_and_gone_is_an_error(store: str, tmp_path: Path) -> None:
     paths = archive(tmp_path / "archive", store)
     (tmp_path / "archive" / paths[0]).unlink()
-    with pytest.raises(StorageError, match="cannot be read: a commit names it, and it is gone; restore it"):
+    with pytest.raises(StorageError, match="cannot be read: a commit names it, but it does not exist; restore it"):
         list(records(open_files(tmp_path / "archive"), "p", 0, 600, SCHEMA, lambda *_: None))
 
 

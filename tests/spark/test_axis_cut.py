@@ -78,6 +78,6 @@ def test_the_chart_has_the_figure_of_a_cut_bar() -> None:
     axes, note = _drawn(20_000)
     assert [text.get_text() for text in axes.texts] == ["20,003"]  # of both series
     assert axes.get_ylim()[1] < 200
-    assert note == "Messages; bars over 110 are cut, and their number stands above"
+    assert note == "Messages; bars over 110 are cut, and their number is shown above"
     axes, note = _drawn(400)
     assert not axes.texts and axes.get_ylim()[1] > 403 and note == "Messages"

@@ -44,9 +44,9 @@ def archive(root: Path) -> None:
 def test_another_log_that_has_grown_beyond_the_archive_is_refused(tmp_path: Path, again: bool) -> None:
     born_again(tmp_path, 2500) if again else restored(tmp_path, 2000)
     for join in (joined, replayed):
-        with pytest.raises(Exception, match="'flights' is not the one that the archive has.* was made anew"):
+        with pytest.raises(Exception, match="'flights' is not the one that the archive has.* was created again"):
             join(tmp_path)
-    with pytest.raises(OtherLog, match=r"cannot be read as one: leave one of them out, or choose other partitions"):
+    with pytest.raises(OtherLog, match=r"cannot be combined: use one of them, or choose other partitions"):
         joined(tmp_path)
     assert not joined(tmp_path, Selection().partition("in", "others")).log
     assert find_boundary(None, open_files(tmp_path / "archive"), Selection()).files

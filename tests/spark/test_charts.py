@@ -224,7 +224,7 @@ def test_a_destination_named_like_a_tag_is_text_on_the_page() -> None:
     table = Table("Destinations", [Field("destination", "destination"), Field("messages", "messages", "count")], rows)
     chart = bars("volume", "Messages", rows, label="destination", value="messages")
     text = Page(
-        "T", "s", [Section("S", "in <script>", stands_out=["<script> is new"], charts=[chart], tables=[table])]
+        "T", "s", [Section("S", "in <script>", findings=["<script> is new"], charts=[chart], tables=[table])]
     ).html()
     assert "<script" not in text
     assert '<td class="t">&lt;script&gt;</td><td class="n">5</td>' in text

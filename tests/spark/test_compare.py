@@ -64,12 +64,12 @@ def test_each_destination_is_there_with_both_sides_the_largest_change_first(spar
 def test_the_section_says_what_is_different(spark: Any, store: str, tmp_path: Any) -> None:
     report = make_report(store, tmp_path, spark=spark, sections=["compare"], **WINDOWS)
     (section,) = report.page.sections
-    assert section.found == "65 messages now, 80 before: −19%."
-    assert section.stands_out == [
+    assert section.summary == "65 messages now, 80 before: −19%."
+    assert section.findings == [
         "silent now: /topic/gone (50)",
         "new: /topic/new<i> (5)",
         "/topic/more: 4.0 ×, 40 now and 10 before",
-        "/topic/more is slower: p99 of its way 50 ms, before 10 ms",
+        "/topic/more is slower: p99 latency 50 ms, before 10 ms",
     ]
     assert [row["remark"] for row in section.tables[0].rows] == ["vanished", "4.0 ×", "new", "the same"]
     assert {path.name for path in report.files} == {"compare.html", "compare.json", "compare.png"}
@@ -94,9 +94,9 @@ def test_dead_letters_are_no_new_destination_and_chance_is_no_change(spark: Any,
         "/queue/dead.more": (0, 2), "/queue/gone": (9, 0),
     }  # fmt: skip
     (section,) = report.page.sections
-    assert section.stands_out == [
+    assert section.findings == [
         "new: /queue/gone (10)",
-        "/topic/a is slower: p99 of its way 90 ms, before 1 ms",
+        "/topic/a is slower: p99 latency 90 ms, before 1 ms",
         "4 dead letters now in /queue/dead, none before",
     ]
     remarks = {row["destination"]: row["remark"] for row in section.tables[0].rows}
@@ -105,30 +105,30 @@ def test_dead_letters_are_no_new_destination_and_chance_is_no_change(spark: Any,
 
 def test_a_window_that_begins_in_the_future_is_reported_as_that(spark: Any, store: str) -> None:
     (section,) = make_report(store, spark=spark, sections=["compare"], start="2200-01-01T00:00:00Z").page.sections
-    assert section.nothing and "--from, 2200-01-01 00:00:00, lies ahead of now" in section.found
+    assert section.empty and "--from, 2200-01-01 00:00:00, is in the future" in section.summary
     (section,) = make_report(store, spark=spark, sections=["compare"]).page.sections
-    assert section.found.startswith("The log is too short")
+    assert section.summary.startswith("The log is too short")
     (section,) = make_report(store, spark=spark, sections=["compare"], until="2001-01-01T00:00:00Z").page.sections
-    assert section.found.startswith("The log before --until, 2001-01-01 00:00:00, is too short")
+    assert section.summary.startswith("The log before --until, 2001-01-01 00:00:00, is too short")
 
 
 def test_windows_of_different_length_are_compared_by_rate(spark: Any, store: str) -> None:
     window = {"with_start": str(START_NS), "with_until": str(START_NS + 50 * S)}
     (section,) = make_report(store, spark=spark, sections=["compare"], **WINDOWS, **window).page.sections
     assert "rates are compared" in section.text
-    assert section.found == "65 messages now, 40 before: −19% by rate."
+    assert section.summary == "65 messages now, 40 before: −19% by rate."
 
 
 def test_an_empty_window_before_or_now_is_reported_as_such(spark: Any, store: str) -> None:
     early = {"start": str(START_NS), "until": str(MIDDLE)}
     (section,) = make_report(store, spark=spark, sections=["compare"], **early).page.sections
-    assert section.found == "80 messages now, none before."
+    assert section.summary == "80 messages now, none before."
     silent = {"start": str(MIDDLE + 100 * S), "until": str(MIDDLE + 200 * S)}
     (section,) = make_report(store, spark=spark, sections=["compare"], **silent).page.sections
-    assert section.found == "No message now, 65 before."
+    assert section.summary == "No message now, 65 before."
     nothing = {"start": str(MIDDLE + 500 * S), "until": str(MIDDLE + 600 * S)}
     (section,) = make_report(store, spark=spark, sections=["compare"], **nothing).page.sections
-    assert section.found == "Neither window holds a message."
+    assert section.summary == "Neither window has a message."
 
 
 def test_which_windows_are_meant() -> None:

@@ -29,8 +29,8 @@ LEFT_OUT = [
     {"destination": "/topic/b", "why": WRITTEN, "messages": 7},
 ]
 NOTE = (
-    "Left out: 10 replayed messages, 5 dead letters and 7 messages that Spark wrote, "
-    "which have the times of their first sending."
+    "Left out: 10 replayed messages, 5 dead letters and 7 messages written by Spark, "
+    "because they have the times of the original message."
 )
 QUERY = "7a2bd0a1-8a10-4c35-b5de-0f1ccf7b9b1f"
 
@@ -133,7 +133,7 @@ def test_of_two_windows_the_way_is_compared_without_what_was_replayed(spark: Any
 def test_only_operations_in_a_log_are_no_empty_store(spark: Any, writer: Writer) -> None:
     writer.write("ops", [_sent(CURSORS, number, 0) for number in range(20)])
     report = make_report(writer.root, spark=spark, sections=["traffic", "integrity"])
-    assert report.page.sections[0].found == "No message is left to look at."
+    assert report.page.sections[0].summary == "No message is left for the report."
     assert any(CURSORS in note for note in report.page.sections[0].notes)
 
 

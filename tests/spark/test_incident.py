@@ -13,7 +13,7 @@ import pytest
 from radiator.spark.report import Report, make_report
 from radiator.spark.sections import SECTIONS
 from radiator.spark.sections.options import Options
-from radiator.spark.sections.traffic import stands_out
+from radiator.spark.sections.traffic import findings
 from tests.spark import incident
 from tests.spark.stores import Writer, numbered
 from tests.spark.test_source import damage
@@ -32,25 +32,25 @@ def report(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rep
 
 def test_the_head_of_the_page_has_the_findings(report: Report) -> None:
     head = report.page.sections[0]
-    assert head.found == "What stands out:"
+    assert head.summary == "Findings:"
     expected = """
         Traffic: a burst at 2023-11-15 10:00:00: 2,136 messages in 30 minutes, 17 times the usual
         Traffic: /topic/sensors.cellar was silent from 2023-11-15 11:00:00 to 2023-11-15 12:30:00
-        Traffic: /topic/sensors.attic is silent since 2023-11-14 23:59:00; it had sent every 1 min on average
-        Lag: group:billing is 320 messages behind and has settled nothing since 2023-11-15 10:30:00
-        Compared: /topic/sensors.cellar is slower: p99 of its way 1.3 h, before 100 ms
-        Integrity: 10 messages stored again under the same identity: dedup-id order-2070 is 2 times in /topic/orders
-        Dead letters: 10 letters of /topic/orders (billing): consumer gone
+        Traffic: /topic/sensors.attic has been silent since 2023-11-14 23:59:00; before, a message came every 1 min
+        Lag: group:billing has a lag of 320 messages and has settled nothing since 2023-11-15 10:30:00
+        Compared: /topic/sensors.cellar is slower: p99 latency 1.3 h, before 100 ms
+        Integrity: 10 messages stored again with the same message id: dedup-id order-2070 exists 2 times
+        Dead letters: 10 dead letters from /topic/orders (billing): consumer left
         Top: customer-7 has 2
     """
     for line in filter(None, map(str.strip, expected.splitlines())):
-        assert any(told.startswith(line) for told in head.stands_out), line
-    (new,) = [line for line in head.stands_out if line.startswith("Compared: new")]
+        assert any(told.startswith(line) for told in head.findings), line
+    (new,) = [line for line in head.findings if line.startswith("Compared: new")]
     assert "/topic/sensors.shed (960)" in new
 
 
 def test_the_worst_finding_is_first(report: Report) -> None:
-    sections = list(dict.fromkeys(line.partition(":")[0] for line in report.page.sections[0].stands_out))
+    sections = list(dict.fromkeys(line.partition(":")[0] for line in report.page.sections[0].findings))
     order = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic", "Top", "Compared")
     assert sections == list(order)
 
@@ -61,36 +61,36 @@ def test_a_load_that_was_done_long_ago_is_no_silence_and_many_silences_are_one_l
         return {"destination": name, "messages": 1000, "first_received": FIRST, "last_received": last}
 
     end = sent("/topic/on", 1000)
-    assert stands_out([], [sent("/topic/bulk", 20), end], Options()) == []
-    (line,) = stands_out([], [end, *(sent(f"/topic/{name}", 600) for name in "abc")], Options())
-    assert line.startswith("3 destinations are silent, the first since 2023-11-14 00:10:00: /topic/a, /topic/b and")
+    assert findings([], [sent("/topic/bulk", 20), end], Options()) == []
+    (line,) = findings([], [end, *(sent(f"/topic/{name}", 600) for name in "abc")], Options())
+    assert line.startswith("3 destinations have been silent, the first since 2023-11-14 00:10:00: /topic/a, /topic/b")
 
 
 def test_of_many_dead_letters_the_most_are_reported_and_how_many_more_there_are() -> None:
-    from radiator.spark.sections.dead_letters import _stands_out as told
+    from radiator.spark.sections.dead_letters import _findings as told
 
-    rows = [{"letters": 9 - i, "origin": f"/queue/{i}", "subscription": None, "cause": "rejected"} for i in range(6)]
-    assert told(rows[:4])[-1] == "6 letters of /queue/3: rejected"
-    assert told(rows)[2:] == ["7 letters of /queue/2: rejected", "and 15 letters more"]
+    rows = [{"messages": 9 - i, "origin": f"/queue/{i}", "subscription": None, "cause": "rejected"} for i in range(6)]
+    assert told(rows[:4])[-1] == "6 dead letters from /queue/3: rejected"
+    assert told(rows)[2:] == ["7 dead letters from /queue/2: rejected", "and 15 dead letters more"]
 
 
 def test_dead_letters_of_one_place_were_all_there() -> None:
-    from radiator.spark.sections.dead_letters import _findings as found
+    from radiator.spark.sections.dead_letters import _summary as found
 
-    row = {"letters": 47, "origin": "/queue/a", "cause": "rejected", "last_died": FIRST, "repeated": 0}
-    assert found([row], []).startswith("47 dead letters; all were in /queue/a: rejected.")
-    assert found([{**row, "letters": 1}], []).startswith("1 dead letter; it was in /queue/a: rejected.")
-    assert found([row, {**row, "letters": 3}], []).startswith("50 dead letters; most, 94%, were in /queue/a")
-    others = [{**row, "origin": f"/queue/{each}", "letters": 40} for each in "bcd"]
-    assert found([row, *others], []).startswith("167 dead letters; the largest part, 28%, was in /queue/a: rejected.")
+    row = {"messages": 47, "origin": "/queue/a", "cause": "rejected", "last_moved": FIRST, "repeated": 0}
+    assert found([row], []).startswith("47 dead letters; all are from /queue/a: rejected.")
+    assert found([{**row, "messages": 1}], []).startswith("1 dead letter; it is from /queue/a: rejected.")
+    assert found([row, {**row, "messages": 3}], []).startswith("50 dead letters; most, 94%, are from /queue/a")
+    others = [{**row, "origin": f"/queue/{each}", "messages": 40} for each in "bcd"]
+    assert found([row, *others], []).startswith("167 dead letters; the largest part, 28%, is from /queue/a: rejected.")
 
 
 def test_where_all_times_are_in_the_wrong_order_no_duration_is_negative() -> None:
-    from radiator.spark.sections.latency import _found as found
+    from radiator.spark.sections.latency import _summary as found
 
     leg = {"leg": "event to receive", "p50_ms": -7_200_000.0, "p99_ms": -1000.0, "max_ms": -1000.0}
     assert found(leg) == (
-        "From event to receive no message has its times in order: in half of them the later one is 2 h early or more."
+        "From event to receive all messages have their times in the wrong order: half of them by 2 h or more."
     )
 
 
@@ -101,9 +101,9 @@ def test_a_burst_of_many_senders_names_none() -> None:
     usual = [sent(minute, "/topic/a", 10) for minute in range(9)]
     total = {"destination": "/topic/a", "messages": 90, "first_received": FIRST}
     totals = [{**total, "last_received": FIRST + timedelta(minutes=10)}]
-    (line,) = stands_out([*usual, *(sent(9, f"/topic/{i}", 10) for i in range(10))], totals, Options())
+    (line,) = findings([*usual, *(sent(9, f"/topic/{i}", 10) for i in range(10))], totals, Options())
     assert line.endswith("10 times the usual; from many")
-    (line,) = stands_out([*usual, sent(9, "/topic/b", 99), sent(9, "/topic/c", 1)], totals, Options())
+    (line,) = findings([*usual, sent(9, "/topic/b", 99), sent(9, "/topic/c", 1)], totals, Options())
     assert line.endswith("10 times the usual; 99% of them in /topic/b")
 
 
@@ -115,7 +115,7 @@ def test_a_load_at_the_start_hides_no_later_burst_of_another_destination() -> No
     later = [sent(40, "/topic/b", 2500), sent(41, "/topic/c", 900), sent(42, "/topic/d", 600)]
     usual = [sent(minute, "/topic/a", 10) for minute in range(2, 50)]
     total = {"destination": "/topic/a", "messages": 9, "first_received": FIRST, "last_received": FIRST}
-    told = stands_out([*loads, *usual, *later], [total], Options())
+    told = findings([*loads, *usual, *later], [total], Options())
     assert [line.rpartition("; ")[2] for line in told] == [
         "all of them in /topic/load",
         "more than 99% of them in /topic/b",
@@ -130,8 +130,8 @@ def test_what_chance_makes_is_no_burst() -> None:
 
     total = {"destination": "/topic/a", "messages": 9, "first_received": FIRST, "last_received": FIRST}
     few = [sent(minute, 1) for minute in range(30)]
-    assert stands_out([*few, sent(30, 5)], [total], Options()) == []
-    (line,) = stands_out([*few, sent(30, 8)], [total], Options())
+    assert findings([*few, sent(30, 5)], [total], Options()) == []
+    (line,) = findings([*few, sent(30, 8)], [total], Options())
     assert line.startswith("a burst at 2023-11-14 00:30:00: 8 messages in 1 second, 8 times the usual")
 
 
@@ -142,15 +142,15 @@ def test_missing_records_are_reported_as_counted_in_no_figure(spark: Any, tmp_pa
     damage(writer.root, "p")
     made = make_report(writer.root, spark=spark, sections=["traffic", "integrity"], fail_on_data_loss=False)
     head = made.page.sections[0]
-    assert head.stands_out[0] == "Integrity: 10 offsets missing in p"
-    assert head.notes == ["What is missing is counted nowhere: figures of p are too low."]
+    assert head.findings[0] == "Integrity: 10 offsets missing in p"
+    assert head.notes == ["Missing records are not counted: the numbers of p are too low."]
     assert [tile.value for tile in head.tiles if tile.mood == "bad"] == ["10"]
 
 
 def test_usual_values_are_not_reported(report: Report) -> None:
-    lines = report.page.sections[0].stands_out
+    lines = report.page.sections[0].findings
     told = " ".join(line for line in lines if line.startswith(("Traffic", "Latency", "Lag", "Compared")))
-    for name in ("/topic/orders", "/topic/sensors.kitchen", "sub:dashboard", "/queue/dead is silent"):
+    for name in ("/topic/orders", "/topic/sensors.kitchen", "sub:dashboard", "/queue/dead has been silent"):
         assert name not in told
 
 
@@ -159,7 +159,7 @@ def test_every_section_says_something_and_every_answer_is_json(report: Report) -
     (left_out,) = report.page.sections[0].notes
     assert len(titles) == len(set(titles)) == 1 + len(SECTIONS)
     assert left_out.startswith("Left out as operations: 96 messages of /topic/ops.cursors.")
-    assert all(section.found for section in report.page.sections)
+    assert all(section.summary for section in report.page.sections)
     assert set(report.answers) <= set(report.summary())
     assert report.folder is not None
     page = Path(report.folder, "report.html").read_text("utf-8")

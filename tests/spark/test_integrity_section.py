@@ -51,8 +51,8 @@ def test_of_a_window_only_what_is_lost_in_it_is_missing(spark: Any, store: Write
     assert with_it.missing == 10 and _rows(with_it)["compacted"][0] == 0 and 100 < _rows(with_it)["compacted"][1] < 150
     before = START_NS + (lost["first_missing"] - 30) * SECOND_NS
     without = make_report(store.root, spark=spark, sections=["integrity"], start=MIDDLE, until=before)
-    assert without.missing == 0 and without.page.sections[0].stands_out == []
-    assert without.page.sections[0].found.startswith("Whole:")
+    assert without.missing == 0 and without.page.sections[0].findings == []
+    assert without.page.sections[0].summary.startswith("Complete:")
 
 
 def test_of_archive_and_log_what_the_archive_could_not_take_is_missing(

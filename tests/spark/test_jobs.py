@@ -141,8 +141,10 @@ def test_a_message_that_is_negative_in_two_legs_is_one_message(spark: Any, write
     everything = answer(spark, writer.root, "latency", by=())
     assert [(row["negative"], row["first_negative"]) for row in everything] == [(1, 1), (4, 4), (5, 0)]
     (section,) = make_report(writer.root, spark=spark, sections=["latency"]).page.sections
-    (line,) = [line for line in section.stands_out if "wrong order" in line]
-    assert line.startswith("5 messages have times in the wrong order, of /topic/ahead (4), /topic/event (1): clocks")
+    (line,) = [line for line in section.findings if "wrong order" in line]
+    assert line.startswith(
+        "5 messages have times in the wrong order, of /topic/ahead (4), /topic/event (1): the clocks"
+    )
 
 
 def test_top_tags(spark: Any, store: str) -> None:

@@ -63,7 +63,7 @@ def test_dead_letters_are_counted_by_cause(spark: Any) -> None:
     ]
     df = spark.createDataFrame(rows, SCHEMA)
     first, *others = collect(dead_letters(df))
-    assert (first["cause"], first["origin"], first["subscription"], first["letters"]) == (
+    assert (first["cause"], first["origin"], first["subscription"], first["messages"]) == (
         "rejected",
         "/queue/work",
         None,
@@ -74,20 +74,20 @@ def test_dead_letters_are_counted_by_cause(spark: Any) -> None:
     by_cause = {(row["cause"], row["subscription"]): row for row in others}
     expired = by_cause["expired", None]
     assert (expired["age_max_ms"], expired["repeated"]) == (86_401_000.0, 1)
-    assert expired["first_died"] == datetime(2023, 11, 15, 22, 13, 20, tzinfo=UTC)
+    assert expired["first_moved"] == datetime(2023, 11, 15, 22, 13, 20, tzinfo=UTC)
     assert by_cause["rejected", "sub:billing"]["age_p50_ms"] is None
     assert (by_cause["odd", None]["deliveries_max"], by_cause["odd", None]["age_max_ms"]) == (None, 5.0)
 
     assert by_cause["unacked", None]["age_p50_ms"] == 7.0  # from its reception, not from its event
 
-    assert [(row["cause"], row["letters"]) for row in collect(dead_letters(df, by=("cause",)))] == [
+    assert [(row["cause"], row["messages"]) for row in collect(dead_letters(df, by=("cause",)))] == [
         ("rejected", 4), ("expired", 1), ("odd", 1), ("unacked", 1),
     ]  # fmt: skip
     over_time = collect(dead_letters_over_time(df, every="1 day"))
-    assert [(row["start"].day, row["cause"], row["letters"]) for row in over_time] == [
+    assert [(row["start"].day, row["cause"], row["messages"]) for row in over_time] == [
         (14, "odd", 1), (14, "rejected", 4), (14, "unacked", 1), (15, "expired", 1),
     ]  # fmt: skip
-    deliveries = [(row["cause"], row["deliveries"], row["letters"]) for row in collect(deliveries_of_dead_letters(df))]
+    deliveries = [(row["cause"], row["deliveries"], row["messages"]) for row in collect(deliveries_of_dead_letters(df))]
     assert deliveries == [
         ("expired", 0, 1),
         ("odd", None, 1),
@@ -95,7 +95,7 @@ def test_dead_letters_are_counted_by_cause(spark: Any) -> None:
         ("rejected", 5, 1),
         ("unacked", None, 1),
     ]
-    words = [(row["cause"], row["value"], row["letters"]) for row in collect(dead_letter_words(df))]
+    words = [(row["cause"], row["value"], row["messages"]) for row in collect(dead_letter_words(df))]
     assert words == [("rejected", "no such customer", 3), ("expired", "late", 1)]
 
 
@@ -140,7 +140,7 @@ def test_dead_letters_of_a_broker_are_reported_by_cause(spark: Any, start_broker
     job = JOBS["dead_letters"]
     df = read(spark, str(broker.data), columns=job.columns)
     rows = {(row["cause"], row["origin"]): row for row in collect(job.run(df))}
-    assert {place: row["letters"] for place, row in rows.items()} == {
+    assert {place: row["messages"] for place, row in rows.items()} == {
         ("max-deliveries", "/queue/tried"): 2,
         ("rejected", "/queue/rejected"): 3,
         ("unacked", "/queue/left"): 2,
@@ -154,7 +154,7 @@ def test_dead_letters_of_a_broker_are_reported_by_cause(spark: Any, start_broker
     assert rows["rejected", "/topic/news"]["subscription"] == "sub:billing"
     assert 0 < tried["age_p50_ms"] < 60_000 and 0 <= rows["expired", "/queue/old"]["age_max_ms"] < 60_000
     now = datetime.now(UTC)
-    assert all(now - timedelta(minutes=10) < row["first_died"] <= row["last_died"] <= now for row in rows.values())
-    assert [(row["value"], row["letters"]) for row in collect(dead_letter_words(df))] == [
+    assert all(now - timedelta(minutes=10) < row["first_moved"] <= row["last_moved"] <= now for row in rows.values())
+    assert [(row["value"], row["messages"]) for row in collect(dead_letter_words(df))] == [
         ("bad order", 3), ("bad order", 2), ("bad order", 2),
     ]  # fmt: skip

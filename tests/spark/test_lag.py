@@ -60,12 +60,12 @@ def test_a_cursor_without_progress_is_reported_with_its_time_and_age(spark: Any,
     assert (works["lag"], works["still_since"], works["age_ms"]) == (1, at(100), 1_000.0)
     assert works["slope"] == pytest.approx(0, abs=0.01)
     (section,) = report.page.sections
-    (line,) = section.stands_out
+    (line,) = section.findings
     assert line == (
-        "group:stops<b> is 80 messages behind and has settled nothing since 2023-11-14 22:13:40, "
-        "nobody takes from it, the oldest has waited 1.33 min"
+        "group:stops<b> has a lag of 80 messages and has settled nothing since 2023-11-14 22:13:40, "
+        "it has no consumers, the oldest message is 1.33 min old"
     )
-    assert "2 cursors of 2 behind at the last sample" in section.found
+    assert "2 cursors of 2 with a lag at the last sample" in section.summary
     assert [row["cursor"] for row in report.answers["lag_over_time"]].count("sub:works") == 11
     page = (tmp_path / "lag.html").read_text("utf-8")
     assert "group:stops&lt;b&gt;" in page and "<b>:" not in page
@@ -79,12 +79,9 @@ def test_a_name_with_many_partitions_and_a_queue_of_dead_letters_are_reported_on
             writer.write(SAMPLES, [dead])
     writer.write("d0", [Message("/queue/dead", b"", b"dlq-reason:rejected", START_NS + 50 * S)])
     (section,) = make_report(writer.root, spark=spark, sections=["lag"]).page.sections
-    stops, dead_letters = section.stands_out
-    assert stops.startswith("group:stops is 300 messages behind in 3 partitions and has settled nothing since")
-    assert (
-        dead_letters
-        == "120 dead letters in /queue/dead in 3 partitions wait for somebody to look at them, the oldest for 50 s"
-    )
+    stops, dead_letters = section.findings
+    assert stops.startswith("group:stops has a lag of 300 messages in 3 partitions and has settled nothing since")
+    assert dead_letters == "120 dead letters in /queue/dead in 3 partitions are not settled, the oldest for 50 s"
 
 
 def test_the_width_and_the_topic_of_samples_can_be_chosen(spark: Any, store: str) -> None:
@@ -108,7 +105,7 @@ def test_without_samples_the_section_says_how_to_get_them(
     assert asked == []  # else stderr would name the topic as if it were somebody's slip
     make_report(writer.root, spark=spark, sections=["lag"], samples="/topic/mine")
     assert "/topic/mine" in asked
-    assert "radiator cursors sample --to /topic/ops.cursors --every 30s" in section.found
+    assert "radiator cursors sample --to /topic/ops.cursors --every 30s" in section.summary
 
 
 def test_what_anybody_may_write_into_the_topic_of_samples_is_left_out(spark: Any, writer: Writer) -> None:
@@ -137,7 +134,7 @@ def test_a_sample_that_says_little_fails_no_section(spark: Any, writer: Writer) 
     ]
     writer.write(SAMPLES, [Message(SAMPLES, body, b"", START_NS) for body in bodies])
     (section,) = make_report(writer.root, spark=spark, sections=["lag"]).page.sections
-    assert section.stands_out == ["c is 400 messages behind and falls behind by 100/s"]
+    assert section.findings == ["c has a lag of 400 messages and it grows by 100/s"]
 
 
 def test_one_sample_has_no_slope_and_is_drawn_all_the_same(spark: Any, writer: Writer, tmp_path: Path) -> None:
@@ -145,7 +142,7 @@ def test_one_sample_has_no_slope_and_is_drawn_all_the_same(spark: Any, writer: W
     report = make_report(writer.root, tmp_path, spark=spark, sections=["lag"])
     (row,) = report.answers["lag"]
     assert (row["lag"], row["slope"], row["took"], row["age_ms"]) == (5, None, None, None)
-    assert report.page.sections[0].stands_out == []
+    assert report.page.sections[0].findings == []
 
 
 def test_a_cursor_that_was_moved_back_does_not_stand_still(spark: Any, writer: Writer) -> None:

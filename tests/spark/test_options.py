@@ -180,7 +180,7 @@ def test_a_stream_begins_at_the_end_by_default() -> None:
         ({"kafka.bootstrap.servers": "h:9092"}, 'use .load("<data_dir of the broker>")'),
         ({"kafka.security.protocol": "SSL"}, "connects to no broker"),
         ({"url": "stomp://h:61613"}, "option 'url' is for writing only"),
-        ({"groupIdPrefix": "x"}, "the query's checkpoint is what it remembers"),
+        ({"groupIdPrefix": "x"}, "the checkpoint of the query has the offsets"),
         ({"assign": "{}"}, 'use option("partition", "a,b")'),
         (
             {"subscribe": "/topic/a", "destination": "/topic/b"},
@@ -245,15 +245,15 @@ def test_a_batch_has_no_options_of_streams() -> None:
         ({"path": "x", "subscribePattern": "/queue/a, /topic/.+"}, "looks like a regular expression"),
         (
             {"path": "x", "startingOffsets": "5", "endingOffsets": "3"},
-            "options startingOffsets and endingOffsets: expected a start that is not behind the end, got 5 and 3",
+            "options startingOffsets and endingOffsets: expected a start before the end, got 5 and 3",
         ),
         (
             {"path": "x", "startingOffsets": '{"a": 5}', "endingOffsets": '{"b": 9, "a": 3}'},
-            "options startingOffsets and endingOffsets, partition 'a': expected a start that is not behind the end",
+            "options startingOffsets and endingOffsets, partition 'a': expected a start before the end",
         ),
         (
             {"path": "x", "startTime": "2013-01-02", "endingTimestamp": "2013-01-01"},
-            "options startTime and endingTimestamp: expected a start that is not behind the end, got 2013-01-02 and",
+            "options startTime and endingTimestamp: expected a start before the end, got 2013-01-02 and",
         ),
         (
             {

@@ -205,7 +205,7 @@ def test_random_selections_agree_with_arithmetic(tmp_path: Path) -> None:
             return offsets_of(root, **offsets, **times, split_bytes=split).get("big", [])
 
         if low > high or early > late:
-            with pytest.raises(ConfigError, match="expected a start that is not behind the end"):
+            with pytest.raises(ConfigError, match="expected a start before the end"):
                 found(low, high, early, late)
             (low, high), (early, late) = sorted((low, high)), sorted((early, late))
         assert found(low, high, early, late) == [n for n in range(600) if low <= n < high and early <= n < late]
@@ -279,8 +279,8 @@ def test_no_store_is_reported_with_what_was_expected(tmp_path: Path, writer: Wri
         (tmp_path / "archive", "it looks like an archive, which radiator.spark.table(spark, None, archive) reads"),
         (tmp_path / "file", "it has no directory partitions/"),
         (tmp_path / "other", "it has no directory partitions/; expected a broker's data_dir"),
-        (Path(writer.root) / "partitions", f"it is a part of one; give the store {writer.root}"),
-        (Path(writer.root) / "partitions" / "p", f"it is a part of one; give the store {writer.root}"),
+        (Path(writer.root) / "partitions", f"it is a part of a store; use the path {writer.root}"),
+        (Path(writer.root) / "partitions" / "p", f"it is a part of a store; use the path {writer.root}"),
     ]:
         with pytest.raises(StorageError, match=re.escape(told)):
             plan(parse({"path": str(path)}))

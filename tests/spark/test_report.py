@@ -70,7 +70,7 @@ def test_page_pictures_and_json_are_in_the_folder(made: tuple[Report, Any]) -> N
         assert path.parent == report.folder
         assert path.stat().st_size > 1000
     page = (report.folder / "report.html").read_text("utf-8")
-    for text in ("/topic/a", "/topic/b&lt;i&gt;", "&lt;DL&gt;", "360", "Integrity", "whole"):
+    for text in ("/topic/a", "/topic/b&lt;i&gt;", "&lt;DL&gt;", "360", "Integrity", "complete"):
         assert text in page
     assert "<DL>" not in page
     assert json.loads((report.folder / "report.json").read_text("utf-8"))["messages"] == 360
@@ -86,7 +86,7 @@ def test_progress_is_reported_step_by_step(made: tuple[Report, Any]) -> None:
 @pytest.mark.thorough
 def test_an_empty_store_makes_a_page_that_says_so(spark: Any, writer: Writer, tmp_path: Path) -> None:
     report = make_report(writer.root, tmp_path / "out", spark=spark)
-    assert "nothing has been committed yet" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "The store is empty." in (tmp_path / "out" / "report.html").read_text("utf-8")
     assert report.summary()["messages"] == 0
 
 
@@ -112,7 +112,7 @@ def test_history_that_was_published_later_is_not_drawn_as_latency(spark: Any, tm
     writer.close()
     report = make_report(writer.root, spark=spark, sections=["latency"])
     (latency,) = [section for section in report.page.sections if section.title == "Latency"]
-    assert "recorded history was published" in latency.text
+    assert "recorded data was published" in latency.text
     assert len(latency.tables[0].rows) == 6
 
 
@@ -207,7 +207,7 @@ def test_a_file_that_cannot_be_written_is_an_error_with_the_reason(tmp_path: Pat
 def test_names_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     name = "/topic/:warning:[red]a[/red]"
     table = Table(name, [Field("n", name)], [{"n": name}])
-    section = Section(name, name, [Tile("1", name)], [], [table], found=name, stands_out=[name], notes=[name])
+    section = Section(name, name, [Tile("1", name)], [], [table], summary=name, findings=[name], notes=[name])
     section.title = "Names"
     _print(Report("", datetime.now(UTC), [], {}, Page("", "", [section]), Path(), [Path(name)]))
     assert capsys.readouterr().out.count(name) == 9
@@ -235,7 +235,7 @@ def test_damage_ends_the_command_with_6_and_can_be_skipped(run: Any, writer: Wri
     assert "Traceback" not in err
     code, out, err = run("integrity", "--data", writer.root, "--out", tmp_path / "out", "--skip-damaged")
     assert code == 6
-    assert "Not whole: 10 offsets missing, 0 there twice" in out
+    assert "Incomplete: 10 offsets missing, 0 twice" in out
     assert "batch at offset 10: crc expected" in out
     assert "10 records are missing" in err
     assert "Missing ranges" in (tmp_path / "out" / "integrity.html").read_text("utf-8")

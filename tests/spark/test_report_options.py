@@ -75,7 +75,7 @@ def test_sections_are_chosen_by_name_and_stand_in_the_order_of_the_page() -> Non
 
 def test_the_command_refuses_an_option_that_no_chosen_section_looks_at(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.run(["report", "integrity", "--every", "5m"]) == 2
-    assert "--every does not go with integrity; with: traffic" in capsys.readouterr().err
+    assert "--every cannot be used with integrity; it belongs to traffic" in capsys.readouterr().err
 
 
 def test_the_help_of_the_command_lists_every_section(capsys: pytest.CaptureFixture[str]) -> None:

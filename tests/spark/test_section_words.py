@@ -19,19 +19,20 @@ def test_a_silence_shorter_than_the_precision_of_the_times_is_none(seconds: floa
     last = START + timedelta(seconds=20 * seconds)
     row = {"destination": "/topic/a", "messages": 21, "first_received": START, "last_received": last}
     said = traffic._silent_since([row], last + timedelta(seconds=40 * seconds))
-    assert (said == ["/topic/a is silent since 2013-01-31 12:00:20; it had sent every 1 s on average"]) is told
+    silent = "/topic/a has been silent since 2013-01-31 12:00:20; before, a message came every 1 s on average"
+    assert (said == [silent]) is told
     assert told or said == []
 
 
 @pytest.mark.parametrize(
     ("p50_ms", "words"),
-    [(3_000.0, "half took 3 s or more"), (500.0, "half took 500 ms at most, but one in a hundred 3 s")],
+    [(3_000.0, "p50 3 s, p99 3 s"), (500.0, "p50 500 ms, p99 3 s")],
 )
-def test_the_slowest_has_no_but_between_what_is_the_same(p50_ms: float, words: str) -> None:
+def test_the_slowest_destination_is_named_with_its_percentiles(p50_ms: float, words: str) -> None:
     def row(name: str, p50: float, p99: float) -> dict[str, Any]:
         leg = {"leg": "event to receive", "p50_ms": p50, "p99_ms": p99, "first_negative": 0}
         return {"destination": name, **leg}
 
     rows = [row("/topic/fast", 10.0, 20.0), row("/topic/slow", p50_ms, 3_000.0)]
-    (line,) = latency._stands_out([], rows, row("all together", 10.0, 3_000.0))
-    assert line.startswith(f"slowest is /topic/slow: {words}")
+    (line,) = latency._findings([], rows, row("all together", 10.0, 3_000.0))
+    assert line.startswith(f"the slowest is /topic/slow: {words}")

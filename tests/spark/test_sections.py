@@ -27,8 +27,8 @@ def test_every_section_has_a_text_for_an_empty_store(spark: Any, writer: Writer,
     for name in SECTIONS:
         report = make_report(writer.root, tmp_path, spark=spark, sections=[name])
         (section,) = report.page.sections
-        assert section.found.endswith("."), name
-        assert json.loads((tmp_path / f"{name}.json").read_text("utf-8"))["sheets"] == [name]
+        assert section.summary.endswith("."), name
+        assert json.loads((tmp_path / f"{name}.json").read_text("utf-8"))["sections"] == [name]
         assert (tmp_path / f"{name}.html").exists()
 
 
@@ -36,9 +36,9 @@ def test_a_page_of_one_record_is_made(spark: Any, writer: Writer, tmp_path: Path
     writer.write("p", [Message("/topic/a", b"x", b"tag-a:b\nuser:u", START_NS, START_NS - MS, START_NS - MS)])
     report = make_report(writer.root, tmp_path, spark=spark)
     assert report.summary()["messages"] == 1
-    assert report.page.sections[0].found == "Nothing stands out."
-    assert any("too short to be cut into two windows" in note for note in report.page.sections[0].notes)
-    assert "1 message, in /topic/a." in [section.found for section in report.page.sections]
+    assert report.page.sections[0].summary == "No findings."
+    assert any("too short for two windows" in note for note in report.page.sections[0].notes)
+    assert "1 message, in /topic/a." in [section.summary for section in report.page.sections]
 
 
 def test_names_that_bite_are_text_on_the_page_and_in_the_charts(spark: Any, writer: Writer, tmp_path: Path) -> None:
@@ -60,11 +60,8 @@ def test_what_clients_say_of_themselves_fails_no_report(spark: Any, writer: Writ
     writer.write("dead", [Message("/queue/dead", b"", block, START_NS) for block in blocks])
     report = make_report(writer.root, tmp_path, spark=spark, every="10s")
     assert len({row["start"] for row in report.answers["traffic"]}) == 4  # by the broker's clock as it was asked for
-    found = {section.title: section.found for section in report.page.sections}
-    assert (
-        "was in a place that they do not name: no reason given" in found["Dead letters"]
-        and len(found["Dead letters"]) < 600
-    )
+    found = {section.title: section.summary for section in report.page.sections}
+    assert "is from an unknown origin: no reason given" in found["Dead letters"] and len(found["Dead letters"]) < 600
     assert max(row["start"].year for row in report.answers["dead_letters_over_time"]) > 2200
     assert sum(row["messages"] for row in report.answers["event_traffic"]) == 40
     (strays,) = report.answers["event_strays"]
@@ -89,7 +86,7 @@ def test_findings_beyond_the_summary_are_in_their_section(
     monkeypatch.setattr(work, "ROWS_MAX", 5)
     cut = make_report(writer.root, spark=spark, sections=["traffic", "integrity"])
     assert cut.summary()["notes"] == cut.notes != [] and cut.page.sections[0].notes[: len(cut.notes)] == cut.notes
-    assert cut.notes[0] == "totals has more than 5 rows: the others are in no figure and no picture."
+    assert cut.notes[0] == "totals has more than 5 rows: the others are left out of all numbers and charts."
 
 
 def test_the_overview_says_no_destination_to_be_in_partitions_that_were_looked_at_whole(
@@ -101,4 +98,4 @@ def test_the_overview_says_no_destination_to_be_in_partitions_that_were_looked_a
         writer.root, spark=spark, sections=["traffic", "integrity"], destination="/topic/a"
     ).page.sections[0]
     meanings = [tile.meaning for tile in head.tiles]
-    assert "destination" in meanings and "on disk in 2 partitions, headers and all" in meanings
+    assert "destination" in meanings and "on disk in 2 partitions, with headers" in meanings

@@ -38,7 +38,7 @@ def letter(number: int, reason: str) -> Message:
 
 @pytest.fixture(scope="module")
 def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    writer = Writer(tmp_path_factory.mktemp("sheets") / "data")
+    writer = Writer(tmp_path_factory.mktemp("sections") / "data")
     writer.write("orders", [order(number) for number in range(200)])
     writer.write("dead", [*[letter(n, "rejected") for n in range(4)], letter(90, "expired")])
     writer.write("twice", [Message("/queue/twice", b"", b"dedup-id:pay-1", START_NS + n * MINUTE_NS) for n in range(2)])
@@ -50,7 +50,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def found(made: Report, title: str) -> str:
-    (text,) = [section.found for section in made.page.sections if section.title == title]
+    (text,) = [section.summary for section in made.page.sections if section.title == title]
     return text
 
 
@@ -58,7 +58,7 @@ def test_lateness_says_how_long_a_watermark_waits(made: Report) -> None:
     rows = {row["destination"]: row for row in made.answers["disorder"]}
     assert rows["/topic/orders"]["disordered"] == 19  # the first one has none before it
     assert rows["/topic/orders"]["keep_all_ms"] == 29 * 60_000 - 100
-    assert "came after a later event. A watermark of" in found(made, "Lateness")
+    assert "came after a later event. A watermark delay of" in found(made, "Lateness")
     assert made.answers["lateness_all"][0]["late_1h"] == 0
 
 
@@ -71,7 +71,7 @@ def test_top_names_the_key_that_has_half_of_everything(made: Report) -> None:
 
 
 def test_sessions_end_where_the_gap_is(made: Report) -> None:
-    assert "with gaps of up to 2 min inside, by partition-key" in found(made, "Sessions")
+    assert "sessions of partition-key, with gaps of up to 2 min" in found(made, "Sessions")
     busiest = made.answers["sessions"][0]
     assert (busiest["key"], busiest["sessions"], busiest["messages"]) == ("customer-1", 1, 100)
 
@@ -79,7 +79,7 @@ def test_sessions_end_where_the_gap_is(made: Report) -> None:
 def test_dead_letters_are_reported_by_cause_with_their_reasons(made: Report) -> None:
     text = found(made, "Dead letters")
     assert "5 dead letters; most, 80%, were in /queue/mail: rejected." in text
-    assert "Most often said: no such <host> (5)." in text
+    assert "The most frequent value: no such <host> (5)." in text
     assert made.folder is not None
     assert "<host>" not in (made.folder / "report.html").read_text("utf-8")
 
@@ -87,7 +87,7 @@ def test_dead_letters_are_reported_by_cause_with_their_reasons(made: Report) -> 
 def test_integrity_says_what_is_missing_and_why(made: Report) -> None:
     assert made.missing == 10
     text = found(made, "Integrity")
-    assert "Not whole: 10 offsets missing, 0 there twice" in text
+    assert "Incomplete: 10 offsets missing, 0 twice" in text
     assert "In harmed: batch at offset 10: crc" in text
     (lost,) = made.answers["absent"]
     assert (lost["partition"], lost["first_missing"], lost["last_missing"]) == ("harmed", 10, 19)
@@ -97,9 +97,9 @@ def test_integrity_reports_messages_that_were_stored_twice_with_one_id(made: Rep
     (again,) = made.answers["repeats"]
     assert (again["identity"], again["messages"], again["destination"]) == ("pay-1", 2, "/queue/twice")
     (section,) = [section for section in made.page.sections if section.title == "Integrity"]
-    told = "1 message stored again under the same identity: dedup-id pay-1 is 2 times in /queue/twice"
-    assert section.stands_out[-1] == told
-    assert "Stored again under the same identity" in [table.title for table in section.tables]
+    told = "1 message stored again with the same message id: dedup-id pay-1 is 2 times in /queue/twice"
+    assert section.findings[-1] == told
+    assert "Stored again with the same message id" in [table.title for table in section.tables]
 
 
 def test_their_pictures_are_files(made: Report) -> None:
@@ -121,8 +121,8 @@ def test_the_end_of_a_log_that_is_lost_is_missing_too(spark: Any, writer: Writer
 
 def test_a_section_without_anything_to_show_says_what_it_looked_for() -> None:
     nothing = sessions_section({"session_lengths": [], "sessions": []}, Options(key="$.tail"))
-    assert nothing.nothing
-    assert nothing.found.startswith("No message carries $.tail;")
+    assert nothing.empty
+    assert nothing.summary.startswith("No message carries $.tail;")
 
 
 def test_a_share_of_few_messages_says_nothing() -> None:
@@ -137,9 +137,9 @@ def test_a_share_of_few_messages_says_nothing() -> None:
         return top_section(answers, Options(limit=100))
 
     few, many = made(1), made(10)
-    assert few.stands_out == [] and "even share" not in few.found
-    assert many.stands_out == ["k0 has 12% of the messages with partition-key"]
-    assert "Partition p has 3.0 times its even share" in many.found
-    assert "The most frequent is t, with 1 value; 100% of its messages say v." in many.found
+    assert few.findings == [] and "even share" not in few.summary
+    assert many.findings == ["k0 has 12% of the messages with partition-key"]
+    assert "Partition p has 3.0 times its even share" in many.summary
+    assert "The most frequent is t, with 1 value; 100% of its messages have v." in many.summary
     tags, keys = many.charts
     assert tags.note.endswith("the 10 most frequent at most") and keys.note == "Messages by partition-key"

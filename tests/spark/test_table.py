@@ -166,7 +166,9 @@ def test_either_side_may_be_missing(spark: Any, store: tuple[str, str], tmp_path
     told: list[str] = []
     assert offsets(table(spark, data, tmp_path / "no archive yet", report=told.append)) == WHOLE
     assert "the archive does not exist or is empty, so only the log is read" in "".join(told)
-    with pytest.raises(NoArchive, match="there is no archive.*`radiator archive --data DIR --to URI` writes"):
+    with pytest.raises(
+        NoArchive, match="the archive does not exist or is empty.*`radiator archive --data DIR --to URI` writes"
+    ):
         table(spark, None, tmp_path / "no archive yet")
     with pytest.raises(ConfigError, match="got neither"):
         table(spark, None)

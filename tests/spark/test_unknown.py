@@ -105,7 +105,7 @@ def test_offsets_by_an_unknown_partition_are_refused_with_the_closest_names(root
     [
         ("topic", 'use option("destination", "/topic/results")'),
         ("kafka.bootstrap.servers", 'use option("url", "stomp://host:61613")'),
-        ("kafka.acks", "no Kafka producer is there"),
+        ("kafka.acks", "without a Kafka producer"),
     ],
 )
 def test_options_of_a_kafka_sink_are_refused_with_ours(option: str, told: str) -> None:

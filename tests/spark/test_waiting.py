@@ -57,8 +57,8 @@ def test_a_report_says_that_a_queue_waits(
     monkeypatch.setattr(module, "WAITING_NS", 0)
     report = make_report(store, tmp_path / "report", spark=spark)
     head = report.page.sections[0]
-    assert head.found == "What stands out:"
-    (jobs, some) = [line for line in head.stands_out if line.startswith("Lag: ")]
-    assert jobs.startswith("Lag: queue:/queue/jobs: 280 messages not acknowledged, the oldest received at 20")
-    assert some.startswith("Lag: queue:/queue/some: 3 messages not acknowledged")
+    assert head.summary == "Findings:"
+    (jobs, some) = [line for line in head.findings if line.startswith("Lag: ")]
+    assert jobs.startswith("Lag: queue:/queue/jobs: 280 messages unacknowledged, the oldest received at 20")
+    assert some.startswith("Lag: queue:/queue/some: 3 messages unacknowledged")
     assert [row["lag"] for row in report.answers["waiting"]] == [280, 3]

@@ -163,7 +163,7 @@ def test_offsets_that_fall_are_damage_where_little_could_become_much() -> None:
 
 @pytest.mark.parametrize("deltas", [[3, 3], [4, 3]])
 def test_offsets_of_a_sparse_batch_must_rise(deltas: list[int]) -> None:
-    with pytest.raises(DamagedBatch, match="do not rise"):
+    with pytest.raises(DamagedBatch, match="do not increase"):
         decode(batch([b"a", b"b"], deltas))
 
 

@@ -460,7 +460,7 @@ def test_a_cursor_ahead_of_a_log_that_lost_its_end_is_set_back() -> None:
     fs.nodes[path].cache.clear()
     del fs.nodes[layout.head_path(layout.partition_path("/data", "p"))]
     store, notes = opened(fs)
-    assert [note.kind for note in notes] == ["cursors"] and "set back" in str(notes[0])
+    assert [note.kind for note in notes] == ["cursors"] and "set to the end" in str(notes[0])
     assert store.cursors.open("a", "p", 0).floor == 0, "those offsets are going to be given to new messages"
 
 

@@ -166,7 +166,7 @@ def test_any_flipped_bit_costs_its_entry_which_is_reported_and_no_other() -> Non
                 assert found == {number: body for number, body in whole.items() if number not in hit}
                 # Nobody can tell damage of the last one from a write that the power has cut short.
                 assert notes == [
-                    f"entries {number} to {number} do not hold or are not there; those behind them are kept"
+                    f"entries {number} to {number} are damaged or missing; later entries are kept"
                     for number in hit
                     if number < 4
                 ]

@@ -1,4 +1,4 @@
-"""The caretaker: what it has rewritten, what it leaves alone, and what a crash in between leaves."""
+"""Maintenance: what it has rewritten, what it leaves alone, and what a crash in between leaves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def key_of(name: str) -> KeyOf:
 
 
 class Log:
-    """A log ``q`` on a file system that can fail, with its caretaker."""
+    """A log ``q`` on a file system that can fail, with its maintenance."""
 
     def __init__(self, fs: FaultyFileSystem | None = None, **options: object) -> None:
         self.fs = fs or FaultyFileSystem()

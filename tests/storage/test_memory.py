@@ -178,7 +178,7 @@ def test_what_is_still_needed_outlasts_what_is_not_and_then_more_is_refused() ->
         put(pinned, b"x" * 1_000, at=NOW + 100 + number)
         commit(store, NOW + 100 + number)
     assert pinned.log_start_offset == 0 and free.log_start_offset > 0
-    with pytest.raises(StorageError, match="memory partitions .*full.* still needed.*consume"):
+    with pytest.raises(StorageError, match="memory partitions .*full.* not settled.*consume"):
         for number in range(30):
             put(pinned, b"x" * 1_000, at=NOW + 200 + number)
             commit(store, NOW + 200 + number)

@@ -95,7 +95,7 @@ def test_without_its_index_a_segment_is_read_once(tmp_path: Path) -> None:
     store, notes = opened(root=str(tmp_path))
     assert not notes
     store.close()
-    assert len(os.listdir(directory)) >= 4, "the index was written anew"
+    assert len(os.listdir(directory)) >= 4, "the index was written again"
     assert os.path.getsize(f"{directory}/{active.replace('.rlog', '.idx')}") > 32 * 10
 
 

@@ -121,7 +121,7 @@ def test_the_opening_may_come_byte_by_byte_and_messages_right_behind_it() -> Non
         (request(Sec_WebSocket_Version="8"), "Sec-WebSocket-Version: 13"),
         (request(Sec_WebSocket_Key="short"), "expected Sec-WebSocket-Key".replace("e", "E", 1)),
         (request(Sec_WebSocket_Key=None), "HTTP/1.1 400"),
-        (request(Connection="close"), "does a proxy in between take it out?"),
+        (request(Connection="close"), "does a proxy remove it?"),
         (request("/stomp", "POST"), "HTTP/1.1 405"),
         (request(Content_Length="5") + b"hello", "Expected a request without a body"),
         (request(Transfer_Encoding="chunked"), "Expected a request without a body"),

@@ -296,7 +296,7 @@ def test_a_file_that_is_missing_or_longer_is_named(tmp_path: Path) -> None:
 def test_what_cannot_be_backed_up_or_restored_is_refused_with_the_reason(tmp_path: Path) -> None:
     root, fs = str(tmp_path / "data"), FileSystem()
     store = filled(root)
-    with pytest.raises(StorageError, match="lies inside the data directory"):
+    with pytest.raises(StorageError, match="is inside the data directory"):
         made(fs, root, f"{root}/copy")
     made(fs, root, str(tmp_path / "copy"))
     with pytest.raises(StorageError, match="exists already"):
@@ -312,7 +312,7 @@ def test_what_cannot_be_backed_up_or_restored_is_refused_with_the_reason(tmp_pat
     fs.unlock(lock)
     (tmp_path / "other.partial").mkdir()
     (tmp_path / "other.partial" / "notes").write_text("mine")
-    with pytest.raises(StorageError, match="not what an interrupted backup leaves"):
+    with pytest.raises(StorageError, match="not from an interrupted backup"):
         made(fs, root, str(tmp_path / "other"))
     assert (tmp_path / "other.partial" / "notes").exists()
     store.close()

@@ -190,8 +190,8 @@ def test_a_repair_without_room_for_a_snapshot_reports_no_queue_as_set(
         patch.setattr(cursor_snapshot, "write", full)
         with Repair(made.root, both(NOW)) as mending:
             done.extend(mending.run(*mending.check()))
-    assert not any("goes on at offset" in each for each in done)
-    assert any(f"goes on at offset {made.bases[1]}" in each for each in repair(made.root)[0])
+    assert not any("continues at offset" in each for each in done)
+    assert any(f"continues at offset {made.bases[1]}" in each for each in repair(made.root)[0])
     mended(made.root)
 
 

@@ -41,7 +41,7 @@ def test_a_head_that_is_damaged_is_reported_and_written_anew(made: Made, how: st
     (found,) = check(made.root)
     assert (found.kind, found.severity) == ("head", "damage")
     done, left = repair(made.root)
-    assert any("head written anew" in each for each in done) and left == []
+    assert any("head written again" in each for each in done) and left == []
     assert made.path("head").read_bytes() == before
     mended(made.root)
 

@@ -80,13 +80,15 @@ def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     headers = frame.head.headers
     session.require_some("admin")
     if "transaction" in headers:
-        raise ProtocolError("bad-transaction", f"{DESTINATION} takes part in no transaction", "Leave transaction out.")
+        raise ProtocolError(
+            "bad-transaction", f"{DESTINATION} cannot be part of a transaction", "Leave transaction out."
+        )
     reply_to = headers.get("reply-to", "")
     if not reply_to.startswith(TEMPORARY):
         raise ProtocolError(
             "bad-header",
             f"a SEND to {DESTINATION} needs a header reply-to",
-            f"Expected reply-to:{TEMP_QUEUE_PREFIX}<name>, where the answer is to go, got {reply_to[:200]!r}.",
+            f"Expected reply-to:{TEMP_QUEUE_PREFIX}<name>, the queue for the answer, got {reply_to[:200]!r}.",
         )
     reply_queue = subscribing.own_reply_queue(broker, session, reply_to)
     if not reply_queue:

@@ -42,5 +42,5 @@ def held_back(broker: Services) -> list[str]:
     if not clock.ahead_ns:
         return []
     ahead, left = clock.ahead_seconds, round(clock.confirmed_in_ns(broker.timing.now.mono) / NS_PER_SECOND)
-    what = f"the wall clock has stepped forward by {ahead} s: nothing expires or is removed by age because of that"
-    return [f"{what} until the step is confirmed, in {left} s or by `radiator clock --accept`"]
+    what = f"the wall clock has stepped forward by {ahead} s: expiry and retention by age ignore the step"
+    return [f"{what} until it is confirmed, in {left} s or by `radiator clock --accept`"]

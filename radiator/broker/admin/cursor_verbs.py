@@ -43,11 +43,11 @@ def ls(broker: Services, request: Request) -> Work:
     """
     match, after = request.text("match", "*"), request.text("after", "")
     limit = request.number("limit", PAGE, 1, PAGE)
-    stranded: dict[str, list[dict[str, Any]]] = {}
-    for each in broker.orphaned.stranded:
-        stranded.setdefault(each.cursor, []).append(each.row)
+    undelivered: dict[str, list[dict[str, Any]]] = {}
+    for each in broker.orphaned.undelivered:
+        undelivered.setdefault(each.cursor, []).append(each.row)
     found: list[str] = []  # the names of the page in order, and one more
-    for number, key in enumerate([*lag.names(broker), *stranded]):
+    for number, key in enumerate([*lag.names(broker), *undelivered]):
         if number % NAMES_A_UNIT == 0:
             broker.budget.spend(1)
             yield True
@@ -56,7 +56,7 @@ def ls(broker: Services, request: Request) -> Work:
         if not (fnmatchcase(key, match) or fnmatchcase(_without_prefix(key), match)):
             continue
         at = bisect_left(found, key)
-        if (at == len(found) or found[at] != key) and (key in stranded or lag.queue_of(broker, key) is not None):
+        if (at == len(found) or found[at] != key) and (key in undelivered or lag.queue_of(broker, key) is not None):
             found.insert(at, key)
             del found[limit + 1 :]
     rows: list[dict[str, Any]] = []
@@ -65,7 +65,7 @@ def ls(broker: Services, request: Request) -> Work:
         if len(rows) >= ROWS_MAX:
             return {"cursors": rows, "next": last}
         queue = lag.queue_of(broker, key)
-        for row in (*(lag.rows(broker, key, queue) if queue is not None else ()), *stranded.get(key, ())):
+        for row in (*(lag.rows(broker, key, queue) if queue is not None else ()), *undelivered.get(key, ())):
             rows.append(row)
             broker.budget.spend(ROW_UNITS)
             yield True
@@ -83,7 +83,7 @@ def rm(broker: Services, request: Request) -> Work:
     yield from broker.durable.wait_unlocked(key)
     durable = broker.durable.by_key.get(key)
     if durable is None:
-        raise ProtocolError("bad-request", f"{key} is a queue's cursor, which lasts as the queue does", "See purge.")
+        raise ProtocolError("bad-request", f"{key} is the cursor of a queue and cannot be deleted", "See purge.")
     for each in subscriptions_of(durable.queue):
         broker.refuse(
             each.session, ProtocolError("bad-subscription", f"{durable.asked} was deleted by an administrator")
@@ -111,7 +111,9 @@ def move(broker: Services, request: Request) -> Work:
         return None
     topics = [each for each in durable.destinations if not wanted or each.name == wanted]
     if not topics:
-        raise ProtocolError("bad-request", f"{key} is not about {wanted[:200]!r}", f"It reads {durable.patterns.text}.")
+        raise ProtocolError(
+            "bad-request", f"{key} does not read {wanted[:200]!r}", f"It reads {durable.patterns.text}."
+        )
     with broker.durable.lock(key):
         if wanted:
             yield from durable.seek_in(topics, position, request.now.wall)
@@ -122,7 +124,7 @@ def move(broker: Services, request: Request) -> Work:
         if durable.deleted:
             request.refuse(ProtocolError("not-found", f"{key} was deleted meanwhile"))
         elif error is not None:
-            request.refuse(_failed(error, "It is looked up again, and then holds; or set the cursor anew."))
+            request.refuse(_failed(error, "The broker will look it up again; or set the cursor again."))
             broker.durable.store_once_settled(durable)
         else:
             broker.durable.store(durable)

@@ -31,7 +31,7 @@ def settle(broker: Services, request: Request) -> Work:
     request.require(name)
     destination = broker.destinations.get(name)
     if destination is None or destination.queue is None:
-        raise ProtocolError("not-found", f"there is no queue {name[:200]!r} with messages of its own")
+        raise ProtocolError("not-found", f"there is no queue {name[:200]!r} that stores messages")
     until = request.args.get("until")
     if not isinstance(until, dict) or not all(type(each) is int for each in until.values()):
         raise ProtocolError("bad-request", "until: expected the last offset of each partition, by its name")

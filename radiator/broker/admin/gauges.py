@@ -46,16 +46,16 @@ NOW: Final = (
         lambda broker: len(broker.throttle.held),
     ),
     _now(
-        "former_logs",
+        "orphaned_logs",
         "logs",
         "Logs that no rule names any more and that consumers empty first.",
         lambda broker: len(broker.orphaned.ends),
     ),
     _now(
-        "stranded_logs",
+        "undelivered_logs",
         "logs",
         "Logs with messages that the present rules do not deliver.",
-        lambda broker: len(broker.orphaned.stranded),
+        lambda broker: len(broker.orphaned.undelivered),
     ),
     _now(
         "stopped_by_selectors",

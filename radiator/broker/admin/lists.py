@@ -42,7 +42,7 @@ FIGURES_UNITS = 1_000  # for the counters of the broker
 SORTED_TOGETHER = 500  # names
 SORTED_A_UNIT = 5
 MERGED_TOGETHER = 50  # names, a unit each
-COUNTED = ("ready", "in_flight", "delayed", "burying", "unlooked", "total")  # messages of a queue
+COUNTED = ("ready", "in_flight", "delayed", "dead_lettering", "unchecked", "total")  # messages of a queue
 
 
 def destinations(broker: Services, request: Request) -> Work:
@@ -174,16 +174,16 @@ def _waiting(queue: Queue, now_ns: WallNs) -> dict[str, Any]:
     """
     if any(source.shared for source in queue.sources):
         return {"consumers": len(queue.consumers), **dict.fromkeys(COUNTED)}
-    waiting = delayed = burying = unlooked = total = 0
+    waiting = delayed = dead_lettering = unchecked = total = 0
     for source in queue.sources:
         cursor = source.cursor
         settled = cursor.settled_above + cursor.floor
         waiting += source.available + source.fresh + len(source.deferred)
         delayed += source.delayed(now_ns)
-        burying += source.burying
-        unlooked += source.unlooked
+        dead_lettering += source.burying
+        unchecked += source.unlooked
         total += source.feed.partition.next_offset - settled - len(source.settled)
-    figures = (waiting - delayed, max(0, total - waiting - burying), delayed, burying, unlooked, total)
+    figures = (waiting - delayed, max(0, total - waiting - dead_lettering), delayed, dead_lettering, unchecked, total)
     return {"consumers": len(queue.consumers), **dict(zip(COUNTED, figures, strict=True))}
 
 

@@ -22,7 +22,7 @@ def reasons(broker: Services) -> list[str]:
 
     Damage that a start has found does not count, because all other data is served.
     """
-    found = ["the broker is being stopped"] if broker.stopping else []
+    found = ["the broker is stopping"] if broker.stopping else []
     for why in (broker.displaced, broker.files_refused):
         if why is not None:
             found.append(f"{why.message}: {why.detail}")
@@ -37,7 +37,7 @@ def held_back(broker: Services) -> list[str]:
     found += [source.why_stopped for source in islice(broker.timing.skipped.stopped, STOPPED_SHOWN)]
     if full := broker.memory.full:
         used = f"limits.memory ({broker.config.limits.memory} bytes) is used up"
-        found.append(f"{used} for {', '.join(full)}: clients that need more wait; consumers and acknowledgements go on")
+        found.append(f"{used} for {', '.join(full)}: clients that need more must wait; consumers are still served")
     return found
 
 

@@ -69,14 +69,14 @@ class Joined:
         if self.count >= self._most:
             raise ProtocolError(
                 "too-many",
-                f"the subscriptions of this connection, or this durable name, take part in {self.count} destinations",
-                f"limits.joined in the YAML file is {self._most}; expected narrower patterns, or fewer of them. A "
-                "destination that several subscriptions match counts for each of them.",
+                f"this connection, or this durable subscription, matches {self.count} destinations",
+                f"limits.joined in the YAML file is {self._most}. Use narrower patterns, or fewer. A destination that "
+                "several subscriptions match counts once for each.",
             )
         if of_all.count >= of_all.most and self.count >= of_all.own:
             raise ProtocolError(
                 "too-many",
-                f"the subscriptions of all connections take part in {of_all.count} destinations",
-                f"limits.joined_total in the YAML file is {of_all.most}; expected narrower patterns, or fewer of them. "
-                f"Each connection may take part in {of_all.own} in any case (limits.subscriptions).",
+                f"the subscriptions of all connections match {of_all.count} destinations",
+                f"limits.joined_total in the YAML file is {of_all.most}. Use narrower patterns, or fewer. "
+                f"Each connection may match {of_all.own} in any case (limits.subscriptions).",
             )

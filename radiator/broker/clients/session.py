@@ -593,7 +593,7 @@ class Session:
 
     def _denied(self, right: str, what: str) -> ProtocolError:
         who = f"user {self.user[:100]!r}" if self.user else "anonymous"
-        detail = "Rights stand in the users file that auth.users_file in the YAML file names, as patterns."
+        detail = "The users file (auth.users_file in the YAML file) lists rights as patterns."
         return ProtocolError("denied", f"{who} has no {right} right {what}", detail)
 
     def room(self) -> int:

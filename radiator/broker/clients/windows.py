@@ -62,8 +62,8 @@ def without_limit(destinations: list[Destination], group: bool | None, ack: str,
             raise ProtocolError(
                 "bad-header",
                 f"header prefetch-count: 0, which means no limit, is not allowed for {each.name[:200]!r}",
-                f"Expected prefetch: none in its rule in the YAML file, where prefetch is "
-                f"{each.policy.settings.prefetch}; or a number here, from 1 to limits.in_flight, which is {most}.",
+                f"Expected a number from 1 to {most} (limits.in_flight), or prefetch: none in the rule of the "
+                f"destination in the YAML file, where prefetch is {each.policy.settings.prefetch}.",
             )
     return most
 

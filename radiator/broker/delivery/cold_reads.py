@@ -8,7 +8,7 @@ damaged range is logged once with its offsets, even if several readers meet it.
 
 This module knows read jobs and the readers that wait for them. It knows no threads and no files.
 
-Invariant: at most ``limits.DAMAGES_TOLD_MAX`` damaged ranges are logged.
+Invariant: at most ``limits.DAMAGES_REPORTED_MAX`` damaged ranges are logged.
 """
 
 from __future__ import annotations
@@ -204,12 +204,12 @@ class ColdReads:
 
     def _report_damage(self, partition: str, damage: Damage) -> None:
         key = (damage.path, damage.end_offset)
-        if key in self._reported or len(self._reported) >= limits.DAMAGES_TOLD_MAX:
+        if key in self._reported or len(self._reported) >= limits.DAMAGES_REPORTED_MAX:
             return
         self._reported.add(key)
         self._stats.count(damaged_ranges=1)
         log.error("storage: %s: %s", partition, damage)
-        if len(self._reported) == limits.DAMAGES_TOLD_MAX:
+        if len(self._reported) == limits.DAMAGES_REPORTED_MAX:
             log.error(
                 "storage: %d damaged ranges are logged, and further ones are not; `radiator fsck` lists all",
                 len(self._reported),

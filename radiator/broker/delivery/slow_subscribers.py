@@ -36,8 +36,8 @@ class SlowSubscribers:
             logging.WARNING,
             "slow subscription",
             session.origin,
-            "session %s %s: subscription %s is too slow for the retention of %s: it has missed %d messages, and gets "
-            "a gap; store: file, or a larger retention, keeps more. Further gaps of this subscription are not logged",
+            "session %s %s: subscription %s is too slow for the retention of %s: it missed %d messages and gets a "
+            "gap. Set store: file or a larger retention. Further gaps of this subscription are not logged",
             session.id,
             session.address,
             subscription.id,

@@ -92,7 +92,7 @@ class CursorStarts:
         try:
             self._last_rules = None if self._entries is None else PreviousRules(self._entries)
         except ValueError as error:
-            log.warning("%s: makes no sense: %s", store.root, error)
+            log.warning("%s: the rules of the last run cannot be used: %s", store.root, error)
         feeds = any(rule.fan_out for rule in self._rules.config.rules)  # without a fan_out there are no sources
         for partition in store.partitions.values() if feeds else ():
             for name in partition.destinations:

@@ -52,8 +52,8 @@ def is_passed_over(destination: Destination, patterns: PatternSet, browser: bool
         policy = destination.policy
         raise ProtocolError(
             "bad-destination",
-            f"the messages of {destination.name[:200]!r} go to other queues",
-            f"Expected one of {', '.join(policy.fan_out)}; or browser:true, to look at them without taking them. The "
-            f"rule on line {policy.rule.line} of the configuration says fan_out.",
+            f"{destination.name[:200]!r} has fan_out: other queues deliver its messages",
+            f"Expected one of {', '.join(policy.fan_out)}, or browser:true to read without consuming. The rule on line "
+            f"{policy.rule.line} of the configuration sets fan_out.",
         )
     return True

@@ -88,7 +88,7 @@ class UnreadablePartition(NamedTuple):
     @property
     def row(self) -> dict[str, Any]:
         """The row of ``cursors ls``."""
-        reported = self._asdict() | {"stranded": self.why, "former": True, "stored": True}
+        reported = self._asdict() | {"undelivered": self.why, "orphaned": True, "stored": True}
         del reported["why"]
         reported["destination"] = self.cursor.partition(":")[2]
         return reported | {"in_flight": 0, "members": 0, "shared": False, "user": None, "used_ns": None}

@@ -37,7 +37,7 @@ def priority_of(headers: Mapping[str, str]) -> int:
         raise ProtocolError(
             "bad-header",
             f"header priority: not a number: {text[:100]!r}",
-            f"Expected 0 to {PRIORITIES - 1}, as the rule of the destination says priority: true.",
+            f"Expected 0 to {PRIORITIES - 1}, because the rule of the destination sets priority: true.",
         )
     return min(max(int(text), 0), PRIORITIES - 1)
 

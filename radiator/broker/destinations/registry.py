@@ -103,7 +103,7 @@ class Registry:
                 self._store.cursors.delete(cursor, partition_name)
             elif cursor.startswith(cursor_names.QUEUE) and self._released(cursor, partition_name):
                 self._store.cursors.delete(cursor, partition_name)
-                log.warning("%s gets the messages of %s no more: its cursor is deleted", cursor, partition_name)
+                log.warning("%s no longer gets the messages of %s: its cursor is deleted", cursor, partition_name)
         self.cursor_starts.made()
 
     def _released(self, cursor: str, partition_name: str) -> bool:
@@ -127,8 +127,8 @@ class Registry:
         if not policy.settings.create:
             raise ProtocolError(
                 "not-found",
-                f"destination {name[:200]!r} does not exist, and may not be created",
-                f"The rule on line {policy.rule.line} of the configuration says create: deny.",
+                f"destination {name[:200]!r} does not exist and may not be created",
+                f"The rule on line {policy.rule.line} of the configuration sets create: deny.",
             )
         most = self.rules.config.limits.destinations
         if len(self.destinations) >= most:
@@ -283,9 +283,10 @@ class Registry:
             *keys, last = dict.fromkeys(key.section for key in OF_LOG)
             raise ProtocolError(
                 "bad-destination",
-                f"partition {partition_name[:200]!r} is kept in another way already",
-                f"The rule on line {policy.rule.line} of the configuration and that of another destination store into "
-                f"it, with different values of {', '.join(keys)} or {last}: make them agree, or name another.",
+                f"partition {partition_name[:200]!r} is already stored with other settings",
+                f"The rule on line {policy.rule.line} of the configuration and the rule of another destination "
+                f"store into it with different values of {', '.join(keys)} or {last}: use equal values, or another "
+                "partition.",
             )
         return feed
 
@@ -306,13 +307,13 @@ class Registry:
         bound_queues = []
         for bound in policy.fan_out:
             other = self.rules.policy_for(bound)
-            wrong = "is itself fed to others" if other.fan_out else "has priorities" if other.priority else ""
+            wrong = "has fan_out itself" if other.fan_out else "has priorities" if other.priority else ""
             wrong = wrong or ("" if other.kind == "queue" else "is a topic")
             if wrong or bound == name:
                 raise ProtocolError(
                     "bad-destination",
-                    f"{name[:200]!r} cannot be fed to {bound[:200]!r}: that {wrong or 'is the same'}",
-                    f"The rule on line {policy.rule.line} of the configuration has it in fan_out; expected other "
+                    f"{name[:200]!r} cannot have fan_out to {bound[:200]!r}: that queue {wrong or 'is the same'}",
+                    f"The rule on line {policy.rule.line} of the configuration lists it in fan_out; expected other "
                     "queues.",
                 )
             bound_queues.append(self.destinations.get(bound) or self.add(bound, other))

@@ -6,7 +6,7 @@ source is removed when everything in it is settled. Its cursor stays while the l
 settled, should a rule name the log again. Retention of the log follows the rule of its destination.
 
     found at a start -> a source of its queue -> settled to the end -> removed from the queue
-                    \-> stranded: no consumer can read it; it is reported, and nothing is removed
+                    \-> undelivered: no consumer can read it; it is reported, and nothing is removed
 
 Invariants: no cursor has two sources; nothing unsettled is removed; a log that cannot be drained is reported at every
 start and in the metrics.
@@ -42,14 +42,14 @@ class OrphanedPartitions:
 
     Attributes:
         ends: The sources that are drained, each with the offset at which it is done.
-        stranded: The logs with messages that no consumer can get.
+        undelivered: The logs with messages that no consumer can get.
     """
 
     def __init__(self, core: Core, names: DurableSubscriptions) -> None:
         self._core = core
         self._durable = names
         self.ends: dict[QueueSource, int] = {}
-        self.stranded: list[UnreadablePartition] = []
+        self.undelivered: list[UnreadablePartition] = []
         self._owner: dict[QueueSource, Destination] = {}  # only for sources of queues
         cursors, partitions = core.store.cursors, core.store.partitions
         queues = [each.queue for each in core.destinations.values() if each.queue is not None]
@@ -122,7 +122,7 @@ class OrphanedPartitions:
                 self._drain(durable.add_orphaned(feed, wanted[0]), left)
             feed.pin()
         elif any(each.policy.kind == "queue" and durable.patterns.matches(each.name) for each in there):
-            self._add_unreadable(key, cursor, partition, "what was a topic is a queue now")
+            self._add_unreadable(key, cursor, partition, "the destination was a topic and is a queue now")
 
     def _drain(self, source: QueueSource, left: int) -> None:
         feed = source.feed
@@ -130,32 +130,32 @@ class OrphanedPartitions:
         self.ends[source] = feed.partition.next_offset
         if len(self.ends) <= REPORTED_MAX:
             log.info(
-                "%s: up to %d messages in the log %s, which its rule does not name any more, are delivered first",
+                "%s: up to %d messages are delivered first from the orphaned log %s, which its rule no longer names",
                 source.queue.name,
                 left,
                 feed.partition.name,
             )
 
-    # --- stranded logs ------------------------------------------------------------------------------------------------
+    # --- undelivered logs ---------------------------------------------------------------------------------------------
 
     def _add_unreadable(self, key: str, cursor: Cursor, partition: Any, why: str) -> None:
         left = unsettled(cursor, partition)
         if left:
             end = partition.high_watermark
-            self.stranded.append(UnreadablePartition(key, partition.name, cursor.floor, end, left, why))
+            self.undelivered.append(UnreadablePartition(key, partition.name, cursor.floor, end, left, why))
 
     def _report(self) -> None:
-        for each in self.stranded[:REPORTED_MAX]:
+        for each in self.undelivered[:REPORTED_MAX]:
             log.warning(
-                "%s: no consumer can read the log %s, which has up to %d unsettled messages: %s. They are kept and not "
-                "delivered. Change the rule back, let the consumers empty the log, then change the rule again",
+                "%s: no consumer can read the log %s, which has up to %d unsettled messages: %s. They are stored but "
+                "not delivered. Change the rule back, let the consumers empty the log, then change the rule again",
                 each.cursor,
                 each.partition,
                 each.lag,
                 each.why,
             )
-        if len(self.stranded) > REPORTED_MAX:
-            log.warning("%d more logs have messages that no consumer can read", len(self.stranded) - REPORTED_MAX)
+        if len(self.undelivered) > REPORTED_MAX:
+            log.warning("%d more logs have messages that no consumer can read", len(self.undelivered) - REPORTED_MAX)
 
     # --- end of the drain ---------------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class OrphanedPartitions:
 
     def _drained(self, source: QueueSource) -> None:
         queue, feed = source.queue, source.feed
-        log.info("%s has settled everything in its former log %s", queue.name, feed.partition.name)
+        log.info("%s has settled all messages of its orphaned log %s", queue.name, feed.partition.name)
         destination = self._owner.get(source)
         if destination is None:
             self._durable.by_key[queue.name].remove_orphaned(source)
@@ -187,7 +187,7 @@ class OrphanedPartitions:
                 each.orphaned.remove(feed)
 
     def replaced(self, old: QueueSource, new: QueueSource) -> None:
-        """Take over a source that was made anew because its cursor was set."""
+        """Take over a source that was created again because its cursor was set."""
         if old in self.ends:
             self.ends[new] = self.ends.pop(old)
             self._owner[new] = self._owner.pop(old)
@@ -195,7 +195,7 @@ class OrphanedPartitions:
 
 def _reason(destination: Destination | None) -> str:
     if destination is None:
-        return "its rule does not let the queue be"
+        return "its rule does not allow the queue to exist"
     if destination.is_parent:
-        return "the queue has got a fan_out and another log at once"
-    return "the queue is a topic now"
+        return "the rule of the queue got fan_out and another log at the same time"
+    return "the destination was a queue and is a topic now"

@@ -144,7 +144,7 @@ class DurableSubscription:
                 self._open(feed, partition.high_watermark if new else partition.log_start_offset, destination)
 
     def join(
-        self, destinations: Iterable[Destination], position: Position, now_ns: WallNs, anew: bool = False
+        self, destinations: Iterable[Destination], position: Position, now_ns: WallNs, is_new: bool = False
     ) -> Steps:
         """Join topics from a position on, in steps.
 
@@ -155,7 +155,7 @@ class DurableSubscription:
             destinations: The topics.
             position: The start position.
             now_ns: The current time, in nanoseconds since 1970.
-            anew: The subscription has no topics yet. A time in the future then applies to topics that are created
+            is_new: The subscription has no topics yet. A time in the future then applies to topics that are created
                 before it, too.
 
         Raises:
@@ -163,9 +163,9 @@ class DurableSubscription:
         """
         to_come_ns = position.value if position.kind == "time" and position.value > now_ns else 0
         destinations = list(destinations)
-        if position.kind != "offset" and (anew or not to_come_ns):  # a silent topic joins when its first message comes
+        if position.kind != "offset" and (is_new or not to_come_ns):  # a silent topic joins at its first message
             destinations = [each for each in destinations if not each.silent or each.name in self.patterns.names]
-        if anew:
+        if is_new:
             self.filter.want_since(to_come_ns)
         elif to_come_ns or self.filter.since_ns:
             self.filter.want_since(to_come_ns, [each.name for each in destinations])
@@ -264,7 +264,7 @@ class DurableSubscription:
         with self._rewinding():
             yield from self.leave(list(self.destinations))
             self._dependencies.registry.cursors.delete(self.key)
-            yield from self.join(dict.fromkeys(destinations), position, now_ns, anew=True)
+            yield from self.join(dict.fromkeys(destinations), position, now_ns, is_new=True)
 
     def seek_in(self, destinations: Iterable[Destination], position: Position, now_ns: WallNs) -> Steps:
         """Set the subscription to a position in some of its topics, in steps.

@@ -127,7 +127,7 @@ def asked_for(
         raise ProtocolError(
             "bad-destination",
             f"{asked} is for topics, and {queues[0][:200]!r} is a queue",
-            "A queue needs no name: its consumers share what it has, and it keeps their place. Subscribe to it apart.",
+            "Subscribe to the queue without a name: its consumers share its messages, and its cursor is stored.",
         )
     for header in ("stop-position", "start-at"):
         if header in headers:

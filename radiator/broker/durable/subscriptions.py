@@ -195,7 +195,7 @@ class DurableSubscriptions:
             if durable is None:
                 durable = self._add(self._new(asked, session.user, patterns, now_ns))
                 try:
-                    yield from durable.join(topics, position or NEXT, now_ns, anew=True)
+                    yield from durable.join(topics, position or NEXT, now_ns, is_new=True)
                 except BaseException:  # refused, or the client is gone: it was not receipted
                     self.delete(durable)
                     raise
@@ -250,23 +250,25 @@ class DurableSubscriptions:
                 raise ProtocolError(
                     "too-many",
                     f"this user has {self._counts[session.user]} durable subscriptions, and may have {most}",
-                    "Delete some: UNSUBSCRIBE with their name. Who may do everything may have more.",
+                    "Delete some: UNSUBSCRIBE with their name. Users with all rights may have more.",
                 )
             return
         self._check_user(session, durable)
         if any(each.session is session and not each.closed for each in subscriptions_of(durable.queue)):
-            raise ProtocolError("bad-subscription", f"{asked} is in use on this connection", "Expected it once.")
+            raise ProtocolError(
+                "bad-subscription", f"{asked} is in use on this connection", "Expected one subscription with it."
+            )
         if asked.is_group and durable.active and (reset or patterns.text != durable.patterns.text):
             raise ProtocolError(
                 "bad-subscription",
-                f"{asked} has members, who are subscribed to {durable.patterns.text[:300]!r}",
-                "All members say the same destination; to change it, or to reset the group, let them go first.",
+                f"the members of {asked} are subscribed to {durable.patterns.text[:300]!r}",
+                "All members must use the same destination; to change it, or to reset the group, unsubscribe first.",
             )
         if asked.is_group and durable.active and text_of(selection) != text_of(durable.queue.selection):
             raise ProtocolError(
                 "bad-subscription",
-                f"{asked} has members, whose selector is {text_of(durable.queue.selection)[:300]!r}",
-                "All members say the same selector; to change it, let them go first.",
+                f"the members of {asked} use the selector {text_of(durable.queue.selection)[:300]!r}",
+                "All members must use the same selector; to change it, unsubscribe them first.",
             )
 
     def store(self, durable: DurableSubscription, waiters: Iterable[Any] = ()) -> None:
@@ -365,7 +367,7 @@ class DurableSubscriptions:
         if not self._counts[durable.user]:
             del self._counts[durable.user]
         self._index.remove(durable, durable.patterns.patterns)
-        self._definitions.put(durable.key, None)  # first: after a crash, a definition without cursors would begin anew
+        self._definitions.put(durable.key, None)  # first: after a crash, a definition without cursors would begin again
         self._core.background.add(self._deleting(durable))
 
     def _deleting(self, durable: DurableSubscription) -> Steps:
@@ -391,7 +393,7 @@ class DurableSubscriptions:
             raise ProtocolError(
                 "denied",
                 f"{durable.asked} belongs to another user",
-                "A name belongs to the user who made it; `radiator cursors rm` deletes it.",
+                "A durable subscription belongs to the user that created it; `radiator cursors rm` deletes it.",
             )
 
     def _take_over(self, durable: DurableSubscription) -> Steps:
@@ -402,8 +404,8 @@ class DurableSubscriptions:
                 older.session,
                 ProtocolError(
                     "taken-over",
-                    f"another connection goes on with {durable.asked}",
-                    "A durable name has one subscription at a time. For several, say group:<name> in its place.",
+                    f"another connection took over {durable.asked}",
+                    "A durable subscription has one consumer at a time. For several consumers, use group:<name>.",
                 ),
             )
         yield from self._core.background.until(lambda: all(each.left for each in older_ones))

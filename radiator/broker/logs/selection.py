@@ -96,8 +96,8 @@ class Selection:
             if name in OF_A_DELIVERY or name == "content-length":
                 raise ProtocolError(
                     "bad-selector",
-                    f"header selector: {name} cannot be asked for",
-                    "A selector is about what a message carries, and not about a delivery of it or its length.",
+                    f"header selector: {name} cannot be used in a selector",
+                    "A selector reads what the message was sent with, not its delivery and not its length.",
                 )
         self.given = text
         self.text = selector.text

@@ -47,7 +47,7 @@ RECEIVED = "dlq-received"
 HOPS = "dlq-hops"
 HOPS_MAX = 8  # moves in a row without a consumer in between; more are taken for a circle
 RUN_MAX = 500  # moves in one turn: 5 ms
-LOOP_HINT = f"{HOPS_MAX} times from one dead-letter destination to the next; look at dead_letter: in the rules"
+LOOP_HINT = f"{HOPS_MAX} moves from one dead-letter destination to the next; check dead_letter: in the rules"
 PAUSE_NS, PAUSE_MOST_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 
 _OURS = tuple(name.encode() + b":" for name in (*HEADERS, SUBSCRIPTION, RECEIVED, HOPS))

@@ -151,7 +151,7 @@ class Returns:
             logging.INFO,
             "ack_timeout",
             session.origin,
-            "session %s %s: %d messages of %s were not acknowledged within ack_timeout and went back",
+            "session %s %s: %d messages of %s were not acknowledged within ack_timeout and returned to it",
             session.id,
             session.address,
             len(taken),
@@ -224,4 +224,4 @@ class Returns:
             stats.count(dropped_rejected=len(offsets))
         else:
             stats.count(dropped_max_deliveries=len(offsets))
-        self._dropped.add(source.queue.name, reason, len(offsets), "dead_letter: in its rule keeps them")
+        self._dropped.add(source.queue.name, reason, len(offsets), "to store them, set dead_letter: in its rule")

@@ -75,8 +75,8 @@ def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | No
     broker.stats.count(rejected=1)
     raise ProtocolError(
         "rejected",
-        f"the middleware sends the message on and on, {HOPS_MAX} times so far, at last to {name[:200]!r}",
-        "Its rules are at fault; see middleware: in the YAML file.",
+        f"the middleware redirected the message {HOPS_MAX} times, the last time to {name[:200]!r}",
+        "The destinations of the middleware form a cycle; see middleware: in the YAML file.",
     )
 
 
@@ -124,7 +124,7 @@ def _schema_error(broker: Services, origin: str, validate: Validate, body: bytes
     except BaseException as error:
         what = "the schema of %s failed on a message"
         _log(broker, "failures of schemas", origin, what, destination, error=error)
-        return f"The body could not be held against it: {type(error).__name__}."
+        return f"The body could not be validated: {type(error).__name__}."
 
 
 def _log(
@@ -135,7 +135,7 @@ def _log(
 
 def _failed(name: str) -> ProtocolError:
     return ProtocolError(
-        "rejected", f"the middleware {name} failed; the message was not stored", "The broker's log says more."
+        "rejected", f"the middleware {name} failed; the message was not stored", "See the log of the broker."
     )
 
 

@@ -25,7 +25,7 @@ HEADERS = frozenset({"dedup-id", "producer-id", "sequence"})
 IDENTITY_BYTES = 16
 SEQUENCE_DIGITS_MAX = 20  # 64 bits
 
-HINT = "dedup: {window: none} in the rule of the destination makes these headers mean nothing to the broker."
+HINT = "dedup: {window: none} in the rule of the destination makes the broker ignore these headers."
 
 
 def identity_of(destination: str, headers: Mapping[str, str]) -> bytes | None:
@@ -53,7 +53,7 @@ def identity_of(destination: str, headers: Mapping[str, str]) -> bytes | None:
     if dedup_id is not None:
         raise ProtocolError(
             "bad-header",
-            "a message has one identity",
+            "a message has one message id",
             f"Expected dedup-id, or producer-id with sequence, got all three. {HINT}",
         )
     if not producer:

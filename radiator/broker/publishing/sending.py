@@ -473,7 +473,7 @@ def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Pla
 def no_route(name: str) -> ProtocolError:
     """Return the error of a mandatory message to a destination without a subscriber."""
     return ProtocolError(
-        "no-route", f"nobody is subscribed to {name[:200]}", "The message has mandatory:true and was not stored."
+        "no-route", f"no subscription matches {name[:200]}", "The message has mandatory:true and was not stored."
     )
 
 
@@ -495,13 +495,13 @@ def _apply_schedule(plan: Plan, headers: Mapping[str, str], now_ns: WallNs) -> b
         if plan.destination.policy.kind == "queue":
             raise ProtocolError(
                 "unsupported",
-                f"a delay has no meaning on {plan.name[:200]!r}, which is a queue with fan_out",
-                "Its messages are read by the queues that it feeds; send those with a delay to these.",
+                f"delay and deliver-at are not allowed on {plan.name[:200]!r}, a queue with fan_out",
+                "Send messages with a delay to the queues in its fan_out.",
             )
         raise ProtocolError(
             "unsupported",
-            f"a delay has no meaning on {plan.name[:200]!r}, which is a topic",
-            "A topic is a log that everybody reads in its order; delay and deliver-at are for queues.",
+            f"delay and deliver-at are not allowed on {plan.name[:200]!r}, a topic",
+            "Subscriptions read a topic in the order of its log; delay and deliver-at are for queues.",
         )
     plan.block = scheduling.stamp(plan.block, due_ms)
     plan.due_ns = WallNs(due_ms * NS_PER_MS)
@@ -531,11 +531,13 @@ def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None
             "Expected one concrete name; *, > and # as whole segments, and commas, are for SUBSCRIBE.",
         )
     if name.startswith(RESERVED_PREFIX):
-        raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved", "Names under it are the broker's own.")
+        raise ProtocolError(
+            "bad-destination", f"{name[:200]!r} is reserved", "The broker uses the names under this prefix."
+        )
     if name != name.strip(" "):
         raise ProtocolError(
             "bad-destination",
-            f"a destination has no blanks around it: {name[:200]!r}",
+            f"a destination cannot begin or end with a blank: {name[:200]!r}",
             f"STOMP 1.1 and 1.2 do not trim headers: write destination:{name.strip(' ')[:200]}, without a blank.",
         )
     if "\0" in name:
@@ -566,8 +568,8 @@ def require_room_for_delay(queue: Queue) -> None:
     if queue.timing.full:
         raise ProtocolError(
             "full",
-            "too many messages wait for their time",
-            f"The broker keeps {limits.DEFERRED_MAX} of them at most (DEFERRED_MAX), and takes no more with a delay.",
+            "too many delayed messages",
+            f"The broker accepts {limits.DEFERRED_MAX} delayed messages at most (DEFERRED_MAX).",
         )
 
 

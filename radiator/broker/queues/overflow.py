@@ -73,7 +73,7 @@ def require_room(queue: Queue, messages: int, size_bytes: int) -> None:
         raise _full(queue, shortage)
     if messages > (settings.max_messages or messages) or size_bytes > (settings.max_bytes or size_bytes):
         raise _full(queue, f"{messages} messages of {size_bytes} bytes at once can never fit. {shortage}")
-    refusal = _full(queue, f"{shortage} It was so for as long as block_timeout says.")
+    refusal = _full(queue, f"{shortage} It stayed full for block_timeout.")
     raise Wait("blocked", partial(fits, queue, messages, size_bytes), refusal, settings.block_timeout_ns)
 
 
@@ -146,7 +146,7 @@ def no_memory(policy: Policy, partition: Partition, error: StorageError, everywh
     """
     if not everywhere and policy.settings.on_full != "block":
         return None
-    refusal = ProtocolError("full", "no memory is free to keep the message in", str(error))
+    refusal = ProtocolError("full", "no memory is free for the message", str(error))
     return Wait("blocked", partial(_accepts, partition), refusal, policy.settings.block_timeout_ns)
 
 
@@ -174,10 +174,10 @@ def _shortage(queue: Queue, messages: int, size_bytes: int) -> str:
     settings = queue.settings
     most = settings.max_messages
     if most is not None and (held := queue.backlog) + messages > most:
-        return f"max_messages: {most} is set on line {queue.policy.line} of the configuration; it holds {held}."
+        return f"max_messages: {most} is set on line {queue.policy.line} of the configuration; it has {held}."
     most = settings.max_bytes
     if most is not None and (held := queue.backlog_bytes) + size_bytes > most:
-        return f"max_bytes: {most} is set on line {queue.policy.line} of the configuration; it holds {held}."
+        return f"max_bytes: {most} is set on line {queue.policy.line} of the configuration; it has {held}."
     return ""
 
 

@@ -1316,7 +1316,8 @@ class Queue:
         self.gap += count
         where = f"offsets {first} to {last} of {source.feed.partition.name}"
         self._on_lost(
-            f"{self.name}: {count} messages were gone from the log before they were settled, among {where}", count
+            f"{self.name}: {count} messages were removed from the log before they were settled, among them {where}",
+            count,
         )
 
     def appended(self, partition: Any, messages: int) -> None:

@@ -130,7 +130,7 @@ class Selectors:
         if len(self._groups) >= limits.SELECTORS_PER_QUEUE_MAX:
             raise ProtocolError(
                 "too-many",
-                f"header selector: the consumers of {queue[:200]!r} have {len(self._groups)} different ones already",
+                f"header selector: the consumers of {queue[:200]!r} already have {len(self._groups)} different ones",
                 f"{limits.SELECTORS_PER_QUEUE_MAX} is the limit. Share a selector, or use several queues.",
             )
         more = 0 if selection.is_key else _evaluation_chars(selection)
@@ -140,10 +140,10 @@ class Selectors:
         if self.chars + more > limits.SELECTOR_QUEUE_CHARS_MAX:
             raise ProtocolError(
                 "too-many",
-                f"header selector: the consumers of {queue[:200]!r} have selectors of {self.chars} characters already "
-                f"that are evaluated for each message",
+                f"header selector: the consumers of {queue[:200]!r} already have selectors of {self.chars} characters "
+                "that are evaluated for each message",
                 f"{limits.SELECTOR_QUEUE_CHARS_MAX} is the limit; this one adds {more}. NAME = 'text', alone or as an "
-                "operand of AND, is found by the text and counts little.",
+                "operand of AND, is looked up in a table and counts little.",
             )
 
     def join(self, consumer: Consumer) -> Group | None:

@@ -232,8 +232,8 @@ class Skipped:
         source, runs = self._source, self.runs
         return (
             f"{source.queue_name}: the selectors of its consumers have skipped {len(runs)} messages in {runs.runs} "
-            f"runs, and no more can be remembered: what lies behind offset {runs.last} of {source.feed.partition.name} "
-            "waits until some of these are consumed or expire"
+            f"runs, which is the limit: messages after offset {runs.last} of {source.feed.partition.name} wait until "
+            "some of these are consumed or expire"
         )
 
     def add(self, start: int, stop: int) -> None:

@@ -148,7 +148,7 @@ def locate(session: Session, frame: Frame, answered: Container[Delivery] = ()) -
         return None
     raise ProtocolError(
         "bad-ack",
-        f"{frame.head.command}: {name[:200]!r} is not a delivery that this connection holds",
+        f"{frame.head.command}: {name[:200]!r} is not an unacknowledged delivery of this connection",
         "Expected the ack header (or the message-id) of a MESSAGE delivered to this connection under an ack mode "
         f"other than {AUTO}.",
     )

@@ -175,8 +175,8 @@ def _check_starts(starts: Mapping[str, int], destination: Destination) -> None:
             raise ProtocolError(
                 "bad-position",
                 f"header start-at: {partition.name[:300]} has no offset {starts[partition.name]}, "
-                f"that log ends at {partition.next_offset}",
-                "It was restored from a backup, or lost its end in a power cut, or is kept in memory.",
+                f"its log ends at {partition.next_offset}",
+                "The log was restored from a backup, lost its end in a power failure, or is stored in memory.",
             )
 
 

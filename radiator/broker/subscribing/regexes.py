@@ -52,6 +52,6 @@ def asked_for(broker: Services, session: Session, headers: Mapping[str, str], te
         raise ProtocolError(
             "too-many",
             "too many subscriptions with regular expressions",
-            f"There may be {limits.REGEX_SUBSCRIPTIONS_MAX} in the whole broker (REGEX_SUBSCRIPTIONS_MAX).",
+            f"The limit is {limits.REGEX_SUBSCRIPTIONS_MAX} in the whole broker (REGEX_SUBSCRIPTIONS_MAX).",
         )
     return RegexSet(text)

@@ -76,8 +76,8 @@ def subscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Ste
     _check_count(session, len(patterns.patterns))
     asked = asked_for(broker.rules, session, headers, subscription_id, patterns)
     if asked is not None and regex is not None:
-        detail = f"{asked} is kept with its patterns: expected names, *, > and #, and no header match."
-        raise ProtocolError("bad-header", "a regular expression does not go with a name", detail)
+        detail = f"{asked} is stored with its patterns: use names, *, > and #, without the header match."
+        raise ProtocolError("bad-header", "a durable subscription cannot have a regular expression", detail)
     if asked is not None:
         broker.durable.check(session, asked, patterns, selection, reset)
     elif start is not None or stop is not None:

@@ -80,7 +80,9 @@ def own(broker: Services, session: Session, text: str) -> str:
     """
     if not is_own(session, text):
         shown = without_secret(text)[:200]
-        raise ProtocolError("denied", f"{shown!r} belongs to another connection", "Others may only SEND to it.")
+        raise ProtocolError(
+            "denied", f"{shown!r} belongs to another connection", "Other connections may only SEND to it."
+        )
     name = name_of(session, text)
     keep(broker, session, name)
     return name
@@ -101,8 +103,7 @@ def keep(broker: Services, session: Session, name: str) -> None:
         raise ProtocolError(
             "too-many",
             f"this connection has {len(kept)} temporary queues",
-            f"limits.subscriptions in the YAML file is {most}; those that are empty and that it has unsubscribed from "
-            "do not count.",
+            f"limits.subscriptions in the YAML file is {most}; empty queues without a subscription do not count.",
         )
     kept[name] = None
 

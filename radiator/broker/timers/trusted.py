@@ -52,7 +52,7 @@ class TrustedClock:
         if ahead_ns <= STEP_NS:
             if self.ahead_ns:
                 log.warning(
-                    "clock: the step forward was taken back before it was confirmed; expiry and retention go on"
+                    "clock: the step forward was reversed before it was confirmed; expiry and retention continue"
                 )
                 self.ahead_ns = 0
             self._offset_ns = offset_ns
@@ -61,9 +61,9 @@ class TrustedClock:
             hold_ns = min(ahead_ns, HOLD_NS_MAX)
             self._until_ns = MonoNs(now.mono + hold_ns)
             log.error(
-                "clock: the wall clock has stepped forward by %d s. Nothing expires or is removed by age because of "
-                "that until the step is confirmed: in %d s, or by `radiator clock --accept`. If the clock is wrong, "
-                "put it right",
+                "clock: the wall clock has stepped forward by %d s. Expiry and retention by age ignore the step "
+                "until it is confirmed: in %d s, or by `radiator clock --accept`. If the clock is wrong, "
+                "correct it",
                 round(ahead_ns / NS_PER_SECOND),
                 round(hold_ns / NS_PER_SECOND),
             )

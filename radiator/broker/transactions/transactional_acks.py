@@ -72,9 +72,9 @@ def check(broker: Services, session: Session, transaction: Transaction) -> Steps
     if lost:
         raise ProtocolError(
             "bad-ack",
-            "COMMIT: a message that this transaction acknowledges is not held any more",
-            "Its ack_timeout had run out before the ACK came, or its subscription has ended: it went back to its "
-            "queue. Nothing of the transaction was done.",
+            "COMMIT: a message that this transaction acknowledges is no longer in flight",
+            "Its ack_timeout expired before the ACK, or its subscription ended: the message returned to its queue. "
+            "The transaction had no effect.",
         )
 
 

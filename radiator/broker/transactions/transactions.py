@@ -63,8 +63,8 @@ def _timed_out(core: Core, session: Session, transaction: Transaction) -> None:
     error = ProtocolError(
         "timeout",
         f"transaction {transaction.name[:100]!r} was open for too long",
-        f"limits.transaction_timeout in the YAML file is {seconds:g} s, from BEGIN to COMMIT or ABORT. Nothing of "
-        "it was done; messages that it had acknowledged go back to their queues.",
+        f"limits.transaction_timeout in the YAML file is {seconds:g} s, from BEGIN to COMMIT or ABORT. The "
+        "transaction had no effect; messages that it acknowledged return to their queues.",
     )
     core.refuse(session, error)
 
@@ -89,7 +89,7 @@ def add(core: Core, session: Session, name: str, frame: Frame) -> Transaction:
     if session.transaction_bytes + size > session.limits.transaction:
         raise ProtocolError(
             "too-large",
-            "the open transactions of this connection hold too much",
+            "the open transactions of this connection are too large",
             f"limits.transaction in the YAML file is {session.limits.transaction} bytes; COMMIT more often.",
         )
     _require(core, size)

@@ -31,7 +31,7 @@ from radiator.storage.files import FileSystem
 
 REMOVED, LEFT_OUT, LOST = "removed", "left out", "lost"
 WHY = {
-    REMOVED: "retention has removed the segments, or everything in them was settled",
+    REMOVED: "retention removed the segments, or all their messages were settled",
     LEFT_OUT: "removed on purpose inside a segment: settled by its queue, or replaced by a later message of its key",
 }
 ROW = (

@@ -27,10 +27,10 @@ def letters(df: DataFrame) -> DataFrame:
 
     Returns:
         The columns cause, origin (its first destination), subscription (the durable subscription that rejected it, or
-        null), destination, partition, offset, deliveries, hops, died_ns, died (timestamp), age_ms (from the first
+        null), destination, partition, offset, deliveries, hops, moved_ns, moved (timestamp), age_ms (from the first
         receipt by the broker, else from the event or the transmission; null without all three), size.
     """
-    died_ns = F.coalesce(_whole("dlq-time"), F.col("receive_ns"))
+    moved_ns = F.coalesce(_whole("dlq-time"), F.col("receive_ns"))
     since = F.coalesce(_whole("dlq-received"), "event_ns", "transmit_ns")
     return df.where(_header("dlq-reason").isNotNull()).select(
         _header("dlq-reason").alias("cause"),
@@ -41,9 +41,9 @@ def letters(df: DataFrame) -> DataFrame:
         "offset",
         _whole("dlq-deliveries").alias("deliveries"),
         F.coalesce(_whole("dlq-hops"), F.lit(1)).alias("hops"),
-        died_ns.alias("died_ns"),
-        F.timestamp_micros(F.floor(died_ns / 1000)).alias("died"),
-        (F.try_subtract(died_ns, since) / NS_PER_MS).alias("age_ms"),
+        moved_ns.alias("moved_ns"),
+        F.timestamp_micros(F.floor(moved_ns / 1000)).alias("moved"),
+        (F.try_subtract(moved_ns, since) / NS_PER_MS).alias("age_ms"),
         "size",
     )
 
@@ -56,17 +56,17 @@ def dead_letters(df: DataFrame, *, by: Sequence[str] = BY) -> DataFrame:
         by: Columns of ``letters`` to group by.
 
     Returns:
-        The columns of ``by``, letters, bytes, first_died, last_died, deliveries_p50, deliveries_max, repeated (letters
-        that were dead-lettered before), age_p50_ms, age_p95_ms, age_max_ms (null if no letter has an age).
+        The columns of ``by``, messages, bytes, first_moved, last_moved, deliveries_p50, deliveries_max, repeated
+        (messages that were dead-lettered before), age_p50_ms, age_p95_ms, age_max_ms (null if no message has an age).
     """
     found = letters(df)
     return (
         found.groupBy(*by)
         .agg(
-            F.count("*").alias("letters"),
+            F.count("*").alias("messages"),
             F.sum("size").alias("bytes"),
-            F.min("died").alias("first_died"),
-            F.max("died").alias("last_died"),
+            F.min("moved").alias("first_moved"),
+            F.max("moved").alias("last_moved"),
             F.percentile_approx("deliveries", 0.5, _ACCURACY).alias("deliveries_p50"),
             F.max("deliveries").alias("deliveries_max"),
             F.count_if(F.col("hops") > 1).alias("repeated"),
@@ -74,7 +74,7 @@ def dead_letters(df: DataFrame, *, by: Sequence[str] = BY) -> DataFrame:
             F.percentile_approx("age_ms", 0.95, _ACCURACY).alias("age_p95_ms"),
             F.max("age_ms").alias("age_max_ms"),
         )
-        .orderBy(F.desc("letters"), *by)
+        .orderBy(F.desc("messages"), *by)
     )
 
 
@@ -86,12 +86,12 @@ def dead_letters_over_time(df: DataFrame, *, every: str = "1 hour") -> DataFrame
         every: The width of a bucket, as Spark writes it.
 
     Returns:
-        The columns start, cause, origin, letters.
+        The columns start, cause, origin, messages.
     """
     return (
         letters(df)
-        .groupBy(F.window("died", every).start.alias("start"), "cause", "origin")
-        .agg(F.count("*").alias("letters"))
+        .groupBy(F.window("moved", every).start.alias("start"), "cause", "origin")
+        .agg(F.count("*").alias("messages"))
         .orderBy("start", "cause", "origin")
     )
 
@@ -103,9 +103,9 @@ def deliveries_of_dead_letters(df: DataFrame) -> DataFrame:
         df: A DataFrame with the columns that ``letters`` needs.
 
     Returns:
-        The columns cause, deliveries (null if the letter does not say), letters.
+        The columns cause, deliveries (null if it is unknown), messages.
     """
-    counts = letters(df).groupBy("cause", "deliveries").agg(F.count("*").alias("letters"))
+    counts = letters(df).groupBy("cause", "deliveries").agg(F.count("*").alias("messages"))
     return counts.orderBy("cause", "deliveries")
 
 
@@ -118,14 +118,14 @@ def dead_letter_words(df: DataFrame, *, key: str = "error", limit: int = 20) -> 
         limit: The maximum number of rows.
 
     Returns:
-        The columns cause, origin, value, letters.
+        The columns cause, origin, value, messages.
     """
     dead = df.where(_header("dlq-reason").isNotNull())
     named = dead.select(
         _header("dlq-reason").alias("cause"), _header("dlq-destination").alias("origin"), key_of(key).alias("value")
     )
-    counts = named.where("value is not null").groupBy("cause", "origin", "value").agg(F.count("*").alias("letters"))
-    return counts.orderBy(F.desc("letters"), "cause", "origin", "value").limit(limit)
+    counts = named.where("value is not null").groupBy("cause", "origin", "value").agg(F.count("*").alias("messages"))
+    return counts.orderBy(F.desc("messages"), "cause", "origin", "value").limit(limit)
 
 
 def _header(name: str) -> Column:

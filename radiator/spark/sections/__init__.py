@@ -29,16 +29,16 @@ class Entry(NamedTuple):
 
 ALL = "all"
 SECTIONS: Mapping[str, Entry] = {
-    "traffic": Entry("How much came, where and when?", ("every", "by")),
-    "latency": Entry("How long was it on its way?", ("by",)),
+    "traffic": Entry("How many messages came, where and when?", ("every", "by")),
+    "latency": Entry("How long did messages take to the broker?", ("by",)),
     "lateness": Entry("How late and out of order do events come?", ("every", "by")),
     "top": Entry("Which tags, keys and senders are frequent?", ("limit", "key", "sender")),
-    "sessions": Entry("How often is each key active, for how long?", ("key", "gap", "limit")),
-    "dead-letters": Entry("What was given up, where, and why?", ("every", "key", "limit")),
-    "integrity": Entry("Is every record there, once?"),
-    "lag": Entry("Who was how far behind, and is it growing?", ("every", "samples")),
+    "sessions": Entry("How often is each key active, and for how long?", ("key", "gap", "limit")),
+    "dead-letters": Entry("Which messages were dead-lettered, where and why?", ("every", "key", "limit")),
+    "integrity": Entry("Does every record exist exactly once?"),
+    "lag": Entry("How large is the lag of each cursor, and does it grow?", ("every", "samples")),
     "compare": Entry(
-        "What is different from the time before?",
+        "What has changed since an earlier time?",
         ("shift", "with_start", "with_until", "by"),
     ),
 }

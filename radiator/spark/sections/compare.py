@@ -136,20 +136,18 @@ def section(answers: Answers, options: Options) -> Section:
     rows = [{**row, "remark": remark(row)} for row in answers["compare"]]
     if not answers["windows"]:
         log = "The log" if options.until is None else f"The log before --until, {_moment(options.until)},"
-        found = f"{log} is too short to be cut into two windows by itself: --from, --until and --with name them."
+        found = f"{log} is too short for two windows: set them with --from, --until and --with."
         if options.start is not None:
             begins = _moment(options.start)
-            found = (
-                f"Nothing can be compared: --from, {begins}, lies ahead of now, and no --until names an end behind it."
-            )
-        return Section("Compared", found=found, nothing=True)
+            found = f"Nothing can be compared: --from, {begins}, is in the future, and there is no --until after it."
+        return Section("Compared", summary=found, empty=True)
     now, before = answers["windows"]
     text = f"Now: {_window(now)}. Before: {_window(before)}."
     if now["seconds"] != before["seconds"]:
         text += " The windows differ in length, so rates are compared, not numbers."
-    text += " The way is from the event, or else from its transmission, to the broker."
+    text += " The latency is from the event, or else from the transmission, to the broker."
     if not rows:
-        return Section("Compared", text, found="Neither window holds a message.")
+        return Section("Compared", text, summary="Neither window has a message.")
     unit, factor = _per(max(max(row["rate"], row["rate_before"]) for row in rows))
     drawn = [
         {**row, "rate": row["rate"] * factor, "rate_before": row["rate_before"] * factor}
@@ -172,8 +170,8 @@ def section(answers: Answers, options: Options) -> Section:
     return Section(
         "Compared",
         text,
-        found=_found(rows, now, before),
-        stands_out=_stands_out(rows, (now["seconds"], before["seconds"])),
+        summary=_summary(rows, now, before),
+        findings=_findings(rows, (now["seconds"], before["seconds"])),
         charts=[chart],
         tables=tables,
     )
@@ -208,7 +206,7 @@ def times(ratio: float) -> str:
     return f"+{percent}%" if percent > 0 else f"−{-percent}%"
 
 
-def _found(rows: Rows, now: dict[str, Any], before: dict[str, Any]) -> str:
+def _summary(rows: Rows, now: dict[str, Any], before: dict[str, Any]) -> str:
     messages, then = (sum(row[name] for row in rows) for name in ("messages", "messages_before"))
     if not messages or not then:
         return (
@@ -217,7 +215,7 @@ def _found(rows: Rows, now: dict[str, Any], before: dict[str, Any]) -> str:
     return f"{units.many(messages, 'message')} now, {then:,} before: {_whole(messages, then, now, before)}."
 
 
-def _stands_out(rows: Rows, seconds: tuple[float, float]) -> list[str]:
+def _findings(rows: Rows, seconds: tuple[float, float]) -> list[str]:
     said = []
     alive = [row for row in rows if not _only_dead_letters(row)]
     for kind, words in (("vanished", "silent now"), ("new", "new")):
@@ -233,7 +231,7 @@ def _stands_out(rows: Rows, seconds: tuple[float, float]) -> list[str]:
     slower = [row for row in measured if row["p99_ratio"] and row["p99_ratio"] >= REMARKABLE and row["p99_ms"] >= 1]
     for row in sorted(slower, key=lambda row: -row["p99_ratio"])[:NAMES_MAX]:
         p99, p99_before = units.duration(row["p99_ms"]), units.duration(row["p99_ms_before"])
-        said.append(f"{row['destination']} is slower: p99 of its way {p99}, before {p99_before}")
+        said.append(f"{row['destination']} is slower: p99 latency {p99}, before {p99_before}")
     for row in [row for row in rows if _only_dead_letters(row) and row["difference"] > 0][:NAMES_MAX]:
         then = f"{row['messages_before']:,}" if row["messages_before"] else "none"
         said.append(f"{units.many(row['messages'], 'dead letter')} now in {row['destination']}, {then} before")

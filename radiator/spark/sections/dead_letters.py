@@ -19,39 +19,39 @@ SHOWN_MAX = 3  # findings with a line of their own
 _ANSWERS = ("dead_letters", "dead_letters_over_time", "deliveries_of_dead_letters", "dead_letter_words")
 ERROR = "error"  # the header with the error text, unless --key names another
 CAUSES = {
-    "max-deliveries": "delivered too often",
+    "max-deliveries": "too many deliveries",
     "rejected": "rejected",
     "expired": "expired",
-    "unacked": "consumer gone",
+    "unacked": "consumer left",
 }
 
 
 def _letters(options: Options) -> tuple[Field, ...]:
     return (
         Field("cause", "cause"),
-        Field("origin", "was in"),
-        Field("subscription", "of"),
-        Field("destination", "lies in"),
-        Field("letters", "letters", "count"),
-        Field("first_died", "first", "moment", page_only=True),
-        Field("last_died", "last", "moment"),
+        Field("origin", "origin"),
+        Field("subscription", "subscription"),
+        Field("destination", "destination"),
+        Field("messages", "messages", "count"),
+        Field("first_moved", "first", "moment", page_only=True),
+        Field("last_moved", "last", "moment"),
         Field("deliveries_max", "deliveries", "count"),
         Field("age_p50_ms", "age p50", "duration"),
         Field("age_max_ms", "age max", "duration", page_only=True),
-        Field("repeated", "died before", "count", page_only=True),
+        Field("repeated", "before", "count", page_only=True),
     )
 
 
 _WORDS = (
     Field("cause", "cause"),
-    Field("origin", "was in"),
-    Field("value", "says"),
-    Field("letters", "letters", "count"),
+    Field("origin", "origin"),
+    Field("value", "value"),
+    Field("messages", "messages", "count"),
 )
 _DELIVERIES = (
     Field("cause", "cause"),
-    Field("deliveries", "delivered so often", "count"),
-    Field("letters", "letters", "count"),
+    Field("deliveries", "deliveries", "count"),
+    Field("messages", "messages", "count"),
 )
 
 
@@ -67,7 +67,7 @@ def run(work: Work) -> Answers:
     found = work.job("dead_letters", again=Again.AS_IT_IS)
     if not found:
         return dict.fromkeys(_ANSWERS, found)
-    width = max(row["last_died"] for row in found) - min(row["first_died"] for row in found)
+    width = max(row["last_moved"] for row in found) - min(row["first_moved"] for row in found)
     _, every = work.options.width(width, PIECES, of_clients=True)
     key = work.options.key or ERROR
     columns = dict.fromkeys([*JOBS["dead_letter_words"].columns, *key_columns(key)])
@@ -89,54 +89,54 @@ def section(answers: Answers, options: Options) -> Section:
     """
     rows = answers["dead_letters"]
     if not rows:
-        return Section("Dead letters", found="No dead letter is in the log.", nothing=True)
+        return Section("Dead letters", summary="No dead letter is in the log.", empty=True)
     shown, over_time, deliveries, words = (
         [{**row, "cause": _words(row["cause"])} for row in answers[name]] for name in _ANSWERS
     )
-    width = max(row["last_died"] for row in rows) - min(row["first_died"] for row in rows)
+    width = max(row["last_moved"] for row in rows) - min(row["first_moved"] for row in rows)
     seconds, every = options.width(width, PIECES, of_clients=True)
     charts = [
         bars(
             "dead-letters",
-            "Dead letters by where they were",
+            "Dead letters by origin",
             [{**row, "label": _place(row)} for row in shown],
             label="label",
-            value="letters",
+            value="messages",
             series="cause",
             limit=BARS_MAX,
-            note=f"Messages that the log still holds as dead letters{_rest(rows)}",
+            note=f"Dead letters that are still in the log{_rest(rows)}",
         )
     ]
     if len({row["start"] for row in over_time}) > 1:
         charts.append(
             stacked(
                 "dead-letters-time",
-                "When they died",
+                "Dead letters over time",
                 over_time,
                 x="start",
                 series="cause",
-                value="letters",
+                value="messages",
                 order=list(dict.fromkeys(row["cause"] for row in shown)),
                 width_seconds=seconds,
-                label=f"letters per {every.removeprefix('1 ')}",
-                note="By the time at which the broker gave them up, UTC",
+                label=f"messages per {every.removeprefix('1 ')}",
+                note="By the time of dead-lettering, UTC",
             )
         )
     tables = [
         Table("Dead letters", _letters(options), shown),
-        *([Table(f"What their {options.key or ERROR} says", _WORDS, words)] if words else []),
-        Table("Deliveries before death", _DELIVERIES, deliveries, folded=True),
+        *([Table(f"Values of {options.key or ERROR}", _WORDS, words)] if words else []),
+        Table("Deliveries before dead-lettering", _DELIVERIES, deliveries, folded=True),
     ]
     text = (
-        "What was replayed is no dead letter any more, and what was settled is removed in time: these are those that "
-        "the log still holds. The age is how long the broker had had it; of letters that do not say that, it counts "
-        "from the event, or else from the transmission."
+        "Replayed messages are no longer dead letters, and settled ones are removed in time: the log still has these. "
+        "The age is how long the broker had the message; where this is unknown, it is from the event, or else from the "
+        "transmission."
     )
     return Section(
         "Dead letters",
         text,
-        found=_findings(rows, words),
-        stands_out=_stands_out(shown),
+        summary=_summary(rows, words),
+        findings=_findings(shown),
         charts=charts,
         tables=tables,
     )
@@ -147,15 +147,15 @@ def _words(cause: str) -> str:
 
 
 def _rest(rows: Rows) -> str:
-    return f"; {len(rows) - BARS_MAX:,} places with fewer of them are not shown" if len(rows) > BARS_MAX else ""
+    return f"; {len(rows) - BARS_MAX:,} origins with fewer are not shown" if len(rows) > BARS_MAX else ""
 
 
-def _stands_out(rows: Rows) -> list[str]:
+def _findings(rows: Rows) -> list[str]:
     """Return a line for each origin and cause; if there are many, the last line counts the rest."""
     shown = rows if len(rows) <= SHOWN_MAX + 1 else rows[:SHOWN_MAX]
-    lines = [f"{units.many(row['letters'], 'letter')} of {_place(row)}: {row['cause']}" for row in shown]
-    rest = sum(row["letters"] for row in rows[len(shown) :])
-    return [*lines, f"and {units.many(rest, 'letter')} more"] if rest else lines
+    lines = [f"{units.many(row['messages'], 'dead letter')} from {_place(row)}: {row['cause']}" for row in shown]
+    rest = sum(row["messages"] for row in rows[len(shown) :])
+    return [*lines, f"and {units.many(rest, 'dead letter')} more"] if rest else lines
 
 
 def _place(row: dict[str, object]) -> str:
@@ -165,24 +165,25 @@ def _place(row: dict[str, object]) -> str:
 
 def _origin(row: dict[str, object]) -> str:
     """Return the origin; any client may have sent a message with ``dlq-reason`` and without an origin."""
-    return str(row["origin"] or "a place that they do not name")
+    return str(row["origin"] or "an unknown origin")
 
 
-def _findings(rows: Rows, words: Rows) -> str:
-    total, first = sum(row["letters"] for row in rows), rows[0]
-    part = units.percent(first["letters"] / total)
-    most = f"most, {part}, were" if first["letters"] * 2 > total else f"the largest part, {part}, was"
-    if first["letters"] == total:
-        most = "it was" if total == 1 else "all were"
-    said = [f"{units.many(total, 'dead letter')}; {most} in {_origin(first)}: {_words(first['cause'])}."]
-    said.append(f"The last died at {units.moment(max(row['last_died'] for row in rows))}.")
+def _summary(rows: Rows, words: Rows) -> str:
+    total, first = sum(row["messages"] for row in rows), rows[0]
+    part = units.percent(first["messages"] / total)
+    most = f"most, {part}, are" if first["messages"] * 2 > total else f"the largest part, {part}, is"
+    if first["messages"] == total:
+        most = "it is" if total == 1 else "all are"
+    said = [f"{units.many(total, 'dead letter')}; {most} from {_origin(first)}: {_words(first['cause'])}."]
+    said.append(f"The last was moved at {units.moment(max(row['last_moved'] for row in rows))}.")
     counts: Counter[str] = Counter()
     for row in words:
-        counts[row["value"]] += row["letters"]
+        counts[row["value"]] += row["messages"]
     said += [
-        f"Most often said: {shortened(value, SAID_LETTERS)} ({letters:,})." for value, letters in counts.most_common(1)
+        f"The most frequent value: {shortened(value, SAID_LETTERS)} ({letters:,})."
+        for value, letters in counts.most_common(1)
     ]
     repeated = sum(row["repeated"] for row in rows)
     if repeated:
-        said.append(f"{units.many(repeated, 'letter')} had been dead before.")
+        said.append(f"{units.many(repeated, 'message')} had been dead-lettered before.")
     return " ".join(said)

@@ -18,7 +18,7 @@ from radiator.spark.page import Field, Section, Table
 from radiator.spark.sections.options import Options
 from radiator.spark.sections.work import Answers, Row, Rows, Work
 
-SHOWN_MAX, MORE = 5, "and {:,} partitions more"  # partitions with a line of their own
+SHOWN_MAX, MORE = 5, "and {:,} more partitions"  # partitions with a line of their own
 REPEATS_MAX = 100  # ids with a row of their own
 _INTEGRITY = (
     Field("partition", "partition"),
@@ -39,8 +39,8 @@ _GAPS = (
 )
 _REPEATS = (
     Field("destination", "destination"),
-    Field("kind", "says"),
-    Field("identity", "its identity"),
+    Field("kind", "header"),
+    Field("identity", "message id"),
     Field("messages", "stored", "count"),
     Field("first_received", "first", "moment"),
     Field("last_received", "last", "moment"),
@@ -142,11 +142,11 @@ def section(answers: Answers, options: Options) -> Section:
     """
     rows, repeats = answers["integrity"], answers.get("repeats", [])
     if not rows:
-        return Section("Integrity", found="No partition is in what was looked at.", nothing=True)
+        return Section("Integrity", summary="No partition was selected.", empty=True)
     text = (
-        "Offsets are given out without a gap and never again, so every offset from the first on must be there once. "
-        "Every batch that was read has passed its crc. What retention has removed, and what was settled or replaced "
-        "by a later message of its key, is left out on purpose."
+        "Offsets have no gaps and are never used again, so every offset from the first one on must exist exactly once. "
+        "Every batch that was read has a correct crc. Messages that retention removed, that were settled, or that a "
+        "later message of their key replaced do not count as missing."
     )
     tables = [Table("Partitions", _INTEGRITY, rows)]
     if answers["gaps"]:
@@ -156,9 +156,9 @@ def section(answers: Answers, options: Options) -> Section:
         tables.append(Table("Missing ranges", _ABSENT, lost))
     if len(lost) < len(answers["absent"]):
         rest = [row for row in answers["absent"] if row["why"] != LOST]
-        tables.append(Table("Removed on purpose", _ABSENT, rest, folded=True))
+        tables.append(Table("Removed by the broker", _ABSENT, rest, folded=True))
     if repeats:
-        tables.append(Table("Stored again under the same identity", _REPEATS, repeats))
+        tables.append(Table("Stored again with the same message id", _REPEATS, repeats))
     out = [f"{units.many(row['missing'], 'offset')} missing in {row['partition']}" for row in rows if row["missing"]]
     out += [
         f"{units.many(row['duplicates'], 'record')} twice in {row['partition']}" for row in rows if row["duplicates"]
@@ -166,8 +166,8 @@ def section(answers: Answers, options: Options) -> Section:
     return Section(
         "Integrity",
         text,
-        found=_findings(rows, lost),
-        stands_out=units.first(out, SHOWN_MAX, MORE) + _again(repeats),
+        summary=_summary(rows, lost),
+        findings=units.first(out, SHOWN_MAX, MORE) + _again(repeats),
         tables=tables,
     )
 
@@ -178,23 +178,23 @@ def _again(repeats: Rows) -> list[str]:
         return []
     more = " or more" if len(repeats) == REPEATS_MAX else ""
     first = max(repeats, key=lambda row: row["messages"])
-    said = f"{units.many(len(repeats), 'message')}{more} stored again under the same identity"
-    return [f"{said}: {first['kind']} {first['identity']} is {first['messages']:,} times in {first['destination']}"]
+    said = f"{units.many(len(repeats), 'message')}{more} stored again with the same message id"
+    return [f"{said}: {first['kind']} {first['identity']} exists {first['messages']:,} times in {first['destination']}"]
 
 
-def _findings(rows: Rows, lost: Rows) -> str:
+def _summary(rows: Rows, lost: Rows) -> str:
     missing, duplicates, messages, removed, left_out = (
         sum(row[name] for row in rows) for name in ("missing", "duplicates", "messages", "removed", "left_out")
     )
     records, partitions = units.many(messages, "record"), units.many(len(rows), "partition")
     if missing or duplicates:
-        found = f"Not whole: {missing:,} offsets missing, {duplicates:,} there twice, beside {records} in {partitions}."
+        found = f"Incomplete: {missing:,} offsets missing, {duplicates:,} twice, {records} in {partitions}."
         said = [found]
         said += [f"In {row['partition']}: {row['reason']}." for row in lost[:1]]
     else:
-        said = [f"Whole: {records} in {partitions}, every offset there once."]
+        said = [f"Complete: {records} in {partitions}, every offset once."]
     if removed:
-        said.append(f"{removed:,} older ones were removed by retention.")
+        said.append(f"Retention removed {removed:,} older records.")
     if left_out:
-        said.append(f"{left_out:,} were settled, or replaced by later ones, and taken out.")
+        said.append(f"{left_out:,} records were settled or replaced, and removed.")
     return " ".join(said)

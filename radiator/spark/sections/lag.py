@@ -13,7 +13,7 @@ from radiator.spark.sections.options import SAMPLES, Options
 from radiator.spark.sections.work import Answers, Row, Rows, Work
 
 DRAWN_MAX = 7  # cursors in the chart: the number of colours
-SHOWN_MAX, MORE = 5, "and {:,} cursors more"  # cursors with a line of their own
+SHOWN_MAX, MORE = 5, "and {:,} more cursors"  # cursors with a line of their own
 STILL_SHARE = 0.1  # a cursor with a lag that settles nothing for this share of the samples is stuck
 GROWN_MIN = 10  # messages: a smaller growth is no trend
 _LAG = (
@@ -26,14 +26,14 @@ _LAG = (
     Field("slope", "growth", "change"),
     Field("took", "settled", "rate"),
     Field("still_since", "nothing settled since", "moment"),
-    Field("age_ms", "oldest waits", "duration"),
+    Field("age_ms", "oldest age", "duration"),
     Field("in_flight", "in flight", "count"),
     Field("members", "members", "count"),
 )
 _WAITING = (
     Field("cursor", "cursor"),
     Field("partition", "partition"),
-    Field("lag", "not acknowledged", "count"),
+    Field("lag", "unacknowledged", "count"),
     Field("oldest", "oldest received", "moment"),
 )
 
@@ -75,35 +75,33 @@ def section(answers: Answers, options: Options) -> Section:
     if not rows:
         where = options.samples
         found = (
-            f"No sample of a cursor is in {where}, so nothing is known of the past. Beside the broker, "
-            f"`radiator cursors sample --to {where} --every 30s` writes down how far behind everyone is."
+            f"The topic {where} has no samples, so the lag of the past is unknown. To record it: "
+            f"`radiator cursors sample --to {where} --every 30s`."
         )
         return _waits(answers.get("waiting", []), found)
     dead_letter_only = {row["destination"] for row in answers.get("left_out", ()) if row["why"] == DEAD_LETTER}
     worst = _worst(answers["lag_over_time"])
     drawn = [row for row in answers["lag_over_time"] if row["cursor"] in worst]
     drawn.sort(key=lambda row: worst.index(row["cursor"]))
-    more = (
-        f"; {len(_cursors(rows)) - DRAWN_MAX:,} others were less far behind" if len(_cursors(rows)) > DRAWN_MAX else ""
-    )
+    more = f"; {len(_cursors(rows)) - DRAWN_MAX:,} others had a smaller lag" if len(_cursors(rows)) > DRAWN_MAX else ""
     chart = lines(
         "lag",
-        "How far behind cursors were",
+        "Lag of cursors",
         drawn,
         x="start",
         y="lag",
         series="cursor",
-        label="messages not settled",
+        label="messages",
         limit=DRAWN_MAX,
-        note=f"Messages that were committed and not settled, the most in each piece of time, UTC{more}",
+        note=f"Messages that were stored and not settled, the maximum of each time bucket, UTC{more}",
     )
-    text = "Growth is the slope of a line through all samples; how long the oldest waits is as of the last one."
+    text = "Growth is the slope of a line through all samples. The age of the oldest message is from the last sample."
     table = Table("Cursors", _LAG, rows)
     return Section(
         "Lag",
         text,
-        found=_found(rows),
-        stands_out=_stands_out(rows, dead_letter_only),
+        summary=_summary(rows),
+        findings=_findings(rows, dead_letter_only),
         charts=[chart],
         tables=[table],
     )
@@ -120,20 +118,20 @@ def _waiting(work: Work) -> Rows:
 def _waits(rows: Rows, no_samples: str) -> Section:
     """Return the section without samples: how far behind the cursors are now."""
     if not rows:
-        return Section("Lag", found=no_samples, nothing=True)
+        return Section("Lag", summary=no_samples, empty=True)
     found: dict[str, Row] = {}
     for row in rows:
         one = found.setdefault(row["cursor"], {**row, "lag": 0})
         one["lag"] += row["lag"]
         one["oldest"] = min(one["oldest"], row["oldest"])
     findings = [
-        f"{row['cursor']}: {units.many(row['lag'], 'message')} not acknowledged, the oldest received at "
+        f"{row['cursor']}: {units.many(row['lag'], 'message')} unacknowledged, the oldest received at "
         f"{units.moment(row['oldest'])}"
         for row in sorted(found.values(), key=lambda row: -row["lag"])
     ]
     return Section(
-        "Lag", no_samples, found=f"Messages wait at {units.many(len(found), 'cursor')}.",
-        stands_out=units.first(findings, SHOWN_MAX, MORE), tables=[Table("Messages that wait", _WAITING, rows)],
+        "Lag", no_samples, summary=f"{units.many(len(found), 'cursor')} with unacknowledged messages.",
+        findings=units.first(findings, SHOWN_MAX, MORE), tables=[Table("Unacknowledged messages", _WAITING, rows)],
     )  # fmt: skip
 
 
@@ -148,17 +146,17 @@ def _worst(rows: Rows) -> list[str]:
     return sorted(most, key=lambda name: (-most[name], name))[:DRAWN_MAX]
 
 
-def _found(rows: Rows) -> str:
+def _summary(rows: Rows) -> str:
     last, most = max(row["last"] for row in rows), max(rows, key=lambda row: row["lag_max"])
     furthest = f"{most['cursor']}, {units.many(most['lag_max'], 'message')} at {units.moment(most['max_at'])}"
     behind = sum(row["lag"] > 0 for row in rows)
-    now = f"{units.many(behind, 'cursor')} of {len(rows):,} behind" if behind else "Nobody was behind"
+    now = f"{units.many(behind, 'cursor')} of {len(rows):,} with a lag" if behind else "No cursor had a lag"
     return f"{now} at the last sample, {units.moment(last)}" + (
-        f"; the furthest ever {furthest}." if most["lag_max"] else "."
+        f"; the maximum: {furthest}." if most["lag_max"] else "."
     )
 
 
-def _stands_out(rows: Rows, dead_letter_only: set[str]) -> list[str]:
+def _findings(rows: Rows, dead_letter_only: set[str]) -> list[str]:
     """Return a line for each cursor that does not advance or whose lag grows, with its partitions combined."""
     still = _by_name(row for row in rows if _stands_still(row))
     falling = _by_name(row for row in rows if _falls_behind(row) and row["cursor"] not in still)
@@ -197,16 +195,14 @@ def _falls_behind(row: Row) -> bool:
 def _remark(row: Row, still: bool, only_dead_letters: bool) -> str:
     where = f" in {row['partitions']:,} partitions" if row["partitions"] > 1 else ""
     if only_dead_letters:  # a dead-letter queue needs no consumer; the section dead-letters reports its contents
-        said = (
-            f"{units.many(row['lag'], 'dead letter')} in {row['destination']}{where} wait for somebody to look at them"
-        )
+        said = f"{units.many(row['lag'], 'dead letter')} in {row['destination']}{where} are not settled"
         return said + (f", the oldest for {units.duration(row['age_ms'])}" if row["age_ms"] is not None else "")
-    parts = [f"{row['cursor']} is {units.many(row['lag'], 'message')} behind{where}"]
+    parts = [f"{row['cursor']} has a lag of {units.many(row['lag'], 'message')}{where}"]
     if still:
         parts.append(f"and has settled nothing since {units.moment(row['still_since'])}")
-        parts += ["nobody takes from it"] if row["members"] == 0 else []
+        parts += ["it has no consumers"] if row["members"] == 0 else []
     else:
-        parts.append(f"and falls behind by {units.rate(row['slope'])}")
+        parts.append(f"and it grows by {units.rate(row['slope'])}")
     if row["age_ms"] is not None:
-        parts.append(f"the oldest has waited {units.duration(row['age_ms'])}")
+        parts.append(f"the oldest message is {units.duration(row['age_ms'])} old")
     return f"{parts[0]} {', '.join(parts[1:])}"

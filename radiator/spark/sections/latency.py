@@ -58,8 +58,8 @@ def section(answers: Answers, options: Options) -> Section:
     """
     rows, everything, notes = answers["latency"], answers["latency_all"], of_old_times(answers)
     if not rows:
-        found = " ".join(["No message carries event-time or transmit-time, so there is nothing to measure.", *notes])
-        return Section("Latency", found=found, nothing=True)
+        found = " ".join(["No message carries event-time or transmit-time, so there is no latency to measure.", *notes])
+        return Section("Latency", summary=found, empty=True)
     together = [{"destination": TOGETHER, **row} for row in everything]
     order = list(LEGS)
     old = [row for row in everything if row["p50_ms"] > HISTORY_MS]
@@ -69,62 +69,55 @@ def section(answers: Answers, options: Options) -> Section:
     charts = [
         ranges(
             "latency",
-            "How long messages were on their way",
+            "Latency",
             shown,
             label="destination",
             points=("p50_ms", "p95_ms", "p99_ms"),
             panel="leg",
             limit=DESTINATIONS_MAX + 1,
-            note="Half of the messages took p50 at most, all but one in a hundred p99 at most; logarithmic",
+            note="p50, p95 and p99; logarithmic",
         )
     ]
-    text = "From the event to its transmission (event-time, transmit-time) and on to the broker (receive-time)."
+    text = "From the event (event-time) to the transmission (transmit-time) and to the broker (receive-time)."
     if old and len(drawn) < len(order):
         back = units.duration(max(row["p50_ms"] for row in old))
         text += (
-            f" Event times lie about {back} back: recorded history was published. Legs from the event are not drawn."
+            f" Event times are about {back} old: recorded data was published. Latencies from the event are not drawn."
         )
     tables = [Table("Percentiles", _fields(options), [*together, *rows], brief=shown)]
     leg = [row for row in everything if row["leg"] in drawn][-1]  # the longest leg with data
     return Section(
         "Latency",
         text,
-        found=_found(leg),
-        stands_out=_stands_out(everything, rows, leg),
+        summary=_summary(leg),
+        findings=_findings(everything, rows, leg),
         charts=charts,
         tables=tables,
         notes=notes,
     )
 
 
-def _found(leg: dict[str, Any]) -> str:
+def _summary(leg: dict[str, Any]) -> str:
     if leg["max_ms"] < 0:
         by = units.duration(-leg["p50_ms"])
-        return (
-            f"From {leg['leg']} no message has its times in order: in half of them the later one is {by} early or more."
-        )
+        return f"From {leg['leg']} all messages have their times in the wrong order: half of them by {by} or more."
     half, most, longest = (units.duration(leg[name]) for name in ("p50_ms", "p99_ms", "max_ms"))
-    return f"From {leg['leg']} half of the messages took {half} at most, 99% {most} at most, the longest {longest}."
+    return f"From {leg['leg']}: p50 {half}, p99 {most}, maximum {longest}."
 
 
-def _stands_out(everything: Rows, rows: Rows, leg: dict[str, Any]) -> list[str]:
+def _findings(everything: Rows, rows: Rows, leg: dict[str, Any]) -> list[str]:
     said = []
     others = [row for row in rows if row["leg"] == leg["leg"]]
     slowest = max(others, key=lambda row: row["p99_ms"])
     if len(others) > 1 and slowest["p99_ms"] > max(SLOW_MIN * leg["p50_ms"], 1.0):
         half, most = units.duration(slowest["p50_ms"]), units.duration(slowest["p99_ms"])
-        how = (
-            f"half took {half} or more"
-            if half == most
-            else f"half took {half} at most, but one in a hundred {most} or more"
-        )
-        said.append(f"slowest is {slowest['destination']}: {how}")
+        said.append(f"the slowest is {slowest['destination']}: p50 {half}, p99 {most}")
     negative = sum(row["first_negative"] for row in everything)
     if negative:
         have = "has" if negative == 1 else "have"
         said.append(
             f"{units.many(negative, 'message')} {have} times in the wrong order, of {_wrong(rows)}: "
-            "clocks that disagree, or events that lie ahead"
+            "the clocks differ, or the events are in the future"
         )
     return said
 

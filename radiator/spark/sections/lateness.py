@@ -43,10 +43,10 @@ def _disorder(options: Options) -> tuple[Field, ...]:
         Field("destination", options.what),
         Field("disordered", "out of order", "count"),
         Field("share", "share", "share"),
-        Field("back_records", "most records back", "count", page_only=True),
-        Field("keep_99_ms", "keeps 99%", "duration"),
-        Field("keep_999_ms", "keeps 99.9%", "duration"),
-        Field("keep_all_ms", "keeps all", "duration"),
+        Field("back_records", "most records late", "count", page_only=True),
+        Field("keep_99_ms", "delay for 99%", "duration"),
+        Field("keep_999_ms", "for 99.9%", "duration"),
+        Field("keep_all_ms", "for all", "duration"),
     )
 
 
@@ -88,21 +88,21 @@ def section(answers: Answers, options: Options) -> Section:
     """
     notes = of_old_times(answers)
     if not answers["lateness"]:
-        found = " ".join(["No message carries event-time, so there is nothing to measure.", *notes])
-        return Section("Lateness", found=found, nothing=True)
+        found = " ".join(["No message carries event-time, so there is no latency to measure.", *notes])
+        return Section("Lateness", summary=found, empty=True)
     (together,), (order,) = answers["lateness_all"], answers["disorder_all"]
     late, disorder = _with_total(answers["lateness"], together), _with_total(answers["disorder"], order)
     history = together["p50_ms"] > HISTORY_MS
     return Section(
         "Lateness",
-        "Lateness is received minus happened, by the clock. Out of order is an event that came after a later one: "
-        "that is what a watermark of Structured Streaming waits for, because it follows the events and not the clock.",
-        found=_findings(together, order, answers["disorder"], history),
-        stands_out=[] if history else _stands_out(answers["lateness"]),
+        "Lateness is receive-time minus event-time. An event is out of order if it arrived after a later one: "
+        "a watermark of Structured Streaming waits for those.",
+        summary=_summary(together, order, answers["disorder"], history),
+        findings=[] if history else _findings(answers["lateness"]),
         charts=[*([] if history else _by_the_clock(late, answers["lateness_over_time"])), *_watermark(disorder)],
         tables=[
-            Table("Lateness by the clock", _lateness(options), late),
-            Table("Out of order, and the watermark that keeps it", _disorder(options), disorder),
+            Table("Lateness", _lateness(options), late),
+            Table("Out of order, and the watermark delay", _disorder(options), disorder),
         ],
         notes=notes,
     )
@@ -125,12 +125,12 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Chart]:
     charts = [
         ranges(
             "lateness",
-            "How late messages came",
+            "Lateness",
             late,
             label="destination",
             points=("p50_ms", "p95_ms", "p99_ms"),
             limit=DESTINATIONS_MAX + 1,
-            note="Received minus happened. Half of the messages were no later than p50; logarithmic",
+            note="receive-time minus event-time; p50, p95 and p99; logarithmic",
         )
     ]
     if len({row["start"] for row in moments}) > 2:
@@ -145,7 +145,7 @@ def _by_the_clock(late: Rows, over_time: Rows) -> list[Chart]:
                 unit="duration",
                 label="late by",
                 log=True,
-                note=f"By the time of arrival, all together, UTC{ahead}",
+                note=f"By receive time, all destinations, UTC{ahead}",
             )
         )
     return charts
@@ -158,7 +158,7 @@ def _watermark(disorder: Rows) -> list[Chart]:
     return [
         ranges(
             "watermark",
-            "How long a watermark has to wait",
+            "Watermark delay",
             [
                 {"destination": row["destination"], "99%": row["keep_99_ms"], "99.9%": row["keep_999_ms"],
                  "all": row["keep_all_ms"]}
@@ -167,18 +167,18 @@ def _watermark(disorder: Rows) -> list[Chart]:
             label="destination",
             points=("99%", "99.9%", "all"),
             limit=DESTINATIONS_MAX + 1,
-            note="The delay that keeps so many of the messages, read in the order of arrival; logarithmic",
+            note="The delay that includes this share of the messages, in the order of arrival; logarithmic",
         )
     ]  # fmt: skip
 
 
-def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
+def _summary(together: Row, order: Row, rows: Rows, history: bool) -> str:
     if history:
         back = units.duration(together["p50_ms"])
-        said = [f"Recorded history: half of it was received more than {back} after it happened."]
+        said = [f"Recorded data: half of the messages came more than {back} after their events."]
     elif together["max_ms"] < 0:
         least = units.duration(-together["max_ms"])
-        said = [f"No message came late: each came before its event, by {least} at least."]
+        said = [f"No message came late: each came at least {least} before its event."]
     else:
         minute, hour = units.share(together["late_1min"]), units.share(together["late_1h"])
         late = f"{minute} of {units.many(together['messages'], 'message')} came more than a minute late"
@@ -187,21 +187,24 @@ def _findings(together: Row, order: Row, rows: Rows, history: bool) -> str:
         # One query per destination needs less delay than one query over all of them.
         most, nearly, every = (units.duration(order[name]) for name in ("keep_99_ms", "keep_999_ms", "keep_all_ms"))
         said.append(
-            f"{units.share(order['share'])} came after a later event. A watermark of {most} keeps 99%, "
-            f"{nearly} keeps 99.9%, {every} all."
+            f"{units.share(order['share'])} came after a later event. A watermark delay of {most} includes 99%, "
+            f"{nearly} includes 99.9%, {every} all."
         )
         worst = max(rows, key=lambda row: row["keep_99_ms"])
         if len(rows) > 1 and worst["keep_99_ms"]:
-            said.append(f"Longest waits {worst['destination']}: {units.duration(worst['keep_99_ms'])} for 99%.")
+            said.append(f"{worst['destination']} needs the longest: {units.duration(worst['keep_99_ms'])} for 99%.")
     else:
-        said.append("All events came in order: no watermark has to wait.")
+        said.append("All events came in order: no watermark delay is needed.")
     if together["ahead"]:
-        said.append(f"{units.many(together['ahead'], 'message')} came before the event: a clock, or an announcement.")
+        said.append(
+            f"{units.many(together['ahead'], 'message')} came before the event: "
+            "the clocks differ, or the events are in the future."
+        )
     return " ".join(said)
 
 
-def _stands_out(rows: Rows) -> list[str]:
+def _findings(rows: Rows) -> list[str]:
     """Return a line for each destination of which more than one percent of the messages is an hour late."""
     late = sorted((row for row in rows if (row["late_1h"] or 0) > LATE_MIN), key=lambda row: -row["late_1h"])
     findings = [f"{units.share(row['late_1h'])} of {row['destination']} came more than an hour late" for row in late]
-    return units.first(findings, SHOWN_MAX, "and {:,} more were as late")
+    return units.first(findings, SHOWN_MAX, "and {:,} more destinations were as late")

@@ -9,7 +9,7 @@ from radiator.spark.sections.work import Answers
 _WORDS = {  # of one, of several
     REPLAYED: ("replayed message", "replayed messages"),
     DEAD_LETTER: ("dead letter", "dead letters"),
-    WRITTEN: ("message that Spark wrote", "messages that Spark wrote"),
+    WRITTEN: ("message written by Spark", "messages written by Spark"),
 }
 
 
@@ -23,7 +23,7 @@ def of_operations(answers: Answers) -> list[str]:
     if not rows:
         return []
     names = " and ".join(f"{units.many(row['messages'], 'message')} of {row['destination']}" for row in rows)
-    return [f"Left out as operations: {names}. --destination names them to have them counted."]
+    return [f"Left out as operations: {names}. To count them, name them with --destination."]
 
 
 def of_old_times(answers: Answers) -> list[str]:
@@ -36,4 +36,4 @@ def of_old_times(answers: Answers) -> list[str]:
     counts = [(sum(row["messages"] for row in rows if row["why"] == why), words) for why, words in _WORDS.items()]
     parts = [f"{messages:,} {words[messages != 1]}" for messages, words in counts if messages]
     several = " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
-    return [f"Left out: {several}, which have the times of their first sending."] if parts else []
+    return [f"Left out: {several}, because they have the times of the original message."] if parts else []

@@ -36,10 +36,8 @@ def section(answers: Answers, options: Options) -> Section:
     totals, integrity = answers["totals"], answers.get("integrity")
     if not totals:
         others = answers.get("left_out")
-        empty = (
-            "The store is empty: nothing has been committed yet." if not others else "No message is left to look at."
-        )
-        return Section("Overview", found="No message is in what was asked for." if options.described() else empty)
+        empty = "The store is empty." if not others else "No message is left for the report."
+        return Section("Overview", summary="No message was selected." if options.described() else empty)
     width, what = span(totals), options.what + "s" * (len(totals) != 1)
     messages = sum(row["messages"] for row in totals)
     rate = messages / max(width.total_seconds(), 1.0)
@@ -50,7 +48,7 @@ def section(answers: Answers, options: Options) -> Section:
     if integrity is not None:  # counts whole partitions, whatever destinations are chosen
         on_disk = sum(row["on_disk"] for row in integrity)
         partitions = units.many(len(integrity), "partition")
-        tiles += [Tile(units.size(on_disk), f"on disk in {partitions}, headers and all")] if on_disk else []
+        tiles += [Tile(units.size(on_disk), f"on disk in {partitions}, with headers")] if on_disk else []
     tiles.append(Tile(f"{len(totals):,}", what))
     if width:
         tiles.append(Tile(units.duration(width.total_seconds() * 1000), f"from first to last, {units.rate(rate)}"))
@@ -59,7 +57,7 @@ def section(answers: Answers, options: Options) -> Section:
         duplicates = sum(row["duplicates"] for row in integrity)
         whole = not missing and not duplicates
         if whole:
-            tiles.append(Tile("whole", "offsets checked one by one", "good"))
+            tiles.append(Tile("complete", "every offset checked", "good"))
         else:
             tiles.append(
                 Tile(units.count(missing or duplicates), f"offsets {'missing' if missing else 'twice'}", "bad")

@@ -25,7 +25,7 @@ _KEYS = (
     Field("last", "last", "moment", page_only=True),
 )
 _LENGTHS = (
-    Field("length", "a session is"),
+    Field("length", "length"),
     Field("sessions", "sessions", "count"),
     Field("share", "share", "share"),
     Field("messages", "messages", "count"),
@@ -63,30 +63,30 @@ def section(answers: Answers, options: Options) -> Section:
     """
     lengths, rows, key = answers["session_lengths"], answers["sessions"], options.key or PARTITION_KEY
     if not lengths:
-        found = f"No message carries {key}; another header, or a field of JSON bodies ($.name), is named with --key."
-        return Section("Sessions", found=found, nothing=True)
+        found = f"No message carries {key}; choose another header, or a field of JSON bodies ($.name), with --key."
+        return Section("Sessions", summary=found, empty=True)
     gap = units.duration((options.gap or GAP_SECONDS) * 1000)
     total = sum(row["sessions"] for row in lengths)
     usual = max(lengths, key=lambda row: row["sessions"])
     longest = max(rows, key=lambda row: row["longest_ms"])
     found = (
-        f"{units.many(total, 'session')} with gaps of up to {gap} inside, by {key}; "
+        f"{units.many(total, 'session')} of {key}, with gaps of up to {gap}; "
         f"{units.percent(usual['share'])} of them are {usual['length']}. The longest of the busiest "
         f"{units.many(len(rows), 'key')} lasted {units.duration(longest['longest_ms'])}: {longest['key']}."
     )
     charts = [
         bars(
             "session-lengths",
-            "How long sessions are",
+            "Length of sessions",
             lengths,
             label="length",
             value="sessions",
-            note=f"Sessions of all keys; one ends where nothing follows within {gap}",
+            note=f"Sessions of all keys; a session ends after {gap} without a message",
         )
     ]
     lasting = [row for row in rows if row["longest_ms"] > 0]
     if lasting:
-        others = f"; {len(rows) - len(lasting):,} more have none of two messages"
+        others = f"; {len(rows) - len(lasting):,} more keys have no session of two messages"
         charts.append(
             ranges(
                 "sessions",
@@ -95,9 +95,8 @@ def section(answers: Answers, options: Options) -> Section:
                 label="key",
                 points=("p50_ms", "p95_ms", "longest_ms"),
                 limit=KEYS_MAX,
-                note="Half of a key's sessions are no longer than p50; logarithmic"
-                + others * (len(lasting) < len(rows)),
+                note="p50, p95 and the longest; logarithmic" + others * (len(lasting) < len(rows)),
             )
         )
     tables = [Table("Busiest keys", _KEYS, rows), Table("Lengths of sessions", _LENGTHS, lengths)]
-    return Section("Sessions", found=found, charts=charts, tables=tables)
+    return Section("Sessions", summary=found, charts=charts, tables=tables)

@@ -91,7 +91,7 @@ def section(answers: Answers, options: Options) -> Section:
     uneven = _uneven(answers["partition_balance"])
     if not (tags or keys or sent or uneven):
         found = f"No message carries a tag, {options.key or PARTITION_KEY} or {options.sender or PRODUCER}."
-        return Section("Top", found=found, nothing=True)
+        return Section("Top", summary=found, empty=True)
     said = [
         *([_of_tags(tags)] if tags else []),
         *([_of_keys(keys, answers["key_skew"][0], options)] if keys else []),
@@ -110,7 +110,7 @@ def section(answers: Answers, options: Options) -> Section:
         f"{row['value']} has {units.percent(row['share'])} of the messages with {key}"
         for row in _heavy(keys, answers["key_skew"])
     ]
-    return Section("Top", found=" ".join(said), stands_out=heavy, charts=charts, tables=tables)
+    return Section("Top", summary=" ".join(said), findings=heavy, charts=charts, tables=tables)
 
 
 def _charts(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Chart]:
@@ -137,7 +137,7 @@ def _charts(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Chart]
         ("senders", sent, "sender", options.sender or PRODUCER),
     ):
         if rows:
-            title = f"Most frequent values of {header}" if name == "keys" else "Who sends most"
+            title = f"Most frequent values of {header}" if name == "keys" else "Senders"
             few = f", the {min(len(rows), BARS_MAX)} most frequent" if len(rows) >= min(options.limit, BARS_MAX) else ""
             note = f"Messages by {header}{few}"
             charts.append(bars(name, title, rows, label=label, value="messages", note=note, limit=BARS_MAX))
@@ -150,15 +150,16 @@ def _charts(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Chart]
 def _of_tags(rows: Rows) -> str:
     first, tags = rows[0], len({row["key"] for row in rows})
     return (
-        f"{units.many(tags, 'tag')} in use. The most frequent is {first['key']}, with "
-        f"{units.many(first['values'], 'value')}; {units.percent(first['share'])} of its messages say {first['value']}."
+        f"{units.many(tags, 'tag')} are used. The most frequent is {first['key']}, with "
+        f"{units.many(first['values'], 'value')}; {units.percent(first['share'])} of its messages have "
+        f"{first['value']}."
     )
 
 
 def _of_keys(rows: Rows, skew: Row, options: Options) -> str:
     what = f"{units.many(skew['values'], 'value')} of {options.key or PARTITION_KEY}"
     half, most = skew["values_50"], skew["values_90"]
-    said = f"{what}: {half:,} of them {'make' if half > 1 else 'makes'} half of the messages, {most:,} make 90%."
+    said = f"{what}: {half:,} of them {'have' if half > 1 else 'has'} half of the messages, {most:,} have 90%."
     return said + "".join(
         f" {row['value']} alone is {units.percent(row['share'])}." for row in _heavy(rows, [skew])[:1]
     )

@@ -129,7 +129,7 @@ def section(answers: Answers, options: Options) -> Section:
     """
     totals, rows = answers["totals"], answers["traffic"]
     if not totals:
-        return Section("Traffic", found="No message was found.", nothing=True)
+        return Section("Traffic", summary="There are no messages.", empty=True)
     rest = f"; {len(totals) - BARS_MAX:,} more not shown" if len(totals) > BARS_MAX else ""
     charts = [
         bars(
@@ -138,15 +138,15 @@ def section(answers: Answers, options: Options) -> Section:
             totals[:BARS_MAX],
             label="destination",
             value="messages",
-            note=f"All messages that were looked at{rest}",
+            note=f"All selected messages{rest}",
         ),
-        _chart("traffic", "Traffic by time of arrival", rows, totals, "received", options, span(totals)),
+        _chart("traffic", "Traffic by receive time", rows, totals, "received", options, span(totals)),
     ]
     if answers["event_traffic"]:
         charts.append(
             _chart(
                 "traffic-events",
-                "Traffic by time of event",
+                "Traffic by event time",
                 answers["event_traffic"],
                 totals,
                 "event",
@@ -157,12 +157,12 @@ def section(answers: Answers, options: Options) -> Section:
         )
     return Section(
         "Traffic",
-        "When messages came in, and when the things happened that they tell of.",
-        found=_found(totals),
-        stands_out=stands_out(rows, totals, options, _only_dead_letters(answers)),
+        "Messages by receive time, and by event time.",
+        summary=_summary(totals),
+        findings=findings(rows, totals, options, _only_dead_letters(answers)),
         charts=charts,
         tables=[
-            Table("Messages by time of arrival", _fields(options), rows, rows_max=1000, folded=True),
+            Table("Messages by receive time", _fields(options), rows, rows_max=1000, folded=True),
         ],
     )
 
@@ -201,7 +201,7 @@ def _chart(
 # --- what is remarkable -----------------------------------------------------------------------------------------------
 
 
-def _found(totals: Rows) -> str:
+def _summary(totals: Rows) -> str:
     messages, width = sum(row["messages"] for row in totals), span(totals)
     share, most = units.percent(totals[0]["share"]), _of(totals[0]["destination"])
     if messages == 1:
@@ -216,7 +216,7 @@ def _only_dead_letters(answers: Answers) -> frozenset[str]:
     return frozenset(row["destination"] for row in answers["totals"] if dead.get(row["destination"]) == row["messages"])
 
 
-def stands_out(rows: Rows, totals: Rows, options: Options, only_dead_letters: Collection[str] = ()) -> list[str]:
+def findings(rows: Rows, totals: Rows, options: Options, only_dead_letters: Collection[str] = ()) -> list[str]:
     """Return findings: bursts, and destinations that were silent in the middle or are silent at the end.
 
     Args:
@@ -235,7 +235,7 @@ def stands_out(rows: Rows, totals: Rows, options: Options, only_dead_letters: Co
     end = max(row["last_received"] for row in totals)
     return [
         *said,
-        *units.first(silent, SHOWN_MAX, "and {:,} more were silent for a while"),
+        *units.first(silent, SHOWN_MAX, "and {:,} more were silent for a time"),
         *_silent_since([row for row in totals if row["destination"] not in only_dead_letters], end),
     ]
 
@@ -247,9 +247,10 @@ def _silent_since(totals: Rows, end: datetime) -> list[str]:
         names = [row["destination"] for row, _ in stopped]
         rest = f"{len(names) - SHOWN_MAX:,} more" if len(names) > SHOWN_MAX + 1 else names[SHOWN_MAX]
         more = f"{', '.join(names[:SHOWN_MAX])} and {rest}"
-        return [f"{len(stopped):,} destinations are silent, the first since {units.moment(first)}: {more}"]
+        return [f"{len(stopped):,} destinations have been silent, the first since {units.moment(first)}: {more}"]
     return [
-        f"{row['destination']} is silent since {units.moment(row['last_received'])}; it had sent {pace}"
+        f"{row['destination']} has been silent since {units.moment(row['last_received'])}; "
+        f"before, a message came {pace}"
         for row, pace in stopped
     ]
 

@@ -8,7 +8,7 @@ charts, and queries nothing:
         return {"lateness": work.job("lateness")}
 
     def section(answers: Answers, options: Options) -> Section:
-        return Section("Lateness", found="No event came late.", tables=[Table("Lateness", FIELDS, answers["lateness"])])
+        return Section("Lateness", summary="No late event.", tables=[Table("Lateness", FIELDS, answers["lateness"])])
 
 Invariants: all reads of one ``Work`` see the same ends, and the part of the log that the options choose. Answers that
 several sections need (``totals``) are queried once.
@@ -162,7 +162,9 @@ class Work:
         """
         found = collect(df.limit(ROWS_MAX + 1))
         if len(found) > ROWS_MAX:
-            self.notes.append(f"{name} has more than {ROWS_MAX:,} rows: the others are in no figure and no picture.")
+            self.notes.append(
+                f"{name} has more than {ROWS_MAX:,} rows: the others are left out of all numbers and charts."
+            )
         return found[:ROWS_MAX]
 
     def left_out(self) -> Rows:

@@ -188,7 +188,7 @@ class JournalFiles:
         """Return the problems that ``entries`` has found."""
         notes = [RecoveryNote(path, "not a file of this journal; skipped", "journal") for path in self.unread]
         for gap in self.gaps:
-            text = f"entries {gap.first} to {gap.last} do not hold or are not there; those behind them are kept"
+            text = f"entries {gap.first} to {gap.last} are damaged or missing; later entries are kept"
             notes.append(RecoveryNote(gap.path, text, "journal"))
         return notes
 

@@ -76,7 +76,7 @@ class Redo:
         if known is None:
             partition = partition_of(name)
             if partition is None:
-                raise StorageError(f"partition {name}: it is in memory, and the journal has messages of it")
+                raise StorageError(f"partition {name}: it is stored in memory, but the journal has messages of it")
             self.partitions[name] = partition
             known = self.ends[name] = partition.next_offset
         if end > known:

@@ -24,7 +24,7 @@ def figures(world: World, queue: str = "/queue/a") -> dict[str, Any]:
     return {name: count for name, count in found.items() if name in FIELDS and count}
 
 
-FIELDS = ("ready", "in_flight", "delayed", "burying", "unlooked", "total")
+FIELDS = ("ready", "in_flight", "delayed", "dead_lettering", "unchecked", "total")
 
 
 def test_a_message_with_a_delay_counts_as_delayed_before_the_queue_was_read() -> None:
@@ -89,7 +89,7 @@ def test_what_an_earlier_run_has_left_is_found_by_asking() -> None:
     client.publish("/queue/a", "later", delay="1h")
     world.settle()
     world.restart()
-    assert figures(world) == {"ready": 2, "unlooked": 2, "total": 2}
+    assert figures(world) == {"ready": 2, "unchecked": 2, "total": 2}
     world.connect().publish("/queue/a", "later still", delay="2h")
     assert figures(world) == {"ready": 1, "delayed": 2, "total": 3}
     world.tick(3601)
@@ -106,8 +106,8 @@ def test_a_question_looks_at_a_bounded_part_of_it_and_says_how_much_is_left(monk
         world.settle()
     world.restart()
     seen = [figures(world) for _ in range(30)]
-    assert seen[0] == {"ready": 20, "unlooked": 20, "total": 20}
-    left = [each.get("unlooked", 0) for each in seen]
+    assert seen[0] == {"ready": 20, "unchecked": 20, "total": 20}
+    left = [each.get("unchecked", 0) for each in seen]
     assert left == sorted(left, reverse=True) and len(set(left)) > 5
     assert seen[-1] == {"delayed": 20, "total": 20}
 
@@ -140,7 +140,7 @@ def test_dead_letters_without_room_are_not_in_flight() -> None:
     for message in client.messages():
         client.nack(message, requeue="false")
     world.settle()
-    assert figures(world) == {"burying": 2, "total": 2}
+    assert figures(world) == {"dead_lettering": 2, "total": 2}
     drain = world.connect()
     drain.subscribe("/queue/dead", ack="auto", prefetch_count=0)
     world.settle()

@@ -273,10 +273,10 @@ def test_the_names_of_bound_queues_may_contain_that_of_the_source() -> None:
     ("rules", "words"),
     [
         ("[{match: /queue/a, fan_out: [/topic/b]}]", "'/topic/b' is a topic"),
-        ("[{match: /queue/a, fan_out: [/queue/a]}]", "is itself fed to others"),
+        ("[{match: /queue/a, fan_out: [/queue/a]}]", "has fan_out itself"),
         ("[{match: /queue/a, fan_out: ['/queue/*']}]", "got the pattern"),
         ("[{match: /queue/a, fan_out: ['/queue/{1}']}]", "fan_out: expected {name}"),
-        ("[{match: /queue/a, fan_out: [/queue/b], max_messages: 3}]", "give it to the children"),
+        ("[{match: /queue/a, fan_out: [/queue/b], max_messages: 3}]", "set it for the bound queues"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(rules: str, words: str) -> None:

@@ -33,7 +33,7 @@ def drained(world: World) -> bool:
 
 def figures(world: World) -> tuple[int, int]:
     now = gauges.now(world.broker)
-    return now["former_logs"], now["stranded_logs"]
+    return now["orphaned_logs"], now["undelivered_logs"]
 
 
 def take_all(world: World, name: str = NAME, **headers: str) -> list[str]:

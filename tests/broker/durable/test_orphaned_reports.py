@@ -1,4 +1,4 @@
-"""What is seen of former logs, and what holds whatever rules follow one another."""
+"""What is seen of orphaned logs, and what holds whatever rules follow one another."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_an_orphaned_log_without_a_reader_is_reported_at_the_start_and_by_admin_
     assert figures(world) == (0, 1)
     client = world.connect()
     client.subscribe("/radiator/reply", id="r", ack="auto")
-    (row,) = (each for each in rows(world) if each["stranded"])
-    assert row["cursor"] == "queue:/queue/a" and row["lag"] == 2 and "topic now" in row["stranded"]
+    (row,) = (each for each in rows(world) if each["undelivered"])
+    assert row["cursor"] == "queue:/queue/a" and row["lag"] == 2 and "topic now" in row["undelivered"]
     caplog.clear()
     change(world, rule(""))
     assert not caplog.messages
@@ -39,7 +39,7 @@ def test_an_orphaned_log_is_in_the_list_of_cursors() -> None:
     world = World(rule(""))
     world.connect().publish(NAME, "1", "2")
     change(world, rule(", partitions: 2"))
-    found = {row["partition"]: (row["former"], row["lag"], row["stranded"]) for row in rows(world)}
+    found = {row["partition"]: (row["orphaned"], row["lag"], row["undelivered"]) for row in rows(world)}
     assert found == {NAME: (True, 2, None), f"{NAME}-0": (False, 0, None), f"{NAME}-1": (False, 0, None)}
 
 

@@ -548,7 +548,7 @@ def test_cursors_of_a_damaged_file_stay_until_an_operator_removes_it(world: Worl
     world.start()
     for _ in range(2):
         getattr(world, end)()
-        assert any("subscriptions.damaged: is still there" in str(note) for note in world.notes)
+        assert any("subscriptions.damaged: still exists" in str(note) for note in world.notes)
     assert again(world) == sent, "the first has come back, and the other has not"
     world.fs.remove(f"{world.root}/subscriptions.damaged")
     world.stop()

@@ -66,7 +66,7 @@ def test_damage_under_a_queue_is_logged_as_well_as_the_loss(caplog: pytest.LogCa
     (line,) = told(caplog)
     assert "are damaged: offsets 6 to 7 are lost" in line
     (loss,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-    assert loss.startswith(f"{QUEUE}: 2 messages") and loss.endswith(f"among offsets 6 to 7 of {QUEUE}")
+    assert loss.startswith(f"{QUEUE}: 2 messages") and loss.endswith(f"among them offsets 6 to 7 of {QUEUE}")
 
 
 def test_a_segment_that_a_stranger_removed_is_logged_and_one_that_retention_removed_is_not(
@@ -97,13 +97,13 @@ def test_a_segment_that_a_stranger_removed_is_logged_and_one_that_retention_remo
     other.subscribe(T, ack="auto", start_position="first")
     world.settle()
     (line,) = told(caplog)
-    assert line.startswith(f"storage: {T}: {path} is gone: offsets {segments[1].base_offset} to ")
+    assert line.startswith(f"storage: {T}: {path} does not exist: offsets {segments[1].base_offset} to ")
 
 
 def test_very_much_damage_is_logged_in_summary(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "DAMAGES_TOLD_MAX", 2)
+    monkeypatch.setattr(limits, "DAMAGES_REPORTED_MAX", 2)
     world = World()
     batches = stored(world, TOPIC)
     for each in (1, 3, 5):
@@ -116,6 +116,4 @@ def test_very_much_damage_is_logged_in_summary(
 
 
 def test_what_is_missing_between_two_whole_batches_is_said_so() -> None:
-    assert (
-        str(Damage("/a.rlog", 80, 80, 3, 5)) == "/a.rlog: nothing stands for them at byte 80: offsets 3 to 4 are lost"
-    )
+    assert str(Damage("/a.rlog", 80, 80, 3, 5)) == "/a.rlog: no batch has them at byte 80: offsets 3 to 4 are lost"

@@ -244,7 +244,7 @@ def consumer(world: World, queue: str) -> Client:
 
 @pytest.mark.parametrize("seed", sampled(range(12), 3))
 def test_against_a_model_whatever_is_sent_settled_rewritten_and_restarted(seed: int, tmp_path: Path) -> None:
-    """A queue and a compacted topic against dictionaries, over acks, nacks, care, kills and restarts."""
+    """A queue and a compacted topic against dictionaries, over acks, nacks, maintenance, kills and restarts."""
     random = Random(seed)
     config = SMALL + (
         "destinations: [{match: /topic/*, compact_by: 'header:key', compress: zstd},"
@@ -265,7 +265,7 @@ def test_against_a_model_whatever_is_sent_settled_rewritten_and_restarted(seed: 
     again()
     for number in range(260):
         what = random.choices(
-            ["send", "state", "ack", "nack", "care", "restart", "kill", "power"], [60, 40, 60, 6, 8, 1, 1, 1]
+            ["send", "state", "ack", "nack", "maintain", "restart", "kill", "power"], [60, 40, 60, 6, 8, 1, 1, 1]
         )[0]
         if what == "send":
             for each in range(random.randrange(1, 12)):
@@ -285,7 +285,7 @@ def test_against_a_model_whatever_is_sent_settled_rewritten_and_restarted(seed: 
                     del waiting[name]
                 else:
                     client.nack(message)
-        elif what == "care":
+        elif what == "maintain":
             world.maintain()
         elif what in ("restart", "kill", "power"):
             world.settle()

@@ -147,8 +147,8 @@ def test_messages_that_forced_retention_removes_are_reported(tmp_path: Path, cap
     assert [int(each.headers["offset"]) for each in heard] == list(range(start, 12))
     assert gaps(heard) == {start: start}
     lines = [line.getMessage() for line in caplog.records if line.getMessage().startswith(f"{Q}: ")]
-    assert lines[0].startswith(f"{Q}: 2 messages") and lines[0].endswith(f"among offsets 2 to 3 of {Q}")
-    assert lines[-1].startswith(f"{Q}: 2 messages") and lines[-1].endswith(f"among offsets 0 to 1 of {Q}")
+    assert lines[0].startswith(f"{Q}: 2 messages") and lines[0].endswith(f"among them offsets 2 to 3 of {Q}")
+    assert lines[-1].startswith(f"{Q}: 2 messages") and lines[-1].endswith(f"among them offsets 0 to 1 of {Q}")
 
 
 def test_in_a_shared_log_each_queue_reports_to_its_own_consumers(tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def test_without_the_key_it_is_denied_and_the_key_is_named() -> None:
         ("(a{30}){30}", {}, "bad-pattern", str(limits.REGEX_STEPS_MAX)),
         ("(((a{99}){99}){99}){99}", {}, "bad-pattern", "malformed"),
         ("/topic/a", {"match": "glob"}, "bad-header", "expected regex"),
-        ("/topic/a", {"subscription_name": "s"}, "bad-header", "does not go with a name"),
-        ("/topic/a", {"group": "g"}, "bad-header", "does not go with a name"),
+        ("/topic/a", {"subscription_name": "s"}, "bad-header", "cannot have a regular expression"),
+        ("/topic/a", {"group": "g"}, "bad-header", "cannot have a regular expression"),
     ],
 )
 def test_an_invalid_regex_subscription_is_refused_with_the_reason(

@@ -260,8 +260,8 @@ def test_start_at_alone_is_only_what_comes_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("at", "words"),
     [
-        ("%2Ftopic%2Fa@1", "has no offset 1, that log ends at 1"),
-        ("%2Ftopic%2Fnew@0", "has no offset 0, that log ends at 0"),
+        ("%2Ftopic%2Fa@1", "has no offset 1, its log ends at 1"),
+        ("%2Ftopic%2Fnew@0", "has no offset 0, its log ends at 0"),
         ("nonsense", "not a message-id"),
     ],
 )

@@ -311,7 +311,7 @@ def test_low_disk_space_refuses_transactions_too(world: World) -> None:
     client = world.connect()
     client.say("BEGIN", transaction="t")
     client.publish(Q, "1", transaction="t")
-    world.broker.files_refused = ProtocolError("storage", "too little disk space is free to store the message")
+    world.broker.files_refused = ProtocolError("storage", "not enough free disk space to store the message")
     client.say("COMMIT", transaction="t", receipt="c")
     world.settle()
     assert client.error() == "storage"
