@@ -110,7 +110,7 @@ class BrokerProcess:
         """What it printed and logged."""
         return self.log.read_text(errors="replace")
 
-    def tells(self, *words: str) -> bool:
+    def logs(self, *words: str) -> bool:
         """Whether it logs all of these texts, or has: its log is written behind what it answers. Waits if need be."""
         deadline = time.monotonic() + LOG_SECONDS_MAX
         while not all(each in self.text() for each in words):

@@ -254,30 +254,33 @@ def _trust(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
         os.environ["RADIATOR_CA"] = value
 
 
-def connection_options(function: F, url: str = "Address of the broker.", default: str | None = DEFAULT_URL) -> F:
+def connection_options(
+    function: F, url: str = "Address of the broker.", default: str | None = DEFAULT_URL, hidden: bool = True
+) -> F:
     """Add the options of a connection, as one argument ``broker``. ``radiator help connection`` shows all of them.
 
     Args:
         function: The command.
         url: The help text of ``--url``.
         default: The default of ``--url``. Without a default ``broker`` is None if ``--url`` is not given.
+        hidden: The help of the command shows ``--url`` only.
     """
-    hidden = functools.partial(click.option, hidden=True)
+    other = functools.partial(click.option, hidden=hidden)
 
     @click.option("--url", envvar=default and "RADIATOR_URL", default=default, show_default=True, metavar="ADDRESS",
-                  help=f"{url} {MORE_OPTIONS}")  # fmt: skip
-    @hidden("--login", "--user", "login", envvar="RADIATOR_LOGIN", metavar="NAME",
-            help="Login name. Environment: RADIATOR_LOGIN.")  # fmt: skip
-    @hidden("--passcode", envvar="RADIATOR_PASSCODE",
-            help="Passcode. Others can see the command line, so prefer the environment: "
-            "RADIATOR_PASSCODE.")  # fmt: skip
-    @hidden("--ca", metavar="FILE", type=click.Path(dir_okay=False), envvar="RADIATOR_CA", expose_value=False,
-            callback=_trust,
-            help="With TLS: file of authorities to trust instead of the system's. Environment: RADIATOR_CA; "
-            "RADIATOR_CERT and RADIATOR_KEY name a client certificate.")  # fmt: skip
-    @hidden("--passcode-file", type=click.File("r"), metavar="FILE", help="File with the passcode in its first line.")
-    @hidden("--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
-            metavar="SECONDS", help="Time limit for answers of the broker.")  # fmt: skip
+                  help=f"{url} {MORE_OPTIONS}" if hidden else url)  # fmt: skip
+    @other("--login", "--user", "login", envvar="RADIATOR_LOGIN", metavar="NAME",
+           help="Login name. Environment: RADIATOR_LOGIN.")  # fmt: skip
+    @other("--passcode", envvar="RADIATOR_PASSCODE",
+           help="Passcode. Others can see the command line, so prefer the environment: "
+           "RADIATOR_PASSCODE.")  # fmt: skip
+    @other("--ca", metavar="FILE", type=click.Path(dir_okay=False), envvar="RADIATOR_CA", expose_value=False,
+           callback=_trust,
+           help="With TLS: file of authorities to trust instead of the system's. Environment: RADIATOR_CA; "
+           "RADIATOR_CERT and RADIATOR_KEY name a client certificate.")  # fmt: skip
+    @other("--passcode-file", type=click.File("r"), metavar="FILE", help="File with the passcode in its first line.")
+    @other("--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
+           metavar="SECONDS", help="Time limit for answers of the broker.")  # fmt: skip
     @functools.wraps(function)
     def wrapper(
         *, url: str | None, login: str | None, passcode: str | None, passcode_file: IO[str] | None, timeout: float,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from radiator.cli.common import MORE_OPTIONS, OK, BrokerOptions, connection_options, no_such_command
+from radiator.cli.common import OK, BrokerOptions, connection_options, no_such_command
 
 CONNECTION = "connection"
 
@@ -15,7 +17,7 @@ def show_help(topic: tuple[str, ...]) -> int:
     """Explain TOPIC: a command, such as `cursors set`, or `connection`, the options to connect to a broker."""
     context = click.get_current_context().find_root()
     if topic == (CONNECTION,):
-        click.echo(_connection(context))
+        click.echo(_options.get_help(click.Context(_options, info_name="COMMAND", parent=context)))
         return OK
     command: click.Command = context.command
     for name in topic:
@@ -29,18 +31,10 @@ def show_help(topic: tuple[str, ...]) -> int:
 
 
 @click.command(CONNECTION, add_help_option=False)
-@connection_options
+@partial(connection_options, hidden=False)
 def _options(broker: BrokerOptions) -> None:
     """Options of every command that connects to a broker.
 
     ADDRESS is HOST:PORT, stomp://[LOGIN:PASSCODE@]HOST:PORT, stomp+tls://HOST:PORT, ws://HOST:PORT/PATH,
     wss://HOST:PORT/PATH or unix:PATH. The environment variable RADIATOR_URL can replace --url.
     """
-
-
-def _connection(root: click.Context) -> str:
-    for option in _options.params:
-        if isinstance(option, click.Option):
-            option.hidden = False
-            option.help = (option.help or "").removesuffix(f" {MORE_OPTIONS}")
-    return _options.get_help(click.Context(_options, info_name="COMMAND", parent=root))

@@ -56,7 +56,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "kept": (NOTE, "a damaged file that an earlier start has renamed"),
     "tail": (
         NOTE,
-        "the end of `dedup` or `transactions` is torn: no receipt was sent for it",
+        "the end of `dedup` or `transactions` is torn: it was never committed",
     ),
     "decided": (NOTE, "entries of the journal that may not be in all segments yet: the next start writes them"),
     "zeros": (NOTE, "zeros after the last batch: an earlier version wrote them in advance, or the power failed"),

@@ -47,7 +47,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return writer.root, str(to)
 
 
-def told(store: tuple[str | None, str], selection: Selection) -> list[str]:
+def reported(store: tuple[str | None, str], selection: Selection) -> list[str]:
     """The partitions with a hole that matters."""
     found = find_boundary(store[0], open_files(store[1]), selection)
     assert not found.settled
@@ -86,14 +86,14 @@ OWN, SHARED = "/topic/own", "shared"
 def test_a_gap_counts_if_it_may_contain_requested_records(
     store: tuple[str, str], selection: Selection, expected: Sequence[str]
 ) -> None:
-    assert told(store, selection) == list(expected)
+    assert reported(store, selection) == list(expected)
 
 
 def test_of_an_archive_alone_only_a_partition_of_one_name_is_known(store: tuple[str, str]) -> None:
     alone = (None, store[1])
-    assert told(alone, ALL.destination("in", OWN)) == [OWN, SHARED]
-    assert told(alone, ALL.destination("in", "/topic/none")) == [SHARED]
-    assert told(alone, ALL.destination("in", "/topic/none").received(low_ns=at(200))) == []
+    assert reported(alone, ALL.destination("in", OWN)) == [OWN, SHARED]
+    assert reported(alone, ALL.destination("in", "/topic/none")) == [SHARED]
+    assert reported(alone, ALL.destination("in", "/topic/none").received(low_ns=at(200))) == []
 
 
 def test_a_name_that_only_a_gap_had_is_not_hidden_by_files_without_it(tmp_path: Path) -> None:
@@ -106,16 +106,16 @@ def test_a_name_that_only_a_gap_had_is_not_hidden_by_files_without_it(tmp_path: 
     for path in sorted(Path(writer.root, "partitions", "p").glob("*.rlog"))[:-1]:
         path.unlink()
     there = writer.root, str(tmp_path / "archive")
-    assert told(there, ALL.destination("in", "/topic/once")) == ["p"]
-    assert told(there, ALL.destination("in", "/topic/never")) == []
+    assert reported(there, ALL.destination("in", "/topic/once")) == ["p"]
+    assert reported(there, ALL.destination("in", "/topic/never")) == []
     Path(writer.root, "partitions", "p", "names").unlink()
-    assert told(there, ALL.destination("in", "/topic/never")) == ["p"]  # then nobody knows
+    assert reported(there, ALL.destination("in", "/topic/never")) == ["p"]  # then nobody knows
 
 
 def test_files_that_list_no_names_may_have_any(tmp_path: Path, store: tuple[str, str]) -> None:
     archive(tmp_path / "archive", store[0], {SHARED: 100}, many=True)
     lose(tmp_path / "archive", Lost(SHARED, 17, 19, "damaged"))
-    assert told((store[0], str(tmp_path / "archive")), ALL.destination("in", "/topic/none")) == [SHARED]
+    assert reported((store[0], str(tmp_path / "archive")), ALL.destination("in", "/topic/none")) == [SHARED]
 
 
 # --- what queues were through with ------------------------------------------------------------------------------------

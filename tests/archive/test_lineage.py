@@ -68,7 +68,7 @@ def restored(root: Path, then: int, **how: int) -> None:
     write(root, then, **how)
 
 
-def born_again(root: Path, count: int, **how: int) -> None:
+def recreated(root: Path, count: int, **how: int) -> None:
     write(root, 1500, 0)
     go(root)
     shutil.rmtree(partition_path(str(root / "data"), "flights"))
@@ -81,8 +81,8 @@ def born_again(root: Path, count: int, **how: int) -> None:
     [
         (partial(restored, then=2000), "was received at 2023-11-17T.*Z, the log's one at 2024-"),
         (partial(restored, then=1000, first=500, destinations=2), "the log's one too, but its digest is"),
-        (partial(born_again, count=2500), "was received at 2023-.*Z, the log's one at 2024-"),
-        (partial(born_again, count=1500, first=0, destinations=1), "the log's one too, but its digest is"),
+        (partial(recreated, count=2500), "was received at 2023-.*Z, the log's one at 2024-"),
+        (partial(recreated, count=1500, first=0, destinations=1), "the log's one too, but its digest is"),
     ],
 )
 def test_another_log_that_has_grown_beyond_the_archive_is_refused_and_nothing_of_it_is_marked(

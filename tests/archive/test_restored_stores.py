@@ -31,7 +31,7 @@ def go(root: Path) -> Outcome:
     return run(str(root / "data"), open_files(root / "archive"), EAGER)
 
 
-def born_again(root: Path, count: int) -> None:
+def recreated(root: Path, count: int) -> None:
     """The partition is removed, and gets other messages."""
     shutil.rmtree(partition_path(str(root / "data"), "flights"))
     writer = Writer(root / "data", 64 * 1024)
@@ -49,7 +49,7 @@ def test_a_partition_that_is_refused_is_not_marked(tmp_path: Path) -> None:
     writer.close()
     go(tmp_path)
     assert marked(tmp_path) > 0
-    born_again(tmp_path, 600)
+    recreated(tmp_path, 600)
     assert "ends at offset 600" in go(tmp_path).problems["flights"]
     assert marked(tmp_path) == 0
     assert archived.read(FileSystem(), partition_path(str(tmp_path / "data"), "sound")) > 0

@@ -243,7 +243,7 @@ def test_what_retention_took_is_recorded_though_nothing_is_new(tmp_path: Path) -
     writer.close()
 
 
-def test_a_segment_that_goes_while_it_is_read_is_planned_anew(tmp_path: Path) -> None:
+def test_a_segment_that_goes_while_it_is_read_is_planned_again(tmp_path: Path) -> None:
     fill(tmp_path / "data", count=4000).close()
     gone = segments(tmp_path)[:3]
 

@@ -64,7 +64,7 @@ def latencies(broker: BrokerProcess, destination: str, seconds: float) -> list[f
     return found
 
 
-def tell(what: str, taken: list[float]) -> None:
+def report(what: str, taken: list[float]) -> None:
     """The median over stretches of 500 messages of their p99 as well: that of the machine's quiet moments."""
     stretches = sorted(sorted(taken[at : at + 500])[495] for at in range(0, len(taken) - 499, 500))
     found = sorted(taken)
@@ -91,7 +91,7 @@ def main(mib: int) -> None:
                 time.sleep(1)  # it begins with the first tick
             for destination in ("/topic/memory", "/topic/disk"):
                 before = size_mib(broker)
-                tell(f"{what}, {destination}", latencies(broker, destination, 20))
+                report(f"{what}, {destination}", latencies(broker, destination, 20))
                 print(f"    {before:.0f} MiB before, {size_mib(broker):.0f} MiB after")
             assert broker.stop() == 0, broker.text()
 

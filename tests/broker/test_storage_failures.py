@@ -15,7 +15,7 @@ from tests.broker.harness import World
 A = "/queue/a"
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def reported(caplog: pytest.LogCaptureFixture) -> list[str]:
     lines = [line.getMessage() for line in caplog.records if line.levelno >= logging.WARNING]
     caplog.clear()
     return lines
@@ -42,18 +42,18 @@ def test_acks_that_cannot_be_stored_cost_a_line_and_not_one_for_each_ack(caplog:
     world.settle()
     world.fs.fail("fdatasync")
     ack_in_vain(world, 20)
-    first, second = told(caplog)
+    first, second = reported(caplog)
     assert "cannot sync the journal" in first and "cannot write the snapshot" in second
     for _ in range(5):
         ack_in_vain(world, 2)
-    (line,) = told(caplog)
+    (line,) = reported(caplog)
     assert line.endswith("(still failing: 26 more were refused)"), "one line for ten seconds"
     world.fs.heal()
     world.tick(2.5)
     world.tick(1)
-    assert told(caplog) == ["storage: cursors: works again; 30 were refused in the meantime"]
+    assert reported(caplog) == ["storage: cursors: works again; 30 were refused in the meantime"]
     world.tick(60)
-    assert not told(caplog)
+    assert not reported(caplog)
 
 
 def test_a_partition_that_refuses_sends_costs_a_line_and_not_one_for_each_message(
@@ -72,17 +72,17 @@ def test_a_partition_that_refuses_sends_costs_a_line_and_not_one_for_each_messag
         client.publish(A, "m", receipt=str(number))
         world.settle()
         assert client.error() == "storage"
-    (line,) = told(caplog)
+    (line,) = reported(caplog)
     assert "cannot write" in line and "%2Fqueue%2Fa" in line
     world.tick(2.5)
     world.tick(1)
-    lines = told(caplog)
+    lines = reported(caplog)
     assert f"storage: {A}: works again; 15 were refused in the meantime" in lines
     assert not [line for line in lines if "still failing" in line]
     world.fs.fail("pwritev", under="/partitions/")
     first.publish(A, "in the journal, too")
     world.settle()
-    assert len(told(caplog)) == 1, "a new failure is told at once"
+    assert len(reported(caplog)) == 1, "a new failure is told at once"
 
 
 class Failed(Job):
@@ -95,15 +95,15 @@ def test_frequent_errors_without_a_state_are_logged_once(caplog: pytest.LogCaptu
     storage_failures, now = StorageFailures(), 0
     for _ in range(50):
         storage_failures.failed(Failed("cannot remove"), now)
-    assert told(caplog) == ["storage: cannot remove"]
+    assert reported(caplog) == ["storage: cannot remove"]
     storage_failures.tick(now + 5 * NS_PER_SECOND)
-    assert not told(caplog)
+    assert not reported(caplog)
     storage_failures.tick(now + 10 * NS_PER_SECOND)
-    assert told(caplog) == ["storage: cannot remove (still failing: 49 times more)"]
+    assert reported(caplog) == ["storage: cannot remove (still failing: 49 times more)"]
     storage_failures.tick(now + 20 * NS_PER_SECOND)
-    assert not told(caplog)
+    assert not reported(caplog)
     storage_failures.failed(Failed("cannot remove"), now + 21 * NS_PER_SECOND)
-    assert told(caplog) == ["storage: cannot remove"], "it had ended"
+    assert reported(caplog) == ["storage: cannot remove"], "it had ended"
 
 
 def test_other_errors_of_the_same_partition_are_logged_in_bounded_number(caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +114,7 @@ def test_other_errors_of_the_same_partition_are_logged_in_bounded_number(caplog:
     storage_failures, component = StorageFailures(), Component()
     for number in range(100):
         storage_failures.failed(Failed(str(number), component), 0)
-    assert told(caplog) == [f"storage: {number}" for number in range(TEXTS_MAX)]
+    assert reported(caplog) == [f"storage: {number}" for number in range(TEXTS_MAX)]
     component.failed = None
     storage_failures.tick(1)
-    assert told(caplog) == ["storage: p: works again; 0 were refused in the meantime"]
+    assert reported(caplog) == ["storage: p: works again; 0 were refused in the meantime"]

@@ -146,7 +146,7 @@ def answered(world: World) -> Client:
     return client
 
 
-def born(world: World) -> Client:
+def created(world: World) -> Client:
     client = world.connect()
     client.say("BEGIN", transaction="t")
     for number in range(50):
@@ -332,7 +332,7 @@ CASES: dict[str, Case] = {
     "a cumulative ACK in a transaction": ("ACK", lambda w: holding(w, "client"), answer_all("ACK", transaction="t")),
     "a cumulative touch": ("ACK", lambda w: holding(w, "client"), answer_all("ACK", touch="true")),
     "a cumulative NACK": ("NACK", lambda w: holding(w, "client"), answer_all("NACK", requeue="false")),
-    "many new destinations": ("COMMIT", born, say("COMMIT", transaction="t")),
+    "many new destinations": ("COMMIT", created, say("COMMIT", transaction="t")),
     "a goodbye": ("DISCONNECT", subscribed, say("DISCONNECT")),
     "a goodbye of a consumer": ("DISCONNECT", consuming, say("DISCONNECT")),
     "destinations": ("destinations.ls", asking, ask("destinations.ls")),

@@ -41,7 +41,7 @@ def said(capfd: Any, *args: str, code: int = 0) -> Any:
     return capfd.readouterr()
 
 
-def lying(address: str, queue: str) -> list[Any]:
+def stored(address: str, queue: str) -> list[Any]:
     with connect(address) as client:
         return list(client.subscribe(queue, headers={"browser": "true"}))
 
@@ -70,25 +70,25 @@ def test_an_id_is_shown_as_a_name_and_taken_as_it_is_shown(broker: BrokerProcess
 
 
 def test_replay_sends_back_and_takes_away(broker: BrokerProcess, capfd: Any) -> None:
-    before = lying(broker.address, "/queue/dead.x")
+    before = stored(broker.address, "/queue/dead.x")
     one = before[1]
     done = json.loads(said(capfd, "dlq", "replay", "/queue/dead.x", "--id", one.id, "--json").out)
     assert done == {"queue": "/queue/dead.x", "replayed": 1, "left": 0, "refused": 0, "to": {"/queue/work.x": 1}}
-    (back,) = lying(broker.address, "/queue/work.x")
+    (back,) = stored(broker.address, "/queue/work.x")
     assert back.body == one.body and back.headers["colour"] == "red"
     assert not [name for name in back.headers if name.startswith("dlq-")]
     assert "redelivered" not in back.headers
-    left = [each.id for each in lying(broker.address, "/queue/dead.x")]
+    left = [each.id for each in stored(broker.address, "/queue/dead.x")]
     assert left == [each.id for each in before if each is not one]
     assert "sent back" in said(capfd, "dlq", "replay", "/queue/dead.x", "--all", "--to", "/queue/other").out
-    assert len(lying(broker.address, "/queue/other")) == len(before) - 1
-    assert lying(broker.address, "/queue/dead.x") == []
+    assert len(stored(broker.address, "/queue/other")) == len(before) - 1
+    assert stored(broker.address, "/queue/dead.x") == []
 
 
 def test_drop_takes_away(broker: BrokerProcess, capfd: Any) -> None:
-    count = len(lying(broker.address, "/queue/dead.x"))
+    count = len(stored(broker.address, "/queue/dead.x"))
     assert json.loads(said(capfd, "dlq", "drop", "/queue/dead.x", "--all", "--json").out)["dropped"] == count
-    assert lying(broker.address, "/queue/dead.x") == []
+    assert stored(broker.address, "/queue/dead.x") == []
 
 
 @pytest.mark.thorough
@@ -114,10 +114,10 @@ FORGED = {"dlq-reason": "rejected", "dlq-destination": "/queue/payments", "dlq-t
 def test_a_message_that_a_client_sent_there_is_refused_by_name_and_the_others_go_back(
     broker: BrokerProcess, capfd: Any
 ) -> None:
-    letters = len(lying(broker.address, "/queue/dead.x"))
+    letters = len(stored(broker.address, "/queue/dead.x"))
     with connect(broker.address) as client:
         client.send("/queue/dead.x", b"pay me", FORGED, receipt=True)
-    (forged,) = [each for each in lying(broker.address, "/queue/dead.x") if each.body == b"pay me"]
+    (forged,) = [each for each in stored(broker.address, "/queue/dead.x") if each.body == b"pay me"]
     assert not [name for name in forged.headers if name.startswith("dlq-")]
     (queue,) = json.loads(said(capfd, "dlq", "ls", "--json").out)["queues"]
     assert queue["origins"] == {"/queue/work.x": letters, "unknown": 1}
@@ -125,8 +125,8 @@ def test_a_message_that_a_client_sent_there_is_refused_by_name_and_the_others_go
     done = said(capfd, "dlq", "replay", "/queue/dead.x", "--all", "--json", code=1)
     result = json.loads(done.out)
     assert (result["replayed"], result["refused"]) == (letters, 1) and unquote(forged.id) in done.err
-    assert lying(broker.address, "/queue/payments") == []
-    assert [each.id for each in lying(broker.address, "/queue/dead.x")] == [forged.id]
+    assert stored(broker.address, "/queue/payments") == []
+    assert [each.id for each in stored(broker.address, "/queue/dead.x")] == [forged.id]
     said(capfd, "dlq", "replay", "/queue/dead.x", "--id", forged.id, code=1)
     assert (
         "1 to /queue/looked-at"
@@ -146,11 +146,11 @@ def test_a_forged_message_in_a_store_of_an_earlier_version_is_refused_too(
     store.close()
     broker.start()
     monkeypatch.setenv("RADIATOR_URL", broker.address)
-    (forged,) = lying(broker.address, "/queue/dead.x")
+    (forged,) = stored(broker.address, "/queue/dead.x")
     assert forged.headers["dlq-destination"] == "/queue/payments", "it was stored so"
     assert "not a dead letter" in said(capfd, "dlq", "show", "/queue/dead.x").out
     assert unquote(forged.id) in said(capfd, "dlq", "replay", "/queue/dead.x", "--all", code=1).err
-    assert lying(broker.address, "/queue/payments") == []
+    assert stored(broker.address, "/queue/payments") == []
 
 
 # --- letters of durable subscriptions ---------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_a_dead_letter_of_a_subscription_is_not_sent_to_all_readers_by_default(
 ) -> None:
     told = said(capfd, "dlq", "replay", "/queue/dead", "--all", code=2).err
     assert "2 of these messages are of subscriptions (sub:A 1, sub:B 1)" in told and "--to-topic" in told
-    letters = lying(topics.address, "/queue/dead")
+    letters = stored(topics.address, "/queue/dead")
     assert len(letters) == 3
     (of_a_queue,) = [each.id for each in letters if "dlq-subscription" not in each.headers]
     assert "sent back: 1 to /queue/t" in said(capfd, "dlq", "replay", "/queue/dead", "--id", of_a_queue).out
@@ -203,7 +203,7 @@ def test_a_dead_letter_of_a_subscription_is_not_sent_to_all_readers_by_default(
     with connect(topics.address) as client:
         assert subscribed(client, "C").fetch(0.2) is None
     assert "2 to /queue/mine" in said(capfd, "dlq", "replay", "/queue/dead", "--all", "--to", "/queue/mine").out
-    assert [each.text for each in lying(topics.address, "/queue/mine")] == ["poison"] * 2
+    assert [each.text for each in stored(topics.address, "/queue/mine")] == ["poison"] * 2
 
 
 def test_with_the_option_it_goes_to_all_readers_of_the_topic(topics: BrokerProcess, capfd: Any) -> None:

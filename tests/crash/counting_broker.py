@@ -19,16 +19,16 @@ if __name__ == "__main__":
     out = os.open(sys.argv.pop(1), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     sync, write, send = FileSystem.fdatasync, FileSystem.pwritev, socket.socket.send
 
-    def tell(call: str, fd: int, result: int) -> None:
+    def report(call: str, fd: int, result: int) -> None:
         os.write(out, f"{call}({fd}<{os.readlink(f'/proc/self/fd/{fd}')}>) = {result}\n".encode())
 
     def synced(fd: int) -> None:
         sync(fd)
-        tell("fdatasync", fd, 0)
+        report("fdatasync", fd, 0)
 
     def written(fd: int, pieces: Any, position: int) -> int:
         size = write(fd, pieces, position)
-        tell("pwritev", fd, size)
+        report("pwritev", fd, size)
         return size
 
     def sent(self: socket.socket, data: Any, *more: Any) -> int:

@@ -43,11 +43,11 @@ class Producer:
                         run = range(number, min(number + self._random.randrange(1, 12), MESSAGES))
                         receipts = connection.send_many([self._message(each) for each in run])
                         for each, receipt in zip(run, receipts, strict=True):
-                            self._told(each, receipt)
+                            self._reported(each, receipt)
                         if self._random.random() < 0.3:  # as if the receipts had been lost
                             again = connection.send_many([self._message(each) for each in run])
                             for each, receipt in zip(run, again, strict=True):
-                                self._told(each, receipt)
+                                self._reported(each, receipt)
                                 if not receipt.duplicate:
                                     self.conflicts.append((each, receipt))
                         number = run.stop
@@ -58,7 +58,7 @@ class Producer:
     def _message(self, number: int) -> tuple[str, bytes, dict[str, str | int]]:
         return QUEUE, f"{self.name} {number}".encode(), {"producer-id": self.name, "sequence": number}
 
-    def _told(self, number: int, receipt: Receipt) -> None:
+    def _reported(self, number: int, receipt: Receipt) -> None:
         self.repeats += receipt.duplicate
         first = self.receipts.setdefault(number, receipt)
         if (first.offset, first.partition) != (receipt.offset, receipt.partition):

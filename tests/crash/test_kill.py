@@ -50,19 +50,19 @@ def test_starts_that_are_killed_one_after_the_other_do_no_harm() -> None:
 
 @pytest.mark.slow
 def test_all_promises_hold_after_two_hundred_kills(capsys: pytest.CaptureFixture[str]) -> None:
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         with capsys.disabled():
             print(text, flush=True)
 
     kills, seed = 0, new_seed()
-    tell(f"\nRADIATOR_SEED={seed}")
+    report(f"\nRADIATOR_SEED={seed}")
     for life in range(SLOW_LIVES):
         for policy in POLICIES:
             with Killing(policy, seed + life) as killing:
                 killing.run(SLOW_ROUNDS)
                 killing.finish()
             kills += killing.kills
-            tell(f"{kills} kills so far; {killing.summary}")
+            report(f"{kills} kills so far; {killing.summary}")
     assert kills >= 200
 
 
@@ -93,7 +93,7 @@ LIES = {
 @pytest.mark.parametrize("lie", sampled(LIES, 1))
 def test_a_broker_with_a_fault_is_found(lie: str) -> None:
     """The judge is worth something."""
-    with pytest.raises(Kept) as caught, Killing("never", new_seed(), ["tests.crash.lying_broker", lie]) as killing:
+    with pytest.raises(Kept) as caught, Killing("never", new_seed(), ["tests.crash.faulty_broker", lie]) as killing:
         killing.run(20)
         killing.finish()
     shutil.rmtree(killing.directory)

@@ -88,7 +88,7 @@ def test_a_torn_tail_is_cut_off_and_reported(start_broker: StartBroker) -> None:
     bodies += fill(broker, 2)
     assert list(replay(broker, T).values()) == bodies
     broker.stop()
-    assert broker.tells("recovery")
+    assert broker.logs("recovery")
 
 
 @pytest.mark.thorough
@@ -104,7 +104,7 @@ def test_half_of_the_last_batch_is_a_torn_tail(start_broker: StartBroker) -> Non
     broker.start()
     assert list(replay(broker, T).values()) == bodies[:-1]
     broker.stop()
-    assert broker.tells("torn tail")
+    assert broker.logs("torn tail")
 
 
 def test_what_a_segment_has_lost_is_taken_from_the_journal(start_broker: StartBroker) -> None:
@@ -122,7 +122,7 @@ def test_what_a_segment_has_lost_is_taken_from_the_journal(start_broker: StartBr
     path.unlink()
     broker.start()
     assert list(replay(broker, T).values()) == bodies
-    assert broker.tells("were in the journal")
+    assert broker.logs("were in the journal")
 
 
 def test_damage_in_the_middle_costs_what_it_hit_and_is_reported_as_a_gap(start_broker: StartBroker) -> None:
@@ -178,7 +178,7 @@ def test_damaged_cursors_cost_redeliveries_and_no_message(start_broker: StartBro
     broker.start()
     assert [body for body, _ in drain(broker, Q)] == bodies
     assert broker.stop() == 0
-    assert broker.tells("recovery")
+    assert broker.logs("recovery")
 
 
 @pytest.mark.thorough

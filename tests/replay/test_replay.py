@@ -50,8 +50,8 @@ def held(broker: BrokerProcess, destination: str) -> list[Message]:
 def test_all_of_a_store_is_sent_in_the_order_of_receiving(
     shared_broker: BrokerProcess, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = replay(capsys, "--data", store, "--to", "/topic/all", "--url", shared_broker.address)
-    assert (told["messages"], told["stored"], told["destinations"]) == (600, 600, {"/topic/all": 600})
+    reported = replay(capsys, "--data", store, "--to", "/topic/all", "--url", shared_broker.address)
+    assert (reported["messages"], reported["stored"], reported["destinations"]) == (600, 600, {"/topic/all": 600})
     found = held(shared_broker, "/topic/all")
     numbers = [int(each.headers["number"]) for each in found]
     assert numbers == sorted(numbers)  # of two partitions, by the times of the records
@@ -96,8 +96,8 @@ def test_a_template_gives_each_destination_its_own(
     shared_broker: BrokerProcess, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = ("--data", store, "--destination", "/topic/w.*", "--to", "/topic/again.{1}", "-H", "why:a test")
-    told = replay(capsys, *args, "--url", shared_broker.address)
-    assert told["destinations"] == {"/topic/again.a": 250, "/topic/again.b": 250}
+    reported = replay(capsys, *args, "--url", shared_broker.address)
+    assert reported["destinations"] == {"/topic/again.a": 250, "/topic/again.b": 250}
     assert held(shared_broker, "/topic/again.b")[0].headers["why"] == "a test"
 
 
@@ -184,8 +184,8 @@ def test_a_rehearsal_says_what_would_be_sent_and_needs_no_broker(
 ) -> None:
     args = ["replay", "--data", store, "--to", "/topic/{name}", "--destination", "/topic/w.a", "--dry-run"]
     assert run([*args, "--speed", "10x", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["messages"] == 250 and told["seconds"] == pytest.approx(0.0474)
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["messages"] == 250 and reported["seconds"] == pytest.approx(0.0474)
     assert run(args) == 0
     assert "would send 250 messages" in capsys.readouterr().out
     assert run([*args, "--from", "2100-01-01T00:00:00Z"]) == 0
@@ -195,25 +195,27 @@ def test_a_rehearsal_says_what_would_be_sent_and_needs_no_broker(
 def test_what_is_wrong_is_reported_with_an_exit_code(
     store: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def told(code: int, *args: str) -> str:
+    def reported(code: int, *args: str) -> str:
         assert run(["replay", *args]) == code
         return capfd.readouterr().err
 
-    assert "no radiator store here" in told(5, "--data", str(tmp_path), "--to", "/topic/a")
-    assert "--speed': expected original, max" in told(2, "--data", store, "--to", "/topic/a", "--speed", "fast")
-    assert "--from: expected first" in told(2, "--data", store, "--to", "/topic/a", "--from", "monday")
-    assert "--until: expected N (an offset), " in told(2, "--data", store, "--to", "/topic/a", "--until", "monday")
-    assert "between braces, got '{1}'" in told(2, "--data", store, "--to", "/topic/{1}", "--dry-run")
-    assert "--where: at character" in told(2, "--data", store, "--to", "/topic/a", "--where", "a ==")
+    assert "no radiator store here" in reported(5, "--data", str(tmp_path), "--to", "/topic/a")
+    assert "--speed': expected original, max" in reported(2, "--data", store, "--to", "/topic/a", "--speed", "fast")
+    assert "--from: expected first" in reported(2, "--data", store, "--to", "/topic/a", "--from", "monday")
+    assert "--until: expected N (an offset), " in reported(2, "--data", store, "--to", "/topic/a", "--until", "monday")
+    assert "between braces, got '{1}'" in reported(2, "--data", store, "--to", "/topic/{1}", "--dry-run")
+    assert "--where: at character" in reported(2, "--data", store, "--to", "/topic/a", "--where", "a ==")
     again = ("--to", "/topic/a", "--from", "-1h", "--id", "monday")
-    assert "changes with each run" in told(2, "--data", store, *again)
-    assert "there is no partition x; `radiator ls`" in told(5, "--data", store, "--to", "/topic/a", "--partition", "x")
-    near = told(5, "--data", store, "--to", "/topic/a", "--partition", "/queue/Q")
+    assert "changes with each run" in reported(2, "--data", store, *again)
+    assert "there is no partition x; `radiator ls`" in reported(
+        5, "--data", store, "--to", "/topic/a", "--partition", "x"
+    )
+    near = reported(5, "--data", store, "--to", "/topic/a", "--partition", "/queue/Q")
     assert "no partition /queue/Q; did you mean /queue/q?" in near
     for header in ("destination:/topic/b", "receipt:1"):
-        assert "belongs to the frame" in told(2, "--data", store, "--to", "/topic/a", "-H", header)
+        assert "belongs to the frame" in reported(2, "--data", store, "--to", "/topic/a", "-H", header)
     away = ("--url", "127.0.0.1:1", "--timeout", "0.1", "--speed", "max")
-    assert "cannot connect to 127.0.0.1:1" in told(3, "--data", store, "--to", "/topic/a", *away)
+    assert "cannot connect to 127.0.0.1:1" in reported(3, "--data", store, "--to", "/topic/a", *away)
 
 
 def test_damage_is_an_error_or_skipped_and_reported(
@@ -229,9 +231,9 @@ def test_damage_is_an_error_or_skipped_and_reported(
     args = ("--data", str(writer.root), "--to", "/topic/hurt", "--url", shared_broker.address)
     assert run(["replay", "--speed", "max", *args]) == 6
     assert "--skip-damaged leaves them out" in capsys.readouterr().err
-    told = replay(capsys, *args, "--id", "second", "--skip-damaged", code=6)
-    assert told["messages"] == 20
-    assert told["lost"] == [{"partition": "p", "first": 10, "last": 19, "why": "damaged or removed"}]
+    reported = replay(capsys, *args, "--id", "second", "--skip-damaged", code=6)
+    assert reported["messages"] == 20
+    assert reported["lost"] == [{"partition": "p", "first": 10, "last": 19, "why": "damaged or removed"}]
 
 
 @pytest.fixture

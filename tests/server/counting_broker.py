@@ -9,10 +9,10 @@ import os
 from radiator.__main__ import main
 
 
-def tell() -> None:
+def report() -> None:
     os.write(1, b"to be searched: %d\n" % len(gc.get_objects()))  # the thread that writes to stdout has ended
 
 
 if __name__ == "__main__":
-    atexit.register(tell)
+    atexit.register(report)
     main()

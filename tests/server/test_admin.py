@@ -161,7 +161,7 @@ def test_a_port_that_is_taken_is_reported_with_its_key(tmp_path: Path) -> None:
         broker = BrokerProcess(tmp_path, f"admin: http://127.0.0.1:{taken.getsockname()[1]}\n")
         broker.spawn()
         assert broker.process is not None and broker.process.wait(30) == 2
-    assert broker.tells("admin: http://127.0.0.1:", "the port is in use")
+    assert broker.logs("admin: http://127.0.0.1:", "the port is in use")
 
 
 def test_producers_that_limits_memory_holds_back_are_reported_and_do_not_make_it_unready(tmp_path: Path) -> None:

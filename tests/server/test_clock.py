@@ -82,4 +82,4 @@ def test_an_operator_sees_a_step_and_confirms_it(stepping: Stepping, capfd: pyte
     assert run(["clock", "--accept", *url]) == 0
     assert "a step forward of 86400 s is confirmed" in capfd.readouterr().out
     assert stepping.ask("/ready") == (200, {"ready": True})
-    assert stepping.tells("is confirmed by an operator")
+    assert stepping.logs("is confirmed by an operator")

@@ -122,7 +122,7 @@ def test_nothing_is_acknowledged_and_nothing_kept_in_memory_while_it_is_away(ser
         assert wire.hear("MESSAGE").headers["redelivered"] == "true"
 
 
-def test_a_removed_directory_is_not_made_anew(served: Served) -> None:
+def test_a_removed_directory_is_not_made_again(served: Served) -> None:
     with Wire(served) as wire:
         wire.open()
         assert send(wire, "/queue/a") == "0"

@@ -30,7 +30,7 @@ def test_a_bug_is_answered_internal(served: Served) -> None:
         assert error.headers["receipt-id"] == "r"
         other.open().barrier()
     assert served.ask("/stats")[1]["stats"]["internal_errors"] == 1
-    assert served.tells("Traceback")
+    assert served.logs("Traceback")
 
 
 @pytest.mark.thorough

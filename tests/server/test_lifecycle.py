@@ -54,7 +54,7 @@ def test_the_log_says_what_was_knocking(start_broker: StartBroker) -> None:
         wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert wire.more().startswith(b"HTTP/1.1 400")
     broker.stop()
-    assert broker.tells("HTTP")
+    assert broker.logs("HTTP")
 
 
 # --- time-outs and heart-beats ----------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ def test_a_hang_up_changes_nothing(start_broker: StartBroker) -> None:
         wire.barrier()
         wire.barrier()
     assert broker.stop() == 0
-    assert broker.tells("SIGHUP")
+    assert broker.logs("SIGHUP")
 
 
 @pytest.mark.thorough

@@ -65,7 +65,7 @@ def test_a_wrong_login_is_answered_error_and_what_was_sent_behind_it_is_not_done
         assert error.headers["receipt-id"] == "c"
         assert (error.command, error.headers["error-code"]) == ("ERROR", "denied")
         assert b"alice" not in error.body and b"wrong" not in error.body
-    assert guarded.tells("login of 'alice' from 127.0.0.1:")
+    assert guarded.logs("login of 'alice' from 127.0.0.1:")
     assert "wrong" not in guarded.text().replace("login or passcode is wrong", "")
 
 
@@ -116,11 +116,11 @@ def test_hanging_calls_of_a_plug_in_lock_out_no_user_of_the_file(tmp_path: Path)
             other.say("CONNECT", accept_version="1.2", host="test", login="quick", passcode="x")
             assert "earlier logins" in other.hear("ERROR").headers["message"]
             alice.open(login="alice", passcode="secret")
-        assert broker.tells("no call of the plug-in returns")
+        assert broker.logs("no call of the plug-in returns")
         assert broker.text().count("no call of the plug-in returns") == 1
     finally:
         assert broker.stop() == 0, broker.text()
-    assert broker.tells("stopped:")
+    assert broker.logs("stopped:")
 
 
 @pytest.mark.thorough
@@ -196,7 +196,7 @@ def test_a_changed_passcode_ends_the_connections_that_have_logged_in_by_the_old_
             wire.open(login="alice", passcode="rotated")
     finally:
         assert broker.stop() == 0, broker.text()
-    assert broker.tells("alice: the passcode of this user has changed")
+    assert broker.logs("alice: the passcode of this user has changed")
 
 
 def test_a_broker_with_a_fault_in_its_users_file_does_not_start(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_broker_with_a_fault_in_its_users_file_does_not_start(tmp_path: Path) 
     broker.spawn()
     assert broker.process is not None
     assert broker.process.wait(30) == 2
-    assert broker.tells(f"{broker.users}:1: users.alice.password: expected a hash that begins with $argon2")
+    assert broker.logs(f"{broker.users}:1: users.alice.password: expected a hash that begins with $argon2")
     assert "plain" not in broker.text()
 
 
@@ -213,8 +213,8 @@ def test_a_public_address_without_users_is_warned_about(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, options=["--listen", "stomp://0.0.0.0:0"])
     broker.start()
     assert broker.stop() == 0
-    assert broker.tells("stomp://0.0.0.0:0 can be reached from other machines, but there are no users")
-    assert broker.tells("auth.users_file")
+    assert broker.logs("stomp://0.0.0.0:0 can be reached from other machines, but there are no users")
+    assert broker.logs("auth.users_file")
 
 
 def test_the_example_of_a_users_file_is_one() -> None:

@@ -109,7 +109,7 @@ def test_the_address_cannot_be_guessed_and_is_in_no_log(broker: Served, server: 
             stranger.say(again, id=f"{name}~{secret}", destination=f"{name}~{secret}")
             stranger.hear("ERROR")
             stranger.rest()
-    assert broker.tells(session) and secret not in broker.text()
+    assert broker.logs(session) and secret not in broker.text()
 
 
 def test_others_may_only_send_to_a_temporary_queue(broker: Served, server: Wire, client: Wire) -> None:

@@ -107,7 +107,7 @@ def test_older_versions_of_tls_are_refused(secure: Secure) -> None:
     with pytest.raises((ssl.SSLError, OSError)):
         secure.connect(context)
     secure.connect().open().close()
-    assert secure.broker.tells("does not support TLS 1.2 or newer")
+    assert secure.broker.logs("does not support TLS 1.2 or newer")
 
 
 def test_a_slow_reader_through_tls_gets_everything_and_the_broker_holds_little(secure: Secure) -> None:
@@ -133,7 +133,7 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_asked_for(
     with pytest.raises((ssl.SSLError, AssertionError, OSError)):  # with 1.3 it learns of it when it reads
         secure.connect().open()
     secure.connect(known).open().close()
-    assert secure.broker.tells("the client sent no certificate, and tls.client_ca asks for one")
+    assert secure.broker.logs("the client sent no certificate, and tls.client_ca asks for one")
 
 
 def test_a_certificate_of_a_stranger_is_refused(
@@ -145,7 +145,7 @@ def test_a_certificate_of_a_stranger_is_refused(
     stranger.load_cert_chain(*Authority(tmp_path / "other").issue("clients.example", to="client"))
     with pytest.raises((ssl.SSLError, AssertionError, OSError)):
         secure.connect(stranger).open()
-    assert secure.broker.tells("the certificate is not accepted")
+    assert secure.broker.logs("the certificate is not accepted")
 
 
 # --- who is told what -------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_a_broken_new_certificate_keeps_the_old_one_in_force(renewable: Secure) 
     Path(cert).rename(Path(cert).with_name("server.pem"))  # whose key is another
     os.kill(renewable.broker.pid, signal.SIGHUP)
     wait_for(lambda: "the old one stays in use" in renewable.broker.text())
-    assert renewable.broker.tells("expected the key of the certificate")
+    assert renewable.broker.logs("expected the key of the certificate")
     assert serial_of(renewable) == old
 
 
@@ -291,7 +291,7 @@ def test_a_broken_new_certificate_keeps_the_old_one_in_force(renewable: Secure) 
 def test_an_expired_certificate_is_a_warning(start_broker: StartBroker, authority: Authority) -> None:
     files = authority.issue("127.0.0.1", to="expired", ends=datetime.now(UTC) - timedelta(hours=1))
     secure = Secure(start_broker, authority, config_of(files))
-    assert secure.broker.tells("the certificate expired on")
+    assert secure.broker.logs("the certificate expired on")
     careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
     secure.connect(careless).open().close()

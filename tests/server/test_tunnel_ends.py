@@ -174,5 +174,5 @@ def test_what_a_stranger_says_of_itself_brings_no_escapes_into_the_log(start_bro
         sock.sendall(CONNECT + b"SEND\ndestination:/queue/\x1b[31mred\nmandatory:true\n\n\0")
         hear(sock, b"no-route")
     assert broker.stop() == 0
-    assert broker.tells("owned", "[31mred")
+    assert broker.logs("owned", "[31mred")
     assert "\x1b" not in broker.text()

@@ -268,7 +268,7 @@ def test_stomp_on_a_websocket_port_is_answered_in_stomp(web: Web) -> None:
 def test_tls_on_a_plain_websocket_port_is_answered_with_an_alert(web: Web) -> None:
     with pytest.raises((ssl.SSLError, OSError)):
         Page(f"wss://127.0.0.1:{web.port}/stomp", **web.trust)
-    assert web.broker.tells("this is a WebSocket port without TLS")
+    assert web.broker.logs("this is a WebSocket port without TLS")
 
 
 @pytest.mark.thorough

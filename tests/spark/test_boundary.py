@@ -24,7 +24,7 @@ from radiator.spark.archived import archived
 from radiator.spark.boundary import Boundary, find_boundary
 from tests.archive.killing import EAGER
 from tests.archive.stores import more
-from tests.archive.test_lineage import born_again, log_of, restored, segments, write
+from tests.archive.test_lineage import log_of, recreated, restored, segments, write
 from tests.spark.stores import Writer
 
 
@@ -42,7 +42,7 @@ def archive(root: Path) -> None:
 
 @pytest.mark.parametrize("again", [True, False])
 def test_another_log_that_has_grown_beyond_the_archive_is_refused(tmp_path: Path, again: bool) -> None:
-    born_again(tmp_path, 2500) if again else restored(tmp_path, 2000)
+    recreated(tmp_path, 2500) if again else restored(tmp_path, 2000)
     for join in (joined, replayed):
         with pytest.raises(Exception, match="'flights' is not the one that the archive has.* was created again"):
             join(tmp_path)
@@ -98,7 +98,7 @@ def test_retention_that_removes_segments_meanwhile_is_no_other_log(
 
 def test_an_archive_with_another_log_gives_nothing_instead_of_what_is_gone(tmp_path: Path) -> None:
     """The option ``archive``: what a planned read misses is not taken from elsewhere."""
-    born_again(tmp_path, 2500)
+    recreated(tmp_path, 2500)
     options = ReadOptions(str(tmp_path / "data"), Selection(), archive=str(tmp_path / "archive"))
     gone = SegmentRange("flights", str(segments(tmp_path)[0]) + ".gone", 0, 100, 0, 10)
     schema = arrow_schema()
@@ -114,7 +114,7 @@ def test_only_partitions_that_are_asked_for_are_looked_at(tmp_path: Path) -> Non
     writer = Writer(tmp_path / "data", 64 * 1024)
     more(writer, "sound", 1500)
     writer.close()
-    born_again(tmp_path, 2500)
+    recreated(tmp_path, 2500)
     chosen = joined(tmp_path, Selection().partition("in", "sound"))
     assert list(chosen.log) == ["sound"]
     assert replace(chosen, log={}).files
@@ -123,7 +123,7 @@ def test_only_partitions_that_are_asked_for_are_looked_at(tmp_path: Path) -> Non
 def test_a_log_in_an_object_store_is_known_as_well(tmp_path: Path) -> None:
     memory = fsspec.filesystem("memory")
     try:
-        born_again(tmp_path, 2500)
+        recreated(tmp_path, 2500)
         memory.put(str(tmp_path / "data"), "/another/data", recursive=True)
         with pytest.raises(OtherLog, match="is not the one that the archive has"):
             find_boundary("memory://another/data", open_files(tmp_path / "archive"), Selection())

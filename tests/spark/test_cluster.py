@@ -90,7 +90,7 @@ def submit(home: Path, master: str, package: Path, *settings: str) -> list[str]:
     return command
 
 
-def told(command: list[str], environment: dict[str, str], directory: Path) -> dict[str, Any]:
+def reported(command: list[str], environment: dict[str, str], directory: Path) -> dict[str, Any]:
     run = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, timeout=SECONDS_MAX)
     lines = [line for line in run.stdout.splitlines() if line.startswith("told:")]
     words = [line for line in run.stderr.splitlines() if not line.lstrip().startswith("at ")]  # frames of the JVM
@@ -134,7 +134,7 @@ def test_a_standalone_cluster_runs_the_same(
     settings = ("spark.executor.cores=1", "spark.executor.memory=512m")
     command = submit(home, standalone, tmp_path / "radiator.zip", *settings)
     job = [str(JOB), store, archive, shared_broker.address, str(tmp_path / "checkpoint"), "standalone", "stream"]
-    found = told([*command, *job], {**environment, **QUICK}, tmp_path)
+    found = reported([*command, *job], {**environment, **QUICK}, tmp_path)
     assert found["totals"] == {"/topic/a": 300, "/topic/b": 300}
     assert found["table"] == 600
     assert all("radiator.zip" in place["package"] for place in found["places"])
@@ -164,7 +164,7 @@ def test_executors_of_their_own_have_the_package_from_py_files(
     name = "-".join(["cluster", *asked])
     command = submit(home, "local-cluster[2,1,1024]", tmp_path / "radiator.zip")
     job = [str(JOB), store, archive, shared_broker.address, str(tmp_path / "checkpoint"), name, *asked]
-    found = told([*command, *job], {**environment, **QUICK}, tmp_path)
+    found = reported([*command, *job], {**environment, **QUICK}, tmp_path)
     assert found["totals"] == {"/topic/a": 300, "/topic/b": 300}
     assert found["table"] == 600
     assert all("radiator.zip" in place["package"] for place in found["places"])
@@ -179,7 +179,7 @@ def test_spark_connect_needs_the_package_only_where_the_client_is(
     here = f"import runpy, sys; sys.path.insert(0, {ROOT!r}); runpy.run_path({str(JOB)!r}, run_name='__main__')"
     job = [sys.executable, "-c", here, store, archive, shared_broker.address, str(tmp_path / "checkpoint"), "connect"]
     server = {"SPARK_REMOTE": "local[2]", "SPARK_TESTING": "1"}  # at any free port
-    found = told([*job, "ship", "stream"], {**environment, **QUICK, **server}, tmp_path)
+    found = reported([*job, "ship", "stream"], {**environment, **QUICK, **server}, tmp_path)
     assert "connect" in found["session"]
     assert found["totals"] == {"/topic/a": 300, "/topic/b": 300}
     assert found["table"] == 600
@@ -203,7 +203,7 @@ def test_a_store_larger_than_the_memory_of_all_executors_is_counted_hashed_and_a
     assert sum(size for _, size in sizes) > 2 * 480 * MIB
     memory = ("spark.executor.memory=471m", "spark.sql.shuffle.partitions=2")
     command = submit(home, "local-cluster[2,1,512]", tmp_path / "radiator.zip", *memory)
-    found = told([*command, str(JOB.with_name("memory_job.py")), str(store)], environment, tmp_path)
+    found = reported([*command, str(JOB.with_name("memory_job.py")), str(store)], environment, tmp_path)
     peaks = found.pop("peaks")
     assert found == {
         "destination": "/topic/bulk",

@@ -136,8 +136,8 @@ def test_closed_windows_come_once_when_the_watermark_has_passed(
         send(shared_broker, "/topic/closed.a", minutes)
         run(spark, shared_broker, "/topic/ops.closed", tmp_path / "checkpoint", **options).awaitTermination()
     found = published(shared_broker, "/topic/ops.closed")
-    told = [(each["start"][11:16], each["messages"]) for each in found]
-    assert sorted(told) == [("00:00", 3), ("00:01", 1)]  # two windows of one epoch come in any order
+    reported = [(each["start"][11:16], each["messages"]) for each in found]
+    assert sorted(reported) == [("00:00", 3), ("00:01", 1)]  # two windows of one epoch come in any order
 
 
 def test_contradictory_options_are_reported_before_the_start(
@@ -175,15 +175,15 @@ def test_what_the_command_publishes_is_not_counted_by_the_next_one(
 def test_the_command_reports_errors(
     spark: Any, shared_broker: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def told(code: int, *args: str) -> str:
+    def reported(code: int, *args: str) -> str:
         assert command(["report", "live", *args]) == code
         return capfd.readouterr().err
 
-    assert "no radiator store here" in told(5, "--data", str(tmp_path))
-    assert "expected a duration" in told(2, "--every", "often")
+    assert "no radiator store here" in reported(5, "--data", str(tmp_path))
+    assert "expected a duration" in reported(2, "--every", "often")
     send(shared_broker, "/topic/wrong.a", [1.0])
     somewhere = ("--data", str(shared_broker.data), "--destination", "/topic/wrong.*", "--from", "first", "--once")
-    refused = told(1, *somewhere, "--url", shared_broker.address, "--to", "/topic/*")
+    refused = reported(1, *somewhere, "--url", shared_broker.address, "--to", "/topic/*")
     assert "bad-destination" in refused and "Traceback" not in refused
 
 

@@ -34,7 +34,7 @@ def test_a_large_batch_is_taken_in_pieces_with_the_same_rows_in_their_order() ->
     assert alone.num_rows == 1
 
 
-def told(
+def reported(
     monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], batch: bool = False, **options: str
 ) -> tuple[str, str]:
     """Query and epoch with which a task writes, in a Spark that has told it these properties."""
@@ -51,32 +51,32 @@ def told(
 
 def test_a_task_without_an_epoch_writes_if_its_ids_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {sink.QUERY_PROPERTY: "q", sink.EPOCH_PROPERTY: "7"}
-    assert told(monkeypatch, both) == ("q", "7")
-    assert told(monkeypatch, both, query="mine") == ("mine", "7")
-    told(monkeypatch, {}, dedup="none")
-    assert told(monkeypatch, {}, dedup_by="key", query="mine")[0] == "mine"
+    assert reported(monkeypatch, both) == ("q", "7")
+    assert reported(monkeypatch, both, query="mine") == ("mine", "7")
+    reported(monkeypatch, {}, dedup="none")
+    assert reported(monkeypatch, {}, dedup_by="key", query="mine")[0] == "mine"
     for options in ({}, {"query": "mine"}, {"dedup_by": "key"}, {"dedup": "number", "query": "mine"}):
         with pytest.raises(ConfigError, match="expected dedup_by with query, or dedup=none"):
-            told(monkeypatch, {}, **options)
+            reported(monkeypatch, {}, **options)
 
 
 def test_a_batch_of_foreach_batch_has_the_epoch_of_spark_or_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     epoch = {sink.EPOCH_PROPERTY: "7"}
-    assert told(monkeypatch, epoch, True, query="mine") == ("mine", "7")
-    assert told(monkeypatch, epoch, True)[1] == "batch"  # two writes of one epoch: only a name tells them apart
-    assert told(monkeypatch, {}, True, query="mine") == ("mine", "batch")
-    assert told(monkeypatch, {}, True, query="mine", epoch="8") == ("mine", "8")
+    assert reported(monkeypatch, epoch, True, query="mine") == ("mine", "7")
+    assert reported(monkeypatch, epoch, True)[1] == "batch"  # two writes of one epoch: only a name tells them apart
+    assert reported(monkeypatch, {}, True, query="mine") == ("mine", "batch")
+    assert reported(monkeypatch, {}, True, query="mine", epoch="8") == ("mine", "8")
     with pytest.raises(ConfigError, match="option epoch is for batches that foreachBatch writes"):
-        told(monkeypatch, epoch, query="mine", epoch="8")
+        reported(monkeypatch, epoch, query="mine", epoch="8")
 
 
 def test_through_spark_connect_ids_with_an_epoch_need_one_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     tags = {sink.TAGS_PROPERTY: "SparkConnect_OperationTag_User__Session_1_Operation_2,spark-session-3"}
     for dedup in ("row", "number"):
         with pytest.raises(ConfigError, match=r"expected option\(\"epoch\", epoch\) beside query"):
-            told(monkeypatch, tags, True, query="mine", dedup=dedup)
-    assert told(monkeypatch, tags, True, query="mine", epoch="3") == ("mine", "3")
-    assert told(monkeypatch, tags, True, query="mine", epoch="Batch") == ("mine", "batch")
-    assert told(monkeypatch, tags, True)[1] == "batch"
-    told(monkeypatch, tags, True, query="mine", dedup_by="key")
-    told(monkeypatch, tags, True, query="mine", dedup="none")
+            reported(monkeypatch, tags, True, query="mine", dedup=dedup)
+    assert reported(monkeypatch, tags, True, query="mine", epoch="3") == ("mine", "3")
+    assert reported(monkeypatch, tags, True, query="mine", epoch="Batch") == ("mine", "batch")
+    assert reported(monkeypatch, tags, True)[1] == "batch"
+    reported(monkeypatch, tags, True, query="mine", dedup_by="key")
+    reported(monkeypatch, tags, True, query="mine", dedup="none")

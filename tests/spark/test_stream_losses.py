@@ -129,7 +129,7 @@ def test_offsets_that_were_named_and_are_gone_are_reported_at_either_end(
     assert planning.plan(parse({"path": rolling.root, "endingOffsets": "1000"}))
 
 
-def test_what_only_the_archive_has_is_read_though_the_list_of_names_was_made_anew(
+def test_what_only_the_archive_has_is_read_though_the_list_of_names_was_made_again(
     rolling: Writer, tmp_path: Path
 ) -> None:
     rolling.write("p", large("x", 10), per_batch=5)

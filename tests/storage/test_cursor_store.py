@@ -37,7 +37,7 @@ def filled(fs: FaultyFileSystem) -> Store:
     return store
 
 
-def told(jobs: list[Any]) -> CursorJob:
+def reported(jobs: list[Any]) -> CursorJob:
     """The one of these jobs that is about cursors."""
     (job,) = [job for job in jobs if isinstance(job, CursorJob)]
     return job
@@ -101,17 +101,17 @@ def test_a_receipt_waits_for_the_sync_and_other_acks_are_synced_soon() -> None:
     cursor = store.cursors.open("a", "p", 0)
     commit(store)
     cursor.ack([0])
-    job = told(commit(store))
+    job = reported(commit(store))
     assert not job.needs_sync and deadline(store, NOW) == NOW + SYNC_WITHIN_NS
     syncs = fs.calls["fdatasync"]
     cursor.ack([1])
     store.cursors.waiters.append("receipt")
-    job = told(commit(store))
+    job = reported(commit(store))
     assert job.needs_sync and job.waiters == ["receipt"] and fs.calls["fdatasync"] == syncs + 1
     assert store.cursors.waiters == [] and deadline(store, NOW) is None
     cursor.ack([2])
     commit(store)
-    job = told(commit(store, NOW + SYNC_WITHIN_NS))
+    job = reported(commit(store, NOW + SYNC_WITHIN_NS))
     assert job.needs_sync and fs.calls["fdatasync"] == syncs + 2
     assert commit(store) == []
 
@@ -124,7 +124,7 @@ def test_a_receipt_for_an_ack_that_changed_nothing_still_covers_what_went_before
     commit(store)
     cursor.ack([0])
     store.cursors.waiters.append("receipt")
-    job = told(commit(store))
+    job = reported(commit(store))
     assert job.needs_sync and job.waiters == ["receipt"]
 
 
@@ -136,7 +136,7 @@ def test_a_cursor_whose_rule_never_syncs_delays_no_receipt() -> None:
     commit(store, NOW + SYNC_WITHIN_NS)
     cursor.ack([0])
     store.cursors.waiters.append("receipt")
-    job = told(commit(store, NOW + SYNC_WITHIN_NS))
+    job = reported(commit(store, NOW + SYNC_WITHIN_NS))
     assert not job.needs_sync
 
 
@@ -162,7 +162,7 @@ def test_after_a_failed_sync_receipts_wait_for_a_snapshot() -> None:
     assert NOW < now <= NOW + 5 * SECOND
     assert not any(job.waiters for job in checkpoint(store, now)[:-1])
     assert store.cursors.failed is None
-    assert told(commit(store, now)).waiters == ["receipt"]
+    assert reported(commit(store, now)).waiters == ["receipt"]
     fs.power_cut()
     store, _ = opened(fs)
     assert store.cursors.open("a", "p", 0).floor == 2
@@ -194,7 +194,7 @@ def test_acks_that_the_journal_does_not_take_are_in_the_next_snapshot() -> None:
     assert store.cursors.failed is None
     cursor.ack([2])
     store.cursors.waiters.append("receipt")
-    assert told(commit(store, NOW + 5 * SECOND)).waiters == ["receipt"]
+    assert reported(commit(store, NOW + 5 * SECOND)).waiters == ["receipt"]
     fs.power_cut()
     store, _ = opened(fs)
     assert store.cursors.open("a", "p", 0).floor == 3
@@ -211,7 +211,7 @@ def test_acks_are_stored_though_the_messages_of_their_group_are_not() -> None:
     store.cursors.waiters.append("receipt")
     jobs = commit(store)
     assert error_of([job for job in jobs if job.batch is not None]) is not None
-    assert told(jobs).error is None and told(jobs).waiters == ["receipt"]
+    assert reported(jobs).error is None and reported(jobs).waiters == ["receipt"]
     fs.power_cut()
     store, _ = opened(fs)
     assert store.cursors.open("a", "p", 0).floor == 1
@@ -468,7 +468,7 @@ def test_a_cursor_ahead_of_a_log_that_lost_its_end_is_set_back() -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "kill", "power"])
-def test_what_is_deleted_stays_deleted_and_may_begin_anew(end: str) -> None:
+def test_what_is_deleted_stays_deleted_and_may_begin_again(end: str) -> None:
     fs = FaultyFileSystem(Random(1))
     store, _ = opened(fs)
     put(store.partition("p", ALWAYS), *[b"x"] * 10)

@@ -42,7 +42,7 @@ def life(world: World, promises: Promises, first: int = 0) -> None:
         client.publish(WORK, str(number), receipt=f"{WORK} {number}")
         client.subscribe(WORK)
         world.settle()
-        told(client, promises)
+        reported(client, promises)
         for message in client.messages():
             client.say("BEGIN", transaction="t")
             body = message.body.decode()
@@ -51,12 +51,12 @@ def life(world: World, promises: Promises, first: int = 0) -> None:
             client.ack(message, transaction="t")
             client.say("COMMIT", transaction="t", receipt=f"commit {body}")
             world.settle()
-            told(client, promises)
+            reported(client, promises)
         client.drop()
         world.tick(1)
 
 
-def told(client: Client, promises: Promises) -> None:
+def reported(client: Client, promises: Promises) -> None:
     for receipt in client.receipts():
         name, _, body = receipt.partition(" ")
         if name == "commit":

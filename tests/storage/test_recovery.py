@@ -345,13 +345,13 @@ def test_time_does_not_fall_over_a_restart() -> None:
 def test_the_broken_broker_that_receipts_before_the_sync_is_caught() -> None:
     """The model must be able to see a lie: with syncs that do nothing, a power cut loses what was promised."""
 
-    class Lying(FaultyFileSystem):
+    class Untruthful(FaultyFileSystem):
         def fdatasync(self, fd: int) -> None:
             pass
 
     caught = 0
     for seed in range(10):
-        fs = Lying(Random(seed))
+        fs = Untruthful(Random(seed))
         store, _ = opened(fs)
         model = Model()
         partition = store.partition("q", ALWAYS)

@@ -179,7 +179,7 @@ def test_every_batch_carries_the_salt_of_its_partition_and_no_two_are_alike() ->
     assert salts[0] != salts[1]
 
 
-def test_the_key_is_safe_before_the_first_batch_and_made_anew_if_it_is_damaged() -> None:
+def test_the_key_is_safe_before_the_first_batch_and_made_again_if_it_is_damaged() -> None:
     fs = FaultyFileSystem()
     store, _ = opened(fs)
     store.close()

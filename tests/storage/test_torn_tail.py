@@ -28,7 +28,7 @@ def before(built: Built, cut: int) -> tuple[int, int]:
     return max((end for end in built.ends if end[0] <= cut), default=(0, 0))
 
 
-def told(notes: list[RecoveryNote]) -> list[str]:
+def reported(notes: list[RecoveryNote]) -> list[str]:
     return [note.kind for note in notes]
 
 
@@ -63,7 +63,7 @@ def test_the_last_64_kib_cut_at_every_byte_leave_the_whole_batches_before_the_cu
         log, found, notes = built.recover(fs)
         assert (log.position, log.next_offset, found.next_offset) == (position, next_offset, next_offset)
         assert len(node) == position and whole.startswith(node)
-        assert told(notes) == (["torn"] if whole[position:cut].strip(b"\0") else []), cut
+        assert reported(notes) == (["torn"] if whole[position:cut].strip(b"\0") else []), cut
         assert bytes(head[:40]) == layout.encode_head(0, position, next_offset)
         index = bytes(fs.nodes[INDEX].cache)
         assert built.files[INDEX].startswith(index)
@@ -100,7 +100,7 @@ def test_what_the_head_covers_and_is_cut_off_is_reported_with_its_offsets_and_no
         fs.nodes[INDEX].cache[:] = built.files[INDEX]
         log, found, notes = built.recover(fs)
         assert (log.position, found.next_offset) == (position, end)
-        assert told(notes) == (["torn", "damage"] if whole[position:cut].strip(b"\0") else ["damage"])
+        assert reported(notes) == (["torn", "damage"] if whole[position:cut].strip(b"\0") else ["damage"])
         assert (notes[-1].first_offset, notes[-1].last_offset) == (next_offset, end - 1)
 
 

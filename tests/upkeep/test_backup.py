@@ -242,7 +242,7 @@ def test_what_has_not_changed_since_an_earlier_backup_is_linked_to(tmp_path: Pat
     assert restored(FileSystem(), second, str(tmp_path / "again"))["/queue/a"] == expected
 
 
-def test_a_segment_rewritten_since_an_earlier_backup_is_copied_anew(tmp_path: Path) -> None:
+def test_a_segment_rewritten_since_an_earlier_backup_is_copied_again(tmp_path: Path) -> None:
     root, first, second = str(tmp_path / "data"), str(tmp_path / "first"), str(tmp_path / "second")
     store = filled(root)
     made(FileSystem(), root, first)

@@ -30,7 +30,7 @@ from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, 
 
 
 @pytest.mark.parametrize("how", ["flipped", "gone", "zeroed"])
-def test_a_head_that_is_damaged_is_reported_and_written_anew(made: Made, how: str) -> None:
+def test_a_head_that_is_damaged_is_reported_and_written_again(made: Made, how: str) -> None:
     before = made.path("head").read_bytes()
     if how == "flipped":
         made.flip(made.path("head"), 20)

@@ -24,7 +24,7 @@ def counts(client: Client) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("selector", [{}, {"selector": "true"}])
-def test_what_was_in_hand_is_marked_and_what_was_acknowledged_begins_anew(selector: dict[str, str]) -> None:
+def test_what_was_in_hand_is_marked_and_what_was_acknowledged_begins_again(selector: dict[str, str]) -> None:
     world = World(KEEP)
     fill(world, 6, Q)
     client = world.connect()

@@ -127,7 +127,7 @@ def test_names_in_a_log_with_messages_of_others_are_forgotten_too(name: str) -> 
 
 @pytest.mark.parametrize("store", ["file", "memory"])
 @pytest.mark.parametrize("name", [T, Q])
-def test_a_header_block_understood_before_its_destination_was_forgotten_is_understood_anew(
+def test_a_header_block_understood_before_its_destination_was_forgotten_is_understood_again(
     name: str, store: str
 ) -> None:
     """What a SEND's headers mean is remembered, with the destination in it: that one may be gone meanwhile."""

@@ -107,7 +107,7 @@ def test_a_message_is_refused_for_good_however_that_is_written(value: str) -> No
 
 
 @pytest.mark.parametrize("value", YES)
-def test_a_name_begins_anew_however_that_is_written(value: str) -> None:
+def test_a_name_begins_again_however_that_is_written(value: str) -> None:
     world = World()
     client = world.connect()
     client.subscribe("/topic/a", subscription_name="n")

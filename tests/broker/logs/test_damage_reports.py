@@ -16,7 +16,7 @@ from tests.broker.logs.test_damage import QUEUE, TOPIC, flip, stored
 from tests.broker.queues.test_retention import T, filled, world_of
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def reported(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line.getMessage() for line in caplog.records if line.levelno == logging.ERROR]
 
 
@@ -35,7 +35,7 @@ def test_damage_under_a_replay_is_logged_once_with_its_bytes_and_offsets(caplog:
     world.start()
     for start in ("first", "offset:7", "offset:3", "first"):
         replay(world, start_position=start)
-    (line,) = told(caplog)
+    (line,) = reported(caplog)
     path, first, _ = batches[3]
     assert line == (
         f"storage: {TOPIC}: {path}: bytes {first} to {batches[5][1] - 1} are damaged: offsets 6 to 9 are lost"
@@ -50,7 +50,7 @@ def test_each_damaged_range_is_logged_also_at_the_end_of_the_log(caplog: pytest.
         flip(world, batches[each])
     world.start()
     assert len(replay(world, start_position="first")) == 10
-    found = [re.findall(r"offsets (\d+) to (\d+) are lost", line) for line in told(caplog)]
+    found = [re.findall(r"offsets (\d+) to (\d+) are lost", line) for line in reported(caplog)]
     assert found == [[("0", "1")], [("4", "5")], [("14", "15")]]
     assert world.broker.stats.damaged_ranges == 3
 
@@ -63,7 +63,7 @@ def test_damage_under_a_queue_is_logged_as_well_as_the_loss(caplog: pytest.LogCa
     client = world.connect()
     client.subscribe(QUEUE, prefetch_count=100)
     world.settle()
-    (line,) = told(caplog)
+    (line,) = reported(caplog)
     assert "are damaged: offsets 6 to 7 are lost" in line
     (loss,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert loss.startswith(f"{QUEUE}: 2 messages") and loss.endswith(f"among them offsets 6 to 7 of {QUEUE}")
@@ -89,14 +89,14 @@ def test_a_segment_that_a_stranger_removed_is_logged_and_one_that_retention_remo
     for message in reader.messages():
         reader.ack(message)
     world.settle()
-    assert not told(caplog), "that was retention"
+    assert not reported(caplog), "that was retention"
     segments = partition.segments
     path = layout.segment_path(partition.directory, segments[1].base_offset)
     world.fs.remove(path)
     other = world.connect()
     other.subscribe(T, ack="auto", start_position="first")
     world.settle()
-    (line,) = told(caplog)
+    (line,) = reported(caplog)
     assert line.startswith(f"storage: {T}: {path} does not exist: offsets {segments[1].base_offset} to ")
 
 
@@ -110,7 +110,7 @@ def test_very_much_damage_is_logged_in_summary(
         flip(world, batches[each])
     world.start()
     replay(world, start_position="first")
-    lines = told(caplog)
+    lines = reported(caplog)
     assert len(lines) == 3 and "fsck" in lines[-1]
     assert world.broker.stats.damaged_ranges == 2
 

@@ -329,7 +329,7 @@ def test_a_delivery_that_is_not_answered_goes_back_and_frees_the_window() -> Non
 
 
 @pytest.mark.parametrize("by", ["ack", "message_id", "send"])
-def test_touch_gives_a_delivery_its_time_anew(by: str) -> None:
+def test_touch_gives_a_delivery_its_time_again(by: str) -> None:
     world = World(TIMEOUT)
     client = consumer(world)
     client.publish("/queue/a", "1")

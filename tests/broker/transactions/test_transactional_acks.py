@@ -104,7 +104,7 @@ def test_a_touch_does_not_make_the_time_run_again() -> None:
     assert_done(world, client)
 
 
-def test_after_abort_there_is_the_whole_time_anew() -> None:
+def test_after_abort_there_is_the_whole_time_again() -> None:
     world, client, (message,) = holding()
     work(client, message)
     world.tick(60)

@@ -204,7 +204,7 @@ def a_name_that_was_deleted_keeps_its_place(right: Any) -> Around:
 
 
 @bug(DurableSubscriptions, "subscribe")
-def a_name_begins_anew_each_time(right: Any) -> Around:
+def a_name_begins_again_each_time(right: Any) -> Around:
     def subscribe(
         self: DurableSubscriptions, subscription: Any, asked: Any, topics: Any, position: Any, reset: bool, now: int
     ) -> Any:

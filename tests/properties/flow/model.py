@@ -56,7 +56,7 @@ class Model(Promises):
 
     def sent(self, destination: str, body: bytes, delay: int = 0, **more: object) -> Message:
         message = Message(len(self.messages), destination, body, due=self.now + delay, born=self.now, **more)  # type: ignore[arg-type]
-        self._born(destination)
+        self._created(destination)
         self.enters(message)
         return message
 
@@ -88,7 +88,7 @@ class Model(Promises):
     def backlog(self, name: str) -> Backlog:
         return self.backlogs.setdefault(name, Backlog(name))
 
-    def _born(self, destination: str) -> None:
+    def _created(self, destination: str) -> None:
         """Note that a destination exists. A new one may widen the windows of patterns."""
         if destination in self.destinations:
             return
@@ -115,7 +115,7 @@ class Model(Promises):
             subscription.named = self.backlogs.setdefault(naming.name, Backlog(naming.name, naming))
         for each in text.split(","):
             if "*" not in each:
-                self._born(each)
+                self._created(each)
         if naming is not None and not naming.is_group:
             subscription.window = asked or IN_FLIGHT_MAX
         elif mode != "auto":

@@ -197,7 +197,7 @@ def other_frames_are_refused(stage: Stage) -> None:
     assert b"SUBSCRIBE" in frame.body
 
 
-def limits_are_told(stage: Stage) -> None:
+def limits_are_reported(stage: Stage) -> None:
     peer = stage.raw()
     peer.send(CONNECT % stage.version.encode())
     assert peer.hear("CONNECTED").headers["max-message-size"] == "4194304"

@@ -25,7 +25,7 @@ CLAUSES = [
     Clause(
         "Design Philosophy", "says", "what is the server's own is in its documentation", c.server_headers_are_offered
     ),
-    Clause("Conformance", "MAY", "a server may have limits of its own", o.limits_are_told),
+    Clause("Conformance", "MAY", "a server may have limits of its own", o.limits_are_reported),
     Clause("STOMP Frames", "says", "a frame: command, headers, blank line, body, NUL", f.parts_of_a_frame),
     Clause("STOMP Frames", "says", "line ends may follow the NUL", f.line_ends_between_frames),
     Clause("STOMP Frames", "says", "we send one line end there", f.our_frames_end_in_nul_and_one_line_feed),

@@ -1,4 +1,4 @@
-"""A broker with a fault on purpose: ``python -m tests.crash.lying_broker LIE serve ...``. The judge must notice.
+"""A broker with a fault on purpose: ``python -m tests.crash.faulty_broker LIE serve ...``. The judge must notice.
 
 Nothing in the product knows of this; the process replaces a function of it before it starts.
 """
