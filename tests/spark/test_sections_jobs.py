@@ -64,7 +64,7 @@ def test_lateness_says_how_long_a_watermark_waits(made: Report) -> None:
 
 def test_top_names_the_key_that_has_half_of_everything(made: Report) -> None:
     assert made.answers["keys"][0]["value"] == "customer-1"
-    assert "101 values of partition-key: 1 of them makes half of the messages" in found(made, "Top")
+    assert "101 values of partition-key: 1 of them has half of the messages" in found(made, "Top")
     assert "customer-1 alone is 50%." in found(made, "Top")
     assert "till-0 sends most" in found(made, "Top")
     assert len(made.answers["keys"]) == 5
@@ -78,7 +78,7 @@ def test_sessions_end_where_the_gap_is(made: Report) -> None:
 
 def test_dead_letters_are_reported_by_cause_with_their_reasons(made: Report) -> None:
     text = found(made, "Dead letters")
-    assert "5 dead letters; most, 80%, were in /queue/mail: rejected." in text
+    assert "5 dead letters; most, 80%, are from /queue/mail: rejected." in text
     assert "The most frequent value: no such <host> (5)." in text
     assert made.folder is not None
     assert "<host>" not in (made.folder / "report.html").read_text("utf-8")
@@ -97,7 +97,7 @@ def test_integrity_reports_messages_that_were_stored_twice_with_one_id(made: Rep
     (again,) = made.answers["repeats"]
     assert (again["identity"], again["messages"], again["destination"]) == ("pay-1", 2, "/queue/twice")
     (section,) = [section for section in made.page.sections if section.title == "Integrity"]
-    told = "1 message stored again with the same message id: dedup-id pay-1 is 2 times in /queue/twice"
+    told = "1 message stored again with the same message id: dedup-id pay-1 exists 2 times in /queue/twice"
     assert section.findings[-1] == told
     assert "Stored again with the same message id" in [table.title for table in section.tables]
 

@@ -150,7 +150,7 @@ def _charts(tags: Rows, keys: Rows, sent: Rows, options: Options) -> list[Chart]
 def _of_tags(rows: Rows) -> str:
     first, tags = rows[0], len({row["key"] for row in rows})
     return (
-        f"{units.many(tags, 'tag')} are used. The most frequent is {first['key']}, with "
+        f"{units.many(tags, 'tag')}. The most frequent is {first['key']}, with "
         f"{units.many(first['values'], 'value')}; {units.percent(first['share'])} of its messages have "
         f"{first['value']}."
     )
