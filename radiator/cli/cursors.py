@@ -106,7 +106,7 @@ def sample(
     A sample is one JSON message for each cursor and log, all with the same time. MATCH is a name, with * for any
     characters.
     """
-    from radiator.broker.headers.positions import parse_duration
+    from radiator.broker.headers.values import parse_duration
     from radiator.cli.sampling import sample_cursors
 
     every_ns = parse_duration(every)

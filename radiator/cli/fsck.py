@@ -80,7 +80,7 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, latest: str | Non
 def _moment(latest: str | None) -> int:
     """Return the latest receive time that is no finding: as the option says, else now, and a bit for small steps."""
     from radiator import limits
-    from radiator.broker.headers.positions import parse_time
+    from radiator.broker.headers.values import parse_time
     from radiator.cli.selection import complete_time
     from radiator.clock import NS_PER_SECOND, now_ns
 

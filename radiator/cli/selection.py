@@ -65,7 +65,7 @@ def read_bounds(start: str, stop: str | None, archived: int = 0) -> Bounds:
     Raises:
         ValueError: A position is not valid.
     """
-    from radiator.broker.headers.positions import parse_duration, parse_time
+    from radiator.broker.headers.values import parse_duration, parse_time
     from radiator.export.records import Bounds
 
     now_ns = time.time_ns()

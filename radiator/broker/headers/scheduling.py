@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from radiator.broker.headers.positions import parse_duration, parse_time
+from radiator.broker.headers.values import delay_ms, parse_time
 from radiator.broker.logs.delivery_times import DIGITS_MAX
 from radiator.clock import NS_PER_MS, WallNs
 from radiator.errors import ProtocolError
@@ -16,31 +16,6 @@ from radiator.errors import ProtocolError
 EXPIRES, DELIVER_AT = "expires", "deliver-at"
 DELAYS = ("delay", "delay-ms", "AMQ_SCHEDULED_DELAY")
 HEADERS = frozenset([EXPIRES, DELIVER_AT, *DELAYS])
-DELAY_MS_MAX = 36_500 * 86_400_000
-
-
-def delay_ms(header: str, text: str) -> int:
-    """Return a delay in milliseconds.
-
-    Args:
-        header: The name of the header, for the error.
-        text: Digits (milliseconds) or a duration such as ``5s``.
-
-    Raises:
-        ProtocolError: The text is not a delay, or the delay exceeds ``DELAY_MS_MAX`` (bad-header).
-    """
-    if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX:
-        value = int(text)
-    else:
-        duration_ns = parse_duration(text) if len(text) <= 100 else None
-        value = -1 if duration_ns is None else -(-duration_ns // NS_PER_MS)
-    if not 0 <= value <= DELAY_MS_MAX:
-        raise ProtocolError(
-            "bad-header",
-            f"header {header}: not a delay: {text[:100]!r}",
-            "Expected milliseconds, or a duration such as 500ms, 5s or 1h30m, of at most 36500 days.",
-        )
-    return value
 
 
 def deliver_at_ms(text: str) -> int:

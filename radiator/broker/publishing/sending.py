@@ -14,8 +14,7 @@ from radiator import limits
 from radiator.broker import throttle
 from radiator.broker.admin import channel
 from radiator.broker.headers import scheduling
-from radiator.broker.headers.flags import flag
-from radiator.broker.headers.positions import parse_time
+from radiator.broker.headers.values import flag, parse_time
 from radiator.broker.publishing import hooks, idempotence
 from radiator.broker.queues import overflow
 from radiator.broker.queues.overflow import Verdict

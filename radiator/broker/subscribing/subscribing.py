@@ -10,8 +10,8 @@ from radiator.broker.clients.session import ACK_MODES, AUTO, Subscription
 from radiator.broker.clients.windows import asked_window, window_of, without_limit
 from radiator.broker.destinations import fan_out
 from radiator.broker.durable.subscription_names import asked_for
-from radiator.broker.headers.flags import flag
 from radiator.broker.headers.positions import NEXT, Position, parse_position
+from radiator.broker.headers.values import flag
 from radiator.broker.logs.selection import selection_of
 from radiator.broker.subscribing import durable_subscribing, leaving, regexes, searching, temporary
 from radiator.broker.subscribing.joining import Joining
