@@ -22,13 +22,13 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from radiator.broker.admission import Wait
 from radiator.broker.budget import Unfinished
 from radiator.broker.clients.session import Session
 from radiator.broker.frames import commands
 from radiator.broker.publishing import sending
 from radiator.broker.services import Services
 from radiator.broker.subscribing import joining, leaving, subscribing
-from radiator.broker.throttle import Wait
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now
 from radiator.errors import ProtocolError, StorageError
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES
@@ -106,7 +106,7 @@ class Broker(Services):
 
         Returns:
             The frames that remain when the budget of the turn is used up, other connections are to be served, or a
-            frame has to wait (``radiator.broker.throttle``). The caller passes them again.
+            frame has to wait (``radiator.broker.admission``). The caller passes them again.
         """
         session.begin_visit()
         if self.displaced is not None and frames and not session.closing:

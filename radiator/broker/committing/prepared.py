@@ -14,10 +14,10 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from radiator.broker import admission
 from radiator.broker.budget import PORTION, PORTION_A_UNIT
 from radiator.broker.clients.session import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for
-from radiator.broker.queues import overflow
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks
 from radiator.errors import ProtocolError
@@ -219,7 +219,7 @@ class Prepared:
         if plan.rated or plan.counted is not None:
             count, size = self.sent.get(plan.destination, (0, 0))
             self.sent[plan.destination] = (count + 1, size + len(frame.body))
-        if plan.counted is not None and plan.counted.settings.on_full in overflow.DROPS:
+        if plan.counted is not None and plan.counted.settings.on_full in admission.DROPS:
             self.dropping.setdefault(plan.counted, []).append((partition, len(messages.run) - 1))
 
     def _is_repeat(self, partition: Partition, messages: Messages, identity: bytes) -> bool:

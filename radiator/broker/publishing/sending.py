@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker import throttle
+from radiator.broker import admission
 from radiator.broker.admin import channel
+from radiator.broker.admission import Verdict, Wait
 from radiator.broker.headers import scheduling
 from radiator.broker.headers.values import flag, parse_time
 from radiator.broker.publishing import hooks, idempotence
-from radiator.broker.queues import overflow
-from radiator.broker.queues.overflow import Verdict
 from radiator.broker.settling import settlement
 from radiator.broker.subscribing import subscribing, temporary
-from radiator.broker.throttle import Wait
 from radiator.broker.transactions import transactions
 from radiator.clock import NS_PER_MS, Now, WallNs
 from radiator.errors import MemoryFull, ProtocolError, StorageError
@@ -166,7 +164,7 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> None:
             verdict = _admit(plan, frame)
             if plan.rated:
                 policy = plan.destination.policy
-                throttle.spend(session.buckets, {policy.rule_index: (policy, 1)}, now.mono)
+                admission.spend(session.buckets, {policy.rule_index: (policy, 1)}, now.mono)
         except Wait as wait:
             wait.hold(frame)
             raise
@@ -346,7 +344,7 @@ def no_memory(
         return error
     if error.everywhere:
         broker.memory_watch.met(broker.memory.shares[MESSAGES])
-    wait = overflow.no_memory(plan.destination.policy, partition, error, error.everywhere)
+    wait = admission.no_memory(plan.destination.policy, partition, error, error.everywhere)
     if wait is None:
         return error
     wait.hold(frame)
@@ -583,7 +581,7 @@ def _admit(plan: Plan, frame: Frame) -> Verdict:
         require_room_for_delay(plan.destination.queue)
     if plan.counted is None:
         return Verdict.STORE
-    return overflow.judge(plan.counted, len(frame.body))
+    return admission.judge(plan.counted, len(frame.body))
 
 
 def _make_room(broker: Services, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
@@ -593,7 +591,7 @@ def _make_room(broker: Services, session: Session, plan: Plan, frame: Frame, ver
         False if this message is the dropped one; then it is counted and its RECEIPT is sent.
     """
     if verdict is Verdict.DROP_OLDEST and plan.counted is not None:
-        broker.stats.count(dropped_oldest=overflow.make_room(plan.counted, len(frame.body)))
+        broker.stats.count(dropped_oldest=admission.make_room(plan.counted, len(frame.body)))
     elif verdict is Verdict.DROP_NEWEST:
         broker.stats.count(dropped_newest=1)
         if frame.receipt is not None and "transaction" not in frame.head.headers:  # a transaction has sent it already
