@@ -24,15 +24,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
+from radiator import limits
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs
-from radiator.errors import ProtocolError, StorageError
+from radiator.errors import MemoryFull, ProtocolError, StorageError
+from radiator.memory import MESSAGES
 from radiator.timers import NEVER_NS
 
 if TYPE_CHECKING:
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.memory_watch import MemoryWatch
     from radiator.broker.queues.queue import Queue
     from radiator.config import Settings
     from radiator.routing.policy import Policy
@@ -118,6 +121,77 @@ class Bucket:
         self.tokens = min(float(burst), self.tokens + rate * passed_ns / NS_PER_SECOND)
 
 
+def admit(
+    destination: Destination,
+    size_bytes: int,
+    mandatory: bool,
+    delayed: bool,
+    buckets: dict[int, Bucket] | None,
+    now_ns: MonoNs,
+) -> int | None:
+    """Check one message against all limits, then make room for it. A message that is refused or waits changes nothing.
+
+    Args:
+        destination: The destination.
+        size_bytes: The size of the body.
+        mandatory: The message needs a subscriber.
+        delayed: The message waits for its time.
+        buckets: The buckets of the client, if the rule limits the rate.
+        now_ns: The monotonic time.
+
+    Returns:
+        The number of older messages that were dropped; None if this message is to be dropped.
+
+    Raises:
+        ProtocolError: The message is refused.
+        Wait: The message has to wait.
+    """
+    queue, policy = destination.queue, destination.policy
+    limited = queue if destination.limited else None
+    if mandatory:
+        require_subscriber(destination)
+    if delayed and queue is not None:
+        require_room_for_delay(queue)
+    if limited is not None:
+        require_room(limited, 1, size_bytes)
+    if buckets is not None:
+        spend(buckets, {policy.rule_index: (policy, 1)}, now_ns)
+    if limited is None or fits(limited, 1, size_bytes):
+        return 0
+    return None if limited.settings.on_full == "drop_newest" else make_room(limited, size_bytes)
+
+
+def require_subscriber(destination: Destination) -> None:
+    """Check that a mandatory message has a subscriber.
+
+    Raises:
+        ProtocolError: ``no-route``, if the destination has none.
+    """
+    if destination.subscribers == 0:
+        raise no_route(destination.name)
+
+
+def no_route(name: str) -> ProtocolError:
+    """Return the error of a mandatory message to a destination without a subscriber."""
+    return ProtocolError(
+        "no-route", f"nobody is subscribed to {name[:200]}", "The message has mandatory:true and was not stored."
+    )
+
+
+def require_room_for_delay(queue: Queue) -> None:
+    """Check that another message can be scheduled.
+
+    Raises:
+        ProtocolError: ``full``, if too many messages are scheduled in the broker.
+    """
+    if queue.timing.full:
+        raise ProtocolError(
+            "full",
+            "too many messages wait for their time",
+            f"The broker keeps {limits.DEFERRED_MAX} of them at most (DEFERRED_MAX), and takes no more with a delay.",
+        )
+
+
 def spend(buckets: dict[int, Bucket], policies: dict[int, tuple[Policy, int]], now_ns: MonoNs) -> None:
     """Take tokens for the messages of each rule: all of them, or none.
 
@@ -163,27 +237,6 @@ def burst_of(settings: Settings) -> int:
         return settings.rate_burst
     assert settings.rate_messages is not None
     return max(1, int(settings.rate_messages))
-
-
-class Verdict(Enum):
-    """What happens to a message that is sent to a queue."""
-
-    STORE = "store"
-    DROP_NEWEST = "drop_newest"
-    DROP_OLDEST = "drop_oldest"
-
-
-def judge(queue: Queue, size_bytes: int) -> Verdict:
-    """Return what happens to a message with a body of ``size_bytes`` bytes. Changes nothing.
-
-    Raises:
-        ProtocolError: The queue is full (reject).
-        Wait: The queue is full (block).
-    """
-    require_room(queue, 1, size_bytes)
-    if fits(queue, 1, size_bytes):
-        return Verdict.STORE
-    return Verdict.DROP_NEWEST if queue.settings.on_full == "drop_newest" else Verdict.DROP_OLDEST
 
 
 def require_room(queue: Queue, messages: int, size_bytes: int) -> None:
@@ -269,18 +322,25 @@ def trim_one(queue: Queue, newest_in: Partition | None = None) -> bool:
     return not fits(queue, 0, 0) and queue.drop_oldest(newest_in)
 
 
-def no_memory(policy: Policy, partition: Partition, error: StorageError, everywhere: bool) -> Wait | None:
-    """Return the wait of a producer whose memory partition is full; None if the frame is refused.
+def no_memory(watch: MemoryWatch, policy: Policy, partition: Partition, error: StorageError) -> Exception:
+    """Return the error of a message for a partition that refuses it.
 
     Args:
+        watch: The watch over the memory of the broker.
         policy: The policy of the destination.
         partition: The partition.
         error: The error of the partition.
-        everywhere: True if all memory partitions together are full. Then every producer waits; otherwise only under
-            ``on_full: block``.
+
+    Returns:
+        A Wait if other clients may free the memory: if all memory partitions together are full, or under
+        ``on_full: block``. Else ``error``.
     """
-    if not everywhere and policy.settings.on_full != "block":
-        return None
+    if not isinstance(error, MemoryFull):
+        return error
+    if error.everywhere:
+        watch.met(watch.account.shares[MESSAGES])
+    elif policy.settings.on_full != "block":
+        return error
     refusal = ProtocolError("full", "no memory is free to keep the message in", str(error))
     return Wait("blocked", partial(_accepts, partition), refusal, policy.settings.block_timeout_ns)
 

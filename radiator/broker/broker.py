@@ -139,7 +139,11 @@ class Broker(Services):
                     if sent:
                         index += sent
                         continue
-                    send(self, session, frame, now)
+                    plan = frame.head.memo
+                    if plan is not None and plan.generation == self.generation:
+                        send(self, session, plan, frame, now)
+                    else:
+                        commands.dispatch(self, session, frame, now)
                 else:
                     commands.dispatch(self, session, frame, now)
             except Unfinished as more:

@@ -120,7 +120,7 @@ class Look:
 
 
 def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -> int:
-    from radiator.broker.publishing.idempotence import identify
+    from radiator.broker.headers.send import identify
     from radiator.cli.formats import visible
     from radiator.clock import now
     from radiator.upkeep.latest import ClampTimes

@@ -119,8 +119,8 @@ def _ask(what: str, queue: bool, yes: bool) -> None:
 
 
 def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
+    from radiator.broker.headers.send import identify
     from radiator.broker.logs.cursor_names import of_queue
-    from radiator.broker.publishing.idempotence import identify
     from radiator.clock import now
     from radiator.upkeep.purge import NoSuchDestination, purge
 

@@ -23,13 +23,7 @@ from radiator.broker import admission
 from radiator.broker.clients.receipts import AllOf
 from radiator.broker.committing import waits
 from radiator.broker.committing.prepared import Prepared
-from radiator.broker.publishing.sending import (
-    append_run,
-    no_memory,
-    no_route,
-    require_room_for_delay,
-    require_subscriber,
-)
+from radiator.broker.publishing.sending import append_run
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks, transactions
 from radiator.errors import StorageError
@@ -104,14 +98,14 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
             partition.check()
         except StorageError as error:
             if not plan.name.startswith(TEMPORARY):
-                raise no_memory(broker, plan, partition, error) from error
+                raise admission.no_memory(broker.memory_watch, plan.destination.policy, partition, error) from error
             if plan.destination in prepared.mandatory:
-                raise no_route(plan.name) from error
+                raise admission.no_route(plan.name) from error
             unread.add(partition)
         for queue in messages.dues:
-            require_room_for_delay(queue)
+            admission.require_room_for_delay(queue)
     for destination in prepared.mandatory:
-        require_subscriber(destination)
+        admission.require_subscriber(destination)
     places: dict[Place, None] = {}
     for partition, offset in prepared.repeated.items():
         place = partition.wait_point(offset, synced=True)

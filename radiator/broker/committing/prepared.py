@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from radiator.broker import admission
 from radiator.broker.budget import PORTION, PORTION_A_UNIT
 from radiator.broker.clients.session import CLIENT
-from radiator.broker.publishing.sending import Plan, plan_for
+from radiator.broker.publishing.sending import Plan, plan_for, read_headers
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks
 from radiator.errors import ProtocolError
@@ -197,7 +197,7 @@ class Prepared:
         plan = plans.get(head)
         if plan is None:
             self._broker.budget.spend(PLAN_UNITS)
-            plan = plan_for(self._broker, self._session, frame, head.headers["destination"])
+            plan = plan_for(self._broker, self._session, head, read_headers(self._broker, self._session, head))
             if plan is None:
                 return
             self._destinations[plan.name] = plan.destination

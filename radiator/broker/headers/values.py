@@ -1,4 +1,4 @@
-"""Values of headers: flags, times, durations and delays.
+"""Values of headers: flags, times, durations, delays and addresses of temporary queues.
 
 The letter case of a flag does not matter: Python writes ``True`` and SQL writes ``TRUE``. Any other value is refused. A
 consumer that sends ``browser:yes`` and becomes an ordinary consumer would take messages from the queue.
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from radiator.broker.logs.delivery_times import DIGITS_MAX
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.errors import ProtocolError
+from radiator.routing.rules import TEMPORARY
 
 WORDS = {"true": True, "false": False}
 DURATION_NS = {
@@ -110,3 +111,60 @@ def delay_ms(header: str, text: str) -> int:
             "Expected milliseconds, or a duration such as 500ms, 5s or 1h30m, of at most 36500 days.",
         )
     return value
+
+
+def time_ns(headers: Mapping[str, str], name: str) -> int | None:
+    """Return a time of the client in nanoseconds since 1970; None if the frame does not have the header.
+
+    Raises:
+        ProtocolError: The value is neither digits nor an RFC 3339 date-time (bad-time).
+    """
+    text = headers.get(name)
+    if text is None:
+        return None
+    value = parse_time(text)
+    if value is None:
+        raise ProtocolError(
+            "bad-time",
+            f"header {name}: not a time: {text[:100]!r}",
+            "Expected nanoseconds since 1970-01-01 UTC in decimal, or RFC 3339 such as 2013-01-01T05:15:00Z.",
+        )
+    return value
+
+
+def time_ms(headers: Mapping[str, str], name: str, zero: str = "") -> int | None:
+    """Return a time for the broker in milliseconds since 1970; None if the frame does not have the header.
+
+    Args:
+        headers: The headers of a frame.
+        name: The name of the header.
+        zero: What 0 means, if the value is stored as it came. Then it may not be a date-time.
+
+    Raises:
+        ProtocolError: The value is neither digits nor an RFC 3339 date-time (bad-time).
+    """
+    text = headers.get(name)
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        if len(text) <= DIGITS_MAX:
+            return int(text)
+    elif not zero and len(text) <= 100 and (value := parse_time(text)) is not None and value >= 0:
+        return -(-value // NS_PER_MS)
+    raise ProtocolError(
+        "bad-time",
+        f"header {name}: not a time: {text[:100]!r}",
+        "Expected milliseconds since 1970-01-01 UTC (13 digits today), or "
+        f"{zero or 'RFC 3339 such as 2030-01-01T05:15:00Z'}.",
+    )
+
+
+def without_secret(text: str) -> str:
+    """Return the name in the address of a temporary queue, which may be shown; return any other text unchanged.
+
+    ``subscribing.temporary`` has the spellings of these names.
+    """
+    if not text.startswith(TEMPORARY):
+        return text
+    name, at, owner = text.rpartition("@")
+    return f"{name}@{owner.partition('~')[0]}" if at else text

@@ -11,7 +11,7 @@ from radiator.broker.clients.windows import asked_window, window_of, without_lim
 from radiator.broker.destinations import fan_out
 from radiator.broker.durable.subscription_names import asked_for
 from radiator.broker.headers.positions import NEXT, Position, parse_position
-from radiator.broker.headers.values import flag
+from radiator.broker.headers.values import flag, without_secret
 from radiator.broker.logs.selection import selection_of
 from radiator.broker.subscribing import durable_subscribing, leaving, regexes, searching, temporary
 from radiator.broker.subscribing.joining import Joining
@@ -206,7 +206,7 @@ def own_reply_queue(broker: Services, session: Session, name: str) -> str:
         ProtocolError: The name is a pattern, or a limit refuses the queue.
     """
     if is_pattern(name):
-        shown = temporary.without_secret(name)[:200]
+        shown = without_secret(name)[:200]
         raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {shown!r}")
     if not temporary.is_own(session, name):
         return ""

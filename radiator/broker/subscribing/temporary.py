@@ -9,7 +9,7 @@ A queue has three spellings:
 A client needs no right to create one, so their number is bounded per connection. New ones replace empty ones without a
 subscription.
 
-This module knows sessions and the registry. It knows no frames.
+This module knows sessions and the registry.
 
 Invariants: a connection has at most as many temporary queues as it may have subscriptions; no destination name contains
 a secret.
@@ -20,21 +20,15 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
+from radiator.broker.headers.values import without_secret
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.rules import TEMPORARY
 
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Session
+    from radiator.broker.headers.send import SendHeaders
     from radiator.broker.services import Services
-
-
-def without_secret(text: str) -> str:
-    """Return the name in an address, which may be shown; return any other text unchanged."""
-    if not text.startswith(TEMPORARY):
-        return text
-    name, at, owner = text.rpartition("@")
-    return f"{name}@{owner.partition('~')[0]}" if at else text
 
 
 def name_of(session: Session, text: str) -> str:
@@ -52,13 +46,26 @@ def is_own(session: Session, text: str) -> bool:
     return name_of(session, text).rpartition("@")[2] == session.id
 
 
-def may_send(broker: Services, session: Session, text: str) -> bool:
-    """Return True if this session owns the queue or has given its address."""
-    if is_own(session, text):
-        return True
-    owner_id, _, secret = text.rpartition("@")[2].partition("~")
-    owner = broker.sessions.get(owner_id)
-    return owner is not None and compare_digest(owner.secret.encode(), secret.encode())
+def receiver(broker: Services, session: Session, headers: SendHeaders) -> str | None:
+    """Return the broker's name of the temporary queue that a SEND names. A new queue of this session is counted.
+
+    Returns:
+        None if the queue does not exist, or belongs to a session that has not given its address.
+
+    Raises:
+        ProtocolError: The session has too many queues.
+    """
+    name = name_of(session, headers.name)
+    owner_id = name.rpartition("@")[2]
+    exists = name in broker.destinations
+    if owner_id == session.id:
+        if not exists:
+            keep(broker, session, name)
+        return name
+    owner, secret = broker.sessions.get(owner_id), headers.destination.rpartition("@")[2].partition("~")[2]
+    if not exists or owner is None or not compare_digest(owner.secret.encode(), secret.encode()):
+        return None
+    return name
 
 
 def own_if_temporary(broker: Services, session: Session, text: str) -> str:
