@@ -12,12 +12,13 @@ A frame also waits if its client exceeds ``rate_limit``, or if the memory for me
 later frames of the client wait too, including its ACKs. Other clients do not wait. ``clients.held_back`` has the
 sessions that wait.
 
-    Wait      raised when a frame cannot be handled yet. It is no error: the frame is handled again
+    Dropped   raised when a message is dropped. It is no error: its RECEIPT has ``dropped:true``
+    Wait      raised when a frame cannot be handled yet. It is no error either: the frame is handled again
     Hold      the frame that a session waits with
     Bucket    the tokens of one client under one rule with a ``rate_limit``
 
 The module knows limits and times. It knows no sockets and reads no clock.
-Invariant: the caller counts dropped messages.
+Invariant: the caller counts dropped messages (``Dropped.counter``).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from radiator import limits
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs
 from radiator.errors import MemoryFull, ProtocolError, StorageError
 from radiator.memory import MESSAGES
+from radiator.routing.rules import TEMPORARY
 from radiator.timers import NEVER_NS
 
 if TYPE_CHECKING:
@@ -45,6 +47,19 @@ if TYPE_CHECKING:
 DROPS = ("drop_newest", "drop_oldest")
 NEVER = MonoNs(NEVER_NS)
 REST_NS = 5 * NS_PER_MS  # a client that is too fast may send the messages of so long at a time, not one by one
+
+
+class Dropped(Exception):
+    """The message is not stored, and its sender gets a RECEIPT.
+
+    Args:
+        counter: The field of ``Stats`` that counts it.
+    """
+
+    @property
+    def counter(self) -> str:
+        """The field of ``Stats`` that counts it."""
+        return str(self.args[0])
 
 
 class Wait(Exception):
@@ -128,7 +143,7 @@ def admit(
     delayed: bool,
     buckets: dict[int, Bucket] | None,
     now_ns: MonoNs,
-) -> int | None:
+) -> int:
     """Check one message against all limits, then make room for it. A message that is refused or waits changes nothing.
 
     Args:
@@ -140,9 +155,10 @@ def admit(
         now_ns: The monotonic time.
 
     Returns:
-        The number of older messages that were dropped; None if this message is to be dropped.
+        The number of older messages that were dropped.
 
     Raises:
+        Dropped: This message is dropped.
         ProtocolError: The message is refused.
         Wait: The message has to wait.
     """
@@ -158,7 +174,9 @@ def admit(
         spend(buckets, {policy.rule_index: (policy, 1)}, now_ns)
     if limited is None or fits(limited, 1, size_bytes):
         return 0
-    return None if limited.settings.on_full == "drop_newest" else make_room(limited, size_bytes)
+    if limited.settings.on_full == "drop_newest":
+        raise Dropped("dropped_newest")
+    return make_room(limited, size_bytes)
 
 
 def require_subscriber(destination: Destination) -> None:
@@ -322,27 +340,39 @@ def trim_one(queue: Queue, newest_in: Partition | None = None) -> bool:
     return not fits(queue, 0, 0) and queue.drop_oldest(newest_in)
 
 
-def no_memory(watch: MemoryWatch, policy: Policy, partition: Partition, error: StorageError) -> Exception:
-    """Return the error of a message for a partition that refuses it.
+def not_stored(
+    watch: MemoryWatch, destination: Destination, partition: Partition, error: StorageError, mandatory: bool
+) -> Exception:
+    """Return what happens to a message that a partition refuses.
 
     Args:
         watch: The watch over the memory of the broker.
-        policy: The policy of the destination.
+        destination: The destination.
         partition: The partition.
         error: The error of the partition.
+        mandatory: The message needs a subscriber.
 
     Returns:
-        A Wait if other clients may free the memory: if all memory partitions together are full, or under
-        ``on_full: block``. Else ``error``.
+        ``undelivered`` if the owner of a temporary queue does not read it: the sender is not at fault. A Wait if other
+        clients may free the memory: if all memory partitions together are full, or under ``on_full: block``. Otherwise
+        ``error``.
     """
+    if destination.name.startswith(TEMPORARY):
+        return undelivered(destination.name, mandatory)
     if not isinstance(error, MemoryFull):
         return error
+    settings = destination.policy.settings
     if error.everywhere:
         watch.met(watch.account.shares[MESSAGES])
-    elif policy.settings.on_full != "block":
+    elif settings.on_full != "block":
         return error
     refusal = ProtocolError("full", "no memory is free to keep the message in", str(error))
-    return Wait("blocked", partial(_accepts, partition), refusal, policy.settings.block_timeout_ns)
+    return Wait("blocked", partial(_accepts, partition), refusal, settings.block_timeout_ns)
+
+
+def undelivered(name: str, mandatory: bool) -> Exception:
+    """Return Dropped for a message to a temporary queue that does not exist or is not read; an ERROR if mandatory."""
+    return no_route(name) if mandatory else Dropped("dropped_replies")
 
 
 def _accepts(partition: Partition) -> bool:

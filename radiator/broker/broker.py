@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.admission import Wait
+from radiator.broker.admission import Dropped, Wait
 from radiator.broker.budget import Unfinished
 from radiator.broker.clients.session import Session
 from radiator.broker.frames import commands
@@ -134,16 +134,13 @@ class Broker(Services):
                 if steps is not None:
                     begun, steps = steps, None
                     session.run(budget, begun)
-                elif frame.head.command == "SEND":
-                    sent = send_plain(self, session, frames, index, now)
-                    if sent:
-                        index += sent
-                        continue
-                    plan = frame.head.memo
-                    if plan is not None and plan.generation == self.generation:
-                        send(self, session, plan, frame, now)
-                    else:
-                        commands.dispatch(self, session, frame, now)
+                elif (plan := frame.head.memo) is None:  # not a SEND, or one without a plan
+                    commands.dispatch(self, session, frame, now)
+                elif sent := send_plain(self, session, frames, index, now):
+                    index += sent
+                    continue
+                elif plan.generation == self.generation:
+                    send(self, session, plan, frame, now)
                 else:
                     commands.dispatch(self, session, frame, now)
             except Unfinished as more:
@@ -153,6 +150,10 @@ class Broker(Services):
                 if self.throttle.hold(session, wait, hold if index == 0 else None, now.mono):
                     return [wait.frame or frame, *frames[index + 1 :]]
                 self.refuse(session, wait.refusal, frame.receipt)
+            except Dropped as dropped:
+                self.stats.count(**{dropped.counter: 1})
+                if frame.receipt is not None:
+                    session.receipts.now(frame.receipt + b"\ndropped:true")
             except ProtocolError as error:
                 self.refuse(session, error, frame.receipt)
             except StorageError as error:

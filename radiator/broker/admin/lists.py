@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin import readiness
-from radiator.broker.headers.values import without_secret
+from radiator.broker.headers.send import without_secret
 from radiator.clock import WallNs
 from radiator.routing import dead_letter
 from radiator.routing.pattern import parse_list

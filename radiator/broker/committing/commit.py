@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker import admission
+from radiator.broker.admission import Dropped
 from radiator.broker.clients.receipts import AllOf
 from radiator.broker.committing import waits
 from radiator.broker.committing.prepared import Prepared
@@ -97,10 +98,10 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
         try:
             partition.check()
         except StorageError as error:
-            if not plan.name.startswith(TEMPORARY):
-                raise admission.no_memory(broker.memory_watch, plan.destination.policy, partition, error) from error
-            if plan.destination in prepared.mandatory:
-                raise admission.no_route(plan.name) from error
+            mandatory = plan.destination in prepared.mandatory
+            outcome = admission.not_stored(broker.memory_watch, plan.destination, partition, error, mandatory)
+            if not isinstance(outcome, Dropped):
+                raise outcome from error
             unread.add(partition)
         for queue in messages.dues:
             admission.require_room_for_delay(queue)

@@ -15,6 +15,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from radiator.broker import admission
+from radiator.broker.admission import Dropped
 from radiator.broker.budget import PORTION, PORTION_A_UNIT
 from radiator.broker.clients.session import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for, read_headers
@@ -197,8 +198,11 @@ class Prepared:
         plan = plans.get(head)
         if plan is None:
             self._broker.budget.spend(PLAN_UNITS)
-            plan = plan_for(self._broker, self._session, head, read_headers(self._broker, self._session, head))
-            if plan is None:
+            headers = read_headers(self._broker, self._session, head)
+            try:
+                plan = plan_for(self._broker, self._session, head, headers)
+            except Dropped as dropped:
+                self._broker.stats.count(**{dropped.counter: 1})
                 return
             self._destinations[plan.name] = plan.destination
             if plan.name.startswith(TEMPORARY):

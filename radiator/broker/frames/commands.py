@@ -103,6 +103,7 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | 
     """Process a SEND without a known plan.
 
     Raises:
+        Dropped: The message is dropped.
         ProtocolError: The message is refused.
         StorageError: The partition cannot be written.
         Wait: There is no room now; the frame is processed again later.
@@ -113,20 +114,15 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | 
     headers = sending.read_headers(broker, session, frame.head)
     if broker.hooks and frame is not broker.throttle.passed:
         passed = hooks.pass_through(broker, session, frame)
-        if passed is None:
-            sending.receipt_dropped(session, frame)
-            return None
         if passed is not frame:
             frame = passed
             headers = sending.read_headers(broker, session, frame.head)
     if headers.transaction is not None:
         transactions.add(broker, session, headers.transaction, frame)
-        receipt_now(session, frame)
+        if frame.receipt is not None:
+            session.receipts.now(frame.receipt)
         return None
     plan = sending.plan_for(broker, session, frame.head, headers)
-    if plan is None:
-        sending.receipt_dropped(session, frame)
-        return None
     try:
         sending.send(broker, session, plan, frame, now)
     except Wait as wait:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from radiator.broker.headers.values import delay_ms, flag, time_ms, time_ns, without_secret
+from radiator.broker.headers.values import delay_ms, flag, time_ms, time_ns
 from radiator.clock import NS_PER_MS, WallNs
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
@@ -53,7 +53,8 @@ class SendHeaders:
         destination: The destination as the client wrote it.
         name: The same without the secret of a temporary queue, so that errors may show it.
         is_temporary: True if the destination is a temporary queue.
-        reply_to: The temporary queue for the answer; empty if the header names none.
+        reply_to: The temporary queue for the answer, as the client wrote it; empty if the header names none.
+        reply_name: The same without a secret.
         transaction: The id of the transaction, or None.
         mandatory: True if the destination needs a subscriber.
         sync: True if the RECEIPT waits for fsync.
@@ -76,6 +77,7 @@ class SendHeaders:
         "is_temporary",
         "mandatory",
         "name",
+        "reply_name",
         "reply_to",
         "sync",
         "transaction",
@@ -89,6 +91,7 @@ class SendHeaders:
         self.destination = headers.get("destination", "")
         self.is_temporary = self.destination.startswith(TEMPORARY)
         self.name = without_secret(self.destination) if self.is_temporary else self.destination
+        _check_name(self.name)
         self.mandatory = flag(headers, "mandatory") is True
         self.event_ns = time_ns(headers, "event-time")
         self.transmit_ns = time_ns(headers, "transmit-time")
@@ -110,8 +113,8 @@ class SendHeaders:
         self.sync = durability is not None
         reply_to = headers.get("reply-to", "")
         self.reply_to = reply_to if reply_to.startswith(TEMPORARY) else ""
+        self.reply_name = without_secret(reply_to) if self.reply_to else ""
         self.transaction = headers.get("transaction")
-        _check_name(self.name)
 
     @property
     def identity_key(self) -> str | None:
@@ -140,6 +143,17 @@ class SendHeaders:
             block = b"\n".join([answer if each.startswith(b"reply-to:") else each for each in block.split(b"\n")])
         lines = [line for line in block.split(b"\n") if line and not line.startswith(tuple(left_out))]
         return b"\n".join(lines if due_ms is None else [*lines, b"deliver-at:%d" % due_ms])
+
+
+def without_secret(text: str) -> str:
+    """Return the name in the address of a temporary queue, which may be shown; return any other text unchanged.
+
+    ``subscribing.temporary`` has the spellings of these names.
+    """
+    if not text.startswith(TEMPORARY):
+        return text
+    name, at, owner = text.rpartition("@")
+    return f"{name}@{owner.partition('~')[0]}" if at else text
 
 
 def _check_name(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Values of headers: flags, times, durations, delays and addresses of temporary queues.
+"""Values of headers: flags, times, durations and delays.
 
 The letter case of a flag does not matter: Python writes ``True`` and SQL writes ``TRUE``. Any other value is refused. A
 consumer that sends ``browser:yes`` and becomes an ordinary consumer would take messages from the queue.
@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from radiator.broker.logs.delivery_times import DIGITS_MAX
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.errors import ProtocolError
-from radiator.routing.rules import TEMPORARY
 
 WORDS = {"true": True, "false": False}
 DURATION_NS = {
@@ -157,14 +156,3 @@ def time_ms(headers: Mapping[str, str], name: str, zero: str = "") -> int | None
         "Expected milliseconds since 1970-01-01 UTC (13 digits today), or "
         f"{zero or 'RFC 3339 such as 2030-01-01T05:15:00Z'}.",
     )
-
-
-def without_secret(text: str) -> str:
-    """Return the name in the address of a temporary queue, which may be shown; return any other text unchanged.
-
-    ``subscribing.temporary`` has the spellings of these names.
-    """
-    if not text.startswith(TEMPORARY):
-        return text
-    name, at, owner = text.rpartition("@")
-    return f"{name}@{owner.partition('~')[0]}" if at else text

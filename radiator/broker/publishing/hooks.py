@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from radiator.broker.admission import Dropped
 from radiator.broker.rule_hooks import RuleHooks, Validate
 from radiator.errors import ProtocolError
 from radiator.middleware import DROP, Message, Reject
@@ -31,7 +32,7 @@ log = logging.getLogger("radiator.broker")
 HOPS_MAX = 8  # changes of destination for one message; more are taken for a circle
 
 
-def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | None:
+def pass_through(broker: Services, session: Session, frame: Frame) -> Frame:
     """Run the hooks of a SEND.
 
     Args:
@@ -40,10 +41,10 @@ def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | No
         frame: The SEND.
 
     Returns:
-        The same frame, or a new one with the changes of middleware, whose headers and right have to be checked; None if
-        middleware dropped the message.
+        The same frame, or a new one with the changes of middleware, whose headers and right have to be checked.
 
     Raises:
+        Dropped: Middleware dropped the message.
         ProtocolError: ``rejected``, by middleware or the schema, or because a hook failed.
     """
     message: Message | None = None
@@ -61,8 +62,7 @@ def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | No
             if message is None:
                 message = Message(name, dict(frame.head.headers), frame.body, session.user, session.address)
             if not _run(broker, session.origin, hooks, message):
-                broker.stats.count(dropped_by_middleware=1)
-                return None
+                raise Dropped("dropped_by_middleware")
             if message.destination != name:
                 name = message.destination
                 continue

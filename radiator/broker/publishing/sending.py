@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker import admission
-from radiator.broker.headers.send import SendHeaders, identity_of
+from radiator.broker.headers.send import IDENTITY, SendHeaders, identity_of
 from radiator.broker.subscribing import subscribing, temporary
 from radiator.clock import NS_PER_MS, Now, WallNs
 from radiator.errors import StorageError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from radiator.stomp.frames import Frame, Head
     from radiator.storage.dedup import Dedup
     from radiator.storage.partition import Partition
+    from radiator.storage.turn import Place
 
 INDEXED_TOGETHER = 32  # message ids of a transaction that enter the index in one step
 INDEXED_A_UNIT = 2
@@ -91,7 +92,7 @@ class Plan:
         self, generation: int, destination: Destination, headers: SendHeaders, reply_to: str, rights: Rights
     ) -> None:
         settings = destination.policy.settings
-        deduplicated = settings.dedup_window_ns is not None
+        identified = settings.dedup_window_ns is not None and not IDENTITY.isdisjoint(headers.fields)
         self.generation = generation
         self.rights = rights  # those that were checked last
         self.destination = destination
@@ -101,14 +102,16 @@ class Plan:
             if not headers.at_once:
                 raise destination.delay_refusal()
             due_ms = None
-        self.feed: Feed | None = destination.choose(headers.fields, headers.identity_key if deduplicated else None)
-        self.identity = identity_of(self.name, headers.fields) if deduplicated else None
+        self.feed: Feed | None = destination.choose(headers.fields, headers.identity_key if identified else None)
+        self.identity = identity_of(self.name, headers.fields) if identified else None
+        assert self.identity is None or self.feed is not None
         self.block = headers.block(due_ms, reply_to)
         self.event_ns = headers.event_ns
         self.transmit_ns = headers.transmit_ns
         self.sync = headers.sync
         self.mandatory = headers.mandatory
-        self.counted: Queue | None = destination.queue if destination.limited else None
+        counted = settings.max_messages is not None or settings.max_bytes is not None
+        self.counted: Queue | None = destination.queue if counted else None
         self.due_ns = WallNs((due_ms or 0) * NS_PER_MS)
         self.rated = settings.rate_messages is not None and not self.name.startswith(TEMPORARY)
         # Anything but an append with or without a receipt takes the slow path.
@@ -128,7 +131,7 @@ def read_headers(broker: Services, session: Session, head: Head) -> SendHeaders:
     return headers
 
 
-def plan_for(broker: Services, session: Session, head: Head, headers: SendHeaders) -> Plan | None:
+def plan_for(broker: Services, session: Session, head: Head, headers: SendHeaders) -> Plan:
     """Return the plan of a SEND, and store it in the head if every SEND with this head has the same plan.
 
     Args:
@@ -137,21 +140,20 @@ def plan_for(broker: Services, session: Session, head: Head, headers: SendHeader
         head: The head of the SEND.
         headers: Its headers (``read_headers``).
 
-    Returns:
-        None if the message was dropped, because its temporary queue does not exist.
-
     Raises:
+        Dropped: The temporary queue does not exist.
         ProtocolError: The message is refused.
     """
     name = temporary.receiver(broker, session, headers) if headers.is_temporary else headers.name
-    if name is None:
-        drop_reply(broker, headers.name, headers.mandatory)
-        return None
-    own = subscribing.own_reply_queue(broker, session, headers.reply_to) if headers.reply_to else ""
-    reply_to = temporary.address_of(session, own) if own else ""
+    reply_to = ""
+    if headers.reply_to:
+        own = temporary.reply_queue(broker, session, headers.reply_name)
+        if own:
+            reply_to = temporary.address_of(session, own)
+            subscribing.take_replies(broker, session, headers.reply_to, own)
     plan = Plan(broker.generation, broker.creation.receiver(name), headers, reply_to, session.rights)
     if (
-        not (plan.due_ns or headers.is_temporary or own)
+        not (plan.due_ns or headers.is_temporary or reply_to)
         and plan.identity is None
         and headers.transaction is None
         and plan.destination.policy.rule_index not in broker.hooks
@@ -161,7 +163,7 @@ def plan_for(broker: Services, session: Session, head: Head, headers: SendHeader
 
 
 def send(broker: Services, session: Session, plan: Plan, frame: Frame, now: Now) -> None:
-    """Append a message to the open batch of its partition. The RECEIPT waits for that batch.
+    """Store a message. The RECEIPT waits until it is stored; that of a repeated message waits for the first one.
 
     Args:
         broker: The services of the broker.
@@ -171,41 +173,34 @@ def send(broker: Services, session: Session, plan: Plan, frame: Frame, now: Now)
         now: The current time.
 
     Raises:
+        Dropped: The message is dropped.
         ProtocolError: The message is refused.
         StorageError: The partition cannot be written.
         Wait: There is no room now; the frame is processed again later.
     """
-    destination = plan.destination
     if plan.rights is not session.rights:  # the plan of another user: its meaning is the same, the right is not
         session.require("write", plan.name)
         plan.rights = session.rights
-    if plan.identity is not None and _answer_duplicate(broker, session, plan, frame, now.wall):
-        return
-    if broker.files_refused is not None and destination.policy.settings.store == "file":
-        raise broker.files_refused
-    if plan.special:
-        buckets = session.buckets if plan.rated else None
-        dropped = admission.admit(destination, len(frame.body), plan.mandatory, plan.due_ns > 0, buckets, now.mono)
-        if dropped is None:
-            broker.stats.count(dropped_newest=1)
-            receipt_dropped(session, frame)
-            return
-        broker.stats.count(dropped_oldest=dropped)
-    feed = plan.feed or destination.next_feed()
-    try:
-        offset = _append(broker, plan, feed.partition, frame.body, now.wall)
-    except StorageError as error:
-        if not plan.name.startswith(TEMPORARY):
-            raise admission.no_memory(broker.memory_watch, destination.policy, feed.partition, error) from error
-        drop_reply(broker, plan.name, plan.mandatory)  # its owner does not read it; the sender is not at fault
-        receipt_dropped(session, frame)
-        return
-    batch = feed.partition.open_batch
-    if frame.receipt is not None:
-        suffix = destination.receipt_suffix(feed, session.version)
-        broker.count_pending(session.receipts.stored(frame.receipt, offset, batch, suffix))
-    elif batch is not session.receipts.quiet:
-        session.receipts.silently(batch)
+    destination, feed, first = plan.destination, plan.feed, None
+    place: Place | None
+    if plan.identity is not None and feed is not None:
+        first = feed.partition.find_duplicate(plan.identity, now.wall)
+    if first is None or feed is None:
+        feed, offset = _append(broker, session, plan, frame.body, now)
+        place, suffix = feed.partition.open_batch, destination.receipt_suffix
+    else:
+        broker.stats.count(duplicates=1)
+        offset, place = first, feed.partition.wait_point(first, synced=plan.sync)
+        suffix = destination.duplicate_suffix
+    if frame.receipt is None:
+        if place is not None and place is not session.receipts.quiet:
+            session.receipts.silently(place)
+    elif place is not None:
+        weight = session.receipts.stored(frame.receipt, offset, place, suffix(feed, session.version))
+        broker.count_pending(weight)
+    else:  # the first one is stored already
+        name = escape(feed.partition.name, session.version).encode()
+        session.receipts.now(b"%b\noffset:%d\npartition:%b\nduplicate:true" % (frame.receipt, offset, name))
 
 
 def send_plain(broker: Services, session: Session, frames: list[Frame], start: int, now: Now) -> int:
@@ -321,40 +316,27 @@ def _append_same_head(
     return len(bodies), size_bytes, weight
 
 
-def _answer_duplicate(broker: Services, session: Session, plan: Plan, frame: Frame, now_ns: WallNs) -> bool:
-    """Answer a repeated message with the receipt of the first one, once that is as durable as this one requires.
+def _append(broker: Services, session: Session, plan: Plan, body: bytes, now: Now) -> tuple[Feed, int]:
+    """Append a message to the open batch of its partition, if its limits admit it, and count it.
 
     Returns:
-        False if the message is new.
+        The partition, and the offset of the message.
     """
-    feed, identity = plan.feed, plan.identity
-    assert feed is not None and identity is not None
-    partition = feed.partition
-    first = partition.find_duplicate(identity, now_ns)
-    if first is None:
-        return False
-    broker.stats.count(duplicates=1)
-    place = partition.wait_point(first, synced=plan.sync)
-    if frame.receipt is not None:
-        if place is None:
-            name = escape(partition.name, session.version).encode()
-            session.receipts.now(b"%b\noffset:%d\npartition:%b\nduplicate:true" % (frame.receipt, first, name))
-        else:
-            suffix = plan.destination.duplicate_suffix(feed, session.version)
-            broker.count_pending(session.receipts.stored(frame.receipt, first, place, suffix))
-    elif place is not None:
-        session.receipts.silently(place)
-    return True
-
-
-def _append(broker: Services, plan: Plan, partition: Partition, body: bytes, now_ns: WallNs) -> int:
-    """Append a message to the open batch of its partition, and count it.
-
-    Returns:
-        Its offset.
-    """
-    offset = partition.append(plan.name, plan.block, body, now_ns, plan.event_ns, plan.transmit_ns)
+    destination = plan.destination
+    if broker.files_refused is not None and destination.policy.settings.store == "file":
+        raise broker.files_refused
     size = len(body)
+    if plan.special:
+        buckets = session.buckets if plan.rated else None
+        dropped = admission.admit(destination, size, plan.mandatory, plan.due_ns > 0, buckets, now.mono)
+        if dropped:
+            broker.stats.count(dropped_oldest=dropped)
+    feed = plan.feed or destination.next_feed()
+    partition = feed.partition
+    try:
+        offset = partition.append(plan.name, plan.block, body, now.wall, plan.event_ns, plan.transmit_ns)
+    except StorageError as error:
+        raise admission.not_stored(broker.memory_watch, destination, partition, error, plan.mandatory) from error
     broker.stats.add_messages(1, size)
     broker.count_pending(size + len(plan.block) + RECORD_OVERHEAD_BYTES)
     if plan.identity is not None:
@@ -364,9 +346,9 @@ def _append(broker: Services, plan: Plan, partition: Partition, body: bytes, now
             partition.open_batch.request_sync()
         if plan.counted is not None:
             plan.counted.appended(partition, 1)
-        if plan.due_ns and plan.destination.queue is not None:
-            plan.destination.queue.note_delays(partition, [offset], [plan.due_ns])
-    return offset
+        if plan.due_ns and destination.queue is not None:
+            destination.queue.note_delays(partition, [offset], [plan.due_ns])
+    return feed, offset
 
 
 def append_run(broker: Services, partition: Partition, run: Run, now_ns: WallNs) -> int:
@@ -394,23 +376,6 @@ def _indexed(broker: Services, dedup: Dedup) -> Steps:
     while dedup.index(INDEXED_TOGETHER):
         broker.budget.spend(INDEXED_TOGETHER // INDEXED_A_UNIT)
         yield True
-
-
-def drop_reply(broker: Services, name: str, mandatory: bool) -> None:
-    """Count a message to a temporary queue that does not exist, or is full without a reader.
-
-    Raises:
-        ProtocolError: ``no-route``, if the message is mandatory.
-    """
-    if mandatory:
-        raise admission.no_route(name)
-    broker.stats.count(dropped_replies=1)
-
-
-def receipt_dropped(session: Session, frame: Frame) -> None:
-    """Send the RECEIPT of a message that was dropped."""
-    if frame.receipt is not None:
-        session.receipts.now(frame.receipt + b"\ndropped:true")
 
 
 def goes_to_disk(frame: Frame) -> bool:

@@ -20,7 +20,8 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from radiator.broker.headers.values import without_secret
+from radiator.broker import admission
+from radiator.broker.headers.send import without_secret
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.rules import TEMPORARY
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
 
 
-def name_of(session: Session, text: str) -> str:
-    """Return the broker's name of a temporary queue that this session means by any of the three spellings."""
-    return without_secret(text) if "@" in text else f"{text}@{session.id}"
+def name_of(session: Session, name: str) -> str:
+    """Return the broker's name of a temporary queue that this session means by ``name``, which has no secret."""
+    return name if "@" in name else f"{name}@{session.id}"
 
 
 def address_of(session: Session, name: str) -> str:
@@ -41,19 +42,17 @@ def address_of(session: Session, name: str) -> str:
     return f"{name}~{session.secret}"
 
 
-def is_own(session: Session, text: str) -> bool:
-    """Return True if the queue belongs to this session."""
-    return name_of(session, text).rpartition("@")[2] == session.id
+def is_own(session: Session, name: str) -> bool:
+    """Return True if the queue ``name``, which has no secret, belongs to this session."""
+    return name_of(session, name).rpartition("@")[2] == session.id
 
 
-def receiver(broker: Services, session: Session, headers: SendHeaders) -> str | None:
+def receiver(broker: Services, session: Session, headers: SendHeaders) -> str:
     """Return the broker's name of the temporary queue that a SEND names. A new queue of this session is counted.
 
-    Returns:
-        None if the queue does not exist, or belongs to a session that has not given its address.
-
     Raises:
-        ProtocolError: The session has too many queues.
+        Dropped: The queue does not exist, or belongs to a session that has not given its address.
+        ProtocolError: The same for a mandatory message (no-route), or the session has too many queues.
     """
     name = name_of(session, headers.name)
     owner_id = name.rpartition("@")[2]
@@ -64,8 +63,27 @@ def receiver(broker: Services, session: Session, headers: SendHeaders) -> str | 
         return name
     owner, secret = broker.sessions.get(owner_id), headers.destination.rpartition("@")[2].partition("~")[2]
     if not exists or owner is None or not compare_digest(owner.secret.encode(), secret.encode()):
-        return None
+        raise admission.undelivered(headers.name, headers.mandatory)
     return name
+
+
+def reply_queue(broker: Services, session: Session, name: str) -> str:
+    """Return the broker's name of the temporary queue that ``reply-to`` names. A new queue is counted.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        name: The value of the header, without a secret.
+
+    Returns:
+        The empty string if the queue belongs to another connection; then the header is stored as it came.
+
+    Raises:
+        ProtocolError: The name is a pattern, or the session has too many queues.
+    """
+    if is_pattern(name):
+        raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {name[:200]!r}")
+    return own(broker, session, name) if is_own(session, name) else ""
 
 
 def own_if_temporary(broker: Services, session: Session, text: str) -> str:
@@ -76,19 +94,24 @@ def own_if_temporary(broker: Services, session: Session, text: str) -> str:
     """
     if not text.startswith(TEMPORARY):
         return text
-    return without_secret(text) if is_pattern(text) else own(broker, session, text)
+    name = without_secret(text)
+    return name if is_pattern(name) else own(broker, session, name)
 
 
-def own(broker: Services, session: Session, text: str) -> str:
+def own(broker: Services, session: Session, name: str) -> str:
     """Return the broker's name of a temporary queue that this session subscribes to, and count the queue.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        name: The name that the client gave, without a secret.
 
     Raises:
         ProtocolError: The queue belongs to another connection, or there are too many.
     """
-    if not is_own(session, text):
-        shown = without_secret(text)[:200]
-        raise ProtocolError("denied", f"{shown!r} belongs to another connection", "Others may only SEND to it.")
-    name = name_of(session, text)
+    if not is_own(session, name):
+        raise ProtocolError("denied", f"{name[:200]!r} belongs to another connection", "Others may only SEND to it.")
+    name = name_of(session, name)
     keep(broker, session, name)
     return name
 
