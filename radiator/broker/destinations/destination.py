@@ -110,15 +110,11 @@ class Destination:
         partitions = [feed.partition for feed in self.feeds]
         return not self.sent and not any(self.name in each.destinations or not each.whole for each in partitions)
 
-    def choose(self, headers: Mapping[str, str], identity: str | None = None) -> Feed | None:
-        """Return the feed for a message; None if the message goes to ``next_feed``.
-
-        A key always goes to the same partition: CRC-32 of its UTF-8 bytes modulo the number of partitions
-        (``docs/configuration.md``, "partition_by").
+    def choose(self, headers: Mapping[str, str]) -> Feed | None:
+        """Return the feed for a message; None if the message has no key.
 
         Args:
             headers: The headers of the message.
-            identity: The key of a message whose headers have none.
 
         Raises:
             ProtocolError: The header ``partition`` or ``priority`` is not valid (bad-header).
@@ -134,11 +130,15 @@ class Destination:
         key = headers.get("partition-key")
         if key is None and self.policy.rule.partition_by is not None:
             key = headers.get(self.policy.rule.partition_by)
-        if key is None:
-            key = identity
-        if key is None:
-            return None
-        return feeds[zlib.crc32(key.encode()) % len(feeds)]
+        return None if key is None else self.feed_of(key)
+
+    def feed_of(self, key: str) -> Feed:
+        """Return the feed of a key, which is always the same.
+
+        It is chosen by CRC-32 of the key's UTF-8 bytes modulo the number of partitions (``docs/configuration.md``,
+        "partition_by").
+        """
+        return self.feeds[zlib.crc32(key.encode()) % len(self.feeds)]
 
     def _log_of_priority(self, text: str | None) -> Feed:
         """Return the feed of a priority level, created at first use.

@@ -34,6 +34,8 @@ RESERVED_PREFIX = "/radiator/"
 EXPIRES, DELIVER_AT = "expires", "deliver-at"
 DELAYS = ("delay", "delay-ms", "AMQ_SCHEDULED_DELAY")  # the first that is present counts
 TIMED = frozenset([EXPIRES, DELIVER_AT, *DELAYS])
+_DELAYS = tuple(f"{name}:".encode() for name in DELAYS)
+_TIMES = (b"deliver-at:", *_DELAYS)
 IDENTITY = frozenset({"dedup-id", "producer-id", "sequence"})
 IDENTITY_BYTES = 16
 SEQUENCE_DIGITS_MAX = 20  # 64 bits
@@ -117,13 +119,13 @@ class SendHeaders:
         self.transaction = headers.get("transaction")
 
     @property
-    def identity_key(self) -> str | None:
-        """The text that chooses the partition of a message with an identity and no key; None without an identity.
+    def identity_key(self) -> str:
+        """The text that chooses the partition of a message with an identity and no key.
 
         A repeated message meets the first one, and messages of one producer keep their order.
         """
         fields = self.fields
-        return fields["producer-id"] if "producer-id" in fields and "sequence" in fields else fields.get("dedup-id")
+        return fields["producer-id" if "producer-id" in fields and "sequence" in fields else "dedup-id"]
 
     def block(self, due_ms: int | None, reply_to: str) -> bytes:
         """Return the header block that the log stores.
@@ -135,14 +137,15 @@ class SendHeaders:
         block = stored_block(self._head)
         if self.due_ms is None and not reply_to:
             return block
-        left_out = [name.encode() + b":" for name in DELAYS]
-        if due_ms is not None:
-            left_out.append(b"deliver-at:")
+        lines = block.split(b"\n")
         if reply_to:
             answer = b"reply-to:" + escape(reply_to, "1.2").encode()
-            block = b"\n".join([answer if each.startswith(b"reply-to:") else each for each in block.split(b"\n")])
-        lines = [line for line in block.split(b"\n") if line and not line.startswith(tuple(left_out))]
-        return b"\n".join(lines if due_ms is None else [*lines, b"deliver-at:%d" % due_ms])
+            lines = [answer if each.startswith(b"reply-to:") else each for each in lines]
+        if self.due_ms is not None:
+            lines = [line for line in lines if line and not line.startswith(_TIMES if due_ms is not None else _DELAYS)]
+        if due_ms is not None:
+            lines.append(b"deliver-at:%d" % due_ms)
+        return b"\n".join(lines)
 
 
 def without_secret(text: str) -> str:

@@ -42,11 +42,6 @@ def address_of(session: Session, name: str) -> str:
     return f"{name}~{session.secret}"
 
 
-def is_own(session: Session, name: str) -> bool:
-    """Return True if the queue ``name``, which has no secret, belongs to this session."""
-    return name_of(session, name).rpartition("@")[2] == session.id
-
-
 def receiver(broker: Services, session: Session, headers: SendHeaders) -> str:
     """Return the broker's name of the temporary queue that a SEND names. A new queue of this session is counted.
 
@@ -68,22 +63,26 @@ def receiver(broker: Services, session: Session, headers: SendHeaders) -> str:
 
 
 def reply_queue(broker: Services, session: Session, name: str) -> str:
-    """Return the broker's name of the temporary queue that ``reply-to`` names. A new queue is counted.
+    """Return the broker's name of the temporary queue in which this session takes answers. A new queue is counted.
 
     Args:
         broker: The services of the broker.
         session: The session.
-        name: The value of the header, without a secret.
+        name: The name that the client gave, without a secret.
 
     Returns:
-        The empty string if the queue belongs to another connection; then the header is stored as it came.
+        The empty string if the queue belongs to another connection.
 
     Raises:
         ProtocolError: The name is a pattern, or the session has too many queues.
     """
     if is_pattern(name):
         raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {name[:200]!r}")
-    return own(broker, session, name) if is_own(session, name) else ""
+    queue = name_of(session, name)
+    if queue.rpartition("@")[2] != session.id:
+        return ""
+    keep(broker, session, queue)
+    return queue
 
 
 def own_if_temporary(broker: Services, session: Session, text: str) -> str:
@@ -95,25 +94,12 @@ def own_if_temporary(broker: Services, session: Session, text: str) -> str:
     if not text.startswith(TEMPORARY):
         return text
     name = without_secret(text)
-    return name if is_pattern(name) else own(broker, session, name)
-
-
-def own(broker: Services, session: Session, name: str) -> str:
-    """Return the broker's name of a temporary queue that this session subscribes to, and count the queue.
-
-    Args:
-        broker: The services of the broker.
-        session: The session.
-        name: The name that the client gave, without a secret.
-
-    Raises:
-        ProtocolError: The queue belongs to another connection, or there are too many.
-    """
-    if not is_own(session, name):
+    if is_pattern(name):
+        return name
+    queue = reply_queue(broker, session, name)
+    if not queue:
         raise ProtocolError("denied", f"{name[:200]!r} belongs to another connection", "Others may only SEND to it.")
-    name = name_of(session, name)
-    keep(broker, session, name)
-    return name
+    return queue
 
 
 def keep(broker: Services, session: Session, name: str) -> None:
