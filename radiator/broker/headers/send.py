@@ -93,6 +93,9 @@ class SendHeaders:
         self.destination = headers.get("destination", "")
         self.is_temporary = self.destination.startswith(TEMPORARY)
         self.name = without_secret(self.destination) if self.is_temporary else self.destination
+        reply_to = headers.get("reply-to", "")
+        self.reply_to = reply_to if reply_to.startswith(TEMPORARY) else ""
+        self.reply_name = without_secret(reply_to) if self.reply_to else ""
         _check_name(self.name)
         self.mandatory = flag(headers, "mandatory") is True
         self.event_ns = time_ns(headers, "event-time")
@@ -113,9 +116,6 @@ class SendHeaders:
         if durability not in (None, "fsync"):
             raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")
         self.sync = durability is not None
-        reply_to = headers.get("reply-to", "")
-        self.reply_to = reply_to if reply_to.startswith(TEMPORARY) else ""
-        self.reply_name = without_secret(reply_to) if self.reply_to else ""
         self.transaction = headers.get("transaction")
 
     @property

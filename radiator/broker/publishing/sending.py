@@ -102,8 +102,8 @@ class Plan:
             if not headers.at_once:
                 raise destination.delay_refusal()
             due_ms = None
-        self.feed: Feed | None = destination.choose(headers.fields)
         self.identity = identity_of(self.name, headers.fields) if identified else None
+        self.feed: Feed | None = destination.choose(headers.fields)
         if self.feed is None and self.identity is not None:
             self.feed = destination.feed_of(headers.identity_key)
         assert self.identity is None or self.feed is not None
