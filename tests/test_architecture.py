@@ -288,7 +288,8 @@ def test_every_counter_is_counted_and_every_counted_one_exists() -> None:
     counted = {name for path in MODULES for name in syntax_of(path).counted}
     waits = {"blocked", "rate_limited"}  # counted by ``Throttle.hold`` under the name that the Wait has
     by_methods = {"messages_in", "body_bytes_in", "acks", "commits", "log_lines_dropped"}  # of ``Stats``
-    assert counted | waits | by_methods == counters
+    drops = {"dropped_newest", "dropped_replies", "dropped_by_middleware"}  # under the name that the Dropped has
+    assert counted | waits | by_methods | drops == counters
 
 
 def test_storage_reads_the_settings_of_logs_and_no_others() -> None:
@@ -349,8 +350,8 @@ def test_the_modules_of_a_part_form_no_circle_types_included(part: str) -> None:
 
 # The rooms of the broker, and the modules at its top: each imports from itself and from those before it.
 BROKER = [
-    *("stats", "skipping", "throttle", "internal_errors", "budget", "peer_log", "rule_hooks", "memory_watch"),
-    *("storage_failures", "timers", "logs", "headers", "queues", "destinations", "clients", "delivery", "core"),
+    *("stats", "skipping", "internal_errors", "budget", "peer_log", "rule_hooks", "memory_watch", "storage_failures"),
+    *("timers", "logs", "headers", "queues", "destinations", "admission", "clients", "delivery", "core"),
     *("durable", "access", "outcomes", "destination_creation", "services"),
     *("transactions", "subscribing", "admin", "settling", "publishing", "committing", "frames", "broker"),
 ]

@@ -21,13 +21,13 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from radiator.broker.admission import Dropped, Wait
 from radiator.broker.budget import Unfinished
 from radiator.broker.clients.session import Session
 from radiator.broker.frames import commands
 from radiator.broker.publishing import sending
 from radiator.broker.services import Services
 from radiator.broker.subscribing import joining, leaving, subscribing
-from radiator.broker.throttle import Wait
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now
 from radiator.errors import ProtocolError, StorageError
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES
@@ -81,7 +81,7 @@ class Broker(Services):
 
         Returns:
             The frames that remain when the budget of the turn is used up, other connections are to be served, or a
-            frame has to wait (``radiator.broker.throttle``). The caller passes them again.
+            frame has to wait (``radiator.broker.admission``). The caller passes them again.
         """
         session.begin_visit()
         if self.displaced is not None and frames and not session.closing:
@@ -109,12 +109,13 @@ class Broker(Services):
                 if steps is not None:
                     begun, steps = steps, None
                     session.run(budget, begun)
-                elif frame.head.command == "SEND":
-                    sent = send_plain(self, session, frames, index, now)
-                    if sent:
-                        index += sent
-                        continue
-                    send(self, session, frame, now)
+                elif (plan := frame.head.memo) is None:  # not a SEND, or one without a plan
+                    commands.dispatch(self, session, frame, now)
+                elif sent := send_plain(self, session, frames, index, now):
+                    index += sent
+                    continue
+                elif plan.generation == self.generation:
+                    send(self, session, plan, frame, now)
                 else:
                     commands.dispatch(self, session, frame, now)
             except Unfinished as more:
@@ -124,6 +125,10 @@ class Broker(Services):
                 if self.throttle.hold(session, wait, hold if index == 0 else None, now.mono):
                     return [wait.frame or frame, *frames[index + 1 :]]
                 self.refuse(session, wait.refusal, frame.receipt)
+            except Dropped as dropped:
+                self.stats.count(**{dropped.counter: 1})
+                if frame.receipt is not None:
+                    session.receipts.now(frame.receipt + b"\ndropped:true")
             except ProtocolError as error:
                 self.refuse(session, error, frame.receipt)
             except StorageError as error:

@@ -100,7 +100,8 @@ def sample(match: str, target: str, every: str, count: int | None, broker: Broke
     A sample is one JSON message for each cursor and log, all with the same time. MATCH is a name, with * for any
     characters.
     """
-    from radiator.broker.headers.positions import parse_duration
+    from radiator.broker.headers.values import parse_duration
+
 
     every_ns = parse_duration(every)
     if not every_ns:

@@ -79,7 +79,7 @@ def fsck(partitions: tuple[str, ...], data: str, repair: bool, latest: str | Non
 def _moment(latest: str | None) -> int:
     """Return the latest receive time that is no finding: as the option says, else now, and a bit for small steps."""
     from radiator import limits
-    from radiator.broker.headers.positions import parse_time
+    from radiator.broker.headers.values import parse_time
     from radiator.cli.selection import complete_time
     from radiator.clock import NS_PER_SECOND, now_ns
 
@@ -119,7 +119,7 @@ class Look:
 
 
 def _repair(data: str, look: Look, as_json: bool, latest_ns: int, lower: bool) -> int:
-    from radiator.broker.publishing.idempotence import identify
+    from radiator.broker.headers.send import identify
     from radiator.cli.formats import visible
     from radiator.clock import now
     from radiator.upkeep.latest import ClampTimes

@@ -31,7 +31,7 @@ LOOK_SECONDS = 1.0  # between checks whether the query has ended
 
 def _width(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
     """Return the value of an option such as ``5m`` as Spark writes it."""
-    from radiator.broker.headers.positions import parse_duration
+    from radiator.broker.headers.values import parse_duration
 
     ns = parse_duration(text)
     if ns is None or ns < NS_PER_SECOND:

@@ -99,8 +99,8 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
 
 
 def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
+    from radiator.broker.headers.send import identify
     from radiator.broker.logs.cursor_names import of_queue
-    from radiator.broker.publishing.idempotence import identify
     from radiator.clock import now
     from radiator.upkeep.purge import purge
 

@@ -66,7 +66,7 @@ def read_selection(start: str, stop: str | None, destinations: str | None, parti
         ValueError: A position is not valid.
         ProtocolError: A pattern is not valid.
     """
-    from radiator.broker.headers.positions import parse_duration, parse_time
+    from radiator.broker.headers.values import parse_duration, parse_time
     from radiator.columns.selection import HIGH, LOW, Selection
     from radiator.routing.pattern import parse_list
 

@@ -40,7 +40,7 @@ def position(text: str) -> str:
     Raises:
         ValueError: This is not a position.
     """
-    from radiator.broker.headers.positions import parse_duration, parse_time
+    from radiator.broker.headers.values import parse_duration, parse_time
     from radiator.cli.selection import complete_time
 
     kind, _, rest = text.partition(":")

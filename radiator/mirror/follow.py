@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from radiator.broker.headers.positions import parse_time
+from radiator.broker.headers.values import parse_time
 from radiator.client import ClientError, Connection, Message, ServerError
 from radiator.clock import NS_PER_SECOND, monotonic_ns, now, now_ns
 from radiator.errors import RadiatorError

@@ -14,7 +14,7 @@ import gevent
 from radiator import __version__, clock, limits, speed
 from radiator.broker.admin import readiness
 from radiator.broker.broker import Broker
-from radiator.broker.publishing.idempotence import identify
+from radiator.broker.headers.send import identify
 from radiator.config import Config
 from radiator.errors import ProtocolError
 from radiator.memory import MemoryAccount

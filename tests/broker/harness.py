@@ -18,8 +18,8 @@ from typing import Any
 
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.clients.session import Session
+from radiator.broker.headers.send import identify
 from radiator.broker.internal_errors import InternalErrors
-from radiator.broker.publishing.idempotence import identify
 from radiator.broker.queues.queue import is_exhausted
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.config import Config, LimitsConfig

@@ -16,10 +16,10 @@ from radiator.cli.main import main
 def install() -> None:
     send, refuse = sending.send, Broker.refuse
 
-    def buggy_send(broker: Any, session: Any, frame: Any, now_ns: int) -> None:
+    def buggy_send(broker: Any, session: Any, plan: Any, frame: Any, now: Any) -> None:
         if "bug" in frame.headers:
             raise KeyError(frame.headers["bug"])
-        send(broker, session, frame, now_ns)
+        send(broker, session, plan, frame, now)
 
     def buggy_refuse(broker: Any, session: Any, error: Any, receipt: Any = None) -> None:
         if error.code == "internal" and receipt == b"twice":

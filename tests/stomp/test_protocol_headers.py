@@ -13,9 +13,8 @@ import pytest
 from fuzz.wire import CONVERSATIONS, SMALL
 from radiator.broker.clients import windows
 from radiator.broker.durable import subscription_names
-from radiator.broker.headers import scheduling
+from radiator.broker.headers import send
 from radiator.broker.outcomes import dead_letters
-from radiator.broker.publishing import idempotence
 from radiator.broker.subscribing import subscribing
 from radiator.stomp import spec
 from radiator.stomp.connection import ClientConnection
@@ -52,7 +51,7 @@ def read_by_name() -> set[str]:
                 name, where = node.left, ast.unparse(node.comparators[0])
             elif (
                 isinstance(node, ast.Call)
-                and ast.unparse(node.func) in ("_time", "_required", "flag")
+                and ast.unparse(node.func) in ("time_ns", "time_ms", "_required", "flag")
                 and len(node.args) > 1
             ):
                 name, where = node.args[1], "headers"
@@ -62,7 +61,7 @@ def read_by_name() -> set[str]:
 
 
 def understood() -> set[str]:
-    tables = {*windows.PREFETCH_HEADERS, *subscribing.START_HEADERS, *idempotence.HEADERS, *scheduling.HEADERS}
+    tables = {*windows.PREFETCH_HEADERS, *subscribing.START_HEADERS, *send.IDENTITY, *send.TIMED}
     return (
         read_by_name()
         | tables

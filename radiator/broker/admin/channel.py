@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
-from radiator.broker.subscribing import subscribing
+from radiator.broker.headers.send import without_secret
+from radiator.broker.subscribing import subscribing, temporary
 from radiator.clock import Now
 from radiator.errors import ProtocolError, printable
 from radiator.routing.rules import TEMP_QUEUE_PREFIX, TEMPORARY
@@ -90,11 +91,12 @@ def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
             f"a SEND to {DESTINATION} needs a header reply-to",
             f"Expected reply-to:{TEMP_QUEUE_PREFIX}<name>, the queue for the answer, got {reply_to[:200]!r}.",
         )
-    reply_queue = subscribing.own_reply_queue(broker, session, reply_to)
+    reply_queue = temporary.reply_queue(broker, session, without_secret(reply_to))
     if not reply_queue:
         raise ProtocolError(
             "bad-header", "header reply-to: the queue of another connection", f"Expected {TEMP_QUEUE_PREFIX}<name>."
         )
+    subscribing.take_replies(broker, session, reply_to, reply_queue)
     request = Request(broker, session, reply_queue, headers.get("correlation-id"), now)
     if frame.receipt is not None:
         session.receipts.now(frame.receipt)

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin import readiness
-from radiator.broker.subscribing import temporary
+from radiator.broker.headers.send import without_secret
 from radiator.clock import WallNs
 from radiator.routing import dead_letter
 from radiator.routing.pattern import parse_list
@@ -202,7 +202,7 @@ def _client(session: Session) -> dict[str, Any]:
         "subscription_count": len(subscriptions),
         "subscriptions": [
             {
-                "id": temporary.without_secret(each.id),
+                "id": without_secret(each.id),
                 "destination": each.patterns.text,
                 "ack": each.ack,
                 "browser": each.browser,

@@ -1,4 +1,4 @@
-"""Sessions whose frames wait (``radiator.broker.throttle``), and the times of their next attempts.
+"""Sessions whose frames wait (``radiator.broker.admission``), and the times of their next attempts.
 
 Invariants: a session waits for one thing at a time. The wait of a frame counts from its first attempt. A session that
 has ended does not wait.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from radiator.broker.throttle import Hold
+from radiator.broker.admission import Hold
 from radiator.timers import Timers
 
 if TYPE_CHECKING:
+    from radiator.broker.admission import Wait
     from radiator.broker.clients.session import Session
     from radiator.broker.stats import Stats
-    from radiator.broker.throttle import Wait
     from radiator.clock import MonoNs
     from radiator.stomp.frames import Frame
 

@@ -44,6 +44,7 @@ from radiator.routing.rights import NOTHING, Permitted, Rights
 from radiator.stomp.encoder import error as encode_error
 
 if TYPE_CHECKING:
+    from radiator.broker.admission import Bucket, Hold
     from radiator.broker.budget import Budget, Steps
     from radiator.broker.clients.identity import Identity
     from radiator.broker.clients.receipts import AllOf
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from radiator.broker.logs.feed import Feed
     from radiator.broker.logs.selection import Selection
     from radiator.broker.queues.queue import Queue, QueueSource
-    from radiator.broker.throttle import Bucket, Hold
     from radiator.clock import Now, WallNs
     from radiator.config import LimitsConfig
     from radiator.memory import MemoryShare

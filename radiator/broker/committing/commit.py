@@ -19,18 +19,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker import throttle
+from radiator.broker import admission
+from radiator.broker.admission import Dropped
 from radiator.broker.clients.receipts import AllOf
 from radiator.broker.committing import waits
 from radiator.broker.committing.prepared import Prepared
-from radiator.broker.publishing.sending import (
-    append_run,
-    no_memory,
-    no_route,
-    require_room_for_delay,
-    require_subscriber,
-)
-from radiator.broker.queues import overflow
+from radiator.broker.publishing.sending import append_run
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks, transactions
 from radiator.errors import StorageError
@@ -104,15 +98,15 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
         try:
             partition.check()
         except StorageError as error:
-            if not plan.name.startswith(TEMPORARY):
-                raise no_memory(broker, plan, partition, error) from error
-            if plan.destination in prepared.mandatory:
-                raise no_route(plan.name) from error
+            mandatory = plan.destination in prepared.mandatory
+            outcome = admission.not_stored(broker.memory_watch, plan.destination, partition, error, mandatory)
+            if not isinstance(outcome, Dropped):
+                raise outcome from error
             unread.add(partition)
         for queue in messages.dues:
-            require_room_for_delay(queue)
+            admission.require_room_for_delay(queue)
     for destination in prepared.mandatory:
-        require_subscriber(destination)
+        admission.require_subscriber(destination)
     places: dict[Place, None] = {}
     for partition, offset in prepared.repeated.items():
         place = partition.wait_point(offset, synced=True)
@@ -129,13 +123,13 @@ def _check_limits(session: Session, prepared: Prepared, now_ns: MonoNs) -> None:
     rated: dict[int, tuple[Policy, int]] = {}
     for destination, (count, size) in prepared.sent.items():
         if destination.queue is not None:
-            overflow.require_room(destination.queue, count, size)
+            admission.require_room(destination.queue, count, size)
         policy = destination.policy
         if policy.settings.rate_messages is not None and not destination.name.startswith(TEMPORARY):
             _, before = rated.get(policy.rule_index, (policy, 0))
             rated[policy.rule_index] = (policy, before + count)
     if rated:
-        throttle.spend(session.buckets, rated, now_ns)
+        admission.spend(session.buckets, rated, now_ns)
 
 
 def _apply(
@@ -197,7 +191,7 @@ def _drop_newest(broker: Services, prepared: Prepared) -> None:
     for queue, messages_there in prepared.dropping.items():
         if queue.settings.on_full != "drop_newest":
             continue
-        most, most_bytes = overflow.room(queue)
+        most, most_bytes = admission.room(queue)
         kept = 0
         for partition, number in messages_there:
             most -= 1
@@ -217,7 +211,7 @@ def _drop_newest(broker: Services, prepared: Prepared) -> None:
 
 def _drop_oldest(broker: Services, queue: Queue, partition: Partition) -> Steps:
     """Drop the oldest messages of a queue beyond its limit, in steps, but not the newest, in ``partition``."""
-    while overflow.trim_one(queue, partition):
+    while admission.trim_one(queue, partition):
         broker.stats.count(dropped_oldest=1)
         broker.budget.spend(DROP_UNITS)
         yield True

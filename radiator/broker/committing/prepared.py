@@ -14,10 +14,11 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from radiator.broker import admission
+from radiator.broker.admission import Dropped
 from radiator.broker.budget import PORTION, PORTION_A_UNIT
 from radiator.broker.clients.session import CLIENT
-from radiator.broker.publishing.sending import Plan, plan_for
-from radiator.broker.queues import overflow
+from radiator.broker.publishing.sending import Plan, plan_for, read_headers
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks
 from radiator.errors import ProtocolError
@@ -197,8 +198,11 @@ class Prepared:
         plan = plans.get(head)
         if plan is None:
             self._broker.budget.spend(PLAN_UNITS)
-            plan = plan_for(self._broker, self._session, frame, head.headers["destination"])
-            if plan is None:
+            headers = read_headers(self._broker, self._session, head)
+            try:
+                plan = plan_for(self._broker, self._session, head, headers)
+            except Dropped as dropped:
+                self._broker.stats.count(**{dropped.counter: 1})
                 return
             self._destinations[plan.name] = plan.destination
             if plan.name.startswith(TEMPORARY):
@@ -219,7 +223,7 @@ class Prepared:
         if plan.rated or plan.counted is not None:
             count, size = self.sent.get(plan.destination, (0, 0))
             self.sent[plan.destination] = (count + 1, size + len(frame.body))
-        if plan.counted is not None and plan.counted.settings.on_full in overflow.DROPS:
+        if plan.counted is not None and plan.counted.settings.on_full in admission.DROPS:
             self.dropping.setdefault(plan.counted, []).append((partition, len(messages.run) - 1))
 
     def _is_repeat(self, partition: Partition, messages: Messages, identity: bytes) -> bool:

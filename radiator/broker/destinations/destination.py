@@ -1,16 +1,17 @@
 """A destination: a name, its policy, the feeds of its partitions, and its queue if it is one.
 
-The destination chooses the partition of a message (by key, by the client's ``partition`` header, or round robin) and
-encodes the end of the RECEIPT of a SEND.
+The destination chooses the partition of a message (by its headers ``priority``, ``partition`` or a key, or round robin)
+and encodes the end of the RECEIPT of a SEND.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import TYPE_CHECKING
 
-from radiator.broker.destinations.priorities import priority_of
 from radiator.errors import ProtocolError
+from radiator.routing.rules import DEFAULT_PRIORITY, PRIORITIES
 from radiator.stomp.encoder import SERVER_END
 from radiator.stomp.headers import escape
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from radiator.routing.policy import Policy
 
 SUFFIXES_MAX = 64  # cached suffixes; usual are a few partitions, versions and numbers of subscribers
+_PRIORITY = re.compile(r"-?\d{1,9}", re.ASCII)
 DUPLICATE = -1  # in place of a number of subscribers
 
 
@@ -109,10 +111,7 @@ class Destination:
         return not self.sent and not any(self.name in each.destinations or not each.whole for each in partitions)
 
     def choose(self, headers: Mapping[str, str]) -> Feed | None:
-        """Return the feed for a message; None if the message goes to ``next_feed``.
-
-        A key always goes to the same partition: CRC-32 of its UTF-8 bytes modulo the number of partitions
-        (``docs/configuration.md``, "partition_by").
+        """Return the feed for a message; None if the message has no key.
 
         Args:
             headers: The headers of the message.
@@ -123,7 +122,7 @@ class Destination:
         feeds = self.feeds
         forced = headers.get("partition")
         if self.policy.priority:
-            return self._log_of_priority(priority_of(headers))
+            return self._log_of_priority(headers.get("priority"))
         if forced is not None and (len(feeds) > 1 or self.policy.rule.partition_by is not None):
             return self._forced(forced)
         if len(feeds) == 1:
@@ -131,12 +130,32 @@ class Destination:
         key = headers.get("partition-key")
         if key is None and self.policy.rule.partition_by is not None:
             key = headers.get(self.policy.rule.partition_by)
-        if key is None:
-            return None
-        return feeds[zlib.crc32(key.encode()) % len(feeds)]
+        return None if key is None else self.feed_of(key)
 
-    def _log_of_priority(self, priority: int) -> Feed:
-        """Return the feed of a priority level, created at first use."""
+    def feed_of(self, key: str) -> Feed:
+        """Return the feed of a key, which is always the same.
+
+        It is chosen by CRC-32 of the key's UTF-8 bytes modulo the number of partitions (``docs/configuration.md``,
+        "partition_by").
+        """
+        return self.feeds[zlib.crc32(key.encode()) % len(self.feeds)]
+
+    def _log_of_priority(self, text: str | None) -> Feed:
+        """Return the feed of a priority level, created at first use.
+
+        Args:
+            text: The header ``priority``. A number outside of 0 to 9 counts as the nearest in it.
+        """
+        if text is None:
+            priority = DEFAULT_PRIORITY
+        elif _PRIORITY.fullmatch(text) is not None:
+            priority = min(max(int(text), 0), PRIORITIES - 1)
+        else:
+            raise ProtocolError(
+                "bad-header",
+                f"header priority: not a number: {text[:100]!r}",
+                f"Expected 0 to {PRIORITIES - 1}, as the rule of the destination says priority: true.",
+            )
         name = self.policy.partitions[priority]
         for feed in self.feeds:
             if feed.partition.name == name:
@@ -164,6 +183,20 @@ class Destination:
         """The feed if there is only one, else None."""
         feeds = self.feeds
         return feeds[0] if len(feeds) == 1 else None
+
+    def delay_refusal(self) -> ProtocolError:
+        """Return the error of a message with a delay to a destination without a queue."""
+        if self.is_parent:
+            return ProtocolError(
+                "unsupported",
+                f"a delay has no meaning on {self.name[:200]!r}, which is a queue with fan_out",
+                "Its messages are read by the queues that it feeds; send those with a delay to these.",
+            )
+        return ProtocolError(
+            "unsupported",
+            f"a delay has no meaning on {self.name[:200]!r}, which is a topic",
+            "A topic is a log that everybody reads in its order; delay and deliver-at are for queues.",
+        )
 
     def receipt_suffix(self, feed: Feed, version: str) -> bytes:
         """Return the end of the RECEIPT of a SEND: the same object for the same content."""

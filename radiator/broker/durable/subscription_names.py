@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from radiator import limits
-from radiator.broker.headers.flags import flag
+from radiator.broker.headers.values import flag
 from radiator.broker.logs import cursor_names
 from radiator.errors import ProtocolError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from radiator.broker.budget import PORTION
 from radiator.broker.clients.session import INDIVIDUAL
-from radiator.broker.headers.flags import flag
+from radiator.broker.headers.values import flag
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks, transactions
 from radiator.errors import ProtocolError

@@ -1,15 +1,22 @@
-"""The table of commands, and the commands that need no module of their own. ``sending.send`` has SEND, the hot path."""
+"""The table of commands, the table of reserved destinations, and the commands that need no module of their own.
+
+A SEND to a reserved destination is a request to the broker and no message. ``Broker.handle`` passes a SEND whose plan
+is known to ``publishing.sending`` itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from radiator.broker.admin import channel
+from radiator.broker.admission import Wait
 from radiator.broker.budget import Steps
 from radiator.broker.clients import windows
 from radiator.broker.committing import commit as committing
 from radiator.broker.frames import acknowledging
-from radiator.broker.publishing.sending import not_connected
+from radiator.broker.publishing import hooks, sending
+from radiator.broker.settling import settlement
 from radiator.broker.settling.settlement import receipt_now, receipt_settled
 from radiator.broker.subscribing import durable_subscribing, leaving, subscribing
 from radiator.broker.transactions import transactional_acks, transactions
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def dispatch(broker: Services, session: Session, frame: Frame, now: Now) -> None:
-    """Process any frame but a SEND.
+    """Process a frame that is no SEND with a known plan.
 
     Args:
         broker: The services of the broker.
@@ -38,13 +45,15 @@ def dispatch(broker: Services, session: Session, frame: Frame, now: Now) -> None
     """
     command = frame.head.command
     if not session.connected and command not in ("CONNECT", "STOMP"):
-        raise not_connected(command)
+        raise ProtocolError(
+            "bad-command", f"{command[:50]} before CONNECT", "Expected CONNECT or STOMP as the first frame."
+        )
     function = COMMANDS.get(command)
     if function is None:
         raise ProtocolError(
             "bad-command",
             f"unknown command {command[:50]!r}",
-            f"Expected, in capital letters, one of: {', '.join(['SEND', *COMMANDS])}.",
+            f"Expected, in capital letters, one of: {', '.join(COMMANDS)}.",
         )
     steps = function(broker, session, frame, now)
     if steps is not None:
@@ -88,6 +97,43 @@ def _limits(broker: Services) -> list[tuple[str, str]]:
         ("max-header-size", str(limits.headers)),
         ("max-header-count", str(limits.header_count)),
     ]
+
+
+def send(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | None:
+    """Process a SEND without a known plan.
+
+    Raises:
+        Dropped: The message is dropped.
+        ProtocolError: The message is refused.
+        StorageError: The partition cannot be written.
+        Wait: There is no room now; the frame is processed again later.
+    """
+    request = RESERVED.get(frame.head.headers.get("destination", ""))
+    if request is not None:
+        return request(broker, session, frame, now)
+    headers = sending.read_headers(broker, session, frame.head)
+    if broker.hooks and frame is not broker.throttle.passed:
+        passed = hooks.pass_through(broker, session, frame)
+        if passed is not frame:
+            frame = passed
+            headers = sending.read_headers(broker, session, frame.head)
+    if headers.transaction is not None:
+        transactions.add(broker, session, headers.transaction, frame)
+        if frame.receipt is not None:
+            session.receipts.now(frame.receipt)
+        return None
+    plan = sending.plan_for(broker, session, frame.head, headers)
+    try:
+        sending.send(broker, session, plan, frame, now)
+    except Wait as wait:
+        wait.hold(frame)  # middleware has run on it
+        raise
+    return None
+
+
+def touch(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
+    """Process a SEND that restarts ``ack_timeout`` for a delivery."""
+    return settlement.touch(broker, session, frame)
 
 
 def disconnect(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
@@ -149,6 +195,7 @@ def commit(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
 COMMANDS: dict[str, Callable[[Services, Session, Frame, Now], Steps | None]] = {
     "CONNECT": connect,
     "STOMP": connect,
+    "SEND": send,
     "SUBSCRIBE": subscribing.subscribe,
     "UNSUBSCRIBE": unsubscribe,
     "ACK": acknowledging.ack,
@@ -157,4 +204,9 @@ COMMANDS: dict[str, Callable[[Services, Session, Frame, Now], Steps | None]] = {
     "COMMIT": commit,
     "ABORT": abort,
     "DISCONNECT": disconnect,
+}
+
+RESERVED: dict[str, Callable[[Services, Session, Frame, Now], Steps]] = {
+    settlement.TOUCH: touch,
+    channel.DESTINATION: channel.ask,
 }

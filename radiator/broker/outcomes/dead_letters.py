@@ -20,10 +20,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from radiator.broker import admission
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.delivery_times import is_dead_letter
 from radiator.broker.logs.header_values import header_value
-from radiator.broker.queues import overflow
 from radiator.clock import NS_PER_SECOND, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.headers import escape, split_block
@@ -249,7 +249,7 @@ class DeadLetters:
             origin = batch.names[batch.destination_ids[index]]
         body = batch.bodies[index]
         if destination.queue is not None:
-            core.stats.count(dropped_oldest=overflow.bring(destination.queue, len(body)))
+            core.stats.count(dropped_oldest=admission.bring(destination.queue, len(body)))
         partition = _choose_feed(destination, batch.blocks[index]).partition
         now_ns = WallNs(max(core.timing.now.wall, partition.last_receive_ns))
         block = stamp(batch.blocks[index], letter, origin, subscription, now_ns, received(batch, index), hops)

@@ -18,9 +18,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from radiator.broker import admission
 from radiator.broker.clients.session import by_source
 from radiator.broker.outcomes.dead_letters import DeadLetter
-from radiator.broker.queues import end_reasons, overflow
+from radiator.broker.queues import end_reasons
 
 if TYPE_CHECKING:
     from radiator.broker.clients.session import InFlight, Subscription
@@ -106,7 +107,7 @@ class Returns:
         """Make messages ready again in their original places."""
         source.give_back(offsets)
         if source.queue.settings.on_full == "drop_oldest":
-            self._core.stats.count(dropped_oldest=overflow.trim(source.queue))
+            self._core.stats.count(dropped_oldest=admission.trim(source.queue))
         self._core.ready.queue(source.queue)
 
     def refused(self, subscription: Subscription, settled: Sequence[InFlight], refusal: Refusal) -> None:

@@ -14,10 +14,9 @@ Invariants: an exception of a hook is an ERROR to the sender and has no other ef
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from radiator.broker.admin import channel
+from radiator.broker.admission import Dropped
 from radiator.broker.rule_hooks import RuleHooks, Validate
 from radiator.errors import ProtocolError
 from radiator.middleware import DROP, Message, Reject
@@ -33,37 +32,39 @@ log = logging.getLogger("radiator.broker")
 HOPS_MAX = 8  # changes of destination for one message; more are taken for a circle
 
 
-def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | None:
+def pass_through(broker: Services, session: Session, frame: Frame) -> Frame:
     """Run the hooks of a SEND.
 
     Args:
         broker: The services of the broker.
-        session: The session that sends.
+        session: The session that sends, which may send to the destination.
         frame: The SEND.
 
     Returns:
-        The frame to store; None if middleware dropped the message, whose RECEIPT is sent.
+        The same frame, or a new one with the changes of middleware, whose headers and right have to be checked.
 
     Raises:
-        ProtocolError: ``rejected``, by middleware or the schema, or because a hook failed; ``denied``.
+        Dropped: Middleware dropped the message.
+        ProtocolError: ``rejected``, by middleware or the schema, or because a hook failed.
     """
-    name = frame.head.headers.get("destination", "")
-    hooks = hooks_for(broker, name)
-    if hooks is None or name == channel.DESTINATION:
-        return frame
-    session.require("write", name)
     message: Message | None = None
-    for _ in range(HOPS_MAX):
+    name, hops = frame.head.headers["destination"], 0
+    while (hooks := broker.hooks.get(broker.rules.policy_for(name).rule_index)) is not None:
+        if hops == HOPS_MAX:
+            broker.stats.count(rejected=1)
+            raise ProtocolError(
+                "rejected",
+                f"the middleware sends the message on and on, {HOPS_MAX} times so far, at last to {name[:200]!r}",
+                "Its rules are at fault; see middleware: in the YAML file.",
+            )
+        hops += 1
         if hooks.middleware:
             if message is None:
                 message = Message(name, dict(frame.head.headers), frame.body, session.user, session.address)
             if not _run(broker, session.origin, hooks, message):
-                _drop(broker, session, frame)
-                return None
+                raise Dropped("dropped_by_middleware")
             if message.destination != name:
                 name = message.destination
-                if (hooks := hooks_for(broker, name)) is None:
-                    return _changed_frame(broker, frame, message)
                 continue
         if hooks.validate is not None:
             body = frame.body if message is None else message.body
@@ -71,19 +72,8 @@ def pass_through(broker: Services, session: Session, frame: Frame) -> Frame | No
             if complaint is not None:
                 broker.stats.count(rejected=1)
                 raise ProtocolError("rejected", f"the message does not fit the schema of {name[:200]}", complaint)
-        return frame if message is None else _changed_frame(broker, frame, message)
-    broker.stats.count(rejected=1)
-    raise ProtocolError(
-        "rejected",
-        f"the middleware redirected the message {HOPS_MAX} times, the last time to {name[:200]!r}",
-        "The destinations of the middleware form a cycle; see middleware: in the YAML file.",
-    )
-
-
-def hooks_for(broker: Services, name: str) -> RuleHooks | None:
-    """Return the hooks of this destination's rule; None if it has none."""
-    hooks: Mapping[int, RuleHooks] = broker.hooks
-    return hooks.get(broker.rules.policy_for(name).rule_index) if hooks and name else None
+        break
+    return frame if message is None else _changed_frame(broker, frame, message)
 
 
 def _run(broker: Services, origin: str, hooks: RuleHooks, message: Message) -> bool:
@@ -175,10 +165,3 @@ def _changed_frame(broker: Services, frame: Frame, message: Message) -> Frame:
     headers.pop("content-length", None)
     raw = join(headers.items(), "1.2")[1:].encode()
     return Frame(Head("SEND", headers, raw, "1.2", len(message.body)), frame.receipt, message.body)
-
-
-def _drop(broker: Services, session: Session, frame: Frame) -> None:
-    broker.stats.count(dropped_by_middleware=1)
-    if frame.receipt is not None:
-        reported = b"" if "transaction" in frame.head.headers else b"\ndropped:true"
-        session.receipts.now(frame.receipt + reported)

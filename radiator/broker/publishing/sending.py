@@ -7,29 +7,16 @@ the open batch and an entry in the receipt line (``send_plain``). Consecutive fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from radiator import limits
-from radiator.broker import throttle
-from radiator.broker.admin import channel
-from radiator.broker.headers import scheduling
-from radiator.broker.headers.flags import flag
-from radiator.broker.headers.positions import parse_time
-from radiator.broker.publishing import hooks, idempotence
-from radiator.broker.queues import overflow
-from radiator.broker.queues.overflow import Verdict
-from radiator.broker.settling import settlement
+from radiator.broker import admission
+from radiator.broker.headers.send import IDENTITY, SendHeaders, identity_of
 from radiator.broker.subscribing import subscribing, temporary
-from radiator.broker.throttle import Wait
-from radiator.broker.transactions import transactions
 from radiator.clock import NS_PER_MS, Now, WallNs
-from radiator.errors import MemoryFull, ProtocolError, StorageError
-from radiator.memory import MESSAGES
-from radiator.routing.pattern import is_pattern
+from radiator.errors import StorageError
 from radiator.routing.rules import TEMPORARY
 from radiator.speed import accelerated
-from radiator.stomp.headers import escape, stored_block
+from radiator.stomp.headers import escape
 from radiator.stomp.ordinary import same_head_run
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, Run
 
@@ -45,11 +32,10 @@ if TYPE_CHECKING:
     from radiator.stomp.frames import Frame, Head
     from radiator.storage.dedup import Dedup
     from radiator.storage.partition import Partition
+    from radiator.storage.turn import Place
 
 INDEXED_TOGETHER = 32  # message ids of a transaction that enter the index in one step
 INDEXED_A_UNIT = 2
-RESERVED_PREFIX = "/radiator/"
-HEADERS = idempotence.HEADERS
 PLAIN_MAX = 32  # messages between two checks of the time: about 60 us
 RUN_MAX = 256  # the same for messages with one head
 
@@ -60,7 +46,8 @@ class Plan:
     Args:
         generation: The generation of the rules.
         destination: The destination.
-        head: The head of the SEND.
+        headers: The headers of the SEND.
+        reply_to: The address of the session's own queue for the answer; empty if the header is stored as it came.
         rights: The rights of the session, which were checked.
 
     Attributes:
@@ -79,7 +66,7 @@ class Plan:
         plain: ``send_plain`` may send it.
 
     Raises:
-        ProtocolError: A header is bad.
+        ProtocolError: The destination does not accept a header.
     """
 
     __slots__ = (
@@ -101,92 +88,121 @@ class Plan:
         "transmit_ns",
     )
 
-    def __init__(self, generation: int, destination: Destination, head: Head, rights: Rights) -> None:
-        headers = head.headers
+    def __init__(
+        self, generation: int, destination: Destination, headers: SendHeaders, reply_to: str, rights: Rights
+    ) -> None:
+        settings = destination.policy.settings
+        identified = settings.dedup_window_ns is not None and not IDENTITY.isdisjoint(headers.fields)
         self.generation = generation
         self.rights = rights  # those that were checked last
         self.destination = destination
         self.name = destination.name
-        self.feed: Feed | None = destination.choose(headers)
-        self.identity: bytes | None = None
-        if not HEADERS.isdisjoint(headers) and destination.policy.settings.dedup_window_ns is not None:
-            self.identity = idempotence.identity_of(self.name, headers)
-            if self.identity is not None:
-                self.feed = self.feed or idempotence.feed_for(destination, headers)
-        self.block = stored_block(head)
-        self.event_ns = _time_header(headers, "event-time")
-        self.transmit_ns = _time_header(headers, "transmit-time")
-        self.sync = headers.get("durability") == "fsync"
-        self.mandatory = flag(headers, "mandatory") is True
-        policy = destination.policy
-        limited = policy.settings.max_messages is not None or policy.settings.max_bytes is not None
-        self.counted: Queue | None = destination.queue if limited else None
-        self.due_ns = WallNs(0)
-        self.rated = policy.settings.rate_messages is not None and not self.name.startswith(TEMPORARY)
+        due_ms = headers.due_ms
+        if due_ms is not None and destination.queue is None:
+            if not headers.at_once:
+                raise destination.delay_refusal()
+            due_ms = None
+        self.identity = identity_of(self.name, headers.fields) if identified else None
+        self.feed: Feed | None = destination.choose(headers.fields)
+        if self.feed is None and self.identity is not None:
+            self.feed = destination.feed_of(headers.identity_key)
+        assert self.identity is None or self.feed is not None
+        self.block = headers.block(due_ms, reply_to)
+        self.event_ns = headers.event_ns
+        self.transmit_ns = headers.transmit_ns
+        self.sync = headers.sync
+        self.mandatory = headers.mandatory
+        counted = settings.max_messages is not None or settings.max_bytes is not None
+        self.counted: Queue | None = destination.queue if counted else None
+        self.due_ns = WallNs((due_ms or 0) * NS_PER_MS)
+        self.rated = settings.rate_messages is not None and not self.name.startswith(TEMPORARY)
         # Anything but an append with or without a receipt takes the slow path.
-        self.special = self.sync or self.mandatory or limited or self.rated
+        limited = self.counted is not None or self.rated
+        self.special = self.sync or self.mandatory or limited or self.due_ns > 0
         self.plain = not self.special and self.identity is None
 
 
-def send(broker: Services, session: Session, frame: Frame, now: Now) -> None:
-    """Process a SEND: append the message to the open batch of its partition. The RECEIPT waits for that batch.
+def read_headers(broker: Services, session: Session, head: Head) -> SendHeaders:
+    """Parse the headers of a SEND, and check the right of the session.
+
+    Raises:
+        ProtocolError: A header is bad, or the session may not send to the destination.
+    """
+    headers = SendHeaders(head, broker.timing.shown_ns)
+    session.require("write", headers.name)
+    return headers
+
+
+def plan_for(broker: Services, session: Session, head: Head, headers: SendHeaders) -> Plan:
+    """Return the plan of a SEND, and store it in the head if every SEND with this head has the same plan.
 
     Args:
         broker: The services of the broker.
         session: The session that sends.
+        head: The head of the SEND.
+        headers: Its headers (``read_headers``).
+
+    Raises:
+        Dropped: The temporary queue does not exist.
+        ProtocolError: The message is refused.
+    """
+    name = temporary.receiver(broker, session, headers) if headers.is_temporary else headers.name
+    reply_to = ""
+    if headers.reply_to:
+        own = temporary.reply_queue(broker, session, headers.reply_name)
+        if own:
+            reply_to = temporary.address_of(session, own)
+            subscribing.take_replies(broker, session, headers.reply_to, own)
+    plan = Plan(broker.generation, broker.creation.receiver(name), headers, reply_to, session.rights)
+    if (
+        not (plan.due_ns or headers.is_temporary or reply_to)
+        and plan.identity is None
+        and headers.transaction is None
+        and plan.destination.policy.rule_index not in broker.hooks
+    ):
+        head.remember(plan)
+    return plan
+
+
+def send(broker: Services, session: Session, plan: Plan, frame: Frame, now: Now) -> None:
+    """Store a message. The RECEIPT waits until it is stored; that of a repeated message waits for the first one.
+
+    Args:
+        broker: The services of the broker.
+        session: The session that sends.
+        plan: The plan of the SEND.
         frame: The SEND.
         now: The current time.
 
     Raises:
+        Dropped: The message is dropped.
         ProtocolError: The message is refused.
         StorageError: The partition cannot be written.
         Wait: There is no room now; the frame is processed again later.
     """
-    head = frame.head
-    plan = head.memo
-    if plan is None or plan.generation != broker.generation:
-        if not session.connected:
-            raise not_connected("SEND")
-        if broker.hooks and frame is not broker.throttle.passed:
-            passed = hooks.pass_through(broker, session, frame)
-            if passed is None:
-                return
-            frame = passed
-        plan = _plan(broker, session, frame, now)
-        if plan is None:
-            return
-    elif plan.rights is not session.rights:  # the plan of another user: its meaning is the same, the right is not
+    if plan.rights is not session.rights:  # the plan of another user: its meaning is the same, the right is not
         session.require("write", plan.name)
         plan.rights = session.rights
-    if plan.identity is not None and _answer_duplicate(broker, session, plan, frame, now.wall):
-        return
-    if broker.files_refused is not None and plan.destination.policy.settings.store == "file":
-        raise broker.files_refused
-    if plan.special:
-        try:
-            verdict = _admit(plan, frame)
-            if plan.rated:
-                policy = plan.destination.policy
-                throttle.spend(session.buckets, {policy.rule_index: (policy, 1)}, now.mono)
-        except Wait as wait:
-            wait.hold(frame)
-            raise
-        if verdict is not Verdict.STORE and not _make_room(broker, session, plan, frame, verdict):
-            return
-    feed = plan.feed or plan.destination.next_feed()
-    try:
-        offset = _append(broker, plan, feed.partition, frame.body, now.wall)
-    except StorageError as error:
-        if not plan.name.startswith(TEMPORARY):
-            raise no_memory(broker, plan, feed.partition, error, frame) from error
-        drop_reply(broker, session, frame)  # the owner of the queue does not read it; the sender is not at fault
-        return
-    batch = feed.partition.open_batch
-    if frame.receipt is not None:
-        suffix = plan.destination.receipt_suffix(feed, session.version)
-        broker.count_pending(session.receipts.stored(frame.receipt, offset, batch, suffix))
-    elif batch is not session.receipts.quiet:
-        session.receipts.silently(batch)
+    destination, feed, first = plan.destination, plan.feed, None
+    place: Place | None
+    if plan.identity is not None and feed is not None:
+        first = feed.partition.find_duplicate(plan.identity, now.wall)
+    if first is None or feed is None:
+        feed, offset = _append(broker, session, plan, frame.body, now)
+        place, suffix = feed.partition.open_batch, destination.receipt_suffix
+    else:
+        broker.stats.count(duplicates=1)
+        offset, place = first, feed.partition.wait_point(first, synced=plan.sync)
+        suffix = destination.duplicate_suffix
+    if frame.receipt is None:
+        if place is not None and place is not session.receipts.quiet:
+            session.receipts.silently(place)
+    elif place is not None:
+        weight = session.receipts.stored(frame.receipt, offset, place, suffix(feed, session.version))
+        broker.count_pending(weight)
+    else:  # the first one is stored already
+        name = escape(feed.partition.name, session.version).encode()
+        session.receipts.now(b"%b\noffset:%d\npartition:%b\nduplicate:true" % (frame.receipt, offset, name))
 
 
 def send_plain(broker: Services, session: Session, frames: list[Frame], start: int, now: Now) -> int:
@@ -302,66 +318,27 @@ def _append_same_head(
     return len(bodies), size_bytes, weight
 
 
-def _answer_duplicate(broker: Services, session: Session, plan: Plan, frame: Frame, now_ns: WallNs) -> bool:
-    """Answer a repeated message with the receipt of the first one, once that is as durable as this one requires.
+def _append(broker: Services, session: Session, plan: Plan, body: bytes, now: Now) -> tuple[Feed, int]:
+    """Append a message to the open batch of its partition, if its limits admit it, and count it.
 
     Returns:
-        False if the message is new.
+        The partition, and the offset of the message.
     """
-    feed, identity = plan.feed, plan.identity
-    assert feed is not None and identity is not None
-    partition = feed.partition
-    first = partition.find_duplicate(identity, now_ns)
-    if first is None:
-        return False
-    broker.stats.count(duplicates=1)
-    place = partition.wait_point(first, synced=plan.sync)
-    if frame.receipt is not None:
-        if place is None:
-            name = escape(partition.name, session.version).encode()
-            session.receipts.now(b"%b\noffset:%d\npartition:%b\nduplicate:true" % (frame.receipt, first, name))
-        else:
-            suffix = plan.destination.duplicate_suffix(feed, session.version)
-            broker.count_pending(session.receipts.stored(frame.receipt, first, place, suffix))
-    elif place is not None:
-        session.receipts.silently(place)
-    return True
-
-
-def no_memory(
-    broker: Services, plan: Plan, partition: Partition, error: StorageError, frame: Frame | None = None
-) -> Exception:
-    """Return the error for a partition that has no room in memory.
-
-    Args:
-        broker: The services of the broker.
-        plan: The plan of the message.
-        partition: The partition.
-        error: The error of the append.
-        frame: The frame that waits; None for a COMMIT.
-
-    Returns:
-        A Wait if other clients may free the memory, or else ``error``.
-    """
-    if not isinstance(error, MemoryFull):
-        return error
-    if error.everywhere:
-        broker.memory_watch.met(broker.memory.shares[MESSAGES])
-    wait = overflow.no_memory(plan.destination.policy, partition, error, error.everywhere)
-    if wait is None:
-        return error
-    wait.hold(frame)
-    return wait
-
-
-def _append(broker: Services, plan: Plan, partition: Partition, body: bytes, now_ns: WallNs) -> int:
-    """Append a message to the open batch of its partition, and count it.
-
-    Returns:
-        Its offset.
-    """
-    offset = partition.append(plan.name, plan.block, body, now_ns, plan.event_ns, plan.transmit_ns)
+    destination = plan.destination
+    if broker.files_refused is not None and destination.policy.settings.store == "file":
+        raise broker.files_refused
     size = len(body)
+    if plan.special:
+        buckets = session.buckets if plan.rated else None
+        dropped = admission.admit(destination, size, plan.mandatory, plan.due_ns > 0, buckets, now.mono)
+        if dropped:
+            broker.stats.count(dropped_oldest=dropped)
+    feed = plan.feed or destination.next_feed()
+    partition = feed.partition
+    try:
+        offset = partition.append(plan.name, plan.block, body, now.wall, plan.event_ns, plan.transmit_ns)
+    except StorageError as error:
+        raise admission.not_stored(broker.memory_watch, destination, partition, error, plan.mandatory) from error
     broker.stats.add_messages(1, size)
     broker.count_pending(size + len(plan.block) + RECORD_OVERHEAD_BYTES)
     if plan.identity is not None:
@@ -371,9 +348,9 @@ def _append(broker: Services, plan: Plan, partition: Partition, body: bytes, now
             partition.open_batch.request_sync()
         if plan.counted is not None:
             plan.counted.appended(partition, 1)
-        if plan.due_ns and plan.destination.queue is not None:
-            plan.destination.queue.note_delays(partition, [offset], [plan.due_ns])
-    return offset
+        if plan.due_ns and destination.queue is not None:
+            destination.queue.note_delays(partition, [offset], [plan.due_ns])
+    return feed, offset
 
 
 def append_run(broker: Services, partition: Partition, run: Run, now_ns: WallNs) -> int:
@@ -401,235 +378,6 @@ def _indexed(broker: Services, dedup: Dedup) -> Steps:
     while dedup.index(INDEXED_TOGETHER):
         broker.budget.spend(INDEXED_TOGETHER // INDEXED_A_UNIT)
         yield True
-
-
-def _plan(broker: Services, session: Session, frame: Frame, now: Now) -> Plan | None:
-    """Return the plan of a SEND; None if the frame was processed here."""
-    head = frame.head
-    headers = head.headers
-    name = headers.get("destination")
-    if not name:
-        raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
-    if name == settlement.TOUCH:
-        session.run(broker.budget, settlement.touch(broker, session, frame))
-        return None
-    if name == channel.DESTINATION:
-        session.run(broker.budget, channel.ask(broker, session, frame, now))
-        return None
-    transaction = headers.get("transaction")
-    if transaction is not None:
-        _check_send(session, name, headers)
-        transactions.add(broker, session, transaction, frame)
-        if frame.receipt is not None:
-            session.receipts.now(frame.receipt)
-        return None
-    return plan_for(broker, session, frame, name)
-
-
-def plan_for(broker: Services, session: Session, frame: Frame, name: str) -> Plan | None:
-    """Return the plan of a SEND, and store it in the head if every SEND with this head has the same plan.
-
-    Args:
-        broker: The services of the broker.
-        session: The session that sends.
-        frame: The SEND.
-        name: Its destination.
-
-    Returns:
-        None if the message was dropped, because its temporary queue does not exist.
-
-    Raises:
-        ProtocolError: The message is refused.
-    """
-    head = frame.head
-    _check_send(session, name, head.headers)
-    is_temporary = name.startswith(TEMPORARY)
-    reply_to = head.headers.get("reply-to", "")
-    if is_temporary:
-        given, name = name, temporary.name_of(session, name)
-        there = name in broker.destinations
-        if not (temporary.may_send(broker, session, given) if there else temporary.is_own(session, given)):
-            drop_reply(broker, session, frame)
-            return None
-        if not there:
-            temporary.keep(broker, session, name)
-    plan = Plan(broker.generation, broker.creation.receiver(name), head, session.rights)
-    own = ""
-    if reply_to.startswith(TEMPORARY):
-        own = subscribing.own_reply_queue(broker, session, reply_to)
-        if own:
-            plan.block = _replace_header(plan.block, "reply-to", temporary.address_of(session, own))
-    delay = _apply_schedule(plan, head.headers, broker.timing.shown_ns)
-    if (
-        not (delay or is_temporary or own)
-        and plan.identity is None
-        and "transaction" not in head.headers
-        and plan.destination.policy.rule_index not in broker.hooks
-    ):
-        head.remember(plan)
-    return plan
-
-
-def no_route(name: str) -> ProtocolError:
-    """Return the error of a mandatory message to a destination without a subscriber."""
-    return ProtocolError(
-        "no-route", f"no subscription matches {name[:200]}", "The message has mandatory:true and was not stored."
-    )
-
-
-def _apply_schedule(plan: Plan, headers: Mapping[str, str], now_ns: WallNs) -> bool:
-    """Apply the headers of a scheduled message to its plan.
-
-    Returns:
-        True if the due time depends on the current time, so the plan cannot be shared.
-    """
-    if scheduling.HEADERS.isdisjoint(headers):
-        return False
-    due_ms = scheduling.check(headers, now_ns)
-    if due_ms is None:
-        return False
-    if plan.destination.queue is None and scheduling.is_none(headers):
-        plan.block = scheduling.bare(plan.block)
-        return False
-    if plan.destination.queue is None:
-        if plan.destination.policy.kind == "queue":
-            raise ProtocolError(
-                "unsupported",
-                f"delay and deliver-at are not allowed on {plan.name[:200]!r}, a queue with fan_out",
-                "Send messages with a delay to the queues in its fan_out.",
-            )
-        raise ProtocolError(
-            "unsupported",
-            f"delay and deliver-at are not allowed on {plan.name[:200]!r}, a topic",
-            "Subscriptions read a topic in the order of its log; delay and deliver-at are for queues.",
-        )
-    plan.block = scheduling.stamp(plan.block, due_ms)
-    plan.due_ns = WallNs(due_ms * NS_PER_MS)
-    plan.special = True
-    return True
-
-
-def drop_reply(broker: Services, session: Session, frame: Frame) -> None:
-    """Count a message to a temporary queue that does not exist, or is full without a reader, and send its RECEIPT.
-
-    Raises:
-        ProtocolError: ``no-route``, if the message is mandatory.
-    """
-    if flag(frame.head.headers, "mandatory"):
-        raise no_route(temporary.without_secret(frame.head.headers["destination"]))
-    broker.stats.count(dropped_replies=1)
-    if frame.receipt is not None and "transaction" not in frame.head.headers:
-        session.receipts.now(frame.receipt + b"\ndropped:true")
-
-
-def _check_send(session: Session, name: str, headers: Mapping[str, str]) -> None:
-    name = temporary.without_secret(name)
-    if is_pattern(name):
-        raise ProtocolError(
-            "bad-destination",
-            f"a message cannot be sent to a pattern: {name[:200]!r}",
-            "Expected one concrete name; *, > and # as whole segments, and commas, are for SUBSCRIBE.",
-        )
-    if name.startswith(RESERVED_PREFIX):
-        raise ProtocolError(
-            "bad-destination", f"{name[:200]!r} is reserved", "The broker uses the names under this prefix."
-        )
-    if name != name.strip(" "):
-        raise ProtocolError(
-            "bad-destination",
-            f"a destination cannot begin or end with a blank: {name[:200]!r}",
-            f"STOMP 1.1 and 1.2 do not trim headers: write destination:{name.strip(' ')[:200]}, without a blank.",
-        )
-    if "\0" in name:
-        raise ProtocolError("bad-destination", "a destination cannot contain NUL")
-    session.require("write", name)
-    flag(headers, "mandatory")
-    durability = headers.get("durability")
-    if durability not in (None, "fsync"):
-        raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")
-
-
-def require_subscriber(destination: Destination) -> None:
-    """Check that a mandatory message has a subscriber.
-
-    Raises:
-        ProtocolError: ``no-route``, if the destination has none.
-    """
-    if destination.subscribers == 0:
-        raise no_route(destination.name)
-
-
-def require_room_for_delay(queue: Queue) -> None:
-    """Check that another message can be scheduled.
-
-    Raises:
-        ProtocolError: ``full``, if too many messages are scheduled in the broker.
-    """
-    if queue.timing.full:
-        raise ProtocolError(
-            "full",
-            "too many delayed messages",
-            f"The broker accepts {limits.DEFERRED_MAX} delayed messages at most (DEFERRED_MAX).",
-        )
-
-
-def _admit(plan: Plan, frame: Frame) -> Verdict:
-    """Check what only some destinations or messages need. Changes nothing.
-
-    Raises:
-        ProtocolError: The message is refused.
-        Wait: The queue has no room.
-    """
-    if plan.mandatory:
-        require_subscriber(plan.destination)
-    if plan.due_ns and plan.destination.queue is not None:
-        require_room_for_delay(plan.destination.queue)
-    if plan.counted is None:
-        return Verdict.STORE
-    return overflow.judge(plan.counted, len(frame.body))
-
-
-def _make_room(broker: Services, session: Session, plan: Plan, frame: Frame, verdict: Verdict) -> bool:
-    """Apply a verdict of ``_admit`` that drops a message.
-
-    Returns:
-        False if this message is the dropped one; then it is counted and its RECEIPT is sent.
-    """
-    if verdict is Verdict.DROP_OLDEST and plan.counted is not None:
-        broker.stats.count(dropped_oldest=overflow.make_room(plan.counted, len(frame.body)))
-    elif verdict is Verdict.DROP_NEWEST:
-        broker.stats.count(dropped_newest=1)
-        if frame.receipt is not None and "transaction" not in frame.head.headers:  # a transaction has sent it already
-            session.receipts.now(frame.receipt + b"\ndropped:true")
-        return False
-    return True
-
-
-def _time_header(headers: Mapping[str, str], header: str) -> int | None:
-    text = headers.get(header)
-    if text is None:
-        return None
-    time_ns = parse_time(text)
-    if time_ns is None:
-        raise ProtocolError(
-            "bad-time",
-            f"header {header}: not a time: {text[:100]!r}",
-            "Expected nanoseconds since 1970-01-01 UTC in decimal, or RFC 3339 such as 2013-01-01T05:15:00Z.",
-        )
-    return time_ns
-
-
-def _replace_header(block: bytes, name: str, value: str) -> bytes:
-    head = name.encode() + b":"
-    line = head + escape(value, "1.2").encode()
-    return b"\n".join([line if each.startswith(head) else each for each in block.split(b"\n")])
-
-
-def not_connected(command: str) -> ProtocolError:
-    """Return the error of a frame before CONNECT."""
-    return ProtocolError(
-        "bad-command", f"{command[:50]} before CONNECT", "Expected CONNECT or STOMP as the first frame."
-    )
 
 
 def goes_to_disk(frame: Frame) -> bool:

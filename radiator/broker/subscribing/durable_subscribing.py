@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from radiator.broker.clients.session import subscriptions_of
 from radiator.broker.durable.subscription_names import SubscriptionName, named_in
-from radiator.broker.headers.flags import flag
+from radiator.broker.headers.values import flag
 from radiator.broker.subscribing import leaving
 from radiator.clock import WallNs
 from radiator.errors import ProtocolError

@@ -10,15 +10,15 @@ from radiator.broker.clients.session import ACK_MODES, AUTO, Subscription
 from radiator.broker.clients.windows import asked_window, window_of, without_limit
 from radiator.broker.destinations import fan_out
 from radiator.broker.durable.subscription_names import asked_for
-from radiator.broker.headers.flags import flag
 from radiator.broker.headers.positions import NEXT, Position, parse_position
+from radiator.broker.headers.values import flag
 from radiator.broker.logs.selection import selection_of
 from radiator.broker.subscribing import durable_subscribing, leaving, regexes, searching, temporary
 from radiator.broker.subscribing.joining import Joining
 from radiator.clock import Now, WallNs
 from radiator.errors import ProtocolError
 from radiator.memory import SUBSCRIPTIONS
-from radiator.routing.pattern import PatternSet, is_pattern, parse_list
+from radiator.routing.pattern import PatternSet, parse_list
 from radiator.routing.rules import TEMPORARY
 from radiator.stomp import encoder
 from radiator.storage.layout import parse_message_id
@@ -194,30 +194,25 @@ def add(
     return subscription
 
 
-def own_reply_queue(broker: Services, session: Session, name: str) -> str:
-    """Return the name of the temporary queue behind a ``reply-to`` header.
+def take_replies(broker: Services, session: Session, subscription_id: str, name: str) -> None:
+    """Subscribe a session to its own temporary queue, unless it is a consumer of it.
 
-    The first use creates the queue and subscribes the session to it, under its own name.
-
-    Returns:
-        The empty string if the queue belongs to another connection; then the header is passed on unchanged.
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        subscription_id: The id: the header ``reply-to`` as it came.
+        name: The name of the queue, which is created.
 
     Raises:
-        ProtocolError: The name is a pattern, or a limit refuses the queue.
+        ProtocolError: The id is in use, or a limit refuses the subscription.
     """
-    if is_pattern(name):
-        shown = temporary.without_secret(name)[:200]
-        raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {shown!r}")
-    if not temporary.is_own(session, name):
-        return ""
-    own = temporary.own(broker, session, name)
-    destination = broker.destination(own)
-    if not any(each.session is session for each in destination.queue.consumers if destination.queue is not None):  # type: ignore[union-attr]
-        if name in session.subscriptions:
-            raise ProtocolError("bad-subscription", f"id {name[:200]!r} is in use on this connection")
-        _check_count(session, 1)
-        broker.take_all(add(broker, session, name, parse_list(own), AUTO, None), destination)
-    return own
+    destination = broker.destination(name)
+    if any(each.session is session for each in destination.queue.consumers if destination.queue is not None):  # type: ignore[union-attr]
+        return
+    if subscription_id in session.subscriptions:
+        raise ProtocolError("bad-subscription", f"id {subscription_id[:200]!r} is in use on this connection")
+    _check_count(session, 1)
+    broker.take_all(add(broker, session, subscription_id, parse_list(name), AUTO, None), destination)
 
 
 def _check_count(session: Session, patterns: int) -> None:

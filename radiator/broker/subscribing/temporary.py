@@ -9,7 +9,7 @@ A queue has three spellings:
 A client needs no right to create one, so their number is bounded per connection. New ones replace empty ones without a
 subscription.
 
-This module knows sessions and the registry. It knows no frames.
+This module knows sessions and the registry.
 
 Invariants: a connection has at most as many temporary queues as it may have subscriptions; no destination name contains
 a secret.
@@ -20,26 +20,21 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
+from radiator.broker import admission
+from radiator.broker.headers.send import without_secret
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import is_pattern
 from radiator.routing.rules import TEMPORARY
 
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Session
+    from radiator.broker.headers.send import SendHeaders
     from radiator.broker.services import Services
 
 
-def without_secret(text: str) -> str:
-    """Return the name in an address, which may be shown; return any other text unchanged."""
-    if not text.startswith(TEMPORARY):
-        return text
-    name, at, owner = text.rpartition("@")
-    return f"{name}@{owner.partition('~')[0]}" if at else text
-
-
-def name_of(session: Session, text: str) -> str:
-    """Return the broker's name of a temporary queue that this session means by any of the three spellings."""
-    return without_secret(text) if "@" in text else f"{text}@{session.id}"
+def name_of(session: Session, name: str) -> str:
+    """Return the broker's name of a temporary queue that this session means by ``name``, which has no secret."""
+    return name if "@" in name else f"{name}@{session.id}"
 
 
 def address_of(session: Session, name: str) -> str:
@@ -47,18 +42,47 @@ def address_of(session: Session, name: str) -> str:
     return f"{name}~{session.secret}"
 
 
-def is_own(session: Session, text: str) -> bool:
-    """Return True if the queue belongs to this session."""
-    return name_of(session, text).rpartition("@")[2] == session.id
+def receiver(broker: Services, session: Session, headers: SendHeaders) -> str:
+    """Return the broker's name of the temporary queue that a SEND names. A new queue of this session is counted.
+
+    Raises:
+        Dropped: The queue does not exist, or belongs to a session that has not given its address.
+        ProtocolError: The same for a mandatory message (no-route), or the session has too many queues.
+    """
+    name = name_of(session, headers.name)
+    owner_id = name.rpartition("@")[2]
+    exists = name in broker.destinations
+    if owner_id == session.id:
+        if not exists:
+            keep(broker, session, name)
+        return name
+    owner, secret = broker.sessions.get(owner_id), headers.destination.rpartition("@")[2].partition("~")[2]
+    if not exists or owner is None or not compare_digest(owner.secret.encode(), secret.encode()):
+        raise admission.undelivered(headers.name, headers.mandatory)
+    return name
 
 
-def may_send(broker: Services, session: Session, text: str) -> bool:
-    """Return True if this session owns the queue or has given its address."""
-    if is_own(session, text):
-        return True
-    owner_id, _, secret = text.rpartition("@")[2].partition("~")
-    owner = broker.sessions.get(owner_id)
-    return owner is not None and compare_digest(owner.secret.encode(), secret.encode())
+def reply_queue(broker: Services, session: Session, name: str) -> str:
+    """Return the broker's name of the temporary queue in which this session takes answers. A new queue is counted.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        name: The name that the client gave, without a secret.
+
+    Returns:
+        The empty string if the queue belongs to another connection.
+
+    Raises:
+        ProtocolError: The name is a pattern, or the session has too many queues.
+    """
+    if is_pattern(name):
+        raise ProtocolError("bad-destination", f"header reply-to: a pattern is not a name: {name[:200]!r}")
+    queue = name_of(session, name)
+    if queue.rpartition("@")[2] != session.id:
+        return ""
+    keep(broker, session, queue)
+    return queue
 
 
 def own_if_temporary(broker: Services, session: Session, text: str) -> str:
@@ -69,23 +93,13 @@ def own_if_temporary(broker: Services, session: Session, text: str) -> str:
     """
     if not text.startswith(TEMPORARY):
         return text
-    return without_secret(text) if is_pattern(text) else own(broker, session, text)
-
-
-def own(broker: Services, session: Session, text: str) -> str:
-    """Return the broker's name of a temporary queue that this session subscribes to, and count the queue.
-
-    Raises:
-        ProtocolError: The queue belongs to another connection, or there are too many.
-    """
-    if not is_own(session, text):
-        shown = without_secret(text)[:200]
-        raise ProtocolError(
-            "denied", f"{shown!r} belongs to another connection", "Other connections may only SEND to it."
-        )
-    name = name_of(session, text)
-    keep(broker, session, name)
-    return name
+    name = without_secret(text)
+    if is_pattern(name):
+        return name
+    queue = reply_queue(broker, session, name)
+    if not queue:
+        raise ProtocolError("denied", f"{name[:200]!r} belongs to another connection", "Others may only SEND to it.")
+    return queue
 
 
 def keep(broker: Services, session: Session, name: str) -> None:

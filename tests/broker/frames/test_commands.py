@@ -18,7 +18,7 @@ Q, T = "/queue/a", "/topic/a"
 
 
 def test_every_command_of_the_protocol_has_a_function() -> None:
-    assert {"SEND", *COMMANDS} == set(CLIENT_COMMANDS)
+    assert set(COMMANDS) == set(CLIENT_COMMANDS)
 
 
 # --- CONNECT ----------------------------------------------------------------------------------------------------------
@@ -355,6 +355,20 @@ def test_what_is_not_a_time_is_refused(world: World, header: str, text: str) -> 
     assert error.headers["error-code"] == "bad-time"
     assert header in error.headers["message"]
     assert error.headers["receipt-id"] == "r"
+
+
+def test_a_send_with_a_bad_header_creates_no_destination(world: World) -> None:
+    client = world.connect()
+    client.publish("/queue/new", "x", event_time="yesterday")
+    assert client.error() == "bad-time"
+    assert "/queue/new" not in world.broker.destinations
+
+
+def test_a_bad_header_of_a_send_in_a_transaction_is_refused_before_its_commit(world: World) -> None:
+    client = world.connect()
+    client.say("BEGIN", transaction="t")
+    client.publish(Q, "x", transaction="t", delay="soon")
+    assert client.error() == "bad-header"
 
 
 def test_the_receive_time_never_falls(world: World) -> None:

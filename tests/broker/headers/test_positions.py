@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radiator.broker.headers.positions import INT64_MAX, Position, parse_duration, parse_position, parse_time
+from radiator.broker.headers.positions import Position, parse_position
+from radiator.broker.headers.values import INT64_MAX, parse_duration, parse_time
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ProtocolError
 

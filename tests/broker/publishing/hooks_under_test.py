@@ -40,6 +40,11 @@ def pong(message: Message) -> object:
     return message
 
 
+def asks_the_broker(message: Message) -> object:
+    message.destination = "/radiator/admin"
+    return message
+
+
 def breaks(message: Message) -> object:
     raise ZeroDivisionError(message.destination)
 

@@ -137,8 +137,12 @@ def test_in_a_transaction_it_runs_once_when_the_message_is_sent() -> None:
     client = connected(world)
     client.subscribe("/queue/a", ack="auto")
     client.say("BEGIN", transaction="t")
-    for body in ("a", "", "b"):
-        assert sent(world, client, body, destination="/queue/a", transaction="t").command == "RECEIPT"
+    answers = [sent(world, client, body, destination="/queue/a", transaction="t") for body in ("a", "", "b")]
+    assert [(each.command, each.headers.get("dropped")) for each in answers] == [
+        ("RECEIPT", None),
+        ("RECEIPT", "true"),
+        ("RECEIPT", None),
+    ]
     assert not client.messages()
     client.say("COMMIT", transaction="t", receipt="c")
     world.settle()
@@ -312,3 +316,22 @@ def test_a_schema_that_panics_refuses_the_message() -> None:
     world.broker.hooks = {index: RuleHooks((), panics) for index in range(len(world.broker.config.rules))}
     client = connected(world)
     assert sent(world, client, "x", destination="/queue/a").headers["error-code"] == "rejected"
+
+
+def test_middleware_sends_no_message_to_a_reserved_destination() -> None:
+    world = world_with(f"{{match: /queue/a, middleware: '{hook('asks_the_broker')}'}}")
+    client = connected(world)
+    answer = sent(world, client, '{"do": "stats"}', destination="/queue/a", reply_to="/temp-queue/r")
+    assert answer.headers["error-code"] == "bad-destination"
+
+
+def test_a_touch_is_no_message_and_is_not_shown_to_the_middleware() -> None:
+    world = world_with(f"{{match: '#', middleware: '{hook('drop_empty')}'}}")
+    client = connected(world)
+    client.subscribe("/queue/a", ack="client-individual")
+    client.publish("/queue/a", "x")
+    world.settle()
+    (message,) = client.messages()
+    answer = sent(world, client, "", destination="/radiator/touch", id=message.headers["ack"])
+    assert (answer.command, "dropped" in answer.headers) == ("RECEIPT", False)
+    assert world.broker.stats.dropped_by_middleware == 0

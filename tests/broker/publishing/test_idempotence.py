@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.publishing.idempotence import identify, identity_of
+from radiator.broker.headers.send import identify, identity_of
 from radiator.errors import ProtocolError
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from radiator.broker.publishing.idempotence import identify
+from radiator.broker.headers.send import identify
 from radiator.storage import layout
 from radiator.storage.file_partition import FilePartition
 from radiator.upkeep.purge import purge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.subscribing.temporary import without_secret
+from radiator.broker.headers.send import without_secret
 from radiator.limits import KIB
 from radiator.stomp.frames import Frame
 from tests.broker.harness import Client, World

@@ -316,7 +316,7 @@ def test_no_error_text_is_built_for_a_send_that_goes_on_waiting(monkeypatch: pyt
     world = World(BLOCK)
     sender = blocked(world, "1", "2", "3")
     asked = []
-    monkeypatch.setattr("radiator.broker.queues.overflow._shortage", lambda *_: asked.append(1) or "full")
+    monkeypatch.setattr("radiator.broker.admission._shortage", lambda *_: asked.append(1) or "full")
     for _ in range(100):
         assert not sender.go_on()
     assert not asked
