@@ -27,7 +27,7 @@ from radiator.broker.clients.session import Session
 from radiator.broker.frames import commands
 from radiator.broker.publishing import sending
 from radiator.broker.services import Services
-from radiator.broker.subscribing import joining, leaving, subscribing
+from radiator.broker.subscribing import leaving, subscribing
 from radiator.broker.throttle import Wait
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now
 from radiator.errors import ProtocolError, StorageError
@@ -35,7 +35,7 @@ from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Reader, Subscription
-    from radiator.broker.logs.feed import Read
+    from radiator.broker.delivery.cold_reads import Read
     from radiator.broker.rule_hooks import RuleHooks
     from radiator.config import Config
     from radiator.routing.rules import Rules
@@ -319,4 +319,4 @@ class Broker(Services):
             self.registry.advance_idle_queues()
             self.orphaned.look()
         for time_ns, reader in self.take_timed_stops(now.wall):
-            joining.stop_at(self, reader, time_ns)
+            self.reading.stop_at(reader, time_ns)

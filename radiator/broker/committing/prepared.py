@@ -15,7 +15,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from radiator.broker.budget import PORTION, PORTION_A_UNIT
-from radiator.broker.clients.session import CLIENT
+from radiator.broker.headers.subscribe import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for
 from radiator.broker.queues import overflow
 from radiator.broker.settling import settlement

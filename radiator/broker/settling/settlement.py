@@ -13,9 +13,10 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker.clients.session import AUTO, Delivery, InFlight, by_source
+from radiator.broker.clients.session import Delivery, InFlight, by_source
 from radiator.broker.headers.flags import flag
 from radiator.broker.headers.scheduling import delay_ms
+from radiator.broker.headers.subscribe import AUTO
 from radiator.broker.outcomes.redelivery import Refusal
 from radiator.broker.queues.ack_timeouts import restart
 from radiator.broker.queues.consumer import Number
