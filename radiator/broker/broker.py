@@ -27,14 +27,14 @@ from radiator.broker.clients.session import Session
 from radiator.broker.frames import commands
 from radiator.broker.publishing import sending
 from radiator.broker.services import Services
-from radiator.broker.subscribing import joining, leaving, subscribing
+from radiator.broker.subscribing import leaving, subscribing
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now
 from radiator.errors import ProtocolError, StorageError
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Reader, Subscription
-    from radiator.broker.logs.feed import Read
+    from radiator.broker.delivery.cold_reads import Read
     from radiator.stomp.frames import Frame
 
 log = logging.getLogger("radiator.broker")
@@ -300,4 +300,4 @@ class Broker(Services):
             self.registry.advance_idle_queues()
             self.orphaned.look()
         for time_ns, reader in self.take_timed_stops(now.wall):
-            joining.stop_at(self, reader, time_ns)
+            self.reading.stop_at(reader, time_ns)

@@ -19,7 +19,6 @@ from radiator import __version__
 from radiator.broker.budget import Background, Budget
 from radiator.broker.clients.held_back import Throttle
 from radiator.broker.clients.joined import JoinedOfAll
-from radiator.broker.clients.windows import window_of
 from radiator.broker.delivery.cold_reads import ColdReads
 from radiator.broker.delivery.ready import Ready
 from radiator.broker.delivery.slow_subscribers import SlowSubscribers
@@ -196,8 +195,7 @@ class Core(ABC):
         """
         if destination.queue is not None:
             destination.queue.check(subscription.selection)
-        prefetch, most = subscription.prefetch, subscription.session.limits.in_flight
-        window = window_of(None, most if prefetch == 0 else prefetch, subscription.ack, [destination], most)
+        window = subscription.window_over([destination])
         if window is not None and window > (subscription.window or 1):
             subscription.widen(window)
             if not subscription.joining:

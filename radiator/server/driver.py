@@ -20,7 +20,7 @@ from gevent.event import Event
 from radiator import clock, limits
 from radiator.broker.broker import SETTLE_INTERVAL_NS, Broker
 from radiator.broker.clients.session import Session
-from radiator.broker.logs.feed import Read
+from radiator.broker.delivery.cold_reads import Read
 from radiator.server import dead_peers
 from radiator.server.background import BackgroundThrottle, run_maintenance
 from radiator.server.group_commit import CommitDelay, InlineCommit, run_group

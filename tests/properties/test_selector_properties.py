@@ -15,12 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radiator.errors import ProtocolError
-from radiator.routing import selector_tree as tree
+from radiator.routing import selector as tree
 from radiator.routing.like import like
-from radiator.routing.selector import Selector, compile_selector
-from radiator.routing.selector_key import key_of
-from radiator.routing.selector_parser import parse
-from radiator.routing.selector_tree import show
+from radiator.routing.selector import Selector, compile_selector, key_of, parse, show
 
 NAMES = ["a", "b", "tag-x", "in", "x y", 'q"', "é", "$v.1"]
 texts = st.one_of(

@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 
 from fuzz.wire import CONVERSATIONS, SMALL
-from radiator.broker.clients import windows
-from radiator.broker.durable import subscription_names
-from radiator.broker.headers import send
+from radiator.broker.headers import send, subscribe
 from radiator.broker.outcomes import dead_letters
-from radiator.broker.subscribing import subscribing
 from radiator.stomp import spec
 from radiator.stomp.connection import ClientConnection
 from tests.broker.harness import Client, World
@@ -51,7 +48,7 @@ def read_by_name() -> set[str]:
                 name, where = node.left, ast.unparse(node.comparators[0])
             elif (
                 isinstance(node, ast.Call)
-                and ast.unparse(node.func) in ("time_ns", "time_ms", "_required", "flag")
+                and ast.unparse(node.func) in ("time_ns", "time_ms", "_required", "flag", "values.flag")
                 and len(node.args) > 1
             ):
                 name, where = node.args[1], "headers"
@@ -61,12 +58,16 @@ def read_by_name() -> set[str]:
 
 
 def understood() -> set[str]:
-    tables = {*windows.PREFETCH_HEADERS, *subscribing.START_HEADERS, *send.IDENTITY, *send.TIMED}
-    return (
-        read_by_name()
-        | tables
-        | {*subscribing.EXCLUSIVE_HEADERS, *subscription_names.NAME_HEADERS, subscription_names.GROUP}
-    )
+    tables = {*send.IDENTITY, *send.TIMED, subscribe.GROUP}
+    for each in (
+        subscribe.START_HEADERS,
+        subscribe.STOP_HEADERS,
+        subscribe.PREFETCH_HEADERS,
+        subscribe.EXCLUSIVE_HEADERS,
+        subscribe.NAME_HEADERS,
+    ):
+        tables.update(each)
+    return read_by_name() | tables
 
 
 @cache

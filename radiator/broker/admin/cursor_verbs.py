@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin import lag
@@ -181,12 +182,12 @@ def _place(
         then(source, min(max(place, first), end))
         return
     last = position.kind == "last"
-    job = partition.offset_of_last(position.value) if last else partition.offset_for_time(position.value)
+    find = partition.offset_of_last if last else partition.offset_for_time
 
     def done(finished: Any) -> None:
         then(source, finished.offset if finished.error is None else finished.error)
 
-    broker.reading.look_up_stored([], lambda: job, done, lambda: True)
+    broker.reading.look_up(partial(find, position.value), done, lambda: True)
 
 
 def _replace(broker: Services, key: str, queue: Queue, old: QueueSource, start: int) -> None:

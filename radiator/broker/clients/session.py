@@ -35,12 +35,14 @@ from radiator.broker.budget import Unfinished
 from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
 from radiator.broker.clients.receipts import ReceiptLine
 from radiator.broker.clients.session_states import Event, State, after
+from radiator.broker.headers.subscribe import AUTO, CLIENT
 from radiator.broker.logs import wire
 from radiator.broker.logs.selection import YES
 from radiator.broker.logs.wire import fits, run_length
 from radiator.broker.queues.consumer import Number
 from radiator.errors import ProtocolError
 from radiator.routing.rights import NOTHING, Permitted, Rights
+from radiator.routing.rules import TEMPORARY
 from radiator.stomp.encoder import error as encode_error
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from radiator.broker.clients.identity import Identity
     from radiator.broker.clients.receipts import AllOf
     from radiator.broker.destinations.destination import Destination
+    from radiator.broker.headers.subscribe import SubscribeHeaders
     from radiator.broker.logs.feed import Feed
     from radiator.broker.logs.selection import Selection
     from radiator.broker.queues.queue import Queue, QueueSource
@@ -63,8 +66,6 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW = 1
 REACHED_MAX = 10_000  # logs whose highest delivered offset a session stores
 OFFSET_DIGITS_MAX = 19  # of 63 bits
-AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
-ACK_MODES = (AUTO, CLIENT, INDIVIDUAL)
 MESSAGE_IDS_SPARE = 64  # stale entries of MessageIds before it is built again
 RUN_BYTES = 256 * limits.KIB  # the most that one reader delivers in one turn
 
@@ -571,7 +572,7 @@ class Session:
             ProtocolError: The user does not have it (denied).
         """
         if not self.rights.may(right, name):
-            raise self._denied(right, f"over {name[:200]!r}")
+            raise self.denied(right, f"over {name[:200]!r}")
 
     def require_some(self, right: str) -> None:
         """Check that the user has ``right`` over at least one destination.
@@ -580,7 +581,7 @@ class Session:
             ProtocolError: The user does not have it (denied).
         """
         if not self.rights.has(right):
-            raise self._denied(right, "over any destination")
+            raise self.denied(right, "over any destination")
 
     def require_all(self, right: str) -> None:
         """Check that the user has ``right`` over all destinations.
@@ -589,9 +590,10 @@ class Session:
             ProtocolError: The user does not have it (denied).
         """
         if not self.rights.covers_all(right):
-            raise self._denied(right, "over all destinations")
+            raise self.denied(right, "over all destinations")
 
-    def _denied(self, right: str, what: str) -> ProtocolError:
+    def denied(self, right: str, what: str) -> ProtocolError:
+        """Return the ERROR for a user who does not have ``right``."""
         who = f"user {self.user[:100]!r}" if self.user else "anonymous"
         detail = "The users file (auth.users_file in the YAML file) lists rights as patterns."
         return ProtocolError("denied", f"{who} has no {right} right {what}", detail)
@@ -673,18 +675,18 @@ class Subscription:
 
     Args:
         session: The session.
-        subscription_id: The header ``id``.
-        tag: The tag that begins its ack ids.
-        patterns: The patterns of its destination.
-        ack: The ack mode.
-        window: The number of unacknowledged messages allowed; None: it shares the session's window on queues.
+        headers: The headers of the SUBSCRIBE.
         memory: The memory share that it counts against.
-        right: The right that a message requires.
+
+    Raises:
+        ProtocolError: The user may not read a destination that the patterns name.
 
     Attributes:
         asked: The patterns of the SUBSCRIBE.
         patterns: The same, limited to what the user may read.
         prefetch: The window that the client requested, if any. Without it topics have no window.
+        window: The number of unacknowledged messages allowed; None: it shares the session's window on queues.
+        right: The right that a message requires.
         alone: True for an exclusive consumer.
         selection: The selector; None: all messages.
         left: True if nothing refers to the subscription any more.
@@ -730,36 +732,29 @@ class Subscription:
         "window",
     )
 
-    def __init__(
-        self,
-        session: Session,
-        subscription_id: str,
-        tag: str,
-        patterns: PatternSet,
-        ack: str,
-        window: int | None,
-        memory: MemoryShare,
-        right: str = "read",
-    ) -> None:
+    def __init__(self, session: Session, headers: SubscribeHeaders, memory: MemoryShare) -> None:
         self.session = session
         self._memory = memory
         self._memory_bytes = 0
-        self.id = subscription_id
-        self.tag = tag
-        self.right = right
-        self.asked = patterns
+        self.id = headers.id
+        self.right = headers.right
+        self.asked = headers.patterns
         self.permit(session.rights)
-        self.ack = ack
-        self.window = window
-        self.prefetch: int | None = None
-        self.browser = False
-        self.alone = False
-        self.selection: Selection | None = None
+        for name in self.asked.names:
+            if not self.patterns.matches(name):
+                raise session.denied(self.right, f"over {name[:200]!r}")
+        self.tag = session.new_tag()
+        self.ack = headers.ack
+        self.prefetch = session.limits.in_flight if headers.prefetch == 0 else headers.prefetch
+        self.window = self.window_over([])
+        self.browser = headers.browses
+        self.alone = headers.exclusive
+        self.selection = headers.selection
         self.closed = False
         self.left = False
         self.joining = False
         self.reported_slow = False
-        self.since_ns = 0
+        self.since_ns = headers.since_ns
         self.in_flight: dict[Number, InFlight] = {}
         self.message_ids: MessageIds | None = None
         self.lost: tuple[int, int] | None = None
@@ -770,6 +765,42 @@ class Subscription:
         self.awaited: dict[Queue, None] = {}
         self.destinations: dict[Destination, None] = {}
         self._prefixes: dict[bytes, bytes] = {}
+
+    def window_over(self, destinations: Iterable[Destination]) -> int | None:
+        """Return the window over destinations whose consumers share work; None: the session's shared window.
+
+        The number that the client requested takes precedence over the rules.
+
+        Args:
+            destinations: Queues, or the topics of a consumer group.
+        """
+        window = self.prefetch
+        if window is None and self.ack != AUTO:
+            most = self.session.limits.in_flight
+            prefetches = (each.policy.settings.prefetch for each in destinations)
+            window = max((most if each is None else each for each in prefetches), default=1)
+        return None if window == 1 else window  # a window of one: share the session's window, which is one by default
+
+    def check_unlimited(self, destinations: Iterable[Destination]) -> None:
+        """Check that the rules allow a window without a limit, which the client requests with 0.
+
+        0 elsewhere means no limit. A client with an unexpected limit may wait for messages that do not come.
+
+        Args:
+            destinations: Queues, or the topics of a consumer group.
+
+        Raises:
+            ProtocolError: A rule sets a limit (bad-header).
+        """
+        for each in destinations if self.ack != AUTO else ():
+            prefetch = each.policy.settings.prefetch
+            if prefetch is not None and not each.name.startswith(TEMPORARY):
+                raise ProtocolError(
+                    "bad-header",
+                    f"header prefetch-count: 0, which means no limit, is not allowed for {each.name[:200]!r}",
+                    f"Expected prefetch: none in its rule in the YAML file, where prefetch is {prefetch}; or a number "
+                    f"here, from 1 to limits.in_flight, which is {self.session.limits.in_flight}.",
+                )
 
     def permit(self, rights: Rights) -> None:
         """Limit the patterns to what the user may read, also for future destinations."""
@@ -784,19 +815,6 @@ class Subscription:
             self.session.joined.add()
             destination.count_subscribers(1)
             self.charge(JOINED_BYTES)
-
-    def ask(self, prefetch: int | None, browser: bool, selection: Selection | None, alone: bool, since_ns: int) -> None:
-        """Set the options of SUBSCRIBE: prefetch, browser, selector, exclusive consumer, and start time."""
-        self.prefetch = prefetch
-        self.browser = browser
-        self.selection = selection
-        self.alone = alone
-        self.since_ns = since_ns
-
-    def limit_prefetch(self, most: int) -> None:
-        """Replace a prefetch of 0, which means no limit, by ``most``."""
-        if self.prefetch == 0:
-            self.prefetch = most
 
     def take_selection(self) -> Selection | None:
         """Remove and return the selector, which the queue of a durable subscription applies from now on."""
@@ -1030,9 +1048,9 @@ class Reader:
         feed: The feed of the partition.
         start: The first offset to deliver.
         live_from: Offsets below are history and marked ``replayed``.
+        stop: The offset before which it stops; None: it does not stop, or the offset is looked up.
 
     Attributes:
-        stop_offset: The exclusive end, if any.
         starts: By destination, the first offset to deliver (``last:N`` in a partition of several destinations).
         stops: By destination, the first offset not to deliver.
         queue: In a log of a fan-out source, the bound queue that is shown.
@@ -1065,12 +1083,14 @@ class Reader:
         "subscription",
     )
 
-    def __init__(self, subscription: Subscription, feed: Feed, start: int, live_from: int) -> None:
+    def __init__(
+        self, subscription: Subscription, feed: Feed, start: int, live_from: int, stop: int | None = None
+    ) -> None:
         self.subscription = subscription
         self.feed = feed
         self.next_offset = start
         self.live_from = live_from
-        self.stop_offset: int | None = None
+        self.stop_offset = stop
         self.starts: dict[str, int] | None = None
         self.stops: dict[str, int] | None = None
         self.queue: Queue | None = None
@@ -1086,18 +1106,12 @@ class Reader:
         self._matched_names: list[str] | None = None  # the destinations of the last batch wanted as a whole
         self._matched_patterns: object = None
 
-    def adjust(self, offset: int) -> None:
-        """Start at ``offset`` because the requested position is gone, and report that with the first message."""
-        self.next_offset = offset
-        self._extra = b"start-adjusted:true\n"
-
     def start_at(self, offset: int) -> None:
-        """Start at ``offset``; if the log starts later, start there and report that."""
+        """Start at ``offset``; if the log starts later, start there and report that with the first message."""
         first = self.feed.partition.log_start_offset
+        self.next_offset = max(offset, first)
         if offset < first:
-            self.adjust(first)
-        else:
-            self.next_offset = offset
+            self._extra = b"start-adjusted:true\n"
 
     def place_at(self, offset: int) -> None:
         """Start at an offset that was looked up."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from radiator.broker import admission
 from radiator.broker.admission import Dropped
 from radiator.broker.budget import PORTION, PORTION_A_UNIT
-from radiator.broker.clients.session import CLIENT
+from radiator.broker.headers.subscribe import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for, read_headers
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks

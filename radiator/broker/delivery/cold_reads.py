@@ -1,37 +1,80 @@
-"""Cold reads and position look-ups: read jobs for the read thread, and the handling of their results.
+"""Cold reads and look-ups of positions: read jobs for the read thread, and the handling of their results.
 
-    start(), look_up(), resolve() -> take() ... read thread: read.run() ... done(read)
+    start(), look_up(), place(), stop_at() -> take() ... read thread: read.run() ... done(read)
     retry()  once a tick: reads that failed on the disk
 
 A read that fails on the disk is repeated, because its messages still exist. Records in a damaged range are lost. Each
 damaged range is logged once with its offsets, even if several readers meet it.
 
+A position by time is looked up in each log. The position ``last:N`` counts the messages of a destination, stored or
+not, that were sent before the SUBSCRIBE; a look-up starts once they are stored. A destination may have several logs,
+and a log may have several destinations:
+
+    one log, not shared, without gaps      the offsets give the answer, without a read
+    one log                                one look-up counts backwards, for all destinations of the log
+    several logs                           one look-up walks them backwards together, by receive time
+
 This module knows read jobs and the readers that wait for them. It knows no threads and no files.
 
-Invariant: at most ``limits.DAMAGES_REPORTED_MAX`` damaged ranges are logged.
+Invariants: at most ``limits.DAMAGES_REPORTED_MAX`` damaged ranges are logged. Destinations with a common log are
+looked up together, so each reader is placed once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
 from radiator.broker.clients.session import Reader
-from radiator.broker.logs.feed import Feed, Read
+from radiator.broker.headers.positions import NEXT
+from radiator.broker.logs.feed import Feed
+from radiator.clock import WallNs
 from radiator.errors import ProtocolError, StorageError
 from radiator.storage.damage import Damage
+from radiator.storage.last_messages import LastJob, Wanted
 
 if TYPE_CHECKING:
-    from radiator.broker.clients.session import Session
+    from radiator.broker.budget import Budget, Steps
+    from radiator.broker.clients.session import Session, Subscription
     from radiator.broker.delivery.ready import Ready
+    from radiator.broker.destinations.destination import Destination
+    from radiator.broker.headers.subscribe import SubscribeHeaders
     from radiator.broker.stats import Stats
 
 log = logging.getLogger("radiator.broker")
 
-Ends = list[tuple[Any, int]]  # a partition and its end offset
+Ends = Sequence[tuple[Any, int]]  # partitions and their end offsets
+Keys = dict[str, str]  # the names in a log that count, each with the destination that they count for
+Part = dict[Feed, Keys]
+Found = dict[str, int]  # destination name -> offset
+PART_UNITS = 2  # per log: grouping it with logs of the same destinations
+PLACE_UNITS = 10  # per log: placing a reader, or starting a look-up
 READ_ATTEMPTS_MAX = 10  # attempts of one cold read, one a tick; then its topic readers get an ERROR
+
+
+class Read:
+    """A cold read or look-up: ``run`` on a read thread, then ``Broker.read_done`` on the event loop.
+
+    Args:
+        job: The job of the partition.
+        then: Called with the job when it has ended.
+        wanted: Returns False if the result is not needed any more; then the job is not run.
+    """
+
+    __slots__ = ("_wanted", "job", "then")
+
+    def __init__(self, job: Any, then: Callable[[Any], None], wanted: Callable[[], bool] | None = None) -> None:
+        self.job = job
+        self.then = then
+        self._wanted = wanted
+
+    def run(self) -> None:
+        """Run the job on a read thread. The job stores its errors."""
+        if self._wanted is None or self._wanted():
+            self.job.run()
 
 
 class ColdReads:
@@ -73,49 +116,110 @@ class ColdReads:
 
         self._reads.append(Read(job, then))
 
-    def look_up(self, job: Any, then: Callable[[Any], None], wanted: Callable[[], bool]) -> None:
-        """Start a look-up in the log, off the event loop.
-
-        Args:
-            job: The look-up job.
-            then: Called with the finished job. A job that failed has an ``error``.
-            wanted: Called before the job starts; the job is dropped if this returns False.
-        """
-        self._reads.append(Read(job, then, wanted))
-
-    def look_up_stored(
-        self, ends: Ends, make: Callable[[], Any], then: Callable[[Any], None], wanted: Callable[[], bool]
+    def look_up(
+        self, make: Callable[[], Any], then: Callable[[Any], None], wanted: Callable[[], bool], ends: Ends = ()
     ) -> None:
-        """Start a look-up once every record below some end offsets is stored or lost.
+        """Start a look-up in the log, off the event loop, once every record below some end offsets is stored or lost.
 
         Args:
-            ends: Partitions and their end offsets.
             make: Makes the job when the records are stored. A job that is not ``finished`` runs again.
-            then: Called with the finished job.
+            then: Called with the finished job. A job that failed has an ``error``.
             wanted: The job is dropped if this returns False.
+            ends: The end offsets, with their partitions.
         """
 
         def is_stored() -> bool:
             return all(each.high_watermark >= end or each.next_offset < end for each, end in ends)
 
         def begin() -> None:
-            self.look_up(make(), done, wanted)
+            self._reads.append(Read(make(), done, wanted))
 
         def done(job: Any) -> None:
             if job.finished or not wanted():
                 then(job)
             else:
-                self.look_up(job, done, wanted)
+                self._reads.append(Read(job, done, wanted))
 
         if is_stored():
             begin()
         else:
             self._not_stored.append((is_stored, begin))
 
-    def resolve(
-        self, readers: list[Reader], make: Callable[[], Any], then: Callable[[Any], None], ends: Ends | None = None
+    def place(
+        self,
+        budget: Budget,
+        subscription: Subscription,
+        destinations: list[Destination],
+        headers: SubscribeHeaders,
+        now_ns: WallNs,
+    ) -> Steps:
+        """Look up the positions by time and ``last:N`` of a SUBSCRIBE, and place its readers there, in steps.
+
+        Args:
+            budget: The budget of the turn.
+            subscription: The subscription; it has a reader for each log of the destinations.
+            destinations: The destinations.
+            headers: The headers of the SUBSCRIBE.
+            now_ns: The time of the SUBSCRIBE. A stop position after it is not looked up.
+        """
+        start, stop, starts = headers.start or NEXT, headers.stop or NEXT, headers.starts
+        if stop.kind == "time" and stop.value > now_ns:
+            stop = NEXT
+        for reader in list(subscription.readers.values()) if "time" in (start.kind, stop.kind) else ():
+            if subscription.closed:
+                return
+            if stop.kind == "time":
+                self._place_by_time(reader, stop.value, reader.stop_before)
+            if start.kind == "time" and reader.feed.partition.name not in starts:
+                self._place_by_time(reader, start.value, reader.place_at)
+            budget.spend(PLACE_UNITS)
+            yield True
+        for part in (yield from parts(budget, destinations)) if "last" in (start.kind, stop.kind) else ():
+            if subscription.closed:
+                return
+            budget.spend(PLACE_UNITS * len(part))
+            yield True
+            readers = {feed: subscription.readers[feed] for feed in part}
+            if stop.kind == "last":
+                self._place_last(part, readers, stop.value, Reader.stop_at_each)
+            readers = {feed: reader for feed, reader in readers.items() if feed.partition.name not in starts}
+            if start.kind == "last" and readers:
+                self._place_last({feed: part[feed] for feed in readers}, readers, start.value, Reader.start_at_each)
+
+    def stop_at(self, reader: Reader, time_ns: int) -> None:
+        """Let a reader stop before the first record that was received at ``time_ns`` or later. The time has passed.
+
+        Args:
+            reader: The reader; it waits for the look-up.
+            time_ns: The time, in nanoseconds since 1970.
+        """
+        if not reader.subscription.closed:
+            self._place_by_time(reader, time_ns, reader.stop_before)
+
+    def _place_by_time(self, reader: Reader, time_ns: int, then: Callable[[int], None]) -> None:
+        make = partial(reader.feed.partition.offset_for_time, WallNs(time_ns))
+        self._resolve([reader], make, lambda found: then(found.offset))
+
+    def _place_last(
+        self, part: Part, readers: dict[Feed, Reader], number: int, then: Callable[[Reader, Found], None]
     ) -> None:
-        """Look up a position for readers of one subscription, off the event loop. The readers wait for the result.
+        at_once = from_offsets(part, number)
+        if at_once is not None:
+            for feed, reader in readers.items():
+                then(reader, at_once[feed.partition.name])
+            return
+
+        def placed(finished: Any) -> None:
+            for feed, reader in readers.items():
+                then(reader, found_in(finished, feed, part[feed]))
+
+        make, ends = last_job(part, number)
+        self._resolve(list(readers.values()), make, placed, ends)
+
+    def _resolve(
+        self, readers: list[Reader], make: Callable[[], Any], then: Callable[[Any], None], ends: Ends = ()
+    ) -> None:
+        """Look up a position for readers of one subscription. The readers wait for the result.
 
         A failed look-up is an ERROR to the session of the subscription.
 
@@ -123,7 +227,7 @@ class ColdReads:
             readers: The readers, at least one.
             make: Makes the look-up job.
             then: Called with the finished job, before the readers continue.
-            ends: Partitions and end offsets below which everything has to be stored first; None if nothing has to.
+            ends: End offsets below which everything has to be stored first, with their partitions.
         """
         subscription = readers[0].subscription
         for reader in readers:
@@ -142,13 +246,7 @@ class ColdReads:
             for reader in readers:
                 self._ready.reader(reader)
 
-        def wanted() -> bool:
-            return not subscription.closed
-
-        if ends is None:
-            self.look_up(make(), done, wanted)
-        else:
-            self.look_up_stored(ends, make, done, wanted)
+        self.look_up(make, done, lambda: not subscription.closed, ends)
 
     def failed_look_up(self, error: StorageError, again: Callable[[], None]) -> None:
         """Count and log a failed look-up that must not be given up, and repeat it.
@@ -214,3 +312,71 @@ class ColdReads:
                 "storage: %d damaged ranges are logged, and further ones are not; `radiator fsck` lists all",
                 len(self._reported),
             )
+
+
+# --- the position last:N ----------------------------------------------------------------------------------------------
+
+
+def parts(budget: Budget, destinations: Iterable[Destination]) -> Generator[bool, None, list[Part]]:
+    """Group the logs of destinations and of their fan-out sources. Destinations with a common log are in one group.
+
+    Args:
+        budget: The budget of the turn; each step spends some of it.
+        destinations: The destinations.
+
+    Returns:
+        The groups, once all steps are done.
+    """
+    of: dict[Feed, Part] = {}
+    for destination in destinations:
+        budget.spend(PART_UNITS * len(destination.feeds))
+        yield True
+        part: Part = {feed: {destination.name: destination.name} for feed in destination.feeds}
+        for parent in destination.parents:
+            for feed in parent.feeds:
+                part.setdefault(feed, {})[parent.name] = destination.name
+        feeds = list(part)
+        for other in {id(of[feed]): of[feed] for feed in feeds if feed in of}.values():
+            small, part = sorted((part, other), key=len)
+            for feed, keys in small.items():
+                part.setdefault(feed, {}).update(keys)
+                of[feed] = part
+        of.update(dict.fromkeys(feeds, part))
+    return list({id(part): part for part in of.values()}.values())
+
+
+def from_offsets(part: Part, number: int) -> dict[str, Found] | None:
+    """Return the offsets of ``last:number`` by partition and destination, if no look-up is necessary for them.
+
+    Returns:
+        None if a look-up is necessary.
+    """
+    feed, names = next(iter(part.items()))
+    partition = feed.partition
+    first, end, dense = partition.log_start_offset, partition.next_offset, partition.dense_from
+    if len(part) > 1 or feed.destinations > 1 or not (dense <= first or end - number >= dense):
+        return None
+    return {partition.name: dict.fromkeys(names, max(first, end - number))}
+
+
+def last_job(part: Part, number: int) -> tuple[Callable[[], Any], Ends]:
+    """Return a function that makes the look-up job, and the end offsets below which everything has to be stored first.
+
+    Args:
+        part: A group of logs (``parts``).
+        number: N of ``last:N``.
+    """
+    feed = next(iter(part))
+    if len(part) == 1 and feed.destinations == 1:
+        partition, end = feed.partition, feed.partition.next_offset
+        # Some of the last messages may not be stored yet. More of them are if the look-up is repeated.
+        return lambda: partition.offset_of_last(max(0, number + partition.high_watermark - end)), []
+    wanted = [Wanted(feed.partition, feed.partition.next_offset, keys) for feed, keys in part.items()]
+    return partial(LastJob, wanted, number), [(each.partition, each.end_offset) for each in wanted]
+
+
+def found_in(finished: Any, feed: Feed, names: Iterable[str]) -> Found:
+    """Return the offsets that a finished look-up has found in one log, by destination."""
+    if isinstance(finished, LastJob):
+        return finished.starts[feed.partition.name]
+    return dict.fromkeys(names, finished.offset)

@@ -84,4 +84,4 @@ class PositionLookups:
                 self.report(None)
 
         if wanted():
-            self._reading.look_up_stored(ends, make, done, wanted)
+            self._reading.look_up(make, done, wanted, ends)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker.clients.joined import JOINED_BYTES
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.delivery import last_messages
+from radiator.broker.delivery import cold_reads
 from radiator.broker.durable.start_positions import Make, PositionLookups
 from radiator.broker.headers.positions import NEXT, Position
 from radiator.broker.logs.destination_filter import TopicFilter
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from radiator.broker.delivery.cold_reads import ColdReads, Ends
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.destinations.registry import Registry
-    from radiator.broker.durable.subscription_names import SubscriptionName
+    from radiator.broker.headers.subscribe import SubscriptionName
     from radiator.broker.logs.feed import Feed
     from radiator.broker.timers.timing import Timing
     from radiator.memory import MemoryShare
@@ -182,9 +182,7 @@ class DurableSubscription:
                 yield True
             new = {feed: made_of[feed] for feed in names if self._source(feed) is None}
             if position.kind == "last":
-                yield from self._begin_at_last(
-                    new, (yield from last_messages.parts(budget, destinations)), position.value
-                )
+                yield from self._begin_at_last(new, (yield from cold_reads.parts(budget, destinations)), position.value)
             for feed, wanted in names.items():
                 end = moment.end_of(feed.partition)
                 if feed in new and position.kind != "last":
@@ -412,14 +410,14 @@ class DurableSubscription:
             make = partial(partition.offset_for_time, value)
             self._look_up({feed: destination}, make, [], lambda job, feed: dict.fromkeys(names, job.offset))
 
-    def _begin_at_last(self, new: dict[Feed, Destination], parts: list[last_messages.Part], number: int) -> Steps:
+    def _begin_at_last(self, new: dict[Feed, Destination], parts: list[cold_reads.Part], number: int) -> Steps:
         for whole in parts:
             self._dependencies.budget.spend(BEGIN_UNITS * len(whole))
             yield True
             part = {feed: names for feed, names in whole.items() if feed in new}
-            at_once = last_messages.from_offsets(part, number) if part else {}
+            at_once = cold_reads.from_offsets(part, number) if part else {}
             if at_once is None:
-                make, ends = last_messages.look_up(part, number)
+                make, ends = cold_reads.last_job(part, number)
                 found_in = partial(self._found_in, part)
                 self._look_up({feed: new[feed] for feed in part}, make, ends, found_in)
                 continue
@@ -427,8 +425,8 @@ class DurableSubscription:
                 self._place(feed, new[feed], list(names), at_once[feed.partition.name][next(iter(names))])
 
     @staticmethod
-    def _found_in(part: last_messages.Part, job: Any, feed: Feed) -> dict[str, int]:
-        return last_messages.found_in(job, feed, part[feed])
+    def _found_in(part: cold_reads.Part, job: Any, feed: Feed) -> dict[str, int]:
+        return cold_reads.found_in(job, feed, part[feed])
 
     def _place(
         self, feed: Feed, destination: Destination, names: list[str], offset: int, kept: Starts | None = None

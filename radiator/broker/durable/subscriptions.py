@@ -8,8 +8,7 @@
 ``radiator.storage.definitions`` stores the definitions. The RECEIPT of a SUBSCRIBE is sent once definition and cursors
 are stored.
 
-This module knows sessions and names. It knows neither headers (``subscription_names``) nor cursors
-(``subscription``).
+This module knows sessions and names. It knows neither frames (``headers.subscribe``) nor cursors (``subscription``).
 
 Invariants: a name has one user. A durable subscription that is no group has one subscriber at a time. A stored
 definition is current, or about to be rewritten. Nothing is deleted because a file could not be read.
@@ -26,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 from radiator import limits
 from radiator.broker.clients.session import subscriptions_of
 from radiator.broker.durable.subscription import Dependencies, DurableSubscription
-from radiator.broker.durable.subscription_names import SubscriptionName
-from radiator.broker.headers.positions import NEXT, Position
+from radiator.broker.headers.positions import NEXT
+from radiator.broker.headers.subscribe import SubscriptionName
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.selection import Selection, text_of
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from radiator.broker.clients.session import Session, Subscription
     from radiator.broker.core import Core
     from radiator.broker.destinations.destination import Destination
+    from radiator.broker.headers.subscribe import SubscribeHeaders
 
 log = logging.getLogger("radiator.broker")
 
@@ -163,22 +163,14 @@ class DurableSubscriptions:
     # --- use and changes --------------------------------------------------------------------------------------------
 
     def subscribe(
-        self,
-        subscription: Subscription,
-        asked: SubscriptionName,
-        topics: list[Destination],
-        position: Position | None,
-        reset: bool,
-        now_ns: WallNs,
+        self, subscription: Subscription, headers: SubscribeHeaders, topics: list[Destination], now_ns: WallNs
     ) -> Generator[bool, None, DurableSubscription]:
         """Let a new subscription of a session use a durable subscription, in steps. The caller has called ``check``.
 
         Args:
             subscription: The subscription of the session; it has joined nothing yet.
-            asked: The name.
+            headers: The headers of the SUBSCRIBE, with a name.
             topics: The topics that exist, match and are permitted.
-            position: The start position; None for the default.
-            reset: Set an existing subscription to ``position``.
             now_ns: The current time, in nanoseconds since 1970.
 
         Returns:
@@ -187,15 +179,23 @@ class DurableSubscriptions:
         Raises:
             ProtocolError: ``check`` refuses it by now, or too many destinations are joined.
         """
-        patterns, session = subscription.asked, subscription.session
+        session, asked, patterns = subscription.session, headers.name, headers.patterns
+        position, reset = headers.start or NEXT, headers.reset
+        assert asked is not None
         yield from self.wait_unlocked(asked.key)
-        self.check(session, asked, patterns, subscription.selection, reset)
+        self.check(session, headers)
+        if asked.is_group and headers.prefetch == 0:
+            subscription.check_unlimited(topics)
+        most = session.limits.in_flight
+        window = subscription.window_over(topics) if asked.is_group else subscription.prefetch or most
+        if window is not None:
+            subscription.widen(window)
         durable = self.by_key.get(asked.key)
         with self.lock(asked.key):
             if durable is None:
                 durable = self._add(self._new(asked, session.user, patterns, now_ns))
                 try:
-                    yield from durable.join(topics, position or NEXT, now_ns, is_new=True)
+                    yield from durable.join(topics, position, now_ns, is_new=True)
                 except BaseException:  # refused, or the client is gone: it was not receipted
                     self.delete(durable)
                     raise
@@ -209,34 +209,31 @@ class DurableSubscriptions:
                     yield from self._drop_topics_except(durable, topics)
                     if not reset:
                         more = [each for each in topics if each not in durable.destinations]
-                        yield from durable.join(more, position or NEXT, now_ns)
+                        yield from durable.join(more, position, now_ns)
                 elif not reset:
                     yield from self._drop_topics_except(durable, topics)
                     yield from durable.join([each for each in topics if each not in durable.destinations], NEXT, now_ns)
                 if reset:
-                    yield from durable.seek([*durable.destinations, *topics], position or NEXT, now_ns)
+                    yield from durable.seek([*durable.destinations, *topics], position, now_ns)
         durable.queue.select_by(subscription.take_selection())
         durable.note_use(now_ns)
         durable.permit(subscription.patterns)
         self._core.take_part(subscription, durable.queue, subscription.alone)
         return durable
 
-    def check(
-        self, session: Session, asked: SubscriptionName, patterns: PatternSet, selection: Selection | None, reset: bool
-    ) -> None:
+    def check(self, session: Session, headers: SubscribeHeaders) -> None:
         """Check whether a SUBSCRIBE may use a name. Changes nothing.
 
         Args:
             session: The session.
-            asked: The name.
-            patterns: The destinations of the SUBSCRIBE.
-            selection: Its selector, or None.
-            reset: True if it resets the position.
+            headers: The headers of the SUBSCRIBE, with a name.
 
         Raises:
             ProtocolError: Too many names exist, another user owns the name, it is in use on this connection, or the
                 members of the group have other destinations or another selector.
         """
+        asked, patterns = headers.name, headers.patterns
+        assert asked is not None
         durable = self.by_key.get(asked.key)
         if durable is None:
             if len(self.by_key) >= limits.SUBSCRIPTION_NAMES_MAX:
@@ -258,13 +255,13 @@ class DurableSubscriptions:
             raise ProtocolError(
                 "bad-subscription", f"{asked} is in use on this connection", "Expected one subscription with it."
             )
-        if asked.is_group and durable.active and (reset or patterns.text != durable.patterns.text):
+        if asked.is_group and durable.active and (headers.reset or patterns.text != durable.patterns.text):
             raise ProtocolError(
                 "bad-subscription",
                 f"the members of {asked} are subscribed to {durable.patterns.text[:300]!r}",
                 "All members must use the same destination; to change it, or to reset the group, unsubscribe first.",
             )
-        if asked.is_group and durable.active and text_of(selection) != text_of(durable.queue.selection):
+        if asked.is_group and durable.active and text_of(headers.selection) != text_of(durable.queue.selection):
             raise ProtocolError(
                 "bad-subscription",
                 f"the members of {asked} use the selector {text_of(durable.queue.selection)[:300]!r}",
@@ -312,6 +309,34 @@ class DurableSubscriptions:
         """Delete a subscription after a failed creation, unless it existed before or is in use."""
         if not durable.active and not durable.deleted and durable.key not in self._definitions.stored:
             self.delete(durable)
+
+    def store_once_placed(self, durable: DurableSubscription, session: Session, waiters: list[Any]) -> None:
+        """Store a definition once all its positions are known. If a look-up fails, refuse the session.
+
+        Args:
+            durable: The subscription.
+            session: The session that uses it.
+            waiters: Receipts; they are settled once the definition is stored or a look-up has failed.
+        """
+
+        def settled(error: StorageError | None) -> None:
+            if durable.deleted:
+                for group in waiters:
+                    group.settle()
+                return
+            if error is None:
+                self.store(durable, waiters)
+                return
+            failure = ProtocolError("storage", "the position could not be looked up", str(error))
+            for group in waiters:
+                group.settle(failure)
+            if not session.closing:
+                self._core.refuse(session, failure)
+            self.delete_if_new(durable)
+            if not durable.deleted:
+                self.store_once_settled(durable)
+
+        durable.position_lookups.settled(settled)
 
     def store_once_settled(self, durable: DurableSubscription) -> None:
         """Store a changed definition once all its positions are known, after a look-up has failed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker.budget import PORTION
-from radiator.broker.clients.session import INDIVIDUAL
+from radiator.broker.headers.subscribe import INDIVIDUAL
 from radiator.broker.headers.values import flag
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks, transactions

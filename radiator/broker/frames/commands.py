@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from radiator.broker.admin import channel
 from radiator.broker.admission import Wait
 from radiator.broker.budget import Steps
-from radiator.broker.clients import windows
 from radiator.broker.committing import commit as committing
 from radiator.broker.frames import acknowledging
+from radiator.broker.headers import subscribe
 from radiator.broker.publishing import hooks, sending
 from radiator.broker.settling import settlement
 from radiator.broker.settling.settlement import receipt_now, receipt_settled
-from radiator.broker.subscribing import durable_subscribing, leaving, subscribing
+from radiator.broker.subscribing import leaving, subscribing
 from radiator.broker.transactions import transactional_acks, transactions
 from radiator.clock import Now
 from radiator.errors import ProtocolError
@@ -77,7 +77,7 @@ def connect(broker: Services, session: Session, frame: Frame, now: Now) -> None:
     headers = frame.head.headers
     window = headers.get("max-in-flight")
     if window is not None:
-        session.cap(windows.count(window, "max-in-flight", session.limits.in_flight))
+        session.cap(subscribe.window(window, "max-in-flight", session.limits.in_flight))
 
     def welcome() -> None:
         session.welcome(headers.get("client-id", ""), now.wall)
@@ -158,7 +158,7 @@ def unsubscribe(broker: Services, session: Session, frame: Frame, now: Now) -> S
         subscription = next(
             (each for each in session.subscriptions.values() if each.patterns.text == destination), None
         )
-    if (yield from durable_subscribing.unsubscribe(broker, session, frame, subscription_id, subscription)):
+    if (yield from leaving.unsubscribe_durable(broker, session, frame, subscription_id, subscription)):
         return
     if not subscription_id:
         raise ProtocolError("bad-header", "UNSUBSCRIBE needs a header id", "Expected the id given on SUBSCRIBE.")

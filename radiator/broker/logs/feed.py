@@ -38,28 +38,6 @@ class Waiter(Protocol):
         """
 
 
-class Read:
-    """Disk work for a reader: ``run`` on a read thread, then ``Broker.read_done`` on the event loop.
-
-    Args:
-        job: The job of the partition.
-        then: Called with the job when it has ended.
-        wanted: Returns False if the result is not needed any more; then the job is not run.
-    """
-
-    __slots__ = ("_wanted", "job", "then")
-
-    def __init__(self, job: Any, then: Callable[[Any], None], wanted: Callable[[], bool] | None = None) -> None:
-        self.job = job
-        self.then = then
-        self._wanted = wanted
-
-    def run(self) -> None:
-        """Run the job on a read thread. The job stores its errors."""
-        if self._wanted is None or self._wanted():
-            self.job.run()
-
-
 class Feed:
     """One partition and all of its readers: topic readers, and the sources (cursors) of queues.
 

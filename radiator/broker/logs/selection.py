@@ -12,7 +12,7 @@ results cached with a batch is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Final
 
@@ -52,16 +52,6 @@ OF_A_DELIVERY: Final = frozenset(
         "JMSXDeliveryCount",
     )
 )
-
-
-def selection_of(headers: Mapping[str, str]) -> Selection | None:
-    """Return the selector of a SUBSCRIBE; None if it has none.
-
-    Raises:
-        ProtocolError: The selector is malformed (bad-selector).
-    """
-    text = headers.get("selector", "")
-    return Selection(text) if text.strip() else None
 
 
 def text_of(selection: Selection | None) -> str:

@@ -13,7 +13,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from radiator import limits
-from radiator.broker.clients.session import AUTO, Delivery, InFlight, by_source
+from radiator.broker.clients.session import Delivery, InFlight, by_source
+from radiator.broker.headers.subscribe import AUTO
 from radiator.broker.headers.values import delay_ms, flag
 from radiator.broker.outcomes.redelivery import Refusal
 from radiator.broker.queues.ack_timeouts import restart

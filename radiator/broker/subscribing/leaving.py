@@ -11,15 +11,19 @@ flight are unsettled, and the next start needs to know no more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
-from radiator.broker.clients.session import by_source
+from radiator.broker.clients.session import by_source, subscriptions_of
+from radiator.broker.headers.subscribe import name_in
 from radiator.broker.transactions import transactions
+from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.clients.session import Session, Subscription
     from radiator.broker.services import Services
+    from radiator.stomp.frames import Frame
 
 LEAVE_UNITS = 2  # per destination, reader and queue
 DROP_UNITS = 15  # per destination that is removed
@@ -31,6 +35,58 @@ def unsubscribe(broker: Services, subscription: Subscription) -> None:
     """End a subscription in the background. Its messages are returned to their queues once ``left`` is True."""
     close(broker, subscription)
     broker.background.add(steps(broker, subscription))
+
+
+def unsubscribe_durable(
+    broker: Services, session: Session, frame: Frame, subscription_id: str | None, subscription: Subscription | None
+) -> Generator[bool, None, bool]:
+    """Delete the durable subscription that an UNSUBSCRIBE names, or let one of several group members leave, in steps.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        frame: The UNSUBSCRIBE.
+        subscription_id: Its header ``id``.
+        subscription: The subscription with this id; None if there is none.
+
+    Returns:
+        False if the frame names no durable subscription.
+
+    Raises:
+        ProtocolError: The name is unknown, belongs to another user, or is in use on another connection.
+    """
+    asked = name_in(frame.head.headers, session.client_id, subscription_id)
+    if asked is None:
+        return False
+    if subscription is not None:
+        here = broker.durable.used_by(subscription)
+        if here is None:
+            return False  # a queue's subscription ignores a name
+        if asked.by_id:
+            asked = here.asked
+        elif asked.key != here.key:
+            raise ProtocolError(
+                "bad-subscription", f"the subscription with this id is {here.asked}, not {asked}", "Leave the id out."
+            )
+    durable = broker.durable.find(session, asked)
+    own = [each for each in subscriptions_of(durable.queue) if each.session is session]
+    if durable.active and not own:
+        raise ProtocolError(
+            "bad-subscription",
+            f"{asked} is in use on another connection",
+            "End it there first; or SUBSCRIBE with it here, which takes it over.",
+        )
+    for each in own:
+        unsubscribe(broker, each)
+    yield from broker.background.until(lambda: all(each.left for each in own))
+    waited: list[list[Any]] = []
+    if not durable.active:
+        broker.durable.delete(durable)
+        yield from broker.durable.wait_unlocked(asked.key)
+        waited = broker.durable.waiters
+    if frame.receipt is not None:
+        session.receipts.after(frame.receipt, waited + broker.dead_letters.waiter_lists())
+    return True
 
 
 def close(broker: Services, subscription: Subscription) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.durable.subscription_names import NAME_HEADERS
+from radiator.broker.headers.subscribe import NAME_HEADERS
 from tests.broker.harness import Client, World
 from tests.broker.queues.test_queue import drain, fill
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from radiator.broker.clients.session import Subscription
@@ -205,10 +206,8 @@ def a_name_that_was_deleted_keeps_its_place(right: Any) -> Around:
 
 @bug(DurableSubscriptions, "subscribe")
 def a_name_begins_again_each_time(right: Any) -> Around:
-    def subscribe(
-        self: DurableSubscriptions, subscription: Any, asked: Any, topics: Any, position: Any, reset: bool, now: int
-    ) -> Any:
-        return right(self, subscription, asked, topics, position, asked.key in self.by_key, now)
+    def subscribe(self: DurableSubscriptions, subscription: Any, headers: Any, *args: Any) -> Any:
+        return right(self, subscription, replace(headers, reset=headers.name.key in self.by_key), *args)
 
     return subscribe
 
