@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from radiator.broker.clients.session import by_source
 from radiator.broker.outcomes.dead_letters import DeadLetter
@@ -25,24 +25,13 @@ from radiator.broker.queues import end_reasons, overflow
 if TYPE_CHECKING:
     from radiator.broker.clients.session import InFlight, Subscription
     from radiator.broker.core import Core
+    from radiator.broker.headers.refusals import Refusal
     from radiator.broker.outcomes.dead_letters import DeadLetters
     from radiator.broker.outcomes.dropped import DroppedLog
     from radiator.broker.queues.consumer import Number
     from radiator.broker.queues.queue import QueueSource
 
 log = logging.getLogger("radiator.broker")
-
-
-class Refusal(NamedTuple):
-    """The request of a NACK.
-
-    Attributes:
-        requeue: Return the message to its queue.
-        delay_ns: The back-off in nanoseconds; None for that of the rule.
-    """
-
-    requeue: bool = True
-    delay_ns: int | None = None
 
 
 class Returns:

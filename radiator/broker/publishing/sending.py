@@ -411,7 +411,7 @@ def _plan(broker: Services, session: Session, frame: Frame, now: Now) -> Plan | 
     if not name:
         raise ProtocolError("bad-destination", "SEND needs a destination", "Expected a header destination:<name>.")
     if name == settlement.TOUCH:
-        session.run(broker.budget, settlement.touch(broker, session, frame))
+        session.run(broker.budget, settlement.touch(broker, session, session.locate(frame), frame.receipt))
         return None
     if name == channel.DESTINATION:
         session.run(broker.budget, channel.ask(broker, session, frame, now))

@@ -11,7 +11,6 @@ from radiator.broker.clients.receipts import ReceiptLine
 from radiator.broker.clients.session import Reader, Session, Subscription
 from radiator.broker.delivery import dispatch
 from radiator.broker.delivery.ready import Ready
-from radiator.broker.frames import acknowledging
 from radiator.broker.outcomes.redelivery import Returns
 from radiator.broker.queues.queue import Queue, QueueSource
 from radiator.broker.settling import settlement
@@ -136,12 +135,12 @@ def an_ack_wakes_nobody(right: Any) -> Around:
     return lambda self, subscription: None
 
 
-@bug(acknowledging, "_hold")
+@bug(transactions, "hold")
 def acks_do_not_wait_for_the_commit(right: Any) -> Around:
-    def hold(broker: Any, session: Session, frame: Any) -> Any:
+    def hold(broker: Any, session: Session, frame: Any, delivery: Any, settles: bool) -> Any:
         if frame.head.command == "ACK" and frame.head.headers["transaction"] in session.transactions:
-            return acknowledging._ack(broker, session, frame)
-        return right(broker, session, frame)
+            return settlement.settle(broker, session, delivery, frame.receipt)
+        return right(broker, session, frame, delivery, settles)
 
     return hold
 
