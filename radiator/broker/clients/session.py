@@ -546,15 +546,12 @@ class Session:
             raise ProtocolError(
                 "bad-header", f"{frame.head.command} needs a header {wanted}", "Expected the value in the MESSAGE."
             )
-        if "@" in name:
-            delivery = self._find(name, headers)
-            if delivery is not None:
-                return delivery
-        else:
-            tag, _, number = name.rpartition("-")
-            subscription = self.tags.get(tag)
-            if subscription is not None and number in subscription.in_flight:
-                return subscription, number
+        tag, _, number = name.rpartition("-")
+        subscription = self.tags.get(tag)
+        if subscription is not None and number in subscription.in_flight:
+            return subscription, number
+        if "@" in name and (delivery := self._find(name, headers)) is not None:
+            return delivery
         if self._was_delivered(name) and not self._is_of_another(name):
             return None
         raise ProtocolError(
@@ -1046,10 +1043,10 @@ class Subscription:
 
     def take_one(self, number: Number) -> InFlight:
         """Do the same for one delivery in flight under ``client-individual``."""
-        delivery = self.in_flight.pop(number)
-        if self.shares_window and (delivery[0] is not None or self.session.capped):
-            self.session.held -= 1
-            assert self.session.held >= 0
+        delivery, session = self.in_flight.pop(number), self.session
+        if session.capped or (self.window is None and delivery[0] is not None):
+            session.held -= 1
+            assert session.held >= 0
         return delivery
 
     def is_timed(self, number: Number) -> bool:

@@ -8,8 +8,8 @@
     NACK with requeue:false         the same, at once
     expired                         settled, or a dead letter if the rule says so
 
-Invariants: each message is settled, returned, deferred, or on its way to the dead letters, exactly one of these. Drops
-are counted and logged with the key that would keep the messages.
+``queues.message_states`` has the table of states. Invariants: drops are counted and logged with the key that would keep
+the messages.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Returns:
         if not offsets or source.closed:
             return
         self._core.stats.count(returned=len(offsets))
-        source.released(offsets)
         if attempted:
             offsets = self._below_delivery_limit(source, offsets)
         else:
             source.note_unwritten(offsets)
-        self.due(source, offsets)
+        source.give_back(offsets)
+        self._has_returned(source)
 
     def left(self, source: QueueSource, offsets: list[int]) -> None:
         """Return or end the messages that a disconnected consumer had in flight, as ``on_unacked`` of the rule says.
@@ -84,7 +84,6 @@ class Returns:
         if what == "requeue" or self._core.stopping:
             self.back(source, offsets)
             return
-        source.released(offsets)
         if what == "dead_letter":
             self.ended(source, offsets, end_reasons.UNACKED)
         else:
@@ -92,8 +91,11 @@ class Returns:
             self._core.stats.count(dropped_unacked=len(offsets))
 
     def due(self, source: QueueSource, offsets: list[int]) -> None:
-        """Make messages ready again in their original places."""
-        source.give_back(offsets)
+        """Return deferred messages to their original places: their time has come."""
+        source.come_due(offsets)
+        self._has_returned(source)
+
+    def _has_returned(self, source: QueueSource) -> None:
         if source.queue.settings.on_full == "drop_oldest":
             self._core.stats.count(dropped_oldest=overflow.trim(source.queue))
         self._core.ready.queue(source.queue)
@@ -111,7 +113,6 @@ class Returns:
         for source, offsets in groups.items():
             if source.closed:  # its cursor was set or deleted, so these deliveries have no effect
                 continue
-            source.released(offsets)
             if refusal.requeue:
                 core.stats.count(returned=len(offsets))
                 self._requeue_after_backoff(source, self._below_delivery_limit(source, offsets), refusal.delay_ns)
@@ -161,10 +162,10 @@ class Returns:
         """
         self._core.stats.count(expired=1)
         to = source.policy.dead_letter if source.policy.buries_expired else None
-        if to is not None:
-            self.dead_letters.bury([DeadLetter(source, offset, end_reasons.EXPIRED, deliveries, to)])
-        else:
+        if to is None:
             source.settle([offset])
+        elif source.bury([offset]):
+            self.dead_letters.bury([DeadLetter(source, offset, end_reasons.EXPIRED, deliveries, to)])
 
     def spent(self, source: QueueSource, offsets: list[int]) -> None:
         """End messages that have reached ``redeliver.max``."""
@@ -175,7 +176,7 @@ class Returns:
         most = source.settings.redeliver_max
         if most is None:
             return offsets
-        spent = [offset for offset in offsets if source.deliveries(offset) >= most and offset >= source.forced_to]
+        spent = [offset for offset in offsets if source.deliveries(offset) >= most]
         if not spent:
             return offsets
         self.spent(source, spent)
@@ -186,14 +187,15 @@ class Returns:
         at_once = []
         for offset in offsets:
             pause_ns = source.policy.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
-            if pause_ns <= 0 or offset < source.forced_to:
+            if pause_ns <= 0:
                 at_once.append(offset)
             elif source.deferred.refuses:
                 at_once.append(offset)
                 self._core.stats.count(delays_not_kept=1)
             else:
-                source.deferred.pause(pause_ns, offset)
-        self.due(source, at_once)
+                source.pause(offset, pause_ns)
+        source.give_back(at_once)
+        self._has_returned(source)
 
     def ended(self, source: QueueSource, offsets: list[int], reason: str) -> None:
         """Make messages dead letters, or drop them if the rule has no ``dead_letter``.
@@ -205,7 +207,8 @@ class Returns:
         """
         to = source.policy.dead_letter
         if to is not None:
-            self.dead_letters.bury([DeadLetter(source, each, reason, source.deliveries(each), to) for each in offsets])
+            buried = source.bury(offsets)
+            self.dead_letters.bury([DeadLetter(source, each, reason, source.deliveries(each), to) for each in buried])
             return
         source.settle(offsets)
         stats = self._core.stats

@@ -63,14 +63,9 @@ def no_window_for_topics(right: Any) -> Around:
 @bug(QueueSource, "give_back")
 def what_comes_back_goes_to_the_end(right: Any) -> Around:
     def give_back(self: QueueSource, offsets: list[int]) -> None:
-        if self.returned or self.next_offset >= self.feed.partition.high_watermark:
-            right(self, offsets)
-            return
-        first, self.next_offset = self.next_offset, self.next_offset + 1  # one that was behind it comes first
-        self.returned.append(first)
-        self.returned.sort()
-        later, self.returned = self.returned, []
-        right(self, [later[0]])
+        if not self.returned and self.next_offset < self.feed.partition.high_watermark:
+            right(self, [self.next_offset])  # one that was behind it comes first
+            self.advance(self.next_offset + 1)
         right(self, offsets)
         self.returned.sort(reverse=True)
 

@@ -231,7 +231,6 @@ def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
         for each in list(self.feed.sources) if self.from_fan_out else ():
             if each is not self:
                 for offset in set(offsets).intersection(each.returned):
-                    each.returned.remove(offset)
                     right(each, [offset])
 
     return settle
