@@ -152,25 +152,27 @@ class QueueMessages(ABC):
             The number of messages in flight that no consumer has.
         """
         skipped = [] if self.skipped is None else self.skipped.runs.within(0, self.next_offset)
-        places = {
-            State.RETURNED: list(self.returned),
-            State.DEFERRED: self.deferred.offsets(),
-            State.SKIPPED: [offset for run in skipped for offset in range(*run)],
-            State.DROPPED: list(self.dropped),
-            State.BURIED: [offset for offset, state in self._states.items() if state is State.BURIED],
-            State.IN_FLIGHT: [each for each in held if each >= self.lost_to or not self.cursor.is_acked(each)],
-        }
-        for state, offsets in places.items():
+        buried = [offset for offset, state in self._states.items() if state is State.BURIED]
+        deferred = self.deferred.offsets() if self._states else []
+        places = (
+            (State.RETURNED, self.returned),
+            (State.DEFERRED, deferred),
+            (State.BURIED, buried),
+            (State.DROPPED, self.dropped),
+            (State.SKIPPED, [offset for run in skipped for offset in range(*run)]),
+            (State.IN_FLIGHT, [each for each in held if each >= self.lost_to or not self.cursor.is_acked(each)]),
+        )
+        for state, offsets in places:
             for offset in offsets:
                 assert self.state_of(offset) is state, (offset, state, self.state_of(offset))
                 assert self.cursor.floor <= offset < self.next_offset, (offset, state)
                 assert not self.cursor.is_acked(offset) and offset not in self.settled, (offset, state)
             assert len(set(offsets)) == len(offsets), (state, sorted(offsets))
-        assert len(self._states) == sum(len(places[state]) for state in MARKED)
-        assert self.burying == len(places[State.BURIED]) and len(self.deferred) == len(places[State.DEFERRED])
+        assert len(self._states) == len(self.returned) + len(deferred) + len(buried) + len(self.dropped)
+        assert self.burying == len(buried) and len(self.deferred) == len(deferred)
         assert not any(map(self.cursor.is_acked, self.settled))
         unsettled = sum(stop - start for start, stop in self.cursor.unsettled_in(self.cursor.floor, self.next_offset))
-        others: int = unsettled - len(self.settled) - sum(map(len, places.values()))
+        others: int = unsettled - len(self.settled) - sum([len(offsets) for _, offsets in places])
         assert others >= 0
         return others
 
