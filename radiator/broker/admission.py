@@ -192,7 +192,7 @@ def require_subscriber(destination: Destination) -> None:
 def no_route(name: str) -> ProtocolError:
     """Return the error of a mandatory message to a destination without a subscriber."""
     return ProtocolError(
-        "no-route", f"nobody is subscribed to {name[:200]}", "The message has mandatory:true and was not stored."
+        "no-route", f"no subscription matches {name[:200]}", "The message has mandatory:true and was not stored."
     )
 
 
@@ -205,8 +205,8 @@ def require_room_for_delay(queue: Queue) -> None:
     if queue.timing.full:
         raise ProtocolError(
             "full",
-            "too many messages wait for their time",
-            f"The broker keeps {limits.DEFERRED_MAX} of them at most (DEFERRED_MAX), and takes no more with a delay.",
+            "too many delayed messages",
+            f"The broker accepts {limits.DEFERRED_MAX} delayed messages at most (DEFERRED_MAX).",
         )
 
 
@@ -279,7 +279,7 @@ def require_room(queue: Queue, messages: int, size_bytes: int) -> None:
         raise _full(queue, shortage)
     if messages > (settings.max_messages or messages) or size_bytes > (settings.max_bytes or size_bytes):
         raise _full(queue, f"{messages} messages of {size_bytes} bytes at once can never fit. {shortage}")
-    refusal = _full(queue, f"{shortage} It was so for as long as block_timeout says.")
+    refusal = _full(queue, f"{shortage} It stayed full for block_timeout.")
     raise Wait("blocked", partial(fits, queue, messages, size_bytes), refusal, settings.block_timeout_ns)
 
 
@@ -366,7 +366,7 @@ def not_stored(
         watch.met(watch.account.shares[MESSAGES])
     elif settings.on_full != "block":
         return error
-    refusal = ProtocolError("full", "no memory is free to keep the message in", str(error))
+    refusal = ProtocolError("full", "no memory is free for the message", str(error))
     return Wait("blocked", partial(_accepts, partition), refusal, settings.block_timeout_ns)
 
 
@@ -399,10 +399,10 @@ def _shortage(queue: Queue, messages: int, size_bytes: int) -> str:
     settings = queue.settings
     most = settings.max_messages
     if most is not None and (held := queue.backlog) + messages > most:
-        return f"max_messages: {most} is set on line {queue.policy.line} of the configuration; it holds {held}."
+        return f"max_messages: {most} is set on line {queue.policy.line} of the configuration; it has {held}."
     most = settings.max_bytes
     if most is not None and (held := queue.backlog_bytes) + size_bytes > most:
-        return f"max_bytes: {most} is set on line {queue.policy.line} of the configuration; it holds {held}."
+        return f"max_bytes: {most} is set on line {queue.policy.line} of the configuration; it has {held}."
     return ""
 
 

@@ -102,7 +102,6 @@ def sample(match: str, target: str, every: str, count: int | None, broker: Broke
     """
     from radiator.broker.headers.values import parse_duration
 
-
     every_ns = parse_duration(every)
     if not every_ns:
         raise click.UsageError(f"--every: expected a duration such as 30s or 5m, got {every!r}")

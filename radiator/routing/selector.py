@@ -471,7 +471,7 @@ class _Parser:
                 self._fail(escape_place, "one character in single quotes", repr(escape[:100]))
         parts = pattern_parts(token.text, escape)
         if parts is None:
-            self._fail(token.place, f"%, _ or {escape} behind each {escape}", repr(token.text[:100]))
+            self._fail(token.place, f"%, _ or {escape} after each {escape}", repr(token.text[:100]))
         self._searches += sum(None in part for part in parts[1:-1])
         if self._searches > limits.SELECTOR_SEARCHES_MAX:
             most = limits.SELECTOR_SEARCHES_MAX

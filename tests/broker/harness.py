@@ -335,6 +335,8 @@ class World:
                 continue
             if not worked and not self.broker.dirty_sources:
                 self.nothing_is_overlooked()
+                nobodys = self.check_states()  # a broker that stops returns nothing any more
+                assert nobodys == 0 or self.broker.stopping, "a message is in flight, and no consumer has it"
                 return
             if not worked:  # acks that are being gathered: the shell has a timer for them
                 self.now += SETTLE_INTERVAL_NS
@@ -373,6 +375,20 @@ class World:
             for source in queue.sources:
                 others = source.idle and not source.returned and source.skipped is None
                 assert is_exhausted(source) or others or source in queue.ready_list, queue.name
+
+    def check_states(self) -> int:
+        """Check that every message of every queue is in exactly one state.
+
+        Returns the number of messages in flight that no consumer has: their answer is under way.
+        """
+        held: dict[Any, list[int]] = {}
+        for session in self.broker.sessions.values():
+            for subscription in session.subscriptions.values():
+                for source, offset, _ in subscription.in_flight.values():
+                    held.setdefault(source, []).append(offset)
+            for run in session.auto_acks:
+                held.setdefault(run.source, []).extend(run.offsets)
+        return sum(source.check_states(held.get(source, ())) for queue in self._queues() for source in queue.sources)
 
     def holds_nothing(self) -> None:
         """What must be true when every client is gone: nobody is forgotten anywhere."""

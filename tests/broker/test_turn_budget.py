@@ -415,7 +415,7 @@ def test_commit_does_not_look_among_all_subscriptions_for_what_is_acknowledged(
             client.say("ACK", message_id=message_id, transaction="t")
             world.settle()
     looked = 0
-    find, was_delivered = Subscription.find, Session.was_delivered
+    find, was_delivered = Subscription.find, Session._was_delivered
 
     def counted(function: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object) -> object:
@@ -426,7 +426,7 @@ def test_commit_does_not_look_among_all_subscriptions_for_what_is_acknowledged(
         return call
 
     monkeypatch.setattr(Subscription, "find", counted(find))
-    monkeypatch.setattr(Session, "was_delivered", counted(was_delivered))
+    monkeypatch.setattr(Session, "_was_delivered", counted(was_delivered))
     client.say("COMMIT", transaction="t", receipt="done")
     world.settle()
     assert client.receipts() == ["done"] and looked == 0

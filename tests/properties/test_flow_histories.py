@@ -62,6 +62,10 @@ def test_a_broken_broker_is_noticed(name: str) -> None:
                 History(seed).run()
         except Violation:
             return
+        except RuntimeError as error:
+            if "got the event" in str(error):  # the table of states refuses it
+                return
+            raise
     raise AssertionError(f"{name}: not noticed in {HISTORIES_MAX} histories")
 
 

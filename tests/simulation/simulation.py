@@ -105,6 +105,7 @@ class Simulation:
                     self.trace.append(f"{step} {event}")
                     self.counts[event] += 1
                     happen[event]()
+                    self.world.check_states()
                 self._end()
         except Violation as violation:
             raise Violation(f"{violation}\nbefore that:\n  " + "\n  ".join(self.trace)) from None

@@ -45,6 +45,6 @@ def settle(broker: Services, request: Request) -> Work:
 
 
 def _settle(source: QueueSource, stop: int) -> int:
-    offsets = source.deferred.remove(0, stop)
+    offsets = [offset for offset in source.deferred.offsets() if offset < stop]
     source.settle(offsets)
     return len(offsets)

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from itertools import islice, repeat
-from typing import TYPE_CHECKING, TypeAlias, cast
+from itertools import chain, islice, repeat
+from typing import TYPE_CHECKING, cast
 
 from radiator import limits
 from radiator.broker.budget import Unfinished
@@ -72,7 +72,6 @@ RUN_BYTES = 256 * limits.KIB  # the most that one reader delivers in one turn
 Entry = tuple["Subscription", "Queue"]  # of a QueueRing
 InFlight = tuple["QueueSource | None", int, bytes]  # source (None: a topic), offset, prefix of the log's message ids
 Delivery = tuple["Subscription", Number]
-Answer: TypeAlias = "Delivery | ProtocolError | None"  # the delivery that an ACK or NACK names; None: a late one
 
 
 class AutoAck:
@@ -167,7 +166,7 @@ class Transaction:
 
     Attributes:
         acked: The deliveries to settle.
-        answers: What each ACK and NACK names, in their order.
+        answers: The delivery that each ACK and NACK names, in their order; None if it is late or repeated.
         answered: The deliveries in ``answers``.
         late: True if a delivery to settle was returned before COMMIT.
         transactional_in: Subscriptions whose ``transactional`` may have a delivery of this transaction.
@@ -194,7 +193,7 @@ class Transaction:
         self._on_timeout = on_timeout
         self.name = name
         self.acked: list[Delivery] = []
-        self.answers: list[Answer] = []
+        self.answers: list[Delivery | None] = []
         self.answered: set[Delivery] = set()
         self.late = False
         self.transactional_in: dict[Subscription, None] = {}
@@ -524,7 +523,62 @@ class Session:
             if len(self.reached) > REACHED_MAX:
                 self.reached = None
 
-    def was_delivered(self, name: str) -> bool:
+    def locate(self, frame: Frame) -> Delivery | None:
+        """Return the delivery that an ACK or NACK names.
+
+        In every version of STOMP, ``id`` or ``message-id`` (with or without ``subscription``) may hold an ack id or a
+        message id, because clients differ. A message id names the oldest delivery of the message that is in flight, if
+        possible one that the transaction of the frame has not answered yet.
+
+        No memory of past deliveries is necessary to tell a late frame from a wrong one: deliveries are numbered, and a
+        number that was given out and is not in flight was settled or returned.
+
+        Returns:
+            The subscription and the delivery number; None if the frame is late or repeated.
+
+        Raises:
+            ProtocolError: ``bad-ack``, if the message was never delivered to this connection; ``bad-header``, if the
+                frame names nothing.
+        """
+        headers = frame.head.headers
+        name = headers.get("id") or headers.get("message-id")
+        if not name:
+            wanted = "id" if self.version == "1.2" else "message-id"
+            raise ProtocolError(
+                "bad-header", f"{frame.head.command} needs a header {wanted}", "Expected the value in the MESSAGE."
+            )
+        tag, _, number = name.rpartition("-")
+        subscription = self.tags.get(tag)
+        if subscription is not None and number in subscription.in_flight:
+            return subscription, number
+        if "@" in name and (delivery := self._find(name, headers)) is not None:
+            return delivery
+        if self._was_delivered(name) and not self._is_of_another(name):
+            return None
+        raise ProtocolError(
+            "bad-ack",
+            f"{frame.head.command}: {name[:200]!r} is not an unacknowledged delivery of this connection",
+            "Expected the ack header (or the message-id) of a MESSAGE delivered to this connection under an ack mode "
+            f"other than {AUTO}.",
+        )
+
+    def _find(self, message_id: str, headers: Mapping[str, str]) -> Delivery | None:
+        """Return the oldest delivery of a message in flight; None if there is none."""
+        named = headers.get("subscription")
+        if named is None:
+            subscriptions = list(self.subscriptions.values())
+        else:
+            subscriptions = [self.subscriptions[named]] if named in self.subscriptions else []
+        transaction = self.transactions.get(headers.get("transaction", ""))
+        answered: list[Container[Delivery]] = [()] if transaction is None else [transaction.answered, ()]
+        for left_out in answered:
+            for subscription in subscriptions:
+                number = subscription.find(message_id, left_out)
+                if number is not None and number in subscription.in_flight:
+                    return subscription, number
+        return None
+
+    def _was_delivered(self, name: str) -> bool:
         """Return True if ``name`` is the ack id of a delivery to this connection, or the message id of a message.
 
         Only the highest delivered offset of each log is stored, so every message id below it counts.
@@ -538,15 +592,32 @@ class Session:
         numbers = ((tag_number, self.next_tag), (number, self.deliveries))
         return session_id == self.id and all(_is_decimal(each) and int(each) < stop for each, stop in numbers)
 
-    def may_have_lost(self, name: str) -> bool:
-        """Return True if a delivery that is not in flight may have been returned without an answer.
+    def _is_of_another(self, message_id: str) -> bool:
+        """Return True if another connection has the message in flight after its only delivery.
 
-        Args:
-            name: An ack id or a message id of this connection.
+        Then it was never delivered here. The search ends after ``ACK_SEARCH_MAX`` queues or deliveries, with False.
+        """
+        log, _, offset = message_id.rpartition("@")
+        if not log:
+            return False
+        prefix, number = f"{log}@".encode(), int(offset)
+        queues = (queue for each in self.subscriptions.values() for queue in each.queues)
+        sources = ((queue, source) for queue in queues for source in queue.sources)
+        for queue, source in islice(sources, limits.ACK_SEARCH_MAX):
+            if source.feed.wire.id_prefix == prefix and not source.cursor.is_acked(number):
+                others = (each.in_flight.values() for each in queue.consumers if each.session is not self)
+                held = islice(chain.from_iterable(others), limits.ACK_SEARCH_MAX)
+                return source.deliveries(number) == 1 and any((each[0], each[1]) == (source, number) for each in held)
+        return False
+
+    def may_have_lost(self, frame: Frame) -> bool:
+        """Return True if the delivery of a late ACK or NACK may have been returned without an answer.
 
         Returns:
             False if the delivery was acknowledged, or was one of a topic.
         """
+        headers = frame.head.headers
+        name = headers.get("id") or headers["message-id"]
         return self.lost >= (0 if "@" in name else int(name.rpartition("-")[2]))
 
     def send(self, data: bytes) -> None:
@@ -798,8 +869,8 @@ class Subscription:
                 raise ProtocolError(
                     "bad-header",
                     f"header prefetch-count: 0, which means no limit, is not allowed for {each.name[:200]!r}",
-                    f"Expected prefetch: none in its rule in the YAML file, where prefetch is {prefetch}; or a number "
-                    f"here, from 1 to limits.in_flight, which is {self.session.limits.in_flight}.",
+                    f"Expected a number from 1 to {self.session.limits.in_flight} (limits.in_flight), or prefetch: none "
+                    f"in the rule of the destination in the YAML file, where prefetch is {prefetch}.",
                 )
 
     def permit(self, rights: Rights) -> None:
@@ -988,11 +1059,12 @@ class Subscription:
             self.lost = None
         return self._release([in_flight.pop(number) for number in numbers if number in in_flight])
 
-    def take_one(self, number: Number) -> InFlight | None:
-        """Do the same for one delivery under ``client-individual``; return None if it is not in flight."""
-        delivery = self.in_flight.pop(number, None)
-        if delivery is not None and self.shares_window and (delivery[0] is not None or self.session.capped):
-            self.session.held -= 1
+    def take_one(self, number: Number) -> InFlight:
+        """Do the same for one delivery in flight under ``client-individual``."""
+        delivery, session = self.in_flight.pop(number), self.session
+        if session.capped or (self.window is None and delivery[0] is not None):
+            session.held -= 1
+            assert session.held >= 0
         return delivery
 
     def is_timed(self, number: Number) -> bool:

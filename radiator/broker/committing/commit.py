@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.clients.session import InFlight, Session, Subscription, Transaction
     from radiator.broker.committing.prepared import Messages
-    from radiator.broker.outcomes.redelivery import Refusal
+    from radiator.broker.headers.refusals import Refusal
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services
     from radiator.clock import MonoNs

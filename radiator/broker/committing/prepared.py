@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 from radiator.broker import admission
 from radiator.broker.admission import Dropped
 from radiator.broker.budget import PORTION, PORTION_A_UNIT
+from radiator.broker.headers import refusals
 from radiator.broker.headers.subscribe import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for, read_headers
-from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks
-from radiator.errors import ProtocolError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.batch import Run
 
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from radiator.broker.budget import Steps
-    from radiator.broker.clients.session import Answer, InFlight, Session, Subscription, Transaction
+    from radiator.broker.clients.session import Delivery, InFlight, Session, Subscription, Transaction
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.outcomes.redelivery import Refusal
+    from radiator.broker.headers.refusals import Refusal
     from radiator.broker.queues.consumer import Number
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services
@@ -238,9 +237,7 @@ class Prepared:
         self.repeated[partition] = max(first, self.repeated.get(partition, 0))
         return True
 
-    def _answer(self, frame: Frame, answer: Answer) -> Steps:
-        if isinstance(answer, ProtocolError):
-            raise answer
+    def _answer(self, frame: Frame, answer: Delivery | None) -> Steps:
         keys: list[Number] = []
         found: list[InFlight] = []
         if answer is not None:
@@ -252,7 +249,7 @@ class Prepared:
             return
         subscription = answer[0]
         if not acks:
-            refusal = settlement.refusal(frame)
+            refusal = refusals.read_refusal(frame)
             last = self.refused[-1] if self.refused else None
             if last is not None and last[0] is subscription and last[2] == refusal:
                 last[1].extend(keys)

@@ -8,7 +8,6 @@ Invariants: no consumer gets more messages than it has credit; credit that subsc
 
 from __future__ import annotations
 
-from heapq import heappop
 from typing import TYPE_CHECKING
 
 from radiator import limits
@@ -173,7 +172,6 @@ def _deliver_returned(queue: Queue, source: QueueSource, consumer: Consumer) -> 
     if batch is None:
         return 0 if source.loading else 1
     index = batch.index_at(offset)
-    heappop(source.returned)
     if queue.passes(source, batch, index):
         queue.send_again(source, batch, index, consumer)
     return 1

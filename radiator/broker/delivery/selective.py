@@ -19,7 +19,6 @@ characters of selectors; the next call does the rest.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -147,7 +146,6 @@ def _deal_returned(call: Call) -> None:
             call.progress |= not source.loading
             return
         index = batch.index_at(offset)
-        heappop(source.returned)
         call.progress = True
         if call.queue.passes(source, batch, index):
             groups = Wanted(call.selectors, source.feed.wire, batch, index, index + 1).by(index)
@@ -190,7 +188,6 @@ def _deal_skipped(call: Call, skipped: Skipped) -> None:
                 call.progress = True
                 continue
             index = batch.index_at(offset)
-            skipped.remove(offset, offset + 1)
             most -= 1
             call.progress = True
             if call.queue.passes(source, batch, index):

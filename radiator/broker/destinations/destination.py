@@ -154,7 +154,7 @@ class Destination:
             raise ProtocolError(
                 "bad-header",
                 f"header priority: not a number: {text[:100]!r}",
-                f"Expected 0 to {PRIORITIES - 1}, as the rule of the destination says priority: true.",
+                f"Expected 0 to {PRIORITIES - 1}, because the rule of the destination sets priority: true.",
             )
         name = self.policy.partitions[priority]
         for feed in self.feeds:
@@ -189,13 +189,13 @@ class Destination:
         if self.is_parent:
             return ProtocolError(
                 "unsupported",
-                f"a delay has no meaning on {self.name[:200]!r}, which is a queue with fan_out",
-                "Its messages are read by the queues that it feeds; send those with a delay to these.",
+                f"delay and deliver-at are not allowed on {self.name[:200]!r}, a queue with fan_out",
+                "Send messages with a delay to the queues in its fan_out.",
             )
         return ProtocolError(
             "unsupported",
-            f"a delay has no meaning on {self.name[:200]!r}, which is a topic",
-            "A topic is a log that everybody reads in its order; delay and deliver-at are for queues.",
+            f"delay and deliver-at are not allowed on {self.name[:200]!r}, a topic",
+            "Subscriptions read a topic in the order of its log; delay and deliver-at are for queues.",
         )
 
     def receipt_suffix(self, feed: Feed, version: str) -> bytes:

@@ -133,7 +133,7 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | 
 
 def touch(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     """Process a SEND that restarts ``ack_timeout`` for a delivery."""
-    return settlement.touch(broker, session, frame)
+    return settlement.touch(broker, session, session.locate(frame), frame.receipt)
 
 
 def disconnect(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:

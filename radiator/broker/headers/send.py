@@ -40,7 +40,7 @@ IDENTITY = frozenset({"dedup-id", "producer-id", "sequence"})
 IDENTITY_BYTES = 16
 SEQUENCE_DIGITS_MAX = 20  # 64 bits
 
-HINT = "dedup: {window: none} in the rule of the destination makes these headers mean nothing to the broker."
+HINT = "dedup: {window: none} in the rule of the destination makes the broker ignore these headers."
 
 
 class SendHeaders:
@@ -174,11 +174,13 @@ def _check_name(name: str) -> None:
             "Expected one concrete name; *, > and # as whole segments, and commas, are for SUBSCRIBE.",
         )
     if name.startswith(RESERVED_PREFIX):
-        raise ProtocolError("bad-destination", f"{name[:200]!r} is reserved", "Names under it are the broker's own.")
+        raise ProtocolError(
+            "bad-destination", f"{name[:200]!r} is reserved", "The broker uses the names under this prefix."
+        )
     if name != name.strip(" "):
         raise ProtocolError(
             "bad-destination",
-            f"a destination has no blanks around it: {name[:200]!r}",
+            f"a destination cannot begin or end with a blank: {name[:200]!r}",
             f"STOMP 1.1 and 1.2 do not trim headers: write destination:{name.strip(' ')[:200]}, without a blank.",
         )
     if "\0" in name:
@@ -210,7 +212,7 @@ def identity_of(destination: str, headers: Mapping[str, str]) -> bytes | None:
     if dedup_id is not None:
         raise ProtocolError(
             "bad-header",
-            "a message has one identity",
+            "a message has one message id",
             f"Expected dedup-id, or producer-id with sequence, got all three. {HINT}",
         )
     if not producer:

@@ -273,7 +273,7 @@ def _durable_name(
         raise ProtocolError(
             "bad-destination",
             f"{name} is for topics, and {queues[0][:200]!r} is a queue",
-            "A queue needs no name: its consumers share what it has, and it keeps their place. Subscribe to it apart.",
+            "Subscribe to the queue without a name: its consumers share its messages, and its cursor is stored.",
         )
     for header in ("stop-position", "start-at"):
         if header in headers:
@@ -287,8 +287,8 @@ def _durable_name(
             "bad-header", "a subscription with a name does not browse", "Leave browser or the name out."
         )
     if "match" in headers:
-        detail = f"{name} is kept with its patterns: expected names, *, > and #, and no header match."
-        raise ProtocolError("bad-header", "a regular expression does not go with a name", detail)
+        detail = f"{name} is stored with its patterns: use names, *, > and #, without the header match."
+        raise ProtocolError("bad-header", "a durable subscription cannot have a regular expression", detail)
     return name
 
 

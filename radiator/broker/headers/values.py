@@ -51,7 +51,7 @@ def flag(headers: Mapping[str, str], name: str) -> bool | None:
         raise ProtocolError(
             "bad-header",
             f"header {name}: expected true or false, got {text[:100]!r}",
-            "Capital or small letters mean the same; to say nothing, leave the header out.",
+            "Case does not matter; for the default, leave the header out.",
         )
     return said
 

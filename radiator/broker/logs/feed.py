@@ -159,8 +159,8 @@ class Feed:
             concerned = self.sources if len(self.sources) <= 1 else self._concerned(batch)
             for source in concerned:
                 source.pass_by(batch)
-                if source.early:
-                    source.committed(0)
+                if source.dropped:
+                    source.stored(self.partition.high_watermark)
             self.committed_to = batch.next_offset
             return concerned
         high_watermark = self.partition.high_watermark
@@ -170,8 +170,7 @@ class Feed:
             firsts = source.queue.filter.firsts(self.partition.name, batch)
             ids = zip(batch.offsets, batch.destination_ids, strict=True)
             source.queue.filter.take_back(self.partition.name, high_watermark)
-            source.take_back(high_watermark)
-            source.committed(sum(offset >= firsts[each] for offset, each in ids))
+            source.failed_write(high_watermark, sum(offset >= firsts[each] for offset, each in ids))
         return self.sources
 
     def _concerned(self, batch: RecordBatch) -> Iterable[Any]:

@@ -7,9 +7,9 @@ message is settled once it is stored at its new place.
     bury -> waiting -> (a cold read) -> appended -> the store has decided -> settled
                                     \-> no room, no rule, no disk: held back, and tried again later
 
-Invariants: a dead letter that waits here is unsettled, not in flight, and in no other list of its source. It is either
-settled here or stays a message of its queue. One turn moves a bounded number. Each log has at most one cold read in
-progress. Letters that are held back are counted in ``Timing.deferred``.
+Invariants: a dead letter that waits here is BURIED in its queue (``queues.message_states``) until it is settled here.
+One turn moves a bounded number. Each log has at most one cold read in progress. Letters that are held back are counted
+in ``Timing.deferred``.
 """
 
 from __future__ import annotations
@@ -77,12 +77,7 @@ class DeadLetter(NamedTuple):
     def settle(self) -> None:
         """Settle the message in its queue without a transaction. Receipts then wait for the cursor."""
         self.source.settle([self.offset])
-        self.leave(True)
-
-    def leave(self, by_cursor: bool = False) -> None:
-        """End the move, and report it to the receipts that wait."""
-        self.source.count_dead_letters(-1)
-        self.end(by_cursor)
+        self.end(True)
 
     def end(self, by_cursor: bool = False) -> None:
         """Report the outcome to the receipts that wait. If ``by_cursor``, they go on to wait for the cursor."""
@@ -154,9 +149,7 @@ class DeadLetters:
         return len(self._waiting) + len(self._new) >= RUN_MAX
 
     def bury(self, letters: list[DeadLetter]) -> None:
-        """Move messages to their dead-letter destinations. They are no longer offered to consumers."""
-        for each in letters:
-            each.source.count_dead_letters(1)
+        """Move messages to their dead-letter destinations. In their queues they are buried already."""
         self._new += letters
 
     def waiter_lists(self) -> list[list[Any]]:
@@ -220,8 +213,8 @@ class DeadLetters:
         if index >= len(batch) or batch.offsets[index] != offset:
             letter.settle()  # maintenance has removed it
         elif not source.queue.filter.takes(source.feed.partition.name, batch, index):
-            source.skip([offset])
-            letter.leave()
+            source.settle_foreign([offset])
+            letter.end()
         elif (hops := hops_of(batch, index)) > HOPS_MAX:
             self._core.stats.count(dropped_in_circles=1)
             self._dropped.add(source.queue.name, "dead letters in circles", 1, LOOP_HINT)
@@ -289,7 +282,7 @@ class DeadLetters:
         self._core.stats.count(dead_lettered=1)
         letter.source.settle([letter.offset])
         letter.source.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
-        letter.leave(not together)
+        letter.end(not together)
 
     def hold_back(self, letter: DeadLetter, why: str) -> None:
         """Keep a message in its queue and try again after a pause. Later ones for its destination wait with it."""

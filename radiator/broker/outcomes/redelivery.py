@@ -8,15 +8,15 @@
     NACK with requeue:false         the same, at once
     expired                         settled, or a dead letter if the rule says so
 
-Invariants: each message is settled, returned, deferred, or on its way to the dead letters, exactly one of these. Drops
-are counted and logged with the key that would keep the messages.
+``queues.message_states`` has the table of states. Invariants: drops are counted and logged with the key that would keep
+the messages.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from radiator.broker import admission
 from radiator.broker.clients.session import by_source
@@ -26,24 +26,13 @@ from radiator.broker.queues import end_reasons
 if TYPE_CHECKING:
     from radiator.broker.clients.session import InFlight, Subscription
     from radiator.broker.core import Core
+    from radiator.broker.headers.refusals import Refusal
     from radiator.broker.outcomes.dead_letters import DeadLetters
     from radiator.broker.outcomes.dropped import DroppedLog
     from radiator.broker.queues.consumer import Number
     from radiator.broker.queues.queue import QueueSource
 
 log = logging.getLogger("radiator.broker")
-
-
-class Refusal(NamedTuple):
-    """The request of a NACK.
-
-    Attributes:
-        requeue: Return the message to its queue.
-        delay_ns: The back-off in nanoseconds; None for that of the rule.
-    """
-
-    requeue: bool = True
-    delay_ns: int | None = None
 
 
 class Returns:
@@ -78,12 +67,12 @@ class Returns:
         if not offsets or source.closed:
             return
         self._core.stats.count(returned=len(offsets))
-        source.released(offsets)
         if attempted:
             offsets = self._below_delivery_limit(source, offsets)
         else:
             source.note_unwritten(offsets)
-        self.due(source, offsets)
+        source.give_back(offsets)
+        self._has_returned(source)
 
     def left(self, source: QueueSource, offsets: list[int]) -> None:
         """Return or end the messages that a disconnected consumer had in flight, as ``on_unacked`` of the rule says.
@@ -96,7 +85,6 @@ class Returns:
         if what == "requeue" or self._core.stopping:
             self.back(source, offsets)
             return
-        source.released(offsets)
         if what == "dead_letter":
             self.ended(source, offsets, end_reasons.UNACKED)
         else:
@@ -104,8 +92,11 @@ class Returns:
             self._core.stats.count(dropped_unacked=len(offsets))
 
     def due(self, source: QueueSource, offsets: list[int]) -> None:
-        """Make messages ready again in their original places."""
-        source.give_back(offsets)
+        """Return deferred messages to their original places: their time has come."""
+        source.come_due(offsets)
+        self._has_returned(source)
+
+    def _has_returned(self, source: QueueSource) -> None:
         if source.queue.settings.on_full == "drop_oldest":
             self._core.stats.count(dropped_oldest=admission.trim(source.queue))
         self._core.ready.queue(source.queue)
@@ -123,7 +114,6 @@ class Returns:
         for source, offsets in groups.items():
             if source.closed:  # its cursor was set or deleted, so these deliveries have no effect
                 continue
-            source.released(offsets)
             if refusal.requeue:
                 core.stats.count(returned=len(offsets))
                 self._requeue_after_backoff(source, self._below_delivery_limit(source, offsets), refusal.delay_ns)
@@ -173,10 +163,10 @@ class Returns:
         """
         self._core.stats.count(expired=1)
         to = source.policy.dead_letter if source.policy.buries_expired else None
-        if to is not None:
-            self.dead_letters.bury([DeadLetter(source, offset, end_reasons.EXPIRED, deliveries, to)])
-        else:
+        if to is None:
             source.settle([offset])
+        elif source.bury([offset]):
+            self.dead_letters.bury([DeadLetter(source, offset, end_reasons.EXPIRED, deliveries, to)])
 
     def spent(self, source: QueueSource, offsets: list[int]) -> None:
         """End messages that have reached ``redeliver.max``."""
@@ -187,7 +177,7 @@ class Returns:
         most = source.settings.redeliver_max
         if most is None:
             return offsets
-        spent = [offset for offset in offsets if source.deliveries(offset) >= most and offset >= source.forced_to]
+        spent = [offset for offset in offsets if source.deliveries(offset) >= most]
         if not spent:
             return offsets
         self.spent(source, spent)
@@ -198,14 +188,15 @@ class Returns:
         at_once = []
         for offset in offsets:
             pause_ns = source.policy.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
-            if pause_ns <= 0 or offset < source.forced_to:
+            if pause_ns <= 0:
                 at_once.append(offset)
             elif source.deferred.refuses:
                 at_once.append(offset)
                 self._core.stats.count(delays_not_kept=1)
             else:
-                source.deferred.pause(pause_ns, offset)
-        self.due(source, at_once)
+                source.pause(offset, pause_ns)
+        source.give_back(at_once)
+        self._has_returned(source)
 
     def ended(self, source: QueueSource, offsets: list[int], reason: str) -> None:
         """Make messages dead letters, or drop them if the rule has no ``dead_letter``.
@@ -217,7 +208,8 @@ class Returns:
         """
         to = source.policy.dead_letter
         if to is not None:
-            self.dead_letters.bury([DeadLetter(source, each, reason, source.deliveries(each), to) for each in offsets])
+            buried = source.bury(offsets)
+            self.dead_letters.bury([DeadLetter(source, each, reason, source.deliveries(each), to) for each in buried])
             return
         source.settle(offsets)
         stats = self._core.stats

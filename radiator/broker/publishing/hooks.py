@@ -54,8 +54,8 @@ def pass_through(broker: Services, session: Session, frame: Frame) -> Frame:
             broker.stats.count(rejected=1)
             raise ProtocolError(
                 "rejected",
-                f"the middleware sends the message on and on, {HOPS_MAX} times so far, at last to {name[:200]!r}",
-                "Its rules are at fault; see middleware: in the YAML file.",
+                f"the middleware redirected the message {HOPS_MAX} times, the last time to {name[:200]!r}",
+                "The destinations of the middleware form a cycle; see middleware: in the YAML file.",
             )
         hops += 1
         if hooks.middleware:

@@ -3,15 +3,15 @@
 A queue stores offsets only; the messages are in the log. *Fresh* messages have the order of the log. Before them come
 messages that were *returned* (NACK, lost consumer, restart), the lowest offset first, so each takes its original place.
 A message that is not due is *deferred* and then returned. A message that matches no consumer with credit is *skipped*.
+``messages`` has the messages by state, and ``message_states`` the table of states and events.
 
 A filter (``logs.destination_filter``) selects the records of a log that belong to the queue, so a queue that clients
 send to, a bound queue of a ``fan_out`` and a durable subscription are the same here. ``QueueSource`` finds the
 ready messages; ``delivery.dispatch`` delivers them to consumers.
 
-Invariants of a source: every offset below ``next_offset`` is settled, in flight to exactly one subscription, in
-``returned``, in ``deferred`` or in ``skipped`` (or in ``early``, about to be settled). A delivered offset is below
-``cursor.delivered`` or has a delivery count before its bytes leave. Offsets whose messages were removed from the log on
-purpose (gaps within a batch) are settled when they are passed. Offsets that the log has lost are settled and counted.
+Invariants of a source: a delivered offset is below ``cursor.delivered`` or has a delivery count before its bytes leave.
+Offsets whose messages were removed from the log on purpose (gaps within a batch) are settled when they are passed.
+Offsets that the log has lost are settled and counted.
 
 Invariants of a queue: a loss is reported by the header ``gap`` of the next message, to any consumer, and of no other
 message. If that message is redelivered, the header is repeated.
@@ -20,7 +20,6 @@ message. If that message is redelivered, the header is repeated.
 from __future__ import annotations
 
 from collections import OrderedDict
-from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -30,11 +29,11 @@ from radiator.broker.logs.delivery_times import EXPIRED, EXPIRES, NOW, expiry, f
 from radiator.broker.queues import end_reasons
 from radiator.broker.queues.ack_timeouts import Timeouts
 from radiator.broker.queues.assignment import Assignment
-from radiator.broker.queues.deferred import Deferred
 from radiator.broker.queues.fair_dispatch import CONSUMERS_MAX, FairDispatch
+from radiator.broker.queues.messages import QueueMessages
 from radiator.broker.queues.scheduled import ScheduledAhead
 from radiator.broker.queues.selectors import Selectors
-from radiator.broker.queues.skipped import Scan, Skipped
+from radiator.broker.queues.skipped import Scan
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.timers import NEVER_NS
 
@@ -66,8 +65,8 @@ LIVING_NS = 60 * NS_PER_SECOND  # the next check when the head does not expire
 SPREAD_NS, SPREAD_UNSURE_NS = 60 * NS_PER_SECOND, 600 * NS_PER_SECOND  # the first checks are spread over this time
 
 
-class QueueSource:
-    """A queue's cursor over one partition.
+class QueueSource(QueueMessages):
+    """A queue's cursor over one partition: it reads the log, and passes over what its consumers do not get.
 
     Args:
         queue: The queue.
@@ -82,43 +81,25 @@ class QueueSource:
 
     Attributes:
         rewound: Delivery counts, by offset, of messages that were delivered before the cursor was set back.
-        settled: Offsets that the cursor does not have yet.
-        early: Offsets that were dropped before they were stored.
         to_drop: The number of messages to drop in a shared log, where their offsets are not known yet.
-        waiting: The number of unsettled messages.
         counted_to: Below this offset ``waiting`` may include other destinations' records.
         next_own: The offset of the next message of the queue, if it is known and the queue has no consumers; or -1.
-        forced_to: Retention removed everything below this offset, settled or not.
-        deferred: Messages that are not due.
         ahead: Scheduled messages beyond ``next_offset``, once one is known.
         earlier_to: The end of the log when the source was created.
-        burying: The number of messages that wait for their dead-letter queue.
-        skipped: Messages skipped by selector, if any.
         stuck: True if the next message cannot be deferred for want of memory.
-        next_offset: The first offset that was not examined.
         begins_at: Messages below are not wanted. They may not be stored yet.
         known_to: From ``next_offset`` to this offset no record belongs to the queue.
         idle: True if no record up to the end of the log belongs to the queue.
-        returned: A heap of offsets to deliver again.
-        timeouts: The ack timeouts of the deliveries, if the rule has one.
     """
 
     __slots__ = (
-        "_dirty",
         "ahead",
         "batch",
         "begins_at",
-        "burying",
         "counted_to",
-        "closed",
-        "cursor",
-        "deferred",
-        "early",
         "expiry",
         "from_fan_out",
-        "feed",
         "first",
-        "forced_to",
         "orphaned",
         "known_to",
         "idle",
@@ -126,18 +107,12 @@ class QueueSource:
         "earlier_to",
         "loading",
         "next_own",
-        "next_offset",
         "to_drop",
         "policy",
         "queue",
-        "returned",
         "rewound",
         "settings",
-        "settled",
-        "skipped",
         "stuck",
-        "timeouts",
-        "waiting",
     )
 
     def __init__(
@@ -153,53 +128,28 @@ class QueueSource:
         first: bool = False,
         priority: int = 0,
     ) -> None:
+        super().__init__(queue.name, feed, cursor, dirty, queue.timing, self._due)
         self.queue = queue
         self.policy = queue.policy if policy is None else policy
         self.settings: Settings = self.policy.settings
-        self.closed = False
-        self.feed = feed
-        self.cursor = cursor
         self.from_fan_out = from_fan_out
         self.orphaned = orphaned
         self.first = first
         self.rewound: dict[int, int] = {}
         self.priority = priority
-        self._dirty = dirty
-        self.settled: list[int] = []
-        self.early: list[int] = []
         self.to_drop = 0
-        end: int = feed.partition.high_watermark  # records above, if any, belong to others
-        unsettled: int = end - cursor.floor - cursor.settled_above
-        self.waiting = max(0, unsettled)
+        end: int = feed.partition.high_watermark
         self.counted_to = 0 if queue.filter.all_of(feed.partition.destinations) else end
         self.next_own = -1
-        self.forced_to = 0
         self.batch: RecordBatch | None = None
         self.loading = False
-        self.deferred = Deferred(queue.timing, self._due)
         self.ahead: ScheduledAhead | None = None
         self.earlier_to: int = end
-        self.burying = 0
-        self.skipped: Skipped | None = None
         self.stuck = False
-        reached = max(cursor.delivered, cursor.ceiling, cursor.floor, end_reasons.reach(cursor))
-        self.next_offset: int = min(reached, max(end, cursor.floor))
         self.begins_at: int = 0
         self.known_to: int = 0
         self.idle = False
         self._note_passed()
-        covered = min(cursor.delivered, self.next_offset)  # later offsets were delivered if they have a count
-        self.returned = list(cursor.unacked(covered)) if cursor.floor < covered else []
-        if cursor.counts:
-            self.returned += sorted(offset for offset in cursor.counts if covered <= offset < self.next_offset)
-        if covered < self.next_offset:
-            skipped = self._make_skipped()
-            for start, stop in cursor.unsettled_in(covered, self.next_offset):
-                skipped.add(start, stop)
-            for counted in cursor.counts:
-                skipped.remove(counted, counted + 1)
-            self.unskip()
-        self.timeouts: Timeouts | None = None
         self._set_timeouts()
         self.expiry = Expiry(self, queue.timing)
         if self.returned or self.skipped is not None or self.next_offset < end:
@@ -212,10 +162,13 @@ class QueueSource:
         """A description of the limit that keeps consumers with selectors from further messages; may be empty."""
         return "" if self.skipped is None else self.skipped.why_stopped
 
-    @property
-    def queue_name(self) -> str:
-        """The name of the queue, for log lines."""
-        return self.queue.name
+    def has_returned(self) -> None:
+        """Note that a message was returned, so one may be delivered."""
+        self.queue.ready_list.wake(self)
+
+    def has_lost(self, count: int, first: int, last: int) -> None:
+        """Report messages that were removed from the log before their delivery."""
+        self.queue.lost(self, count, first, last)
 
     def agree(self, policy: QueuePolicy) -> None:
         """Apply another policy from now on, also to messages in flight."""
@@ -245,10 +198,6 @@ class QueueSource:
             self.orphaned = self.first = False
             self.queue.ready_list.wake(self)
 
-    def count_dead_letters(self, number: int) -> None:
-        """Count ``number`` more messages that wait for their dead-letter queue; fewer if negative."""
-        self.burying += number
-
     def drop_batch(self) -> None:
         """Drop the batch in memory; it is read again when needed."""
         self.batch = None
@@ -265,7 +214,7 @@ class QueueSource:
             end: int = self.feed.partition.next_offset
             return end - self.next_offset
         settled: int = self.cursor.settled_above + self.cursor.floor
-        return self.backlog - (self.next_offset - settled - len(self.settled) - len(self.early))
+        return self.backlog - (self.next_offset - settled - len(self.settled) - len(self.dropped))
 
     @property
     def shared(self) -> bool:
@@ -281,34 +230,6 @@ class QueueSource:
             return True
         full = self.stuck or (self.skipped is not None and self.skipped.full)
         return not full and bool(self.next_offset < self.feed.partition.high_watermark)
-
-    def _make_skipped(self) -> Skipped:
-        if self.skipped is None:
-            self.skipped = Skipped(self, self.queue.timing.skipped)
-        return self.skipped
-
-    def skip_over(self, offset: int) -> Skipped:
-        """Skip a message that matches no consumer with credit.
-
-        Returns:
-            All skipped messages, including this one.
-        """
-        skipped = self._make_skipped()
-        skipped.add(offset, offset + 1)
-        return skipped
-
-    def unskip(self) -> None:
-        """Drop the set of skipped messages if it is empty."""
-        if self.skipped is not None and not len(self.skipped):
-            self.skipped.close()
-            self.skipped = None
-
-    def removed_skipped(self, start: int, stop: int) -> None:
-        """Settle skipped messages that were removed from the log on purpose."""
-        if self.skipped is not None:
-            gone = [each for run in self.skipped.runs.within(start, stop) for each in range(*run)]
-            self.skipped.remove(start, stop)
-            self.settle(gone)
 
     def mark_delivered(self) -> None:
         """Mark everything below the next offset as delivered, before the bytes leave."""
@@ -334,25 +255,11 @@ class QueueSource:
             self.batch = None
             self._note_passed()
 
-    def settle(self, offsets: list[int]) -> None:
-        """Settle messages for ever. The cursor gets them once per turn."""
-        if self.forced_to and min(offsets, default=self.forced_to) < self.forced_to:
-            offsets = [offset for offset in offsets if offset >= self.forced_to]
-        self.waiting -= len(offsets)
-        if self.timeouts is not None:
-            self.timeouts.forget(offsets)
-        self.settled += offsets  # inlined _settle(): this runs for each ACK
-        self._dirty[self] = None
-
-    def skip(self, offsets: list[int]) -> None:
-        """Pass over records of other destinations."""
-        if offsets[0] < self.counted_to:
-            self.waiting -= sum(offset < self.counted_to for offset in offsets)
-        self._settle(offsets)
-
-    def _settle(self, offsets: list[int]) -> None:
-        self.settled += offsets
-        self._dirty[self] = None
+    def settle_foreign(self, offsets: list[int]) -> None:
+        """Settle records of other destinations."""
+        waiting = self.waiting
+        self.settle(offsets)
+        self.waiting = waiting - sum(offset < self.counted_to for offset in offsets)
 
     def drop_next(self) -> None:
         """Settle the next fresh message without delivery.
@@ -362,79 +269,35 @@ class QueueSource:
         if self.shared:
             self.waiting -= 1
             self.to_drop += 1
-            return
-        if self.next_offset < self.feed.partition.high_watermark:
+        elif self.next_offset < self.feed.partition.high_watermark:
             self.settle([self.next_offset])
+            self.advance(self.next_offset + 1)
         else:
-            self.waiting -= 1
-            self.early.append(self.next_offset)
-        self.next_offset += 1
+            self.drop()
 
-    def committed(self, lost: int) -> None:
-        """Handle a move of the high watermark.
+    def failed_write(self, high_watermark: int, lost: int) -> None:
+        """Handle a failed write: offsets from ``high_watermark`` on will be assigned again.
 
         Args:
-            lost: The number of this queue's messages in a batch that could not be stored. Then the offsets from the
-                high watermark on will be assigned again.
+            high_watermark: The end of what is stored.
+            lost: The number of this queue's messages in the batch that could not be stored.
         """
-        high_watermark = self.feed.partition.high_watermark
-        if lost:
-            to_drop = min(self.to_drop, max(0, self.fresh + self.to_drop - lost))
-            self.waiting -= lost - sum(offset >= high_watermark for offset in self.early) - (self.to_drop - to_drop)
-            self.to_drop = to_drop
-            self.early = [offset for offset in self.early if offset < high_watermark]
-            self.next_offset = min(self.next_offset, high_watermark)
-            self.known_to = min(self.known_to, high_watermark)
-            if self.ahead is not None:
-                self.ahead.take_back(high_watermark)
-        stored = [offset for offset in self.early if offset < high_watermark]
-        if stored:
-            self.early = self.early[len(stored) :]
-            self._settle(stored)
-
-    def flush(self) -> None:
-        """Report the settled offsets of this turn to the cursor, and the lowest needed offset to the partition."""
-        settled, self.settled = self.settled, []
-        self.cursor.ack(settled)
-        self.feed.pin()
-
-    def give_back(self, offsets: list[int]) -> None:
-        """Return unacknowledged messages to their places in the queue."""
-        gone = []
-        self.queue.ready_list.wake(self)
-        for offset in offsets:
-            if offset < self.forced_to:
-                gone.append(offset)
-            else:
-                heappush(self.returned, offset)
-        if gone:
-            self.queue.lost(self, len(gone), min(gone), max(gone))
+        to_drop = min(self.to_drop, max(0, self.fresh + self.to_drop - lost)) if lost else self.to_drop
+        self.waiting -= lost - self.take_back(high_watermark) - (self.to_drop - to_drop)
+        self.to_drop = to_drop
+        self.begins_at = min(self.begins_at, high_watermark)
+        self.known_to = min(self.known_to, high_watermark)
+        if self.ahead is not None:
+            self.ahead.take_back(high_watermark)
+        self.stored(high_watermark)
 
     def close(self) -> None:
-        """Stop reading: cancel the timers and drop the state of messages."""
-        self.closed = True
-        if self.skipped is not None:
-            self.skipped.close()
-            self.skipped = None
-        self.deferred.close()
+        """Stop reading: cancel the timers and drop the states of messages."""
+        super().close()
         if self.ahead is not None:
             self.ahead.close()
             self.ahead = None
         self.expiry.close()
-        if self.timeouts is not None:
-            self.queue.timing.forget(self.timeouts)
-            self.timeouts = None
-
-    def deliveries(self, offset: int) -> int:
-        """Return how often a message below ``next_offset`` was delivered."""
-        cursor = self.cursor
-        count: int = cursor.counts.get(offset, offset < cursor.delivered)
-        return count % end_reasons.NOTED
-
-    def released(self, offsets: list[int]) -> None:
-        """Note that no consumer holds these messages any more."""
-        if self.timeouts is not None:
-            self.timeouts.forget(offsets)
 
     def timed(self, batch: RecordBatch, index: int) -> bool:
         """Return True if records from ``index`` on may be expired or scheduled."""
@@ -453,10 +316,8 @@ class QueueSource:
     def _defer(self, offset: int, verdict: WallNs, deliveries: int) -> None:
         if verdict == EXPIRED:
             self.queue.timing.outcomes.expired(self, offset, deliveries)
-            return
-        if offset not in self.cursor.counts:
-            self.cursor.set_count(offset, 0)  # not delivered, though later messages may be delivered before it
-        self.deferred.delay(verdict, offset)
+        else:
+            self.defer(offset, verdict)
 
     @property
     def waits(self) -> bool:
@@ -506,7 +367,7 @@ class QueueSource:
                 unwanted.append(offsets[index])
             elif rewound and offsets[index] in rewound:
                 self.cursor.set_count(offsets[index], rewound.pop(offsets[index]))
-                heappush(self.returned, offsets[index])
+                self.give_back([offsets[index]])
             elif not timed or (verdict := judge(batch, index, self.settings.message_ttl_ns, timing)) == NOW:
                 break
             elif self.deferred.full if verdict != EXPIRED else timing.full and self.policy.buries_expired:
@@ -517,21 +378,23 @@ class QueueSource:
                 self._defer(offsets[index], verdict, 0)
             index += 1
         if others:
-            self.skip(others)
-        if unwanted:
-            self.settle(unwanted)
-        if dropped:
-            self._settle(dropped)
+            self.settle_foreign(others)
+        if unwanted or dropped:
+            self.waiting += len(dropped)  # they were counted as settled when they were dropped
+            self.settle(unwanted + dropped)
         return index
 
     def move(self, batch: RecordBatch, start: int, stop: int) -> None:
         """Advance past fresh records with these indexes, and the offset gaps between them."""
+        self._settle_gaps(batch, start, stop)
+        self.advance(batch.offsets[stop - 1] + 1)
+
+    def _settle_gaps(self, batch: RecordBatch, start: int, stop: int) -> None:
         offsets = batch.offsets
         if offsets[stop - 1] - offsets[start] != stop - 1 - start:
             for before, offset in pairwise(offsets[start:stop]):
                 if offset > before + 1:
                     self._removed(before + 1, offset)
-        self.next_offset = offsets[stop - 1] + 1
 
     def _removed(self, start: int, stop: int) -> None:
         """Settle fresh offsets whose messages were removed from the log on purpose.
@@ -539,7 +402,7 @@ class QueueSource:
         In a shared log they count as other destinations': a message of this queue is not removed before it is settled.
         """
         self.waiting -= stop - start if not self.shared else max(0, min(stop, self.counted_to) - start)
-        self.cursor.ack_range(start, stop)
+        self.settle_range(start, stop)
         self._dirty[self] = None
 
     def loaded(self, offset: int, batch: RecordBatch | None, skip_to: int | None) -> None:
@@ -552,49 +415,6 @@ class QueueSource:
                 self._pass_over_unwanted()
         elif skip_to is not None and skip_to > offset:
             self.lose(offset, skip_to)
-
-    def lose(self, start: int, stop: int) -> None:
-        """Settle and count messages in [start, stop) that retention or damage removed from the log."""
-        settled = sum(to - since for since, to in self.cursor.settled_in(start, stop))
-        settled += sum(start <= offset < stop for offset in self.settled)
-        count = stop - start - settled
-        if count > 0:
-            self.queue.lost(self, count, start, stop - 1)
-        self.waiting -= count
-        self.cursor.ack_range(start, stop)
-        if self.next_offset >= start:
-            self.next_offset = max(self.next_offset, stop)
-        self.returned = [offset for offset in self.returned if not start <= offset < stop]
-        heapify(self.returned)
-        self.deferred.remove(start, stop)
-        if self.skipped is not None:
-            self.skipped.remove(start, stop)
-
-    def take_lowest(self) -> int | None:
-        """Remove the oldest examined message that is not in flight, due or not.
-
-        Returns:
-            Its offset; None if there is none.
-        """
-        skipped = None if self.skipped is None else self.skipped.runs.first(0)
-        deferred = self.deferred.lowest()
-        lowest: int | None = min(
-            [*self.returned[:1], *(each for each in (skipped, deferred) if each is not None)], default=None
-        )
-        if lowest is None:
-            return None
-        if lowest == deferred:
-            self.deferred.take(lowest)
-        elif lowest == skipped and self.skipped is not None:
-            self.skipped.remove(lowest, lowest + 1)
-        else:
-            heappop(self.returned)
-        return lowest
-
-    @property
-    def available(self) -> int:
-        """The number of examined messages that are due and not in flight."""
-        return len(self.returned) + (0 if self.skipped is None else len(self.skipped))
 
     def _unstick(self) -> None:
         self.stuck = False
@@ -613,8 +433,8 @@ class QueueSource:
 
     def begin_at(self, offset: int) -> None:
         """Start at ``offset`` or later; nothing was delivered before."""
-        self.cursor.ack_range(self.cursor.floor, offset)
-        self.next_offset = max(self.next_offset, offset)
+        self.settle_range(self.cursor.floor, offset)
+        self.advance(max(self.next_offset, offset))
         self.cursor.mark_delivered(self.next_offset)
         self._note_passed()
         self.loading = False
@@ -624,16 +444,12 @@ class QueueSource:
         """Ignore messages below ``offset``, which may not be stored yet."""
         self.begins_at = offset
 
-    def take_back(self, high_watermark: int) -> None:
-        """Handle a failed write: offsets from ``high_watermark`` on will be assigned again."""
-        self.begins_at = min(self.begins_at, high_watermark)
-
     def _skip_to_begin(self) -> None:
         """Settle unwanted messages that were not stored when the source was created."""
         stop = min(self.begins_at, self.feed.partition.high_watermark)
         if stop > self.next_offset and not self.loading:
-            self.skip(list(range(self.next_offset, stop)))
-            self.next_offset = stop
+            self.settle_foreign(list(range(self.next_offset, stop)))
+            self.advance(stop)
 
     def advance_idle(self) -> None:
         """Advance past other destinations' records, for the retention of a shared log.
@@ -649,8 +465,8 @@ class QueueSource:
         start, stop = self.next_offset, self.feed.committed_to if self.idle else self.known_to
         if stop > start and not self.loading:
             self.waiting -= max(0, min(stop, self.counted_to) - start)
-            self.cursor.ack_range(start, stop)
-            self.next_offset = stop
+            self.settle_range(start, stop)
+            self.advance(stop)
 
     def _pass_over_unwanted(self) -> None:
         """Pass over records up to the first message that a consumer must get.
@@ -667,12 +483,13 @@ class QueueSource:
             start, end = batch.index_at(self.next_offset), partition.high_watermark
             stop = len(batch) if batch.next_offset <= end else batch.index_at(end)
             index = self.pass_over(batch, self.queue.filter.firsts(partition.name, batch), start, stop)
+            if index < stop and not self.stuck:
+                self._settle_gaps(batch, start, index + 1)
+                self.next_own = batch.offsets[index]
+                self.advance(self.next_own)
+                break
             if index > start:
                 self.move(batch, start, index)
-            if index < stop and not self.stuck:
-                self.move(batch, start, index + 1)
-                self.next_offset = self.next_own = batch.offsets[index]
-                break
         self.batch = None
         self.rest()
 
@@ -682,25 +499,9 @@ class QueueSource:
         Messages that are not in flight are lost now. A message in flight is lost if it is returned. Each loss is
         counted once. In a shared log, other destinations' records that were not passed yet are counted too.
         """
-        if start <= self.cursor.floor:
-            return
-        settled, self.settled = self.settled, []
-        self.cursor.ack(settled)
-        unsettled = start - self.cursor.floor
-        unsettled -= sum(max(0, min(stop, start) - first) for first, stop in self.cursor.intervals)
-        fresh = max(0, start - max(self.next_offset, self.cursor.floor))
-        returned = sum(offset < start for offset in self.returned) + len(self.deferred.remove(0, start))
-        returned += 0 if self.skipped is None else self.skipped.remove(0, start)
-        self.waiting -= max(0, unsettled)
-        floor = self.cursor.floor
-        self.cursor.ack_range(floor, start)
-        self.returned = [offset for offset in self.returned if offset >= start]
-        heapify(self.returned)
-        self.next_offset = max(self.next_offset, start)
-        self._note_passed()
-        self.forced_to = start
-        if fresh + returned:
-            self.queue.lost(self, fresh + returned, floor, start - 1)
+        if start > self.cursor.floor:
+            self.lose(self.cursor.floor, start)
+            self._note_passed()
 
     # --- setting a cursor back ----------------------------------------------------------------------------------------
 
@@ -778,7 +579,6 @@ class QueueSource:
 
     def _end(self, offsets: list[int], reason: str) -> None:
         if offsets:
-            self.returned = sorted(set(self.returned).difference(offsets))  # a sorted list is a heap
             self.queue.timing.outcomes.ended(self, offsets, reason)
 
     # --- scheduled messages -------------------------------------------------------------------------------------------
@@ -838,12 +638,10 @@ class QueueSource:
             return batch
         if offset == self.next_offset:
             self._removed(offset, found)
-            self.next_offset = found
+            self.advance(found)
         else:
-            gone = []
             while self.returned and self.returned[0] < found:
-                gone.append(heappop(self.returned))
-            self.settle(gone)
+                self.settle(self.returned[:1])
         return None
 
 
@@ -983,7 +781,6 @@ class Expiry:
             if end_ns > now_ns:
                 self._lowest_ns = min(self._lowest_ns, end_ns)
             elif source.queue.filter.takes(source.feed.partition.name, batch, batch.index_at(first)):
-                skipped.remove(first, first + 1)
                 self._timing.outcomes.expired(source, first, source.deliveries(first))
                 gone = True
         if gone:
@@ -1018,11 +815,10 @@ class Expiry:
             end_ns = expiry(batch, index, source.settings.message_ttl_ns)
             if ours and end_ns > now_ns:
                 return self._check_again(offset, end_ns, now_ns)
-            heappop(source.returned)
             if ours:
                 self._timing.outcomes.expired(source, offset, source.deliveries(offset))
             else:
-                source.skip([offset])
+                source.settle_foreign([offset])
         return NEVER_NS
 
     def _fresh(self, now_ns: WallNs, heads: dict[int, WallNs]) -> int:
@@ -1408,7 +1204,7 @@ class Queue:
             False if there is none.
         """
         for source in self._drop_order():
-            lowest = source.take_lowest()
+            lowest = source.lowest()
             if lowest is not None:
                 source.settle([lowest])
                 return True
@@ -1462,9 +1258,9 @@ class Queue:
         return b"%bgap:%d\n" % (note, gap) if gap else note
 
     def passes(self, source: QueueSource, batch: RecordBatch, index: int) -> bool:
-        """Return True if a returned message may be delivered now. If not, it was handled."""
+        """Return True if a returned or skipped message may be delivered now. If not, it is in another state."""
         if not self.filter.takes(source.feed.partition.name, batch, index):
-            source.skip([batch.offsets[index]])
+            source.settle_foreign([batch.offsets[index]])
             return False
         if self.selection is not None and not self.selection.takes(source.feed.wire, batch, index):
             source.settle([batch.offsets[index]])
@@ -1472,10 +1268,9 @@ class Queue:
         return not source.timed(batch, index) or source.may_go(batch, index)
 
     def send_again(self, source: QueueSource, batch: RecordBatch, index: int, consumer: Consumer) -> None:
-        """Send one returned message."""
+        """Send a message that was returned or skipped."""
         offset = batch.offsets[index]
-        count = source.deliveries(offset) + 1
-        source.cursor.set_count(offset, count)
+        count = source.redeliver(offset)
         tail = source.feed.wire.tails(batch, consumer.session.version)[index]
         extra = b"delivery-count:%d\n%b" % (count, self._report(source, offset))
         if count > 1:

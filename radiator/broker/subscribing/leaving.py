@@ -74,7 +74,7 @@ def unsubscribe_durable(
         raise ProtocolError(
             "bad-subscription",
             f"{asked} is in use on another connection",
-            "End it there first; or SUBSCRIBE with it here, which takes it over.",
+            "Unsubscribe it there first, or take it over: SUBSCRIBE with it here.",
         )
     for each in own:
         unsubscribe(broker, each)

@@ -56,7 +56,7 @@ def subscribe(broker: Services, session: Session, frame: Frame, now: Now) -> Ste
         raise ProtocolError(
             "too-many",
             "too many subscriptions with regular expressions",
-            f"There may be {limits.REGEX_SUBSCRIPTIONS_MAX} in the whole broker (REGEX_SUBSCRIPTIONS_MAX).",
+            f"The limit is {limits.REGEX_SUBSCRIPTIONS_MAX} in the whole broker (REGEX_SUBSCRIPTIONS_MAX).",
         )
     if headers.name is not None:
         broker.durable.check(session, headers)

@@ -98,7 +98,9 @@ def own_if_temporary(broker: Services, session: Session, text: str) -> str:
         return name
     queue = reply_queue(broker, session, name)
     if not queue:
-        raise ProtocolError("denied", f"{name[:200]!r} belongs to another connection", "Others may only SEND to it.")
+        raise ProtocolError(
+            "denied", f"{name[:200]!r} belongs to another connection", "Other connections may only SEND to it."
+        )
     return queue
 
 

@@ -18,22 +18,22 @@ from radiator.errors import ProtocolError
 
 if TYPE_CHECKING:
     from radiator.broker.budget import Steps
-    from radiator.broker.clients.session import Session, Subscription, Transaction
+    from radiator.broker.clients.session import Delivery, Session, Subscription, Transaction
     from radiator.broker.queues.consumer import Number
     from radiator.broker.services import Services
 
 
-def add(broker: Services, transaction: Transaction, subscription: Subscription, number: Number, settles: bool) -> Steps:
+def mark(broker: Services, transaction: Transaction, delivery: Delivery, settles: bool) -> Steps:
     """Mark deliveries as acknowledged by a transaction, in steps.
 
     Args:
         broker: The services of the broker.
         transaction: The transaction.
-        subscription: The subscription of the deliveries.
-        number: The delivery number; under ``client`` it covers the earlier ones.
+        delivery: The delivery; under ``client`` it covers the earlier ones.
         settles: True for an ACK or a final NACK. False if the delivery returns to its queue: then a return before
             COMMIT does no harm.
     """
+    subscription, number = delivery
     for part in broker.budget.portions(subscription.covered(number)):
         timed = [each for each in part if each in subscription.in_flight and subscription.is_timed(each)]
         for each in timed:
@@ -42,7 +42,7 @@ def add(broker: Services, transaction: Transaction, subscription: Subscription, 
             transaction.transactional_in[subscription] = None
         yield True
     if settles:
-        transaction.acked.append((subscription, number))
+        transaction.acked.append(delivery)
         if subscription.lost is not None and subscription.lost[0] < int(number):  # ``client`` covers that one, too
             transaction.note_late()
 

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 
 from radiator import limits
 from radiator.broker.clients.session import Transaction
+from radiator.broker.transactions import transactional_acks
 from radiator.clock import NS_PER_SECOND
 from radiator.errors import ProtocolError
 from radiator.memory import TRANSACTIONS
 
 if TYPE_CHECKING:
     from radiator.broker.budget import Steps
-    from radiator.broker.clients.session import Session
+    from radiator.broker.clients.session import Delivery, Session
     from radiator.broker.core import Core
+    from radiator.broker.services import Services
     from radiator.stomp.frames import Frame
 
 
@@ -97,6 +99,32 @@ def add(core: Core, session: Session, name: str, frame: Frame) -> Transaction:
     session.count_transaction(size)
     transaction.add(frame, size)
     return transaction
+
+
+def hold(broker: Services, session: Session, frame: Frame, delivery: Delivery | None, settles: bool) -> Steps:
+    """Store an ACK or NACK until COMMIT, and mark its deliveries as acknowledged by the transaction, in steps.
+
+    If a delivery has returned to its queue already, that is noted for COMMIT.
+
+    Args:
+        broker: The services of the broker.
+        session: The session.
+        frame: The ACK or NACK.
+        delivery: The delivery that it names; None if it is not in flight any more: the frame is late.
+        settles: True for an ACK or a final NACK; False if the delivery returns to its queue.
+
+    Raises:
+        ProtocolError: The transaction is unknown or too large, or memory is used up.
+    """
+    transaction = add(broker, session, frame.head.headers["transaction"], frame)
+    transaction.answers.append(None if delivery in transaction.answered else delivery)
+    if delivery is not None:
+        transaction.answered.add(delivery)
+        yield from transactional_acks.mark(broker, transaction, delivery, settles)
+    elif settles and session.may_have_lost(frame):
+        transaction.note_late()
+    if frame.receipt is not None:
+        session.receipts.now(frame.receipt)
 
 
 def find(session: Session, name: str) -> Transaction:

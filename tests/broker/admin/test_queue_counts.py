@@ -123,7 +123,7 @@ def test_what_could_not_be_stored_is_not_counted_as_delayed() -> None:
     client.publish("/queue/a", "y", delay="1h")
     client.publish("/queue/a", "z", delay="1h")
     assert source.delayed(world.now) == 3
-    source.committed(2)
+    source.failed_write(1, 2)
     assert source.delayed(world.now) == 1
     assert world.broker.timing.noted == 1
 

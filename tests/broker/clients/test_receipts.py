@@ -377,3 +377,26 @@ def test_a_receipt_that_is_asked_for_after_a_failed_write_is_an_error() -> None:
     client.say("DISCONNECT", receipt="r")
     world.settle()
     assert client.receipts() == [] and client.error() == "storage"
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_a_receipt_waits_for_the_cursor_though_the_turn_ends_behind_the_last_acknowledged_message(
+    command: str,
+) -> None:
+    world = World("defaults: {fsync: always}")
+    client = world.connect()
+    client.subscribe("/queue/a", ack="client", prefetch_count=10)
+    client.publish("/queue/a", *"0123456789")
+    world.settle()
+    messages = client.messages()
+    assert len(messages) == 10
+    world.broker.budget.most = 5  # what these ten cost
+    client.ack(messages[-1], command, receipt="r", **({"requeue": "false"} if command == "NACK" else {}))
+    assert client.session.unfinished
+    world.take()
+    client.go_on()
+    assert client.receipts() == []
+    world.write()
+    world.sync()
+    world.completed()
+    assert client.receipts() == ["r"]

@@ -185,8 +185,26 @@ def test_a_transaction_that_is_not_open_cannot_be_ended(world: World, command: s
 @pytest.mark.parametrize("command", ["SEND", "ACK", "NACK"])
 def test_a_frame_of_a_transaction_that_is_not_open_is_refused(world: World, command: str) -> None:
     client = world.connect()
-    client.say(command, destination=Q, id="x", transaction="t")
+    client.publish(Q, "m")
+    client.subscribe(Q)
+    world.settle()
+    (message,) = client.messages()
+    client.say(command, destination=Q, id=message.headers["ack"], transaction="t")
     assert client.error() == "bad-transaction"
+
+
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_what_was_never_delivered_is_refused_before_commit(world: World, command: str) -> None:
+    client = world.connect()
+    client.say("BEGIN", transaction="t")
+    client.publish(Q, "m", transaction="t")
+    client.say(command, id=f"{client.session.id}-0-0", transaction="t")
+    assert client.error() == "bad-ack"
+    client.drop()
+    other = world.connect()
+    other.subscribe(Q)
+    world.settle()
+    assert other.bodies() == []
 
 
 def test_an_open_id_cannot_be_opened_again_and_a_closed_one_can(world: World) -> None:

@@ -11,7 +11,6 @@ from radiator.broker.clients.receipts import ReceiptLine
 from radiator.broker.clients.session import Reader, Session, Subscription
 from radiator.broker.delivery import dispatch
 from radiator.broker.delivery.ready import Ready
-from radiator.broker.frames import acknowledging
 from radiator.broker.outcomes.redelivery import Returns
 from radiator.broker.queues.queue import Queue, QueueSource
 from radiator.broker.settling import settlement
@@ -64,14 +63,9 @@ def no_window_for_topics(right: Any) -> Around:
 @bug(QueueSource, "give_back")
 def what_comes_back_goes_to_the_end(right: Any) -> Around:
     def give_back(self: QueueSource, offsets: list[int]) -> None:
-        if self.returned or self.next_offset >= self.feed.partition.high_watermark:
-            right(self, offsets)
-            return
-        first, self.next_offset = self.next_offset, self.next_offset + 1  # one that was behind it comes first
-        self.returned.append(first)
-        self.returned.sort()
-        later, self.returned = self.returned, []
-        right(self, [later[0]])
+        if not self.returned and self.next_offset < self.feed.partition.high_watermark:
+            right(self, [self.next_offset])  # one that was behind it comes first
+            self.advance(self.next_offset + 1)
         right(self, offsets)
         self.returned.sort(reverse=True)
 
@@ -136,12 +130,12 @@ def an_ack_wakes_nobody(right: Any) -> Around:
     return lambda self, subscription: None
 
 
-@bug(acknowledging, "_hold")
+@bug(transactions, "hold")
 def acks_do_not_wait_for_the_commit(right: Any) -> Around:
-    def hold(broker: Any, session: Session, frame: Any) -> Any:
+    def hold(broker: Any, session: Session, frame: Any, delivery: Any, settles: bool) -> Any:
         if frame.head.command == "ACK" and frame.head.headers["transaction"] in session.transactions:
-            return acknowledging._ack(broker, session, frame)
-        return right(broker, session, frame)
+            return settlement.settle(broker, session, delivery, frame.receipt)
+        return right(broker, session, frame, delivery, settles)
 
     return hold
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from radiator.broker.clients.session import Subscription
+from radiator.broker.clients.session import Session, Subscription
 from radiator.broker.delivery import selective
 from radiator.broker.durable.subscriptions import DurableSubscriptions
+from radiator.broker.headers import refusals
+from radiator.broker.headers.refusals import Refusal
 from radiator.broker.logs.delivery_times import EXPIRED, NOW
 from radiator.broker.logs.selection import Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
-from radiator.broker.outcomes.redelivery import Refusal, Returns
+from radiator.broker.outcomes.redelivery import Returns
 from radiator.broker.queues import ack_timeouts, end_reasons, queue
 from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.deferred import Deferred
@@ -60,7 +62,7 @@ def the_time_to_answer_runs_on_in_a_transaction(right: Any) -> Around:
     return lambda self, key: False
 
 
-@bug(settlement, "refusal")
+@bug(refusals, "read_refusal")
 def what_is_rejected_comes_back(right: Any) -> Around:
     return lambda frame: Refusal(True, right(frame).delay_ns)
 
@@ -121,7 +123,7 @@ def a_redelivery_may_take_for_ever(right: Any) -> Around:
 
 @bug(settlement, "touch")
 def a_touch_means_nothing(right: Any) -> Around:
-    return lambda broker, session, frame: settlement.receipt_now(session, frame)
+    return lambda broker, session, delivery, receipt: right(broker, session, None, receipt)
 
 
 @bug(queue, "judge")
@@ -228,17 +230,16 @@ def what_one_child_settles_is_settled_for_all(right: Any) -> Around:
         for each in list(self.feed.sources) if self.from_fan_out else ():
             if each is not self:
                 for offset in set(offsets).intersection(each.returned):
-                    each.returned.remove(offset)
                     right(each, [offset])
 
     return settle
 
 
-@bug(settlement, "locate")
+@bug(Session, "locate")
 def a_late_ack_is_taken_for_one_of_what_is_held(right: Any) -> Around:
-    def locate(session: Any, frame: Any, *answered: Any) -> Any:
+    def locate(session: Session, frame: Any) -> Any:
         held = [(each, number) for each in session.subscriptions.values() for number in each.in_flight]
-        return right(session, frame, *answered) or next(iter(held), None)
+        return right(session, frame) or next(iter(held), None)
 
     return locate
 
