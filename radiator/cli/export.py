@@ -57,7 +57,7 @@ def export(
 ) -> int:  # fmt: skip
     """Write records as JSON lines, CSV or Parquet.
 
-    Needs no broker; a running broker is not disturbed. Parquet needs the extra radiator[parquet].
+    Needs no broker; a running broker is not disturbed. Parquet needs the extra radiator-broker[parquet].
     """
     from radiator.errors import ProtocolError
     from radiator.export.files import Export, Lost

@@ -167,7 +167,7 @@ def run(args: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        say(f"the package {package} is needed and not installed: pip install 'radiator[{EXTRAS[package]}]'")
+        say(f"the package {package} is needed and not installed: pip install 'radiator-broker[{EXTRAS[package]}]'")
         return USAGE
     except UnicodeEncodeError:
         wrong = [text for text in (sys.argv[1:] if args is None else args) if not _is_utf8(text)]

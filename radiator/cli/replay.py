@@ -89,7 +89,7 @@ def replay(
     """Send records of a data directory, an archive, or both to a broker, in the order of their receive times.
 
     The store may belong to the same broker or to another. Records that are committed when the command begins are
-    replayed. An archive needs the extra radiator[parquet].
+    replayed. An archive needs the extra radiator-broker[parquet].
     """
     from radiator.client.sending import check_headers
     from radiator.replay.messages import Targets

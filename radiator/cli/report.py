@@ -93,7 +93,7 @@ def report(
     """Make a report about a data directory with Spark: of some SECTIONs, or of all.
 
     The broker may be running; the report ends with the messages that are stored when it begins. Needs the extra
-    radiator[spark]. Exit codes: 2 without pyspark or Java, 5 if there is no store, 6 if damage was found.
+    radiator-broker[spark]. Exit codes: 2 without pyspark or Java, 5 if there is no store, 6 if damage was found.
     """
     names = chosen(sections)
     if archive is not None and _nowhere(data):

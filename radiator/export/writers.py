@@ -4,7 +4,7 @@
     csv       a line of names, then a line per record; ``tags`` and ``headers`` as JSON, and both kinds of body
     parquet   the columns of the Spark source with their types; row groups of bounded size, zstd
 
-``COLUMNS`` is the order in all of them. pyarrow is imported for Parquet only (the extra ``radiator[parquet]``).
+``COLUMNS`` is the order in all of them. pyarrow is imported for Parquet only (the extra ``radiator-broker[parquet]``).
 
 This module knows formats. It does not know the source of the rows, or the name of the file.
 """

@@ -78,7 +78,7 @@ class Rules:
             except ValueError as error:
                 faults.append(f"{self._source}:{rule.line}: destinations[{index}].{error}")
         if config.regex_subscriptions and not regex.is_installed():
-            need = "regex_subscriptions: true needs one more package: pip install 'radiator[regex]'"
+            need = "regex_subscriptions: true needs one more package: pip install 'radiator-broker[regex]'"
             faults.append(f"{self._source}: {need}")
         if not faults:
             faults = [f"{self._source}:{fault}" for fault in _shared_partitions(config.rules)]

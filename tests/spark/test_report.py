@@ -266,7 +266,7 @@ def test_without_pyspark_the_command_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     assert command_line.run(["report", "--data", str(tmp_path)]) == 2
-    assert "pip install 'radiator[spark]'" in capsys.readouterr().err
+    assert "pip install 'radiator-broker[spark]'" in capsys.readouterr().err
 
 
 def test_without_java_the_command_says_how_to_get_it(
@@ -276,4 +276,4 @@ def test_without_java_the_command_says_how_to_get_it(
     assert command_line.run(["report", "--data", store, "--out", str(tmp_path / "out")]) == 2
     err = capsys.readouterr().err
     assert "Java 17 or newer" in err
-    assert "pip install 'radiator[spark]'" in err
+    assert "pip install 'radiator-broker[spark]'" in err

@@ -869,8 +869,8 @@ class Subscription:
                 raise ProtocolError(
                     "bad-header",
                     f"header prefetch-count: 0, which means no limit, is not allowed for {each.name[:200]!r}",
-                    f"Expected a number from 1 to {self.session.limits.in_flight} (limits.in_flight), or prefetch: none "
-                    f"in the rule of the destination in the YAML file, where prefetch is {prefetch}.",
+                    f"Expected a number from 1 to {self.session.limits.in_flight} (limits.in_flight), or prefetch: "
+                    f"none in the rule of the destination in the YAML file, where prefetch is {prefetch}.",
                 )
 
     def permit(self, rights: Rights) -> None:
