@@ -1,8 +1,8 @@
 """Regular expressions over destination names, as clients may send them (``match:regex`` on SUBSCRIBE).
 
-RE2 runs them (an extra, ``radiator-broker[regex]``). It has no backtracking: a match takes time proportional to the name
-and to the size of the compiled expression, and that size is bounded here. What RE2 does not support (look-around, back
-references) is an error.
+RE2 runs them (an extra, ``radiator-broker[regex]``). It has no backtracking: a match takes time proportional to the
+name and to the size of the compiled expression, and that size is bounded here. What RE2 does not support (look-around,
+back references) is an error.
 
 Invariants: the whole name must match; a bounded number of results is cached.
 """
