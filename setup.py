@@ -1,4 +1,4 @@
-"""Packaging of radiator. The broker itself needs eight small packages; everything else is an extra.
+"""Packaging of radiator. The broker itself needs nine small packages; everything else is an extra.
 
 The extension ``radiator._speed`` is built where Cython and a compiler are. Where they are not, radiator is
 installed without it and runs in Python alone, unless ``RADIATOR_EXTENSION=require`` is in the environment.
@@ -24,6 +24,7 @@ INSTALL = [
     "rich>=13.0",  # tables and progress bars on a terminal
     "websockets>=15",  # the handshake, control frames and compression of WebSocket, without I/O
     "argon2-cffi>=23.1",  # hashes of passcodes
+    "prometheus-client>=0.21",  # the formats of /metrics, and the metrics of the process
     "zstandard>=0.22",  # sealed segments, where a rule says `compress: zstd`
 ]
 

@@ -84,6 +84,7 @@ THIRD_PARTY = {
     "click": {"cli"},
     "rich": {"cli", "bench", "spark"},
     "websockets": {"tunnels"},
+    "prometheus_client": {"server"},
     "argon2": {"server"},
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},

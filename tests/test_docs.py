@@ -133,7 +133,17 @@ def test_a_table_of_metrics_is_the_table_in_the_code(section: str, metrics: Iter
     """A failure shows the row that is missing in docs/metrics.md or differs there."""
     documented = rows(METRICS.split(f"## `{section}`")[1].split("\n## ")[0], "name")
     units = {each: f"{each.unit} by {each.label}" if each.label else each.unit for each in metrics}
-    assert documented == [[f"`{each.name}`", each.type, units[each], each.help] for each in metrics]
+    assert documented == [
+        [f"`{each.name}`", each.type, units[each], f"`{series_of(each)}`", each.help] for each in metrics
+    ]
+
+
+def series_of(metric: Metric) -> str:
+    """The name in ``/metrics``, with its labels."""
+    name, labels = metric.series
+    suffix = "_total" if metric.type == "counter" else ""
+    pairs = [f'{key}="{value}"' for key, value in {**labels, **({metric.label: "..."} if metric.label else {})}.items()]
+    return f"radiator_{name}{suffix}" + (f"{{{','.join(pairs)}}}" if pairs else "")
 
 
 # --- conf/ ------------------------------------------------------------------------------------------------------------

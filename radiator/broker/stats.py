@@ -22,6 +22,8 @@ class Metric:
         help: One line that says what the number means.
         type: A counter only grows, from 0 at the start; a gauge is a current value.
         label: What tells the values apart where the metric has several; empty for one value.
+        prometheus: The name in ``/metrics`` without prefix and suffix, and perhaps a label: ``lost{reason=disk}``.
+            Empty for ``name``.
     """
 
     name: str
@@ -29,33 +31,60 @@ class Metric:
     help: str
     type: Literal["counter", "gauge"] = "counter"
     label: str = ""
+    prometheus: str = ""
+
+    @property
+    def series(self) -> tuple[str, dict[str, str]]:
+        """The name in ``/metrics`` without prefix and suffix, and the labels."""
+        name, _, label = (self.prometheus or self.name).partition("{")
+        key, _, value = label.rstrip("}").partition("=")
+        return name, {key: value} if key else {}
 
 
-def counter(unit: str, help: str) -> Any:
-    """Return a field of ``Stats``, with its unit and its help as metadata."""
-    return field(default=0, metadata={"unit": unit, "help": help})
+FAMILIES: Final = {
+    "messages_dropped": "Messages that were dropped, by reason.",
+    "messages_lost": "Messages that were removed or lost before a queue had settled them, by reason.",
+    "connections_refused": "Connections that were not served, by reason.",
+    "connections_lost": "Connections that ended without DISCONNECT, by reason.",
+}
+"""The help of the names in ``/metrics`` that several counters share."""
+
+
+def counter(unit: str, help: str, prometheus: str = "") -> Any:
+    """Return a field of ``Stats``, with its unit, its help and its name in ``/metrics`` as metadata."""
+    return field(default=0, metadata={"unit": unit, "help": help, "prometheus": prometheus})
 
 
 @dataclass(slots=True)
 class Stats:
     """Counters since the start. A counter never decreases."""
 
-    connections: int = counter("connections", "Connections that the broker accepted.")
-    messages_in: int = counter("messages", "Messages that clients sent and the broker accepted, without duplicates.")
-    body_bytes_in: int = counter("bytes", "Bytes of the bodies of these messages.")
-    commits: int = counter("batches", "Batches of messages whose write has ended.")
-    acks: int = counter("deliveries", "Deliveries that clients acknowledged.")
-    nacks: int = counter("deliveries", "Deliveries that clients refused by NACK.")
-    late_acks: int = counter("frames", "ACK and NACK frames for deliveries that were no longer in flight; ignored.")
-    returned: int = counter("messages", "Unacknowledged messages that returned to their queue.")
+    connections: int = counter("connections", "Connections that the broker accepted.", "connections_accepted")
+    messages_in: int = counter(
+        "messages", "Messages that clients sent and the broker accepted, without duplicates.", "messages_published"
+    )
+    body_bytes_in: int = counter("bytes", "Bytes of the bodies of these messages.", "published_bytes")
+    commits: int = counter("batches", "Batches of messages whose write has ended.", "batches_written")
+    acks: int = counter("deliveries", "Deliveries that clients acknowledged.", "messages_acknowledged")
+    nacks: int = counter("deliveries", "Deliveries that clients refused by NACK.", "messages_refused")
+    late_acks: int = counter(
+        "frames", "ACK and NACK frames for deliveries that were no longer in flight; ignored.", "acks_late"
+    )
+    returned: int = counter("messages", "Unacknowledged messages that returned to their queue.", "messages_requeued")
     lost_to_retention: int = counter(
-        "messages", "Messages that forced retention or damage removed before a queue had settled them."
+        "messages",
+        "Messages that forced retention or damage removed before a queue had settled them.",
+        "messages_lost{reason=retention}",
     )
     lost_to_failures: int = counter(
-        "messages", "Messages that a failed disk lost after their receipt, under `fsync: never` or an interval."
+        "messages",
+        "Messages that a failed disk lost after their receipt, under `fsync: never` or an interval.",
+        "messages_lost{reason=disk}",
     )
     damaged_ranges: int = counter("ranges", "Unreadable ranges of logs that readers met, each counted once.")
-    duplicates: int = counter("messages", "Messages with a known message id, which were not stored again.")
+    duplicates: int = counter(
+        "messages", "Messages with a known message id, which were not stored again.", "messages_deduplicated"
+    )
     ack_timeouts: int = counter("deliveries", "Deliveries that `ack_timeout` returned to the queue.")
     joins_refused: int = counter(
         "subscriptions", "Subscriptions that ended because a new destination exceeded `limits.joined`."
@@ -63,53 +92,89 @@ class Stats:
     delays_not_kept: int = counter(
         "messages", "Messages that returned without the delay of their NACK: too many were delayed."
     )
-    dead_lettered: int = counter("messages", "Messages that were moved to a dead-letter queue.")
+    dead_lettered: int = counter("messages", "Messages that were moved to a dead-letter queue.", "dead_letters")
     dropped_rejected: int = counter(
-        "messages", "Messages dropped by NACK with `requeue:false`, without `dead_letter` in the rule."
+        "messages",
+        "Messages dropped by NACK with `requeue:false`, without `dead_letter` in the rule.",
+        "messages_dropped{reason=refused}",
     )
     dropped_max_deliveries: int = counter(
-        "messages", "Messages dropped after `redeliver.max` deliveries, without `dead_letter` in the rule."
+        "messages",
+        "Messages dropped after `redeliver.max` deliveries, without `dead_letter` in the rule.",
+        "messages_dropped{reason=max_deliveries}",
     )
     dropped_unacked: int = counter(
-        "messages", "Messages dropped because their consumer ended, under `on_unacked: delete`."
+        "messages",
+        "Messages dropped because their consumer ended, under `on_unacked: delete`.",
+        "messages_dropped{reason=consumer_ended}",
     )
     dropped_in_circles: int = counter(
-        "messages", "Dead letters dropped because a cycle of dead-letter queues had moved them too often."
+        "messages",
+        "Dead letters dropped because a cycle of dead-letter queues had moved them too often.",
+        "messages_dropped{reason=dead_letter_cycle}",
     )
-    expired: int = counter("messages", "Messages that expired before their delivery.")
-    taken_over: int = counter("subscriptions", "Durable subscriptions that another connection took over.")
+    expired: int = counter("messages", "Messages that expired before their delivery.", "messages_expired")
+    taken_over: int = counter(
+        "subscriptions", "Durable subscriptions that another connection took over.", "durable_subscriptions_taken_over"
+    )
     cursors_refused: int = counter(
         "cursors", "Cursors of durable subscriptions that could not be created; their messages are missed."
     )
-    names_expired: int = counter("subscriptions", "Durable subscriptions that `cursor_expiry` deleted.")
-    dropped_replies: int = counter("messages", "Messages to a temporary queue that was gone or full.")
-    missed_by_slow: int = counter(
-        "messages", "Messages that were removed before a slow subscriber of a topic reached them (header `gap`)."
+    names_expired: int = counter(
+        "subscriptions", "Durable subscriptions that `cursor_expiry` deleted.", "durable_subscriptions_expired"
     )
-    blocked: int = counter("frames", "Frames that waited for room in a queue or in memory.")
-    selectors_stopped: int = counter("events", "How often a queue reached its limit of messages skipped by selector.")
-    rate_limited: int = counter("frames", "Frames that waited because of `rate_limit`.")
-    memory_pauses: int = counter("events", "How often `limits.memory` was reached.")
+    dropped_replies: int = counter(
+        "messages", "Messages to a temporary queue that was gone or full.", "messages_dropped{reason=no_reply_queue}"
+    )
+    missed_by_slow: int = counter(
+        "messages",
+        "Messages that were removed before a slow subscriber of a topic reached them (header `gap`).",
+        "messages_lost{reason=slow_subscriber}",
+    )
+    blocked: int = counter("frames", "Frames that waited for room in a queue or in memory.", "frames_blocked")
+    selectors_stopped: int = counter(
+        "events", "How often a queue reached its limit of messages skipped by selector.", "selector_limits_reached"
+    )
+    rate_limited: int = counter("frames", "Frames that waited because of `rate_limit`.", "frames_rate_limited")
+    memory_pauses: int = counter("events", "How often `limits.memory` was reached.", "memory_limits_reached")
     memory_refusals: int = counter("frames", "ERROR frames with `full` because `limits.memory` was used up.")
     transactions_timed_out: int = counter(
         "transactions", "Transactions that were open for longer than `limits.transaction_timeout`."
     )
-    dropped_newest: int = counter("messages", "Messages dropped by `on_full: drop_newest`.")
-    dropped_oldest: int = counter("messages", "Messages dropped by `on_full: drop_oldest`.")
-    dropped_by_middleware: int = counter("messages", "Messages that middleware dropped.")
-    rejected: int = counter("messages", "Messages that a schema or middleware refused.")
+    dropped_newest: int = counter(
+        "messages", "Messages dropped by `on_full: drop_newest`.", "messages_dropped{reason=full_newest}"
+    )
+    dropped_oldest: int = counter(
+        "messages", "Messages dropped by `on_full: drop_oldest`.", "messages_dropped{reason=full_oldest}"
+    )
+    dropped_by_middleware: int = counter(
+        "messages", "Messages that middleware dropped.", "messages_dropped{reason=middleware}"
+    )
+    rejected: int = counter("messages", "Messages that a schema or middleware refused.", "messages_rejected")
     middleware_failures: int = counter("messages", "Messages that were refused because middleware failed.")
-    refused: int = counter("frames", "ERROR frames that the broker sent.")
+    refused: int = counter("frames", "ERROR frames that the broker sent.", "errors_sent")
     internal_errors: int = counter("errors", "Unexpected exceptions; the log has their tracebacks.")
     logins_refused: int = counter("logins", "Logins that were refused.")
     turned_away: int = counter(
-        "connections", "Connections over `limits.connections`, or over the system's limit of open files."
+        "connections",
+        "Connections over `limits.connections`, or over the system's limit of open files.",
+        "connections_refused{reason=limit}",
     )
     not_stomp: int = counter(
-        "connections", "Connections of another protocol, or with a failed TLS or WebSocket handshake."
+        "connections",
+        "Connections of another protocol, or with a failed TLS or WebSocket handshake.",
+        "connections_refused{reason=protocol}",
     )
-    silent: int = counter("connections", "Connections that were closed because no heart-beat came in time.")
-    gone_unread: int = counter("connections", "Connections that the client closed while the broker did not read them.")
+    silent: int = counter(
+        "connections",
+        "Connections that were closed because no heart-beat came in time.",
+        "connections_lost{reason=no_heart_beat}",
+    )
+    gone_unread: int = counter(
+        "connections",
+        "Connections that the client closed while the broker did not read them.",
+        "connections_lost{reason=closed_by_peer}",
+    )
     log_lines_dropped: int = counter("lines", "Lines of the log that stdout or stderr did not take.")
     read_errors: int = counter("reads", "Reads from disk that failed.")
 
@@ -140,7 +205,7 @@ class Stats:
         return dict(zip(_NAMES, _values(self), strict=True))
 
 
-COUNTERS: Final = tuple(Metric(each.name, each.metadata["unit"], each.metadata["help"]) for each in fields(Stats))
+COUNTERS: Final = tuple(Metric(each.name, **each.metadata) for each in fields(Stats))
 """The table of the counters, in the order of ``/stats``."""
 
 _NAMES: Final = tuple(each.name for each in COUNTERS)

@@ -1,8 +1,9 @@
-"""Serve the admin listener: three HTTP endpoints for load balancers, supervisors and people.
+"""Serve the admin listener: HTTP endpoints for load balancers, supervisors, Prometheus and people.
 
     GET /health    200 while the event loop runs
     GET /ready     200 {"ready": true}, or 503 with the reasons as text
-    GET /stats     counters and facts as JSON
+    GET /stats     counters and current values as JSON
+    GET /metrics   the same for Prometheus
 
 It implements a small part of HTTP: GET and HEAD, one request per connection, of at most REQUEST_BYTES_MAX bytes within
 REQUEST_SECONDS_MAX, without keep-alive. At most CONNECTIONS_MAX connections are open. A further one closes the oldest,
@@ -46,6 +47,9 @@ REASONS = {
     503: "Service Unavailable",
 }
 Answer = tuple[int, dict[str, Any]]
+Render = Callable[[str], tuple[str, bytes]]
+JSON = "application/json"
+METRICS = "/metrics"
 
 
 class Admin:
@@ -55,16 +59,22 @@ class Admin:
         address: The address to listen on.
         names: The host names that are accepted in ``Host``, beside that of ``address``, localhost and all IP addresses.
         endpoints: The functions by path. Each returns an HTTP status and the JSON content.
+        metrics: Returns the content type and the text of ``/metrics`` for a header ``Accept``.
 
     Attributes:
         url: The URL of the listener, with the real port.
     """
 
     def __init__(
-        self, address: AdminAddress, names: Iterable[str], endpoints: Mapping[str, Callable[[], Answer]]
+        self,
+        address: AdminAddress,
+        names: Iterable[str],
+        endpoints: Mapping[str, Callable[[], Answer]],
+        metrics: Render,
     ) -> None:
         self._names = {address.host.lower(), *(name.lower() for name in names)}
         self._endpoints = endpoints
+        self._metrics = metrics
         self._socket = bind_tcp(address.host, address.port, "admin", str(address))
         self._server = RetryingServer(self._socket, self._serve, spawn=Pool())
         self._server.max_accept = 1  # one at a time, so that ``_serve`` can close the oldest first
@@ -117,9 +127,12 @@ class Admin:
             return _response(403, {"error": fault}, method == "HEAD")
         if method not in ("GET", "HEAD"):
             return _response(405, {"error": f"expected GET or HEAD, got {method[:20]}"}, False)
+        if path == METRICS:
+            content_type, body = self._metrics(head.headers.get("accept", ""))
+            return _answer(200, content_type, body, method == "HEAD")
         endpoint = self._endpoints.get(path)
         if endpoint is None:
-            there = ", ".join(self._endpoints)
+            there = ", ".join([*self._endpoints, METRICS])
             return _response(404, {"error": f"unknown path {path[:200]}, expected one of {there}"}, method == "HEAD")
         return _response(*endpoint(), method == "HEAD")
 
@@ -150,9 +163,12 @@ def _receive(client: Any) -> bytes:
 
 
 def _response(status: int, content: dict[str, Any], head_only: bool) -> bytes:
-    body = json.dumps(content).encode() + b"\n"
+    return _answer(status, JSON, json.dumps(content).encode() + b"\n", head_only)
+
+
+def _answer(status: int, content_type: str, body: bytes, head_only: bool) -> bytes:
     head = (
-        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: same-origin\r\n"
         "Allow: GET, HEAD\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     ).encode()

@@ -22,7 +22,7 @@ from radiator.routing.rules import Rules
 from radiator.server import descriptors, logs
 from radiator.server.acceptor import Acceptor
 from radiator.server.addresses import is_public
-from radiator.server.admin import Admin, Answer
+from radiator.server.admin import Admin, Answer, Render
 from radiator.server.auth import Authenticator, Submit
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
@@ -134,7 +134,8 @@ class App:
                 self.listeners.append(Listener(listen, self._acceptor.accept, certificate, frame_bytes_max))
             if self.config.admin is not None:
                 endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
-                self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints)
+                metrics = _metrics_of(self.broker, self.config.data_dir)
+                self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints, metrics)
         except BaseException:
             self.stop()
             raise
@@ -390,6 +391,13 @@ def run(
             hangup.cancel()
             supervisor.close()
     return 0
+
+
+def _metrics_of(broker: Broker, data_dir: str) -> Render:
+    """Return the function that renders ``/metrics``. A broker without ``admin:`` does not load its library."""
+    from radiator.server.prometheus import Exposition
+
+    return Exposition(broker, data_dir).render
 
 
 def _later(seconds: float, what: Callable[[], None]) -> None:

@@ -20,18 +20,24 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
 
 
-def _gauge(name: str, unit: str, help: str, label: str = "") -> Metric:
-    return Metric(name, unit, help, "gauge", label)
+def _gauge(name: str, unit: str, help: str, label: str = "", prometheus: str = "") -> Metric:
+    return Metric(name, unit, help, "gauge", label, prometheus)
 
 
 def _now(
-    name: str, unit: str, help: str, read: Callable[[Services], Any], label: str = ""
+    name: str, unit: str, help: str, read: Callable[[Services], Any], label: str = "", prometheus: str = ""
 ) -> tuple[Metric, Callable[[Services], Any]]:
-    return _gauge(name, unit, help, label), read
+    return _gauge(name, unit, help, label, prometheus), read
 
 
 NOW: Final = (
-    _now("sessions", "connections", "Connections that have a session.", lambda broker: len(broker.sessions)),
+    _now(
+        "sessions",
+        "connections",
+        "Connections that have a session.",
+        lambda broker: len(broker.sessions),
+        prometheus="connections",
+    ),
     _now("destinations", "destinations", "Destinations that exist.", lambda broker: len(broker.destinations)),
     _now(
         "durable_subscriptions",
@@ -44,6 +50,7 @@ NOW: Final = (
         "connections",
         "Connections that wait: `on_full: block`, `rate_limit`, or `limits.memory`.",
         lambda broker: len(broker.throttle.held),
+        prometheus="connections_waiting",
     ),
     _now(
         "orphaned_logs",
@@ -62,6 +69,7 @@ NOW: Final = (
         "logs",
         "Logs of queues that wait because too many messages were skipped by selector.",
         lambda broker: len(broker.timing.skipped.stopped),
+        prometheus="logs_stopped_by_selectors",
     ),
     _now(
         "skipped_runs",
@@ -81,18 +89,21 @@ NOW: Final = (
         "Use of `limits.memory` by share, with `total` and `limit`.",
         lambda broker: broker.memory.figures(),
         label="share",
+        prometheus="memory_used_bytes",
     ),
     _now(
         "longest_turn_ms",
         "milliseconds",
         "The longest turn of the event loop since the start.",
         lambda broker: broker.budget.longest_ns / NS_PER_MS,
+        prometheus="event_loop_longest_turn_seconds",
     ),
     _now(
         "turn_work_peak",
         "units",
         "The most work of one turn since the start, in units of about a microsecond.",
         lambda broker: broker.budget.peak,
+        prometheus="event_loop_turn_work_peak",
     ),
     _now(
         "clock_ahead_seconds",
@@ -117,7 +128,7 @@ NOW: Final = (
 STORE: Final[tuple[Metric, ...]] = (
     _gauge("tail_bytes", "bytes", "Recent messages of files in memory, bounded by `limits.tail`."),
     _gauge("cold_bytes", "bytes", "Messages in memory that were read from disk."),
-    _gauge("memory_bytes", "bytes", "Messages of memory partitions."),
+    _gauge("memory_bytes", "bytes", "Messages of memory partitions.", prometheus="memory_partitions_bytes"),
     _gauge("partitions", "partitions", "Partitions that exist."),
     _gauge("partitions_failed", "partitions", "Partitions that cannot be written; the broker tries again."),
     Metric("syncs", "syncs", "Syncs of the journal and of files."),
