@@ -288,7 +288,7 @@ INTERRUPTED_IMPORTS = {  # while this module is imported: the exit code
     "click": -signal.SIGINT,
     "radiator.cli.main": -signal.SIGINT,
     "radiator.cli.tail": 130,
-    "radiator.broker.headers.positions": 130,
+    "radiator.broker.headers.values": 130,
     "radiator.client": 130,
     "radiator.stomp.parser": 130,
 }

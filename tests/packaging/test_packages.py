@@ -31,9 +31,8 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def test_every_file_that_the_packages_name_exists() -> None:
-    named = re.findall(
-        r"packaging/[\w./-]+\w", "\n".join(path.read_text() for path in PACKAGING.rglob("*") if path.is_file())
-    )
+    files = run("git", "ls-files", "packaging").splitlines()
+    named = re.findall(r"packaging/[\w./-]+\w", "\n".join((ROOT / name).read_text() for name in files))
     assert named
     for name in named:
         assert (ROOT / name).exists(), name

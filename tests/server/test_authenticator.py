@@ -487,7 +487,7 @@ def test_while_no_call_returns_logins_of_the_plug_in_are_refused_at_once(
     assert [len(each) for each in hanging] == [1, 1, 1], "also the one that waited for a thread"
     for number in range(20):
         (decision,) = logins.ask(f"other{number}", "open")
-        assert "earlier ones" in late(decision)
+        assert "earlier logins" in late(decision)
         logins.authenticator.tick()
     alice = logins.ask("alice", "secret")
     logins.threads.step()

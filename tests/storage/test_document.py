@@ -168,14 +168,14 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"| file of the journal | {file_bytes} and {batches}, or one entry |" in TEXT
     most = f"{limits.JOURNAL_FILES_MAX} × {file_bytes}", f"{limits.JOURNAL_FILES_MAX} × {batches}"
     assert f"| files of the journal | {most[0]} and {most[1]} |" in TEXT
-    assert f"have more than {most[0]}, or more than {most[1]}, no more" in PROSE
+    assert f"have more than {most[0]}, or more than {most[1]}, clients" in PROSE
     assert f"| threads that sync segments in a checkpoint | {limits.CHECKPOINT_THREADS} |" in TEXT
     assert f"by {limits.CHECKPOINT_THREADS} threads" in PROSE
     assert f"Fewer than {limits.SYNC_ALL_LOGS_MIN} are synced one by one" in PROSE
     assert f"the journal by from | {limits.JOURNAL_PASSED_BYTES_MIN // limits.MIB} MiB |" in TEXT
     assert f"in one group commit, all together | {limits.NEW_FILES_MAX} |" in TEXT
     assert f"| segment files open for writing | {OpenLogs().limit} |" in TEXT
-    assert f"{limits.INDEX_INTERVAL_BYTES // limits.KIB} KiB or more behind" in PROSE
+    assert f"{limits.INDEX_INTERVAL_BYTES // limits.KIB} KiB or more after the last batch" in PROSE
 
 
 def test_the_salt_of_a_partition_is_made_as_the_document_says() -> None:

@@ -508,7 +508,7 @@ def test_a_damaged_segment_is_left_alone_and_reported_once(how: str, at: int) ->
     log.maintain()
     log.maintain()
     (note,) = log.notes
-    assert path in note and "left as it is" in note
+    assert path in note and "so it is not rewritten" in note
     assert bytes(log.fs.nodes[path].cache) == damaged and log.leftovers() == []
     assert log.store.maintenance.counts["damaged"] == 1
     assert log.store.maintenance.counts["rewritten"] == len(log.partition.segments) - 2

@@ -174,5 +174,5 @@ def test_only_what_is_permitted_of_it_is_delivered_now_and_later() -> None:
 
 def test_without_its_package_the_key_is_a_fault_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
-    with pytest.raises(ConfigError, match="pip install 'radiator\\[regex\\]'"):
+    with pytest.raises(ConfigError, match="pip install 'radiator-broker\\[regex\\]'"):
         World(ON)
