@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the STOMP clients of other makes that tests/interop tries the broker with: those of Perl, Ruby and PHP as
 # Debian packages (as root only), those of Node into node_modules beside this file. The Python ones come with the extra
-# [dev]. What is there already is left alone. Ends with 1, and says what is missing, if not all could be installed.
+# [dev]. Prometheus, for tests/server/test_metrics.py, is a Debian package too. What is installed already is left alone.
+# Ends with 1, and says what is missing, if not all could be installed.
 set -uo pipefail
 cd "$(dirname "$0")"
 
@@ -13,6 +14,7 @@ declare -A probes=(
     [php-stomp]="php -r exit((int)!class_exists('Stomp'));"
     [nodejs]="node -e process.exit(Number(process.versions.node.split('.')[0]<18))"
     [npm]="npm --version"
+    [prometheus]="promtool --version"
 )
 
 missing() {
@@ -29,6 +31,9 @@ if [ "${#wanted[@]}" -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/n
     apt_options=(-qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
     apt-get "${apt_options[@]}" update || echo "note: not all lists of packages could be brought up to date"
     apt-get "${apt_options[@]}" install --yes --no-install-recommends "${wanted[@]}"
+    if [[ " ${wanted[*]} " == *" prometheus "* ]]; then
+        service prometheus stop >/dev/null 2>&1 # tests start their own
+    fi
     mapfile -t wanted < <(missing)
 fi
 

@@ -7,21 +7,32 @@ import json
 import re
 import shutil
 import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from radiator import __version__
 from radiator.broker.admin import gauges
 from radiator.broker.stats import COUNTERS, FAMILIES
-from tests.running import BrokerProcess
+from tests.running import BrokerProcess, free_port
 from tests.server.wire import Wire
 
 StartBroker = Callable[..., BrokerProcess]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+ALERTS = Path(__file__).parents[2] / "packaging" / "prometheus" / "alerts.yml"
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("promtool") is None or shutil.which("prometheus") is None,
+    reason="prometheus is not installed; `make clients` installs it",
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +50,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     assert "Traceback" not in broker.text()
 
 
+def admin_port(broker: BrokerProcess) -> int:
+    return int(re.findall(r"admin: http://127\.0\.0\.1:(\d+)", broker.text())[0])
+
+
 def get(broker: BrokerProcess, path: str, accept: str = "") -> tuple[str, str]:
-    port = int(re.findall(r"admin: http://127\.0\.0\.1:(\d+)", broker.text())[0])
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", admin_port(broker), timeout=20)
     connection.request("GET", path, headers={"Accept": accept})
     answer = connection.getresponse()
     assert answer.status == 200
@@ -108,11 +122,85 @@ def test_no_series_has_two_meanings() -> None:
     assert shared == set(FAMILIES)
 
 
-@pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool, of Debian's package prometheus, is not installed"
-)
-def test_promtool_finds_nothing_wrong(broker: BrokerProcess) -> None:
+# --- Prometheus -------------------------------------------------------------------------------------------------------
+
+
+def expressions() -> list[str]:
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    assert len(rules) > 10
+    return [rule["expr"] for rule in rules]
+
+
+def test_every_series_of_the_alert_rules_exists(broker: BrokerProcess) -> None:
+    names = {name for name, _ in samples(broker)}
+    named = {name for text in expressions() for name in re.findall(r"radiator_\w+", text)}
+    assert named and named <= names
+
+
+@needs_prometheus
+def test_promtool_accepts_the_metrics_and_the_alert_rules(broker: BrokerProcess) -> None:
     _, text = get(broker, "/metrics")
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
-    complaints = [line for line in done.stderr.splitlines() if line.startswith("radiator_")]
-    assert complaints == []
+    assert [line for line in done.stderr.splitlines() if line.startswith("radiator_")] == []
+    done = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_prometheus
+def test_a_prometheus_scrapes_the_broker_and_evaluates_every_alert(broker: BrokerProcess, tmp_path: Path) -> None:
+    port = free_port()
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(ALERTS)],
+        "scrape_configs": [
+            {"job_name": "radiator", "static_configs": [{"targets": [f"127.0.0.1:{admin_port(broker)}"]}]}
+        ],
+    }
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    command = [
+        "prometheus",
+        f"--config.file={tmp_path / 'prometheus.yml'}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+    ]
+
+    def ask(path: str, **query: str) -> Any:
+        url = f"http://127.0.0.1:{port}{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return json.load(answer)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return None
+
+    with subprocess.Popen(command) as server:
+        try:
+            published = within(30, lambda: value_of(ask("/api/v1/query", query="radiator_messages_published_total")))
+            assert published >= 3
+            for text in expressions():
+                assert ask("/api/v1/query", query=text)["status"] == "success", text
+            groups = within(30, lambda: evaluated(ask("/api/v1/rules")))
+            assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
+        finally:
+            server.terminate()
+
+
+def value_of(answer: Any) -> float | None:
+    """The value of the only series of an answer; None if there is no series yet."""
+    found = answer["data"]["result"] if answer else []
+    return float(found[0]["value"][1]) if found else None
+
+
+def evaluated(answer: Any) -> Any:
+    """The groups of rules, once all are evaluated."""
+    groups = answer["data"]["groups"] if answer else []
+    return groups if groups and all(rule["health"] != "unknown" for each in groups for rule in each["rules"]) else None
+
+
+def within(seconds: float, read: Callable[[], Any]) -> Any:
+    """What ``read`` returns, once that is not None."""
+    deadline = time.monotonic() + seconds
+    while (found := read()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
