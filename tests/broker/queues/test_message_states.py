@@ -16,7 +16,7 @@ from radiator.clock import NS_PER_SECOND, WallNs
 from tests.broker.harness import World
 
 Q = "/queue/a"
-DOCS = Path(__file__).parents[2] / "docs" / "architecture.md"
+DOCS = Path(__file__).parents[3] / "docs" / "architecture.md"
 LIMITED = "destinations: [{match: /queue/a, max_messages: 10}]"  # so the backlog is counted
 BURIES = """
 destinations:
