@@ -52,8 +52,6 @@ def test_the_configuration_of_a_package_is_valid(name: str, tmp_path: Path) -> N
 
 @pytest.mark.thorough
 def test_wheel_and_sdist_pass_twine_and_install_without_a_compiler(tmp_path: Path) -> None:
-    pytest.importorskip("build")
-    pytest.importorskip("twine")
     source = tmp_path / "source"
     source.mkdir()
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
