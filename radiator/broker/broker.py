@@ -45,7 +45,7 @@ SETTLE_INTERVAL_NS = 2 * NS_PER_MS  # how long acks without a receipt are gather
 
 
 class Broker(Services):
-    """One broker over one store. The arguments are those of ``Core``."""
+    """A broker over a store. The arguments are those of ``Core``."""
 
     _settled_ns = _advanced_ns = MonoNs(0)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One entry of a table of metrics.
+    """An entry of a table of metrics.
 
     Attributes:
         name: The key in ``/stats``.

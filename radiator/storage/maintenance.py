@@ -40,7 +40,7 @@ REST_NS_MIN, REST_NS_MAX = 10 * NS_PER_SECOND, 600 * NS_PER_SECOND
 
 
 class PartitionState:
-    """What is remembered of one partition; its segments have states of their own."""
+    """The maintenance state of a partition. Each of its segments has a state of its own."""
 
     def __init__(self) -> None:
         self.busy = 0  # unfinished jobs

@@ -17,7 +17,7 @@ from typing import Final
 
 
 class State(Enum):
-    """What a segment is, and so what may happen to it."""
+    """The state of a segment, which decides the events that it may have."""
 
     __hash__ = object.__hash__  # members are compared by identity; the hash of Enum takes five times as long
 
@@ -35,7 +35,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to a segment."""
+    """An event of a segment."""
 
     __hash__ = object.__hash__
 

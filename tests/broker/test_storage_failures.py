@@ -82,7 +82,7 @@ def test_a_partition_that_refuses_sends_costs_a_line_and_not_one_for_each_messag
     world.fs.fail("pwritev", under="/partitions/")
     first.publish(A, "in the journal, too")
     world.settle()
-    assert len(reported(caplog)) == 1, "a new failure is told at once"
+    assert len(reported(caplog)) == 1, "a new failure is reported at once"
 
 
 class Failed(Job):

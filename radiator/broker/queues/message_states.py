@@ -30,7 +30,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to a message."""
+    """An event of a message in a queue."""
 
     ADVANCE = "advance"  # a consumer gets it for the first time
     REDELIVER = "redeliver"  # a consumer gets a message that was returned or skipped

@@ -1,4 +1,4 @@
-"""What is seen of orphaned logs, and what holds whatever rules follow one another."""
+"""Orphaned logs in reports and metrics, and the invariants of any sequence of rules."""
 
 from __future__ import annotations
 
