@@ -245,9 +245,9 @@ class WebSocket(ABC):
         size = len(part)
         self._payload_bytes -= size
         if self._mask:
-            pieces_of_mask = self._mask
-            part = unmask(part, pieces_of_mask)
-            self._mask = pieces_of_mask[size % 4 :] + pieces_of_mask[: size % 4]
+            mask = self._mask
+            part = unmask(part, mask)
+            self._mask = mask[size % 4 :] + mask[: size % 4]
         if not self._payload_bytes:
             self._frame = None
         self._take(frame.first & 0x0F, part, bool(frame.first & FIN) and not self._payload_bytes, pieces)
