@@ -28,7 +28,7 @@ from radiator.storage.batch import RecordBatch
 from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, opened, storage_error, write_all
 from radiator.storage.index import IndexEntry
 from radiator.storage.open_logs import OpenLogs
-from radiator.storage.segment_states import Event, State, after
+from radiator.storage.segment_states import TRANSITIONS, Event, State
 
 INDEX_ENTRIES_BUFFERED = 4  # a recovery walks as much of the log as this
 PROBE = bytes(64 * 1024)  # must fit on a full disk before messages are accepted again
@@ -85,7 +85,7 @@ class Log:
         self._on(Event.REFUSE)
 
     def _on(self, event: Event) -> None:
-        self.state = after(self.state, event)
+        self.state = TRANSITIONS.after(self.state, event)
 
     def append(self, batch: RecordBatch, stored: bool, roll: bool = False, pieces: list[bytes] | None = None) -> bool:
         """Write a batch. Raises StorageError, until ``retry`` succeeds.

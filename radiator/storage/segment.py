@@ -45,7 +45,7 @@ from radiator.storage.header import (
 )
 from radiator.storage.index import IndexEntry
 from radiator.storage.merge import Merger, merge_single_records
-from radiator.storage.segment_states import TRANSITIONS, Event, State, after
+from radiator.storage.segment_states import TRANSITIONS, Event, State
 
 _PLAIN_HEADER = Struct("<8sIIQ16xIH2xI12x")  # of a header: magic, total_len, crc, base offset, count, flags, names_len
 SEARCH_BYTES_MIN = 8 * 1024  # read at first in a search, and ever more: the next batch is often near
@@ -96,7 +96,7 @@ class SegmentInfo:
 
     def on(self, event: Event) -> None:
         """Set the state that follows ``event``. Raises RuntimeError if the event cannot happen now."""
-        self.state = after(self.state, event)
+        self.state = TRANSITIONS.after(self.state, event)
 
     def can(self, event: Event) -> bool:
         """Return whether ``event`` may happen now."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from radiator.transitions import Transitions
+
 
 class State(Enum):
     """The state of a segment, which decides the events that it may have."""
@@ -54,43 +56,34 @@ class Event(Enum):
     DELETE = "delete"  # the files were deleted
 
 
-TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
-    State.ACTIVE: {
-        Event.APPEND: State.ACTIVE,
-        Event.REFUSE: State.REFUSING,
-        Event.FAIL: State.FAILED,
-        Event.SEAL: State.SEALED,
+TRANSITIONS: Final = Transitions(
+    "a segment",
+    {
+        State.ACTIVE: {
+            Event.APPEND: State.ACTIVE,
+            Event.REFUSE: State.REFUSING,
+            Event.FAIL: State.FAILED,
+            Event.SEAL: State.SEALED,
+        },
+        State.REFUSING: {Event.REFUSE: State.REFUSING, Event.RETRY: State.ACTIVE, Event.FAIL: State.FAILED},
+        State.FAILED: {
+            Event.REFUSE: State.FAILED,
+            Event.FAIL: State.FAILED,
+            Event.CUT: State.CUTTING,
+            Event.REMOVE: State.REMOVED,
+        },
+        State.CUTTING: {Event.SEAL: State.SEALED},
+        State.SEALED: {Event.REWRITE: State.REWRITING, Event.REMOVE: State.REMOVED},
+        State.REWRITING: {
+            Event.MERGE: State.MERGED,
+            Event.COMPRESS: State.COMPRESSED,
+            Event.ABANDON: State.SEALED,
+            Event.DAMAGE: State.DAMAGED,
+        },
+        State.MERGED: {Event.REWRITE: State.REWRITING, Event.REMOVE: State.REMOVED},
+        State.COMPRESSED: {Event.REWRITE: State.REWRITING, Event.REMOVE: State.REMOVED},
+        State.DAMAGED: {Event.REMOVE: State.REMOVED},
+        State.REMOVED: {Event.DELETE: State.DELETED},
+        State.DELETED: {},
     },
-    State.REFUSING: {Event.REFUSE: State.REFUSING, Event.RETRY: State.ACTIVE, Event.FAIL: State.FAILED},
-    State.FAILED: {
-        Event.REFUSE: State.FAILED,
-        Event.FAIL: State.FAILED,
-        Event.CUT: State.CUTTING,
-        Event.REMOVE: State.REMOVED,
-    },
-    State.CUTTING: {Event.SEAL: State.SEALED},
-    State.SEALED: {Event.REWRITE: State.REWRITING, Event.REMOVE: State.REMOVED},
-    State.REWRITING: {
-        Event.MERGE: State.MERGED,
-        Event.COMPRESS: State.COMPRESSED,
-        Event.ABANDON: State.SEALED,
-        Event.DAMAGE: State.DAMAGED,
-    },
-    State.MERGED: {Event.REWRITE: State.REWRITING, Event.REMOVE: State.REMOVED},
-    State.COMPRESSED: {Event.REWRITE: State.REWRITING, Event.REMOVE: State.REMOVED},
-    State.DAMAGED: {Event.REMOVE: State.REMOVED},
-    State.REMOVED: {Event.DELETE: State.DELETED},
-    State.DELETED: {},
-}
-
-
-def after(state: State, event: Event) -> State:
-    """Return the state that follows ``state`` when ``event`` happens.
-
-    Raises:
-        RuntimeError: The event cannot happen in this state.
-    """
-    following = TRANSITIONS[state].get(event)
-    if following is None:
-        raise RuntimeError(f"a segment that is {state.value} got the event {event.value}")
-    return following
+)

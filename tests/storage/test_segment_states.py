@@ -11,7 +11,7 @@ import pytest
 from radiator.storage.file_partition import FilePartition
 from radiator.storage.jobs import run
 from radiator.storage.segment import SegmentInfo
-from radiator.storage.segment_states import TRANSITIONS, Event, State, after
+from radiator.storage.segment_states import TRANSITIONS, Event, State
 from tests.clocks import both
 from tests.storage.driving import ALWAYS, NOW, commit, opened, put
 from tests.storage.faults import FaultyFileSystem
@@ -27,7 +27,7 @@ def test_what_the_table_does_not_have_is_an_error(state: State, event: Event) ->
     assert segment.can(event) == (event in TRANSITIONS[state])
     if segment.can(event):
         segment.on(event)
-        assert segment.state is after(state, event) is TRANSITIONS[state][event]
+        assert segment.state is TRANSITIONS.after(state, event) is TRANSITIONS[state][event]
     else:
         with pytest.raises(RuntimeError, match=f"{state.value}.*{event.value}"):
             segment.on(event)

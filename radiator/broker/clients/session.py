@@ -34,7 +34,7 @@ from radiator import limits
 from radiator.broker.budget import Unfinished
 from radiator.broker.clients.joined import JOINED_BYTES, Joined, JoinedOfAll
 from radiator.broker.clients.receipts import ReceiptLine
-from radiator.broker.clients.session_states import Event, State, after
+from radiator.broker.clients.session_states import TRANSITIONS, Event, State
 from radiator.broker.headers.subscribe import AUTO, CLIENT
 from radiator.broker.logs import wire
 from radiator.broker.logs.selection import YES
@@ -436,7 +436,7 @@ class Session:
 
     def _on(self, event: Event) -> None:
         """Go on to the state that follows, and set what the hot path asks for."""
-        state = self.state = after(self.state, event)
+        state = self.state = TRANSITIONS.after(self.state, event)
         self.undecided = state is State.LOGGING_IN
         self.closing = state in (State.CLOSING, State.CLOSED)
         self.closed = state is State.CLOSED

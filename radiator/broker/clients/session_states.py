@@ -2,14 +2,16 @@
 
     NEW --login--> LOGGING_IN --welcome--> CONNECTED --close--> CLOSING --gone--> CLOSED
 
-A session may be closed in any state, and its connection may be lost in any state. Everything that is not in the table
-is an error of the broker. h11 keeps the states of an HTTP connection in the same way (``h11/_state.py``).
+A session may be closed in any state, and its connection may be lost in any state. Anything that is not in the table
+is an error of the broker.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Final
+
+from radiator.transitions import Transitions
 
 
 class State(Enum):
@@ -31,22 +33,13 @@ class Event(Enum):
     GONE = "gone"  # the connection was lost, or closed
 
 
-TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
-    State.NEW: {Event.LOGIN: State.LOGGING_IN, Event.CLOSE: State.CLOSING, Event.GONE: State.CLOSED},
-    State.LOGGING_IN: {Event.WELCOME: State.CONNECTED, Event.CLOSE: State.CLOSING, Event.GONE: State.CLOSED},
-    State.CONNECTED: {Event.CLOSE: State.CLOSING, Event.GONE: State.CLOSED},
-    State.CLOSING: {Event.CLOSE: State.CLOSING, Event.GONE: State.CLOSED},
-    State.CLOSED: {Event.CLOSE: State.CLOSED, Event.GONE: State.CLOSED},
-}
-
-
-def after(state: State, event: Event) -> State:
-    """Return the state that follows ``state`` when ``event`` happens.
-
-    Raises:
-        RuntimeError: The event cannot happen in this state.
-    """
-    following = TRANSITIONS[state].get(event)
-    if following is None:
-        raise RuntimeError(f"a session that is {state.value} got the event {event.value}")
-    return following
+TRANSITIONS: Final = Transitions(
+    "a session",
+    {
+        State.NEW: {Event.LOGIN: State.LOGGING_IN, Event.CLOSE: State.CLOSING, Event.GONE: State.CLOSED},
+        State.LOGGING_IN: {Event.WELCOME: State.CONNECTED, Event.CLOSE: State.CLOSING, Event.GONE: State.CLOSED},
+        State.CONNECTED: {Event.CLOSE: State.CLOSING, Event.GONE: State.CLOSED},
+        State.CLOSING: {Event.CLOSE: State.CLOSING, Event.GONE: State.CLOSED},
+        State.CLOSED: {Event.CLOSE: State.CLOSED, Event.GONE: State.CLOSED},
+    },
+)

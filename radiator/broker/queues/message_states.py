@@ -15,6 +15,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from radiator.transitions import Transitions
+
 
 class State(Enum):
     """Where a message of a queue is. Each message is in exactly one state."""
@@ -47,70 +49,61 @@ class Event(Enum):
     TAKE_BACK = "take_back"  # a dropped message could not be stored: its offset will be assigned again
 
 
-TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
-    State.FRESH: {
-        Event.ADVANCE: State.IN_FLIGHT,
-        Event.GIVE_BACK: State.RETURNED,
-        Event.DEFER: State.DEFERRED,
-        Event.SKIP_OVER: State.SKIPPED,
-        Event.BURY: State.BURIED,
-        Event.SETTLE: State.SETTLED,
-        Event.LOSE: State.SETTLED,
-        Event.DROP: State.DROPPED,
-        Event.TAKE_BACK: State.FRESH,
+TRANSITIONS: Final = Transitions(
+    "a message",
+    {
+        State.FRESH: {
+            Event.ADVANCE: State.IN_FLIGHT,
+            Event.GIVE_BACK: State.RETURNED,
+            Event.DEFER: State.DEFERRED,
+            Event.SKIP_OVER: State.SKIPPED,
+            Event.BURY: State.BURIED,
+            Event.SETTLE: State.SETTLED,
+            Event.LOSE: State.SETTLED,
+            Event.DROP: State.DROPPED,
+            Event.TAKE_BACK: State.FRESH,
+        },
+        State.RETURNED: {
+            Event.REDELIVER: State.IN_FLIGHT,
+            Event.DEFER: State.DEFERRED,
+            Event.SKIP_OVER: State.SKIPPED,
+            Event.BURY: State.BURIED,
+            Event.SETTLE: State.SETTLED,
+            Event.LOSE: State.SETTLED,
+        },
+        State.SKIPPED: {
+            Event.REDELIVER: State.IN_FLIGHT,
+            Event.DEFER: State.DEFERRED,
+            Event.BURY: State.BURIED,
+            Event.SETTLE: State.SETTLED,
+            Event.LOSE: State.SETTLED,
+        },
+        State.DEFERRED: {
+            Event.COME_DUE: State.RETURNED,
+            Event.SETTLE: State.SETTLED,
+            Event.LOSE: State.SETTLED,
+        },
+        State.IN_FLIGHT: {
+            Event.GIVE_BACK: State.RETURNED,
+            Event.PAUSE: State.DEFERRED,
+            Event.BURY: State.BURIED,
+            Event.SETTLE: State.SETTLED,
+            Event.LOSE: State.SETTLED,
+        },
+        State.BURIED: {
+            Event.SETTLE: State.SETTLED,
+            Event.LOSE: State.SETTLED,
+        },
+        State.DROPPED: {
+            Event.STORED: State.SETTLED,
+            Event.TAKE_BACK: State.FRESH,
+        },
+        State.SETTLED: {  # a message that was lost in flight may still be answered
+            Event.GIVE_BACK: State.SETTLED,
+            Event.PAUSE: State.SETTLED,
+            Event.BURY: State.SETTLED,
+            Event.SETTLE: State.SETTLED,
+            Event.LOSE: State.SETTLED,
+        },
     },
-    State.RETURNED: {
-        Event.REDELIVER: State.IN_FLIGHT,
-        Event.DEFER: State.DEFERRED,
-        Event.SKIP_OVER: State.SKIPPED,
-        Event.BURY: State.BURIED,
-        Event.SETTLE: State.SETTLED,
-        Event.LOSE: State.SETTLED,
-    },
-    State.SKIPPED: {
-        Event.REDELIVER: State.IN_FLIGHT,
-        Event.DEFER: State.DEFERRED,
-        Event.BURY: State.BURIED,
-        Event.SETTLE: State.SETTLED,
-        Event.LOSE: State.SETTLED,
-    },
-    State.DEFERRED: {
-        Event.COME_DUE: State.RETURNED,
-        Event.SETTLE: State.SETTLED,
-        Event.LOSE: State.SETTLED,
-    },
-    State.IN_FLIGHT: {
-        Event.GIVE_BACK: State.RETURNED,
-        Event.PAUSE: State.DEFERRED,
-        Event.BURY: State.BURIED,
-        Event.SETTLE: State.SETTLED,
-        Event.LOSE: State.SETTLED,
-    },
-    State.BURIED: {
-        Event.SETTLE: State.SETTLED,
-        Event.LOSE: State.SETTLED,
-    },
-    State.DROPPED: {
-        Event.STORED: State.SETTLED,
-        Event.TAKE_BACK: State.FRESH,
-    },
-    State.SETTLED: {  # a message that was lost in flight may still be answered
-        Event.GIVE_BACK: State.SETTLED,
-        Event.PAUSE: State.SETTLED,
-        Event.BURY: State.SETTLED,
-        Event.SETTLE: State.SETTLED,
-        Event.LOSE: State.SETTLED,
-    },
-}
-
-
-def after(state: State, event: Event) -> State:
-    """Return the state that follows ``state`` when ``event`` happens.
-
-    Raises:
-        RuntimeError: The event cannot happen in this state.
-    """
-    following = TRANSITIONS[state].get(event)
-    if following is None:
-        raise RuntimeError(f"a message that is {state.value} got the event {event.value}")
-    return following
+)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from radiator.broker.queues import end_reasons
 from radiator.broker.queues.deferred import Deferred
-from radiator.broker.queues.message_states import Event, State, after
+from radiator.broker.queues.message_states import TRANSITIONS, Event, State
 from radiator.broker.queues.skipped import Skipped
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class QueueMessages(ABC):
         for offset in offsets:
             state = self.state_of(offset)
             if state is not before:
-                before, following = state, after(state, event)
+                before, following = state, TRANSITIONS.after(state, event)
                 marked, marks = before in MARKED, following in MARKED
             if before is State.SETTLED:
                 gone.append(offset)

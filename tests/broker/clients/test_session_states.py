@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.broker.clients.session_states import TRANSITIONS, Event, State, after
+from radiator.broker.clients.session_states import TRANSITIONS, Event, State
 from tests.broker.harness import World
 
 
@@ -12,10 +12,10 @@ from tests.broker.harness import World
 @pytest.mark.parametrize("event", Event)
 def test_what_the_table_does_not_have_is_an_error(state: State, event: Event) -> None:
     if event in TRANSITIONS[state]:
-        assert after(state, event) is TRANSITIONS[state][event]
+        assert TRANSITIONS.after(state, event) is TRANSITIONS[state][event]
     else:
         with pytest.raises(RuntimeError, match=f"{state.value}.*{event.value}"):
-            after(state, event)
+            TRANSITIONS.after(state, event)
 
 
 def test_every_state_is_reached_and_the_last_one_is_never_left() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from radiator.broker.queues import queue as queue_module
-from radiator.broker.queues.message_states import TRANSITIONS, Event, State, after
+from radiator.broker.queues.message_states import TRANSITIONS, Event, State
 from radiator.broker.queues.messages import QueueMessages
 from radiator.broker.queues.queue import QueueSource
 from radiator.clock import NS_PER_SECOND, WallNs
@@ -32,10 +32,10 @@ destinations:
 @pytest.mark.parametrize("event", Event)
 def test_what_the_table_does_not_have_is_an_error(state: State, event: Event) -> None:
     if event in TRANSITIONS[state]:
-        assert after(state, event) is TRANSITIONS[state][event]
+        assert TRANSITIONS.after(state, event) is TRANSITIONS[state][event]
     else:
         with pytest.raises(RuntimeError, match=f"{state.value}.*{event.value}"):
-            after(state, event)
+            TRANSITIONS.after(state, event)
 
 
 def test_every_state_is_reached_and_a_settled_message_stays_settled() -> None:
