@@ -6,6 +6,7 @@ A block says in a comment before it what it is:
     <!-- test: program CLIENT FILE -->   a program of one of the clients of ``tests/interop/clients.py``
     <!-- test: instead TRANSPORT -->     the program before it, over that transport: the lines that take the place of
                                          the one that begins as one of them does, up to its first = : or (
+    <!-- test: framework MODULE FILE --> a program of a framework; it prints what the text says: "It prints `a` and `b`"
 
 The ports of the page are those of a broker of the test here, and ca.pem is the authority of its certificate.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -68,6 +70,11 @@ def programs() -> list[Program]:
 
 
 PROGRAMS = programs()
+FRAMEWORKS = [
+    Program(argument.split()[0], "tcp", argument.split()[1], text)
+    for kind, argument, text in BLOCK.findall(PAGE)
+    if kind == "framework"
+]
 (OUTPUT,) = [text for kind, _, text in BLOCK.findall(PAGE) if kind == "output"]
 
 
@@ -93,20 +100,36 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     assert made.broker.stop() == 0, made.broker.text()
 
 
+def run(command: str, program: Program, text: str, ground: Ground) -> subprocess.CompletedProcess[str]:
+    text = re.sub("|".join(PORTS), lambda port: ground.ports[port[0]], text)
+    own = f"{program.client}-{program.transport}"  # the others' messages are in the same broker
+    text = text.replace("/queue/jobs", f"/queue/{own}").replace("/topic/greetings", f"/topic/{own}")
+    (ground.folder / program.file).write_text(text)
+    return subprocess.run(
+        [command, program.file],
+        cwd=ground.folder, env={**os.environ, "NODE_EXTRA_CA_CERTS": "ca.pem"},
+        capture_output=True, text=True, timeout=SECONDS_MAX,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: f"{program.client}-{program.transport}")
 def test_a_program_of_the_page_runs_and_prints_what_the_page_says(program: Program, ground: Ground) -> None:
     client = BY_NAME[program.client]
     must_be_here(client, program.transport)
-    text = re.sub("|".join(PORTS), lambda port: ground.ports[port[0]], program.text)
-    own = f"{program.client}-{program.transport}"  # the others' messages are in the same broker
-    text = text.replace("/queue/jobs", f"/queue/{own}").replace("/topic/greetings", f"/topic/{own}")
-    (ground.folder / program.file).write_text(text)
-    done = subprocess.run(
-        [client.command[0], program.file],
-        cwd=ground.folder, env={**os.environ, "NODE_EXTRA_CA_CERTS": "ca.pem"},
-        capture_output=True, text=True, timeout=SECONDS_MAX,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, OUTPUT), f"{text}\n{done.stdout}\n{done.stderr}"
+    done = run(client.command[0], program, program.text, ground)
+    assert (done.returncode, done.stdout) == (0, OUTPUT), f"{program.text}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("program", FRAMEWORKS, ids=lambda program: program.client)
+def test_a_framework_of_the_page_runs_and_prints_what_the_page_says(program: Program, ground: Ground) -> None:
+    pytest.importorskip(program.client)
+    printed = re.search(r"It prints `([^`]+)` and `([^`]+)`", PAGE[PAGE.index(program.text) :])
+    assert printed is not None
+    done = run(sys.executable, program, program.text, ground)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in printed.groups() if line in done.stdout.splitlines()] == list(printed.groups()), (
+        done.stdout
+    )
 
 
 def test_each_client_has_a_program_for_each_of_its_transports() -> None:

@@ -111,6 +111,15 @@ CLIENTS = (
         lacks={"reconnect/tls-1.0": "notices a lost TLS connection by missing heart-beats only"},
     ),
     python("stompest", "stompest_sync.py", "stompest.sync", "PyPI: stompest", needs={"tls": PYTHON_TLS}),
+    python(
+        "stompman", "stompman_asyncio.py", "stompman", "PyPI: stompman", versions=("1.2",),
+        transports=(*TCP, "ws"), websocket_versions=("1.2",), needs={"tls": PYTHON_TLS},
+        lacks={
+            "awkward_headers": "drops carriage returns from headers",
+            "binary_body/ws-1.2": "sends text messages of WebSocket only",
+            "four_mebibytes/ws-1.2": "sends text messages of WebSocket only",
+        },
+    ),
     node("@stomp/stompjs", "stompjs.mjs", transports=TCP + WEBSOCKET, plain=("1.1",), needs=NODE_NEEDS),
     node("@stomp/rx-stomp", "rx_stomp.mjs", transports=TCP + WEBSOCKET, plain=("1.1",), needs=NODE_NEEDS),
     node("stompit", "stompit.mjs", needs=NODE_NEEDS),
