@@ -43,7 +43,7 @@ function theme(next) {
 function Theme() {
   const [chosen, set] = useState(() => theme());
   return html`<label class="theme"><span class="off-screen">Colours</span><select value=${chosen} onChange=${(event) => set(theme(event.currentTarget.value))}>
-    ${THEMES.map((name) => html`<option value=${name} selected=${name === chosen}>${{ auto: "Colours of the system", light: "Light", dark: "Dark" }[name]}</option>`)}
+    ${THEMES.map((name) => html`<option value=${name} selected=${name === chosen}>${{ auto: "System colours", light: "Light", dark: "Dark" }[name]}</option>`)}
   </select></label>`;
 }
 

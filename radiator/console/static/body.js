@@ -2,6 +2,7 @@
 import { Empty, Table, Text, bytes, count, download, html, time, useState } from "./ui.js";
 import { BODY_BYTES_MAX, decoded, fetchWhole } from "./reading.js";
 
+const BROKERS = new Set(["subscription", "message-id", "ack", "offset", "partition", "receive-time", "redelivered", "delivery-count", "replayed", "gap", "gap-removed", "start-adjusted", "destination", "content-length"]);
 const HEX_BYTES_MAX = 4096;
 
 function hex(body) {
@@ -62,9 +63,9 @@ export function Message({ message, where, tools }) {
       ${kind === "hex" && message.size > HEX_BYTES_MAX && html`<p class="note">The first ${bytes(HEX_BYTES_MAX)} are shown as hex.</p>`}
       ${error && html`<p class="notice bad" role="alert"><${Text}>${error.message}<//></p>`}
     </div>
-    <${Table} label="Headers" rows=${Object.entries(message.headers)} rowKey=${(row) => row[0]} empty="It has no headers." columns=${[
-      { title: "Header", cell: (row) => html`<code><${Text}>${row[0]}<//></code>` },
-      { title: "Value", wide: true, cell: (row) => html`<${Text}>${row[1]}<//>` },
+    <${Table} label="Headers" rows=${Object.entries(message.headers).sort((a, b) => BROKERS.has(a[0]) - BROKERS.has(b[0]))} rowKey=${(row) => row[0]} empty="It has no headers." columns=${[
+      { title: "Header", cell: (row) => html`<code class=${BROKERS.has(row[0]) ? "note" : ""}><${Text}>${row[0]}<//></code>` },
+      { title: "Value", broad: true, cell: (row) => html`<${Text}>${row[1]}<//>` },
     ]} />
   </article>`;
 }

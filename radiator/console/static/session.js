@@ -162,6 +162,7 @@ export const session = {
   error: null, // why the last login failed
   verbs: null, // the verbs of the broker, or null if they are not known
   admin: true, // false: this user may not use the admin channel
+  acts: true, // false: this user may change nothing
   generation: 0, // counts connections
   retryMs: 0,
 };
@@ -203,21 +204,28 @@ async function open() {
   }
 }
 
-// An unknown verb is answered with the list of those that exist.
+// An unknown verb is answered with the list of those that exist, and `overview` with what the user may do.
 async function learn(link) {
   try {
     await link.ask("?");
   } catch (error) {
+    if (error.code === "denied") session.admin = session.acts = false;
     if (error.code !== "unsupported") return;
     const found = /The verbs are ([^;]+?)\.?$/.exec(error.detail);
     session.verbs = found ? new Set(found[1].split(/,\s*/)) : null;
+  }
+  if (!has("overview")) return;
+  try {
+    session.acts = (await link.ask("overview")).may_act !== false;
+  } catch (error) {
+    if (error.code === "denied") session.admin = session.acts = false;
   }
 }
 
 function lost(link, error) {
   if (link !== control) return;
   if (error && error.code === "denied" && session.admin) {
-    session.admin = false; // an ERROR answers requests of users who may ask nothing
+    session.admin = session.acts = false; // an ERROR answers requests of users who may ask nothing
     open();
     return;
   }
@@ -237,7 +245,7 @@ export function start() {
 export function logIn(login, passcode) {
   credentials = { login, passcode };
   if (control) control.close();
-  change({ phase: "connecting", admin: true, verbs: null, wanted: true, error: null });
+  change({ phase: "connecting", admin: true, acts: true, verbs: null, wanted: true, error: null });
   open();
 }
 
@@ -246,12 +254,12 @@ export function logOut() {
   if (control) control.close();
   control = null;
   clearTimeout(timer);
-  change({ phase: "login", user: "", admin: true, verbs: null, error: null, wanted: false });
+  change({ phase: "login", user: "", admin: true, acts: true, verbs: null, error: null, wanted: false });
 }
 
 export function ask(verb, args) {
   if (!session.admin) {
-    return Promise.reject(new BrokerError("denied", "this user has no right over the admin channel", "It needs the right monitor, or admin."));
+    return Promise.reject(new BrokerError("denied", "this user may not see the state of the broker", "It needs the right monitor, or admin."));
   }
   if (!control || !control.open) return Promise.reject(closed());
   return control.ask(verb, args);

@@ -179,7 +179,7 @@ export function Table({ label, columns, rows, rowKey, sort, descending, onSort, 
     })}</tr></thead>
     <tbody role="rowgroup">${rows.map((row) => html`<tr role="row" key=${rowKey(row)} class=${selected && selected(row) ? "selected" : ""}>
       ${columns.map((column, at) => html`<td role=${at ? "cell" : "rowheader"} data-label=${typeof column.title === "string" ? column.title : ""}
-        class="${column.number ? "number" : ""} ${column.wide ? "wide" : ""}">${column.cell(row)}</td>`)}
+        class="${column.number ? "number" : ""} ${column.wide ? "wide" : ""} ${column.broad ? "broad" : ""}">${column.cell(row)}</td>`)}
     </tr>`)}</tbody>
   </table></div>`;
 }
@@ -300,9 +300,9 @@ export function Dialogs() {
   </dialog>`;
 }
 
-// A button of a verb: hidden if the broker does not have the verb.
+// A button of a verb: hidden if the broker does not have the verb, or the user may change nothing.
 export function Act({ verb, children, danger, ...more }) {
-  if (verb && (!session.admin || !has(verb))) return null;
+  if (verb && (!session.acts || !has(verb))) return null;
   return html`<button type="button" class=${danger ? "danger-quiet" : ""} ...${more}>${children}</button>`;
 }
 

@@ -121,7 +121,7 @@ function Clock() {
 }
 
 export function Actions() {
-  if (!session.admin) return html`<${Failure} error=${{ code: "denied", message: "actions need the right admin" }} />`;
+  if (!session.acts) return html`<${Failure} error=${{ code: "denied", message: "this user may change nothing", detail: "Actions need the right admin." }} />`;
   const any = ["queues.pause", "queues.purge", "config.reload", "broker.drain"].some(has);
   return html`<p class="note">Every action is confirmed first, and the broker writes it to its audit log.</p>
     ${!any && html`<${Empty}>This broker has no actions.<//>`}

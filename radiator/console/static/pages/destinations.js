@@ -1,9 +1,12 @@
 // Destinations by pages of the broker, and one destination.
-import { Act, Empty, Failure, NONE, Panel, Search, Table, Text, Tile, Tiles, bytes, count, duration, go, html, link, rate, time, usePoll } from "../ui.js";
+import { Act, Empty, Failure, NONE, Panel, Search, Table, Text, Tile, Tiles, bytes, count, duration, go, html, link, rate, time, useEffect, usePoll, useState } from "../ui.js";
 import { has } from "../session.js";
 import { pauseQueue, purgeQueue, resumeQueue } from "./verbs.js";
 
 const LIMIT = 50;
+const MANY = 2000; // destinations that match: the broker sorts them for each first page
+const FEW_MS = 5000;
+const MANY_MS = 60000;
 
 function List({ params }) {
   const sort = params.get("sort") || "name";
@@ -15,7 +18,11 @@ function List({ params }) {
   if (has("overview")) Object.assign(args, { sort, descending, search });
   else if (search) args.match = search;
   if (after) args.after = after;
-  const { data, error } = usePoll("destinations.ls", args, 5000);
+  const [many, setMany] = useState(false);
+  const { data, error } = usePoll("destinations.ls", args, many ? MANY_MS : FEW_MS);
+  useEffect(() => {
+    if (data) setMany((data.matched || 0) > MANY);
+  }, [data]);
   const to = (more) => go("destinations", { sort, descending, search, ...more });
   const columns = [
     { title: "Name", sort: "name", wide: true, cell: (row) => html`<a href=${link("destinations", { name: row.name })}><${Text}>${row.name}<//></a>` },

@@ -1,0 +1,56 @@
+"""A broker with an admin listener, and with users if a test needs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from radiator.client import connect
+from radiator.client.admin import ask
+from tests.running import BrokerProcess, free_port
+
+RIGHTS = {
+    "root": {"read": "#", "write": "#", "browse": "#", "admin": "#"},
+    "watcher": {"monitor": "#"},
+    "worker": {"read": "/queue/>", "write": "/queue/>"},
+}
+PASSCODE = "secret"
+
+
+@cache
+def _hash() -> str:
+    """The hash of the passcode: one for all users, since it takes time on purpose."""
+    from argon2 import PasswordHasher
+
+    return PasswordHasher(time_cost=1, memory_cost=1024, parallelism=1).hash(PASSCODE)
+
+
+class Served(BrokerProcess):
+    """``admin_port`` is that of the console; ``more`` is added to the configuration."""
+
+    def __init__(self, directory: Path, more: str = "", *, users: bool = False) -> None:
+        self.admin_port = free_port()
+        text = f"version: 1\nadmin: http://127.0.0.1:{self.admin_port}\n{more}"
+        if users:
+            lines = ["users:"]
+            for name, rights in RIGHTS.items():
+                lines += [f"  {name}:", f'    password: "{_hash()}"']
+                lines += [f'    {right}: ["{pattern}"]' for right, pattern in rights.items()]
+            (directory / "users.yaml").write_text("\n".join(lines) + "\n")
+            text += f"auth: {{users_file: {directory / 'users.yaml'}}}\n"
+        super().__init__(directory, text)
+        self.url = f"http://127.0.0.1:{self.admin_port}/console/"
+
+    def fill(self, messages: dict[str, list[bytes]], **headers: str) -> None:
+        with connect(self.address) as client:
+            for destination, bodies in messages.items():
+                for body in bodies:
+                    client.send(destination, body, headers)
+
+    def ask(self, verb: str, **fields: Any) -> Any:
+        with connect(self.address) as client:
+            return ask(client, verb, **fields)
