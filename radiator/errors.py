@@ -31,6 +31,7 @@ ERROR_CODES: dict[str, str] = {
     "is over its limit",
     "timeout": "the peer was silent, or a transaction was open, for too long",
     "taken-over": "another connection took over the durable subscription",
+    "disconnected": "an administrator ended the connection",
     "denied": "the peer is not allowed to do this",
     "not-found": "the destination does not exist and its rule forbids creating it",
     "no-route": "the message was mandatory and no subscription matches",

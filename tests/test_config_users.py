@@ -20,10 +20,10 @@ def fault(text: str, environ: dict[str, str] | None = None) -> str:
     return str(caught.value)
 
 
-def test_rights_are_one_pattern_or_a_list_and_admin_may_be_true() -> None:
+def test_rights_are_one_pattern_or_a_list_and_admin_and_monitor_may_be_true() -> None:
     found = load_users_text(
         f"users:\n  a: {{password: '{HASH}', read: /topic/a, write: [/queue/a, '/queue/b,/queue/c'], admin: true}}\n"
-        "  b: {admin: [/queue/a], browse: '#'}\n  c: {admin: false}\n  d:\n"
+        "  b: {admin: [/queue/a], browse: '#', monitor: true}\n  c: {admin: false, monitor: /queue/c}\n  d:\n"
         "anonymous: {read: '>'}\ncertificates: {x: {write: /topic/x}}\n",
         "users.yaml",
         {},
@@ -37,6 +37,7 @@ def test_rights_are_one_pattern_or_a_list_and_admin_may_be_true() -> None:
     )
     assert (b.password, b.grants.admin, b.grants.browse) == (None, ("/queue/a",), ("#",))
     assert c.grants.admin == d.grants.read == ()
+    assert (b.grants.monitor, c.grants.monitor, d.grants.monitor) == (("#",), ("/queue/c",), ())
     assert found.anonymous is not None and found.anonymous.read == (">",)
     assert found.certificates["x"].write == ("/topic/x",)
 

@@ -62,7 +62,7 @@ def passwd(users_file: str, name: str, from_stdin: bool, delete: bool, as_json: 
     if not delete and (known is None or not known.grants.rights):
         say(
             f"warning: {name} has no rights: logging in works, and everything is denied. Add lines such as "
-            f"`read: /topic/>` and `write: /queue/orders` to the user in {users_file}"
+            f"`read: /topic/>`, `write: /queue/orders` or `monitor: true` to the user in {users_file}"
         )
     done = "deleted" if delete else "changed" if known is not None else "added"
     if as_json:

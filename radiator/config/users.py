@@ -40,6 +40,7 @@ RIGHT_KEYS: Final = (
     Key(path="read", field="read", type=_PATTERN, many=True),
     Key(path="write", field="write", type=_PATTERN, many=True),
     Key(path="browse", field="browse", type=_PATTERN, many=True),
+    Key(path="monitor", field="monitor", type=_PATTERN, many=True),
     Key(path="admin", field="admin", type=_PATTERN, many=True),
 )
 USER_KEYS: Final = (
@@ -57,6 +58,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     browse: tuple[str, ...] = ()
+    monitor: tuple[str, ...] = ()
     admin: tuple[str, ...] = ()
 
     @property
@@ -156,8 +158,8 @@ class _UsersLoader(Loader):
         return self.keys(node, tree(keys), path + ".", {})
 
     def scalar(self, key: Key, node: Node, path: str) -> Any:
-        """Return a value as for the configuration; ``admin`` may be a boolean, and a hash is never shown."""
-        if key.path == "admin" and isinstance(node, Scalar) and node.reads_as == "bool":
+        """Return a value as for the configuration; two rights may be booleans, and a hash is never shown."""
+        if key.path in ("admin", "monitor") and isinstance(node, Scalar) and node.reads_as == "bool":
             return "#" if node.text.lower() == "true" else ""
         if key.path != "password":
             return super().scalar(key, node, path)

@@ -1,7 +1,8 @@
-"""The rights of a user: patterns of destinations for each of the four rights.
+"""The rights of a user: patterns of destinations for each right.
 
-    read     consume, subscribe               write   SEND
-    browse   look at a queue, see history     admin   the admin channel, and what concerns others
+    read     consume, subscribe               write     SEND
+    browse   look at a queue, see history     monitor   the admin channel, without changes and without messages
+    admin    all of the admin channel; it includes monitor
 
 ``may`` is a dict look-up after the first time. Names under ``/temp-queue/`` belong to connections and not to users: any
 client that has the name may SEND to it, and the broker checks the rest.
@@ -17,9 +18,10 @@ from typing import Final
 
 from radiator.routing.pattern import PatternSet, parse_list
 
-RIGHTS: Final = ("read", "write", "browse", "admin")
+RIGHTS: Final = ("read", "write", "browse", "monitor", "admin")
 DECISIONS_MAX: Final = 10_000  # remembered, of one user: the names come from peers
 TEMPORARY: Final = ("/temp-queue/", "/temp-topic/")
+OF_CONNECTIONS: Final = frozenset(("read", "write", "browse"))  # which any client has over temporary queues
 
 
 class Rights:
@@ -31,6 +33,7 @@ class Rights:
         unknown = set(patterns) - set(RIGHTS)
         assert not unknown, unknown
         self._patterns = {right: [parse_list(text) for text in patterns.get(right, ())] for right in RIGHTS}
+        self._patterns["monitor"] += self._patterns["admin"]
         self._decided: dict[tuple[str, str], bool] = {}
         self._covers_all = {
             right: any(pattern.text in ("#", ">") for each in sets for pattern in each)
@@ -44,7 +47,7 @@ class Rights:
         key = (right, name)
         decided = self._decided.get(key)
         if decided is None:
-            if name.startswith(TEMPORARY) and right != "admin":  # not remembered: such a name is soon gone
+            if right in OF_CONNECTIONS and name.startswith(TEMPORARY):  # not remembered: such a name is soon gone
                 return True
             if len(self._decided) >= DECISIONS_MAX:
                 self._decided.clear()
