@@ -111,7 +111,11 @@ setup(
     author="The radiator authors",
     license="MIT",
     packages=find_packages(include=["radiator", "radiator.*"]),
-    package_data={"radiator": ["py.typed", "_speed.pyi"], "radiator.spark": ["templates/*"], "radiator.console": CONSOLE},
+    package_data={
+        "radiator": ["py.typed", "_speed.pyi"],
+        "radiator.spark": ["templates/*"],
+        "radiator.console": CONSOLE,
+    },
     ext_modules=[SPEED] if HAS_CYTHON or REQUIRED else [],
     options={"build_ext": {"cython_c_in_temp": True}} if HAS_CYTHON else {},  # no C beside the sources
     include_package_data=False,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fetch the libraries of the console from npm into radiator/console/static/vendor, as radiator/console/vendor.json says.
+"""Fetch the libraries of the console from npm, as radiator/console/vendor.json says.
 
     packaging/vendor-console.py            # fetch and write; an unexpected archive or file is an error
     packaging/vendor-console.py --update   # after a change of versions in vendor.json: also write the new hashes

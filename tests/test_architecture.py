@@ -39,6 +39,7 @@ LAYERS = {
     "middleware": 0,
     "speed": 0,
     "stopping": 0,
+    "console": 0,
     "config": 1,
     "metrics": 1,
     "stomp": 2,

@@ -175,8 +175,9 @@ class App:
         )
         self.authenticator = authenticator
         self.broker.access.use(authenticator)
-        addresses = [*self.config.listen, *([] if self.config.admin is None else [self.config.admin])]
-        public = [str(each) for each in addresses if each.host and is_public(each.host)]
+        public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
+        if self.config.admin is not None and is_public(self.config.admin.host):
+            public.append(str(self.config.admin))
         if public and auth.anonymous == "always":
             log.warning(
                 "auth.anonymous is always: without a login, clients that reach %s may do %s",

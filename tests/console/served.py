@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import socket
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from radiator.client import connect
+from radiator.client import Connection, connect
 from radiator.client.admin import ask
-from tests.running import BrokerProcess, free_port
+from tests.running import START_SECONDS_MAX, BrokerProcess, free_port
 
 RIGHTS = {
     "root": {"read": "#", "write": "#", "browse": "#", "admin": "#"},
@@ -43,14 +42,35 @@ class Served(BrokerProcess):
             (directory / "users.yaml").write_text("\n".join(lines) + "\n")
             text += f"auth: {{users_file: {directory / 'users.yaml'}}}\n"
         super().__init__(directory, text)
+        self._users = users
         self.url = f"http://127.0.0.1:{self.admin_port}/console/"
 
+    def start(self) -> None:
+        """Start, and wait until it answers; a login may be needed to get a CONNECTED."""
+        if not self._users:
+            super().start()
+            return
+        self.spawn()
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.admin_port), timeout=5):
+                    return
+            except OSError:
+                assert self.running and time.monotonic() < deadline, self.text()
+                time.sleep(0.01)
+
+    def connect(self) -> Connection:
+        """As the user with all rights."""
+        login = {"login": "root", "passcode": PASSCODE} if self._users else {}
+        return connect(self.address, **login)
+
     def fill(self, messages: dict[str, list[bytes]], **headers: str) -> None:
-        with connect(self.address) as client:
+        with self.connect() as client:
             for destination, bodies in messages.items():
                 for body in bodies:
                     client.send(destination, body, headers)
 
     def ask(self, verb: str, **fields: Any) -> Any:
-        with connect(self.address) as client:
+        with self.connect() as client:
             return ask(client, verb, **fields)
