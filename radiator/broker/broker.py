@@ -295,6 +295,7 @@ class Broker(Services):
         self.storage_failures.tick(now.mono)
         self.future_logs.tick(now)
         self.durable.tick(now)
+        self.monitor.tick(now)
         if now.mono - self._advanced_ns >= ADVANCE_EVERY_NS:
             self._advanced_ns = now.mono
             self.registry.advance_idle_queues()

@@ -13,6 +13,7 @@ from radiator.broker.core import Core
 from radiator.broker.destination_creation import DestinationCreation
 from radiator.broker.durable.orphaned_partitions import OrphanedPartitions
 from radiator.broker.durable.subscriptions import DurableSubscriptions
+from radiator.broker.monitoring.monitor import Monitor
 from radiator.broker.outcomes.dead_letters import DeadLetters
 from radiator.broker.outcomes.dropped import DroppedLog
 from radiator.broker.outcomes.redelivery import Returns
@@ -51,3 +52,4 @@ class Services(Core):
         self.registry.revive()
         self.durable.loaded()
         self.orphaned = OrphanedPartitions(self, self.durable)
+        self.monitor = Monitor(self, self.durable)

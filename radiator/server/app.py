@@ -269,14 +269,13 @@ class App:
 
     def _too_full(self) -> ProtocolError | None:
         least = self.config.disk_min_free_bytes
-        if not least:
-            return None
         try:
             facts = os.statvfs(self.config.data_dir)
         except OSError as error:
             log.debug("disk: %s", error)  # the next SEND reports the fault
             return self.broker.files_refused
         free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
+        self.broker.monitor.set_disk(free, whole)
         if least > whole // 2:  # on a small disk this setting would refuse every message
             least = whole // 16
         if free >= least:

@@ -3,8 +3,8 @@
 A plug-in is an entry point of the group ``radiator.auth`` (or MODULE:NAME): a function, or a class that is called
 without arguments to create one. A thread calls it as ``plugin(login, passcode, address)``. It returns None to refuse
 the login, or a mapping of rights (``read``, ``write``, ``browse``, ``monitor``, ``admin``: lists of patterns) and
-``user``, if the name differs from the login. Without rights in the mapping, those of the users file apply. An exception refuses the
-login.
+``user``, if the name differs from the login. Without rights in the mapping, those of the users file apply. An exception
+refuses the login.
 
 Must not import sessions. The form of the users file is in ``users_file``.
 """

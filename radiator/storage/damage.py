@@ -17,6 +17,11 @@ class Damage(NamedTuple):
     first_offset: int
     end_offset: int
 
+    @property
+    def lost(self) -> int:
+        """The number of lost offsets."""
+        return self.end_offset - self.first_offset
+
     def __str__(self) -> str:
         lost = f"offsets {self.first_offset} to {self.end_offset - 1} are lost"
         if self.first_byte is None:

@@ -97,6 +97,7 @@ class Store:
         ] = {}  # partitions with parts of multi-log transactions in their open batch
         self._outcomes: list[Outcome] = []
         self.transaction_waiters: list[Any] = []  # waiters for the transactions of the next take()
+        self.damages: list[str] = []  # damage in files that the start has found
         self.restored = 0  # messages that the start has found in the journal, and in no segment
         self._now = BEFORE  # at the last call
 
@@ -155,6 +156,7 @@ class Store:
         except StorageError:
             self._unlock()
             raise
+        self.damages = [str(note) for note in notes if note.kind == "damage"][: limits.DAMAGES_REPORTED_MAX]
         return notes
 
     def _load_metadata(self, redo: Redo, ends: dict[str, int], decided: list[Entry]) -> list[RecoveryNote]:

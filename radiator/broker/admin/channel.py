@@ -6,10 +6,13 @@ A verb is a row of ``VERBS``: a function of the broker and the request that retu
 that has to wait returns None and calls ``Request.answer`` later. A verb refuses a request with a ProtocolError, which
 the client gets as JSON; the connection stays open. Only a request that cannot be answered at all is an ERROR.
 
+A verb that only reads needs the right ``monitor`` and shows what the right covers. Every other verb needs ``admin``,
+and its result is written to the audit log (``audit``).
+
 This module knows the table, the rights and the way of an answer. It does not know the work of the verbs.
 
 Invariants: every request is answered once or is an ERROR, also while ``limits.memory`` is used up; no request is
-carried out without the ``admin`` right; every request is logged with user, time and arguments.
+carried out without the right; every change is in the audit log.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists
+from radiator.broker.admin import actions, audit, clock_verbs, cursor_verbs, details, lists, overview
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.subscribing import subscribing, temporary
@@ -37,7 +40,6 @@ log = logging.getLogger("radiator.admin")
 
 DESTINATION = "/radiator/admin"
 REQUEST_BYTES_MAX = 64 * 1024  # requests carry arguments, no data
-LOGGED_CHARS_MAX = 500
 
 
 class Verb(NamedTuple):
@@ -46,23 +48,30 @@ class Verb(NamedTuple):
     Attributes:
         run: Carries out a request.
         of_names: The verb checks the right over each destination itself (``Request.require``), so the ``admin`` right
-            over some names suffices. Other verbs need the right over everything.
+            over some names suffices. Other verbs that change something need the right over everything.
+        reads: The verb changes nothing. It needs the right ``monitor``, over some names, and shows only these.
     """
 
     run: Callable[[Services, Request], Answer | Work]
     of_names: bool = False
+    reads: bool = False
 
 
 VERBS: dict[str, Verb] = {
-    "destinations.ls": Verb(lists.destinations, of_names=True),
-    "clients.ls": Verb(lists.clients),
-    "stats": Verb(lists.stats),
-    "clock": Verb(clock_verbs.show),
+    "overview": Verb(overview.overview, reads=True),
+    "rates": Verb(overview.rates, reads=True),
+    "destinations.ls": Verb(lists.destinations, reads=True),
+    "destinations.show": Verb(details.destination, reads=True),
+    "clients.ls": Verb(lists.clients, reads=True),
+    "clients.show": Verb(details.client, reads=True),
+    "clients.disconnect": Verb(actions.disconnect),
+    "stats": Verb(lists.stats, reads=True),
+    "clock": Verb(clock_verbs.show, reads=True),
     "clock.accept": Verb(clock_verbs.accept),
-    "cursors.ls": Verb(cursor_verbs.ls),
+    "cursors.ls": Verb(cursor_verbs.ls, reads=True),
     "cursors.set": Verb(cursor_verbs.move),
     "cursors.rm": Verb(cursor_verbs.rm),
-    "queues.settle_delayed": Verb(delayed_verbs.settle, of_names=True),
+    "queues.purge": Verb(actions.purge, of_names=True),
 }
 
 
@@ -76,10 +85,9 @@ def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
         now: The current time.
 
     Raises:
-        ProtocolError: The session has no ``admin`` right, or the request has no queue for an answer.
+        ProtocolError: The request has no queue for an answer.
     """
     headers = frame.head.headers
-    session.require_some("admin")
     if "transaction" in headers:
         raise ProtocolError(
             "bad-transaction", f"{DESTINATION} cannot be part of a transaction", "Leave transaction out."
@@ -103,20 +111,25 @@ def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     try:
         fields = yield from _run(broker, request, frame.body)
     except ProtocolError as error:
-        broker.peer_log.line(
-            logging.INFO,
-            "refused admin requests",
-            session.origin,
-            "%s %s %s: refused: %s",
-            _client_text(session),
-            printable(request.verb) or "?",
-            _args_text(request),
-            printable(error.message),
-            logger=log,
-        )
+        if not request.audited:
+            broker.peer_log.line(
+                logging.INFO,
+                "refused admin requests",
+                session.origin,
+                "%s %s %s: refused: %s",
+                audit.who(session),
+                printable(request.verb) or "?",
+                _args_text(request),
+                printable(error.message),
+                logger=log,
+            )
         request.refuse(error)
+    except GeneratorExit:  # the connection is gone
+        request.done(ProtocolError("timeout", audit.UNFINISHED))
+        raise
     else:
         if fields is not None:
+            request.done(None)
             yield from request.answer_steps(fields)
 
 
@@ -129,22 +142,21 @@ def _run(broker: Services, request: Request, body: bytes) -> Work:
         raise bad_request("an admin request is one JSON object", f"got something else: {error}"[:300]) from None
     if not isinstance(parsed, dict) or not isinstance(parsed.get("do"), str):
         raise bad_request('an admin request is a JSON object with "do", the verb', f"got {parsed!r}"[:300])
-    request.begin(parsed.pop("do")[:100], parsed)
-    verb = VERBS.get(request.verb)
+    name = parsed.pop("do")[:100]
+    verb = VERBS.get(name)
+    request.begin(name, parsed, verb is not None and not verb.reads)
+    request.session.require_some("monitor" if verb is None or verb.reads else "admin")
     if verb is None:
         raise ProtocolError(
             "unsupported", f"unknown verb {request.verb!r}", f"The verbs are {', '.join(sorted(VERBS))}."
         )
-    if not verb.of_names:
+    if verb.reads:
+        log.debug("%s %s %s", audit.who(request.session), request.verb, _args_text(request))
+    elif not verb.of_names:
         request.session.require_all("admin")
-    log.info("%s %s %s", _client_text(request.session), request.verb, _args_text(request))
     done = verb.run(broker, request)
     return (yield from done) if isinstance(done, Generator) else done
 
 
-def _client_text(session: Session) -> str:
-    return f"{printable(session.user) or 'anonymous'} at {session.address} ({session.id}):"
-
-
 def _args_text(request: Request) -> str:
-    return printable(json.dumps(request.args)[:LOGGED_CHARS_MAX])
+    return json.dumps(audit.shortened(request.args))

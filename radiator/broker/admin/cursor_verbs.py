@@ -26,6 +26,7 @@ from radiator.storage.cursor import Cursor
 
 if TYPE_CHECKING:
     from radiator.broker.admin.request import Request, Work
+    from radiator.broker.admin.view import View
     from radiator.broker.budget import Steps
     from radiator.broker.queues.queue import Queue
     from radiator.broker.services import Services
@@ -44,6 +45,7 @@ def ls(broker: Services, request: Request) -> Work:
     """
     match, after = request.text("match", "*"), request.text("after", "")
     limit = request.number("limit", PAGE, 1, PAGE)
+    view = request.view
     undelivered: dict[str, list[dict[str, Any]]] = {}
     for each in broker.orphaned.undelivered:
         undelivered.setdefault(each.cursor, []).append(each.row)
@@ -54,7 +56,7 @@ def ls(broker: Services, request: Request) -> Work:
             yield True
         if key <= after or (len(found) > limit and key >= found[-1]):
             continue
-        if not (fnmatchcase(key, match) or fnmatchcase(_without_prefix(key), match)):
+        if not (fnmatchcase(key, match) or fnmatchcase(_without_prefix(key), match)) or not _shows(broker, view, key):
             continue
         at = bisect_left(found, key)
         if (at == len(found) or found[at] != key) and (key in undelivered or lag.queue_of(broker, key) is not None):
@@ -72,6 +74,16 @@ def ls(broker: Services, request: Request) -> Work:
             yield True
         last = key
     return {"cursors": rows, "next": last if len(found) > limit else None}
+
+
+def _shows(broker: Services, view: View, key: str) -> bool:
+    """Return True if the user may see a cursor: that of a queue, or of a durable subscription to permitted topics."""
+    if view.everything:
+        return True
+    durable = broker.durable.by_key.get(key)
+    if durable is not None:
+        return view.shows_durable(durable)
+    return key.startswith(cursor_names.QUEUE) and view.shows(key.removeprefix(cursor_names.QUEUE))
 
 
 def rm(broker: Services, request: Request) -> Work:

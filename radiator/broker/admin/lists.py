@@ -1,163 +1,265 @@
 """Lists on the admin channel: destinations, clients, counters.
 
-Lists come in pages: at most ``limit`` entries after the name ``after``; ``next`` in the answer is the ``after`` of the
-next page, or null. The names are sorted once for all pages of a session's list, and a page looks at a bounded number of
-names, so that a hundred thousand destinations do not block the broker.
+Lists come in pages: at most ``limit`` entries after the one with the name ``after``; ``next`` in the answer is the
+``after`` of the next page, or null. The names are filtered and sorted once for all pages of a session's list, and for
+all sessions for some seconds (``monitoring.listings``). All of this happens in steps, so that a hundred thousand
+destinations do not block the broker.
 
 This module changes nothing. It does not know how answers are sent.
 """
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Generator
 from fnmatch import fnmatchcase
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from radiator.broker.admin import readiness
+from radiator.broker.admin.request import bad_request
 from radiator.broker.headers.send import without_secret
-from radiator.clock import WallNs
+from radiator.broker.monitoring import figures
 from radiator.routing import dead_letter
 from radiator.routing.pattern import parse_list
 from radiator.routing.rules import TEMPORARY
 
 if TYPE_CHECKING:
     from radiator.broker.admin.request import Request, Work
+    from radiator.broker.admin.view import View
     from radiator.broker.budget import Budget
-    from radiator.broker.clients.session import Session
+    from radiator.broker.clients.session import Session, Subscription
     from radiator.broker.destinations.destination import Destination
-    from radiator.broker.queues.queue import Queue
     from radiator.broker.services import Services
+    from radiator.clock import WallNs
 
-PAGE = 1_000  # entries of an answer: a few hundred kilobytes
-PARTITIONS_SHOWN = 16  # of a destination
-SUBSCRIPTIONS_SHOWN = 20  # of a client
-LOOKED_AT_MAX = 2_000  # names for one page: a few milliseconds
-NAME_UNITS = 2  # per name that is compared
-ENTRY_UNITS = 10  # per entry of the answer
-LOOKED_READS = 32  # reads for one page, of messages that an earlier run has left: 16 MiB
-FIGURES_UNITS = 1_000  # for the counters of the broker
-SORTED_TOGETHER = 500  # names
-SORTED_A_UNIT = 5
-MERGED_TOGETHER = 50  # names, a unit each
-COUNTED = ("ready", "in_flight", "delayed", "dead_lettering", "unchecked", "total")  # messages of a queue
+PAGE: Final = 1_000  # entries of an answer: a few hundred kilobytes
+PARTITIONS_SHOWN: Final = 16  # of a destination
+SUBSCRIPTIONS_SHOWN: Final = 20  # of a client
+NAME_UNITS: Final = 2  # per name that is compared
+VALUE_UNITS: Final = 4  # per destination whose value to sort by is computed
+ENTRY_UNITS: Final = 10  # per entry of the answer
+LOOKED_READS: Final = 32  # reads for one page, of messages that an earlier run has left: 16 MiB
+FIGURES_UNITS: Final = 1_000  # for the counters of the broker
+SORTED_TOGETHER: Final = 500  # names
+SORTED_A_UNIT: Final = 5
+MERGED_TOGETHER: Final = 50  # names
+MERGED_UNITS: Final = 50
+SEARCHED_TOGETHER: Final = 1_000  # names, compared with one
+SEARCHED_UNITS: Final = 20
+BY_NAME: Final = "name"
+
+Key = tuple[int, str]
 
 
 def destinations(broker: Services, request: Request) -> Work:
-    """Return a page of destinations that the client may administer, in steps (``destinations.ls``).
+    """Return a page of the destinations that the client may see, in steps (``destinations.ls``).
 
-    ``match`` limits the names. Temporary queues are listed only if ``match`` begins with their prefix. ``dead_letters``
-    limits the list to dead-letter destinations of rules.
+    ``match`` (a pattern) and ``search`` (a part of the name) limit the names. Temporary queues are listed only if
+    ``match`` begins with their prefix. ``dead_letters`` limits the list to dead-letter destinations of rules. ``sort``
+    and ``descending`` give the order.
+
+    Raises:
+        ProtocolError: An argument is bad.
     """
-    match = request.text("match", "#")
+    match, part = request.text("match", "#"), request.text("search", "").casefold()
     patterns, temporaries = parse_list(match), match.startswith(TEMPORARY)
-    may = request.session.rights.may
-    templates = dead_letter.templates(broker.config) if request.flag("dead_letters") else None
+    order = request.word("sort", BY_NAME, (BY_NAME, *figures.ORDERS))
+    shows = request.view.shows
+    only_dead = request.flag("dead_letters")
+    templates = dead_letter.templates(broker.config) if only_dead else []
+    everything = match in ("#", ">")
 
     def wanted(name: str) -> bool:
-        if templates is not None and not any(dead_letter.is_dead_letter(each, name) for each in templates):
+        if only_dead and not any(dead_letter.is_dead_letter(each, name) for each in templates):
             return False
-        return patterns.matches(name) and may("admin", name) and (temporaries or not name.startswith(TEMPORARY))
+        if part and part not in name.casefold():
+            return False
+        if not temporaries and name.startswith(TEMPORARY):
+            return False
+        return (everything or patterns.matches(name)) and shows(name)
 
-    page, more = yield from _page(broker, request, broker.destinations, wanted)
-    found = [each for each in map(broker.destinations.get, page) if each is not None]
+    there, now_ns = broker.destinations, broker.timing.shown_ns
+    value = figures.ORDERS.get(order)
+
+    def key(name: str) -> int:
+        destination = there.get(name)
+        return -1 if value is None or destination is None else value(destination, now_ns)
+
+    kind = json.dumps([request.verb, match, part, order, request.flag("descending"), only_dead])
+    names = yield from _list(broker, request, kind, there, wanted, None if value is None else key)
+    page, more = yield from _page(broker, request, names, order == BY_NAME and not request.flag("descending"))
+    found = [each for each in map(there.get, page) if each is not None and shows(each.name)]
     reads = LOOKED_READS
     for source in [source for each in found if each.queue is not None for source in each.queue.sources]:
         reads -= source.look_ahead(reads)
-    now_ns = broker.timing.shown_ns
     entries = []
     for each in found:
         broker.budget.spend(ENTRY_UNITS)
         yield True
-        entries.append(_destination(each, now_ns))
-    return {"destinations": entries, "next": more}
+        entries.append(destination_entry(each, broker.timing.shown_ns))
+    return {"destinations": entries, "matched": len(names), "next": more}
 
 
 def clients(broker: Services, request: Request) -> Work:
     """Return a page of connections, in steps (``clients.ls``).
 
-    ``match`` (with ``*``) limits them to those whose session, user or address matches.
+    ``match`` (with ``*``) limits them to those whose session, user or address matches. A client who may not see all
+    destinations gets the connections with a subscription to those that it may see.
+
+    Raises:
+        ProtocolError: An argument is bad.
     """
-    match = request.text("match", "*")
+    match, view = request.text("match", "*"), request.view
     sessions = broker.sessions
 
     def wanted(name: str) -> bool:
-        session = sessions[name]
-        return any(fnmatchcase(text, match) for text in (name, session.user, session.address))
+        session = sessions.get(name)
+        if session is None or not any(fnmatchcase(text, match) for text in (name, session.user, session.address)):
+            return False
+        return view.shows_session(session)
 
-    page, more = yield from _page(broker, request, sessions, wanted)
+    kind = json.dumps([request.verb, match])
+    names = yield from _list(broker, request, kind, sessions, wanted, None)
+    page, more = yield from _page(broker, request, names, True)
     entries = []
     for each in [session for session in map(sessions.get, page) if session is not None]:
         broker.budget.spend(ENTRY_UNITS + len(each.subscriptions))
         yield True
-        entries.append(_client(each))
-    return {"clients": entries, "next": more}
+        entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))
+    return {"clients": entries, "matched": len(names), "next": more}
 
 
 def stats(broker: Services, request: Request) -> Work:
     """Return the counters since the start and the current state, in steps (``stats``)."""
     broker.budget.spend(FIGURES_UNITS)
     yield True
-    return {"version": broker.server_name, **readiness.figures(broker)}
+    found = readiness.figures(broker)
+    if not request.view.everything:
+        found["cursors"] = [row for row in found["cursors"] if request.view.shows_patterns(row["destination"])]
+    return {"version": broker.server_name, **found}
+
+
+# --- the names of a list ----------------------------------------------------------------------------------------------
+
+
+def _list(
+    broker: Services,
+    request: Request,
+    kind: str,
+    there: Collection[str],
+    wanted: Callable[[str], bool],
+    value: Callable[[str], int] | None,
+) -> Generator[bool, None, list[str]]:
+    """Return all wanted names in the order of the request, in steps.
+
+    Args:
+        broker: The services of the broker.
+        request: The request; later pages use the list of the first one.
+        kind: What the list depends on, beside the rights of the user.
+        there: All names.
+        wanted: Returns True if the list has a name.
+        value: Returns the number to sort by; None to sort by name.
+    """
+    budget, session, listings = broker.budget, request.session, broker.monitor.listings
+    listed, names = session.listing
+    if request.text("after", "") and listed == kind:
+        return names
+    now_ns = broker.timing.now.mono
+    known = listings.get((kind, session.rights), now_ns)
+    if known is None:
+        descending = request.flag("descending")
+        every = list(there)
+        found: list[str] = []
+        keys: list[Key] = []
+        for name in every:
+            budget.spend(NAME_UNITS)
+            yield True
+            if not wanted(name):
+                continue
+            if value is None:
+                found.append(name)
+                continue
+            budget.spend(VALUE_UNITS)
+            yield True
+            number = value(name)
+            keys.append((-number if descending else number, name))
+        if value is None:
+            known = yield from _sorted(budget, found)
+            if descending:
+                known.reverse()
+        else:
+            known = [name for _, name in (yield from _sorted(budget, keys))]
+        listings.put((kind, session.rights), now_ns, len(every), known)
+    session.list_for(kind, known)
+    return known
 
 
 def _page(
-    broker: Services, request: Request, there: Collection[str], wanted: Callable[[str], bool]
+    broker: Services, request: Request, names: list[str], ascending: bool
 ) -> Generator[bool, None, tuple[list[str], str | None]]:
-    limit = request.number("limit", PAGE, 1, PAGE)
-    after = request.text("after", "")
-    budget = broker.budget
-    verb, names = request.session.listing
-    if not after or verb != request.verb:
-        names = yield from _sorted(budget, there)
-        request.session.list_for(request.verb, names)
-    start = bisect_right(names, after)
-    found: list[str] = []
-    for at in range(start, min(start + LOOKED_AT_MAX, len(names))):
-        budget.spend(NAME_UNITS)
-        yield True
-        if names[at] in there and wanted(names[at]):
-            found.append(names[at])
-            if len(found) == limit:
+    """Return the names of the page, and the ``after`` of the next one, in steps.
+
+    Raises:
+        ProtocolError: ``after`` is not in the list, which is not sorted by name.
+    """
+    limit, after = request.number("limit", PAGE, 1, PAGE), request.text("after", "")
+    start = 0
+    if after and ascending:
+        start = bisect_right(names, after)
+    elif after:
+        for first in range(0, len(names), SEARCHED_TOGETHER):
+            broker.budget.spend(SEARCHED_UNITS)
+            yield True
+            part = names[first : first + SEARCHED_TOGETHER]
+            if after in part:
+                start = first + part.index(after) + 1
                 break
-    else:
-        at = min(start + LOOKED_AT_MAX, len(names)) - 1
-    if at + 1 < len(names):
-        return found, names[at]
+        else:
+            raise bad_request("after: the name is not in this list", "Begin again without after.")
+    page = names[start : start + limit]
+    if start + limit < len(names):
+        return page, page[-1]
     request.session.list_for("", [])
-    return found, None
+    return page, None
 
 
-def _sorted(budget: Budget, there: Collection[str]) -> Generator[bool, None, list[str]]:
-    """Return the names in order, sorted in portions that are merged, in steps."""
-    names = list(there)
+def _sorted(budget: Budget, items: list[Any]) -> Generator[bool, None, list[Any]]:
+    """Return the items in order, sorted in portions that are merged, in steps."""
     runs = []
-    for at in range(0, len(names), SORTED_TOGETHER):
-        runs.append(sorted(names[at : at + SORTED_TOGETHER]))
+    for at in range(0, len(items), SORTED_TOGETHER):
+        runs.append(sorted(items[at : at + SORTED_TOGETHER]))
         budget.spend(SORTED_TOGETHER // SORTED_A_UNIT)
         yield True
     if len(runs) < 2:
         return runs[0] if runs else []
-    merged: list[str] = []
+    merged: list[Any] = []
     every = merge(*runs)
     while some := list(islice(every, MERGED_TOGETHER)):
         merged += some
-        budget.spend(MERGED_TOGETHER)
+        budget.spend(MERGED_UNITS)
         yield True
     return merged
 
 
-def _destination(destination: Destination, now_ns: WallNs) -> dict[str, Any]:
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+
+def destination_entry(destination: Destination, now_ns: WallNs) -> dict[str, Any]:
+    """Return the entry of a destination."""
     partitions = [feed.partition for feed in destination.feeds]
+    queue = destination.queue
+    waiting = {} if queue is None else {"consumers": len(queue.consumers), **figures.counts(queue, now_ns)}
     return {
         "name": destination.name,
         "kind": destination.policy.kind,
         "store": destination.policy.settings.store,
         "subscribers": destination.subscribers,
-        **(_waiting(destination.queue, now_ns) if destination.queue is not None else {}),
+        **waiting,
         **({"fan_out": list(destination.policy.fan_out)} if destination.policy.fan_out else {}),
+        "published": figures.published(destination),
         "bytes": sum(partition.size_bytes for partition in partitions),
         "partition_count": len(partitions),
         "partitions": [
@@ -167,28 +269,9 @@ def _destination(destination: Destination, now_ns: WallNs) -> dict[str, Any]:
     }
 
 
-def _waiting(queue: Queue, now_ns: WallNs) -> dict[str, Any]:
-    """Return the numbers of waiting and unacknowledged messages of a queue.
-
-    They are null for a queue in a shared log, because only a read would give them.
-    """
-    if any(source.shared for source in queue.sources):
-        return {"consumers": len(queue.consumers), **dict.fromkeys(COUNTED)}
-    waiting = delayed = dead_lettering = unchecked = total = 0
-    for source in queue.sources:
-        cursor = source.cursor
-        settled = cursor.settled_above + cursor.floor
-        waiting += source.available + source.fresh + len(source.deferred)
-        delayed += source.delayed(now_ns)
-        dead_lettering += source.burying
-        unchecked += source.unlooked
-        total += source.feed.partition.next_offset - settled - len(source.settled)
-    figures = (waiting - delayed, max(0, total - waiting - dead_lettering), delayed, dead_lettering, unchecked, total)
-    return {"consumers": len(queue.consumers), **dict(zip(COUNTED, figures, strict=True))}
-
-
-def _client(session: Session) -> dict[str, Any]:
-    subscriptions = list(session.subscriptions.values())
+def client_entry(session: Session, view: View, most: int) -> dict[str, Any]:
+    """Return the entry of a client, with the first subscriptions of those that the user may see."""
+    shown = list(view.subscriptions_of(session))
     return {
         "session": session.id,
         "user": session.user,
@@ -196,19 +279,21 @@ def _client(session: Session) -> dict[str, Any]:
         "version": session.version,
         "since_ns": session.since_ns,
         "window": session.window,
-        "in_flight": sum(len(each.in_flight) for each in subscriptions),
+        "in_flight": sum(len(each.in_flight) for each, _ in shown),
         "unsent_bytes": session.outbox_bytes,
         "transactions": len(session.transactions),
-        "subscription_count": len(subscriptions),
-        "subscriptions": [
-            {
-                "id": without_secret(each.id),
-                "destination": each.patterns.text,
-                "ack": each.ack,
-                "browser": each.browser,
-                "window": each.window,
-                "in_flight": len(each.in_flight),
-            }
-            for each in subscriptions[:SUBSCRIPTIONS_SHOWN]
-        ],
+        "subscription_count": len(shown),
+        "subscriptions": [subscription_entry(*each) for each in shown[:most]],
+    }
+
+
+def subscription_entry(subscription: Subscription, destination: str) -> dict[str, Any]:
+    """Return the entry of a subscription. ``destination`` is what the user may see of its destinations."""
+    return {
+        "id": without_secret(subscription.id),
+        "destination": destination,
+        "ack": subscription.ack,
+        "browser": subscription.browser,
+        "window": subscription.window,
+        "in_flight": len(subscription.in_flight),
     }

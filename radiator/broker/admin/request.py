@@ -6,10 +6,12 @@ Invariant: every request is answered once, also while ``limits.memory`` is used 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
+from radiator.broker.admin import audit
+from radiator.broker.admin.view import View
 from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.headers import join
 
@@ -38,9 +40,10 @@ class Request:
     Attributes:
         verb: The verb.
         args: The arguments, without ``do``.
+        audited: True if the end of the request is to be written to the audit log.
     """
 
-    __slots__ = ("_broker", "_correlation", "_reply_to", "args", "now", "session", "verb")
+    __slots__ = ("_broker", "_correlation", "_reply_to", "args", "audited", "now", "session", "verb")
 
     def __init__(self, broker: Services, session: Session, reply_to: str, correlation: str | None, now: Now) -> None:
         self._broker = broker
@@ -50,11 +53,35 @@ class Request:
         self.now = now
         self.verb = ""
         self.args: dict[str, Any] = {}
+        self.audited = False
 
-    def begin(self, verb: str, args: dict[str, Any]) -> None:
-        """Set the verb and the arguments."""
+    def begin(self, verb: str, args: dict[str, Any], changes: bool) -> None:
+        """Set the verb and the arguments.
+
+        Args:
+            verb: The verb.
+            args: The arguments, without ``do``.
+            changes: True if the verb changes something: its end is written to the audit log.
+        """
         self.verb = verb
         self.args = args
+        self.audited = changes
+
+    @property
+    def view(self) -> View:
+        """What the client may see."""
+        return View(self.session.rights)
+
+    def word(self, name: str, default: str, words: Collection[str]) -> str:
+        """Return an argument that is one of several words.
+
+        Raises:
+            ProtocolError: ``bad-request``, if it is another value.
+        """
+        value = self.text(name, default)
+        if value not in words:
+            raise bad_request(f"{name}: expected one of {', '.join(words)}", f"got {value!r}"[:200])
+        return value
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return an argument that is a text.
@@ -101,16 +128,35 @@ class Request:
         """
         self.session.require("admin", name)
 
+    def require_shown(self, name: str) -> None:
+        """Check that the client has the ``monitor`` right over this destination.
+
+        Raises:
+            ProtocolError: ``denied``.
+        """
+        self.session.require("monitor", name)
+
     def refuse(self, error: ProtocolError) -> None:
         """Answer with an error."""
-        self.answer({"error": {"code": error.code, "message": error.message, "detail": error.detail}}, ok=False)
+        self.done(error)
+        self._later({"error": {"code": error.code, "message": error.message, "detail": error.detail}}, ok=False)
 
-    def answer(self, fields: Answer, ok: bool = True) -> None:
+    def done(self, error: ProtocolError | None) -> None:
+        """Write the line of the audit log if the verb changes something. Only the first call has an effect."""
+        if self.audited:
+            self.audited = False
+            audit.record(self._broker.peer_log, self.session, self.verb, self.args, error)
+
+    def answer(self, fields: Answer) -> None:
         """Send the answer later, from a verb that has returned None."""
+        self.done(None)
+        self._later(fields, True)
+
+    def _later(self, fields: Answer, ok: bool) -> None:
         self._broker.background.add(self.answer_steps(fields, ok))
 
     def answer_steps(self, fields: Answer, ok: bool = True) -> Steps:
-        """Send the answer, in steps. Nothing is sent if the client is gone.
+        """Send the answer, in steps, without a line of the audit log. Nothing is sent if the client is gone.
 
         The JSON is ASCII, because a request may contain a lone surrogate, which UTF-8 cannot encode.
         """

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from radiator import limits
@@ -52,6 +53,7 @@ Part = dict[Feed, Keys]
 Found = dict[str, int]  # destination name -> offset
 PART_UNITS = 2  # per log: grouping it with logs of the same destinations
 PLACE_UNITS = 10  # per log: placing a reader, or starting a look-up
+DAMAGE_NAMES_MAX = 20  # destinations of a damaged log that are remembered
 READ_ATTEMPTS_MAX = 10  # attempts of one cold read, one a tick; then its topic readers get an ERROR
 
 
@@ -95,6 +97,7 @@ class ColdReads:
         self._not_stored: list[tuple[Callable[[], bool], Callable[[], None]]] = []
         self._retries: list[Callable[[], None]] = []  # look-ups that failed on the disk
         self._reported: set[tuple[str, int]] = set()  # path and end offset of each damaged range
+        self.damages: list[tuple[str, list[str], Damage]] = []  # partition, some of its destinations, damaged range
 
     def start(self, feed: Feed, job: Any) -> None:
         """Start a cold read for a partition reader.
@@ -110,7 +113,7 @@ class ColdReads:
                 self._read_failed(feed, offset, done.error)
                 return
             if done.damage is not None:
-                self._report_damage(feed.partition.name, done.damage)
+                self._report_damage(feed.partition, done.damage)
             feed.read_done(offset, done)
             self._ready.feed(feed)
 
@@ -300,13 +303,14 @@ class ColdReads:
                     self._refuse(waiter.subscription.session, refusal)
         self._stalled.append((feed, offset))
 
-    def _report_damage(self, partition: str, damage: Damage) -> None:
+    def _report_damage(self, partition: Any, damage: Damage) -> None:
         key = (damage.path, damage.end_offset)
         if key in self._reported or len(self._reported) >= limits.DAMAGES_REPORTED_MAX:
             return
         self._reported.add(key)
         self._stats.count(damaged_ranges=1)
-        log.error("storage: %s: %s", partition, damage)
+        self.damages.append((partition.name, list(islice(partition.destinations, DAMAGE_NAMES_MAX)), damage))
+        log.error("storage: %s: %s", partition.name, damage)
         if len(self._reported) == limits.DAMAGES_REPORTED_MAX:
             log.error(
                 "storage: %d damaged ranges are logged, and further ones are not; `radiator fsck` lists all",

@@ -328,6 +328,24 @@ class QueueMessages(ABC):
             return False
         return not self.lost_to or min(offsets, default=self.lost_to) >= self.lost_to
 
+    def examined_below(self, stop: int) -> list[int]:
+        """Return the returned and deferred messages below ``stop``."""
+        return [offset for offset in (*self.returned, *self.deferred.offsets()) if offset < stop]
+
+    def purge_examined(self, offsets: Iterable[int]) -> int:
+        """Settle those of these messages that are returned or deferred, and return their number."""
+        waiting = [offset for offset in offsets if self._states.get(offset) in (State.RETURNED, State.DEFERRED)]
+        self.settle(waiting)
+        return len(waiting)
+
+    def purge_skipped(self, stop: int, most: int) -> int:
+        """Settle up to ``most`` skipped messages below ``stop``, and return their number; 0 if there are none."""
+        runs = [] if self.skipped is None else self.skipped.runs.within(0, stop)[:1]
+        offsets = [offset for start, end in runs for offset in range(start, min(end, start + most))]
+        if offsets:
+            self.settle(offsets)
+        return len(offsets)
+
     def settle_range(self, start: int, stop: int) -> None:
         """Settle the fresh offsets in [start, stop) in the cursor at once: records of others, or removed messages."""
         self.cursor.ack_range(start, stop)

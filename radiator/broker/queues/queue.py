@@ -255,6 +255,38 @@ class QueueSource(QueueMessages):
             self.batch = None
             self._note_passed()
 
+    def purge_fresh(self, stop: int) -> int:
+        """Settle fresh messages below ``stop`` without delivery: all of them, or those of one batch of a shared log.
+
+        Returns:
+            Their number. It may be 0 while a batch has to be read (``loading``).
+        """
+        start, stop = self.next_offset, min(stop, self.feed.partition.high_watermark)
+        if not self.shared:
+            self.settle_range(start, stop)
+            self.waiting -= stop - start
+            self.advance(stop)
+            self._note_passed()
+            self._dirty[self] = None
+            self.batch = None
+            return stop - start
+        batch = self.batch_at(start)
+        if batch is None:
+            return 0
+        first = batch.index_at(start)
+        end = len(batch) if batch.next_offset <= stop else batch.index_at(stop)
+        firsts = self.queue.filter.firsts(self.feed.partition.name, batch)
+        ids, offsets = batch.destination_ids, batch.offsets
+        own = [offsets[each] for each in range(first, end) if offsets[each] >= firsts[ids[each]]]
+        self.settle_foreign([offsets[each] for each in range(first, end) if offsets[each] < firsts[ids[each]]])
+        dropped = min(self.to_drop, len(own))  # they were counted as settled when they were dropped
+        self.to_drop -= dropped
+        self.waiting += dropped
+        self.settle(own)
+        self.move(batch, first, end)
+        self.rest()
+        return len(own) - dropped
+
     def settle_foreign(self, offsets: list[int]) -> None:
         """Settle records of other destinations."""
         waiting = self.waiting

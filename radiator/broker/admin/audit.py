@@ -1,0 +1,75 @@
+"""The audit log: one line in ``radiator.audit`` for each request that changes something, carried out or refused.
+
+A line has the user, the address, the session, the verb, its arguments and the result, as text and as fields of the log
+record. Arguments are shortened; secrets of temporary queues are left out. Requests have no bodies and no passcodes.
+
+This module knows sessions and loggers. It does not know verbs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from radiator.errors import ProtocolError, printable
+
+if TYPE_CHECKING:
+    from radiator.broker.clients.session import Session
+    from radiator.broker.peer_log import PeerLog
+
+log = logging.getLogger("radiator.audit")
+
+ARGUMENT_CHARS_MAX: Final = 300  # of one argument
+ARGUMENTS_MAX: Final = 10
+UNFINISHED: Final = "the connection ended before the request did"
+
+
+def record(
+    peer_log: PeerLog, session: Session, verb: str, args: dict[str, Any], error: ProtocolError | None = None
+) -> None:
+    """Write the line of one request.
+
+    A client without the right can cause any number of refusals. So those lines are limited, like all lines that clients
+    cause without a right.
+
+    Args:
+        peer_log: Limits the lines of clients without the right.
+        session: The session of the client.
+        verb: The verb.
+        args: Its arguments.
+        error: Why the request was refused; None if it was carried out.
+    """
+    arguments = shortened(args)
+    result = "ok" if error is None else "refused"
+    reason = "" if error is None else f"{error.code}: {printable(error.message)}"
+    text = f"{who(session)} {printable(verb)} {json.dumps(arguments)}: {result}{f' ({reason})' if reason else ''}"
+    if error is not None and error.code == "denied":
+        peer_log.line(logging.WARNING, "denied admin requests", session.origin, "%s", text, logger=log)
+        return
+    fields = {
+        "user": session.user,
+        "address": session.address,
+        "session": session.id,
+        "verb": verb,
+        "arguments": arguments,
+        "result": result,
+        "reason": reason or None,
+    }
+    log.log(logging.INFO if error is None else logging.WARNING, "%s", text, extra=fields)
+
+
+def who(session: Session) -> str:
+    """Return the user, the address and the session, for a line of the log."""
+    return f"{printable(session.user) or 'anonymous'} at {session.address} ({session.id}):"
+
+
+def shortened(args: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a request as they are logged: bounded, printable, without secrets."""
+    found: dict[str, Any] = {}
+    for name, value in list(args.items())[:ARGUMENTS_MAX]:
+        if not (value is None or isinstance(value, bool | int | float)):
+            text = printable(value if isinstance(value, str) else json.dumps(value))
+            value = text if len(text) <= ARGUMENT_CHARS_MAX else text[:ARGUMENT_CHARS_MAX] + "..."
+        found[printable(name[:100])] = value
+    return found
