@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists
+from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists, pause_verbs
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.subscribing import subscribing, temporary
@@ -49,7 +49,7 @@ class Verb(NamedTuple):
             over some names suffices. Other verbs need the right over everything.
     """
 
-    run: Callable[[Services, Request], Answer | Work]
+    run: Callable[[Services, Request], Answer | Work | None]
     of_names: bool = False
 
 
@@ -62,6 +62,8 @@ VERBS: dict[str, Verb] = {
     "cursors.ls": Verb(cursor_verbs.ls),
     "cursors.set": Verb(cursor_verbs.move),
     "cursors.rm": Verb(cursor_verbs.rm),
+    "queues.pause": Verb(pause_verbs.pause, of_names=True),
+    "queues.resume": Verb(pause_verbs.resume, of_names=True),
     "queues.settle_delayed": Verb(delayed_verbs.settle, of_names=True),
 }
 

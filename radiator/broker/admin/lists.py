@@ -157,6 +157,7 @@ def _destination(destination: Destination, now_ns: WallNs) -> dict[str, Any]:
         "store": destination.policy.settings.store,
         "subscribers": destination.subscribers,
         **(_waiting(destination.queue, now_ns) if destination.queue is not None else {}),
+        **({"paused": destination.queue.paused} if destination.queue is not None else {}),
         **({"fan_out": list(destination.policy.fan_out)} if destination.policy.fan_out else {}),
         "bytes": sum(partition.size_bytes for partition in partitions),
         "partition_count": len(partitions),
