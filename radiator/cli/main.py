@@ -48,6 +48,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "clock": ("radiator.cli.online:clock", "Show whether a broker trusts its clock, or confirm a step."),
     },
     "Maintain a data directory": {
+        "maintain": ("radiator.cli.maintain:maintain", "Run retention, compaction and a checkpoint now."),
         "fsck": ("radiator.cli.fsck:fsck", "Check or repair a data directory."),
         "dump": ("radiator.cli.dump:dump", "Print the contents of any store file."),
         "backup": ("radiator.cli.backup:backup", "Copy a data directory, also while the broker runs."),

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists, pause_verbs
+from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists, maintenance_verbs, pause_verbs
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.subscribing import subscribing, temporary
@@ -62,6 +62,8 @@ VERBS: dict[str, Verb] = {
     "cursors.ls": Verb(cursor_verbs.ls),
     "cursors.set": Verb(cursor_verbs.move),
     "cursors.rm": Verb(cursor_verbs.rm),
+    "maintenance.run": Verb(maintenance_verbs.run),
+    "maintenance.status": Verb(maintenance_verbs.status),
     "queues.pause": Verb(pause_verbs.pause, of_names=True),
     "queues.resume": Verb(pause_verbs.resume, of_names=True),
     "queues.settle_delayed": Verb(delayed_verbs.settle, of_names=True),
