@@ -162,5 +162,3 @@ class Browser:
 
     def picture(self, path: os.PathLike[str]) -> None:
         self.driver.save_screenshot(os.fspath(path))
-
-

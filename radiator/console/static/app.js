@@ -42,8 +42,8 @@ function theme(next) {
 
 function Theme() {
   const [chosen, set] = useState(() => theme());
-  return html`<label class="theme"><span class="off-screen">Colours</span><select value=${chosen} onChange=${(event) => set(theme(event.currentTarget.value))}>
-    ${THEMES.map((name) => html`<option value=${name} selected=${name === chosen}>${{ auto: "System colours", light: "Light", dark: "Dark" }[name]}</option>`)}
+  return html`<label class="theme"><span>Colours</span><select value=${chosen} onChange=${(event) => set(theme(event.currentTarget.value))}>
+    ${THEMES.map((name) => html`<option value=${name} selected=${name === chosen}>${{ auto: "Auto", light: "Light", dark: "Dark" }[name]}</option>`)}
   </select></label>`;
 }
 
@@ -90,6 +90,8 @@ function App() {
     document.title = `${title} – radiator`;
     if (heading.current && heading.current !== page && main.current) main.current.focus();
     heading.current = page;
+    const current = document.querySelector(".side [aria-current]");
+    if (current) current.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [page]);
   if (session.phase === "login") return html`<${Login} session=${session} />`;
   if (!shown) {

@@ -43,7 +43,7 @@ export class Link {
       const client = this._client;
       client.onConnect = (frame) => {
         this.open = true;
-        this.server = frame.headers.server || "";
+        this.id = frame.headers.session || "";
         client.subscribe("/temp-queue/console", (message) => this._answered(message), { id: "answers", ack: "auto" });
         resolve(this);
       };
@@ -264,6 +264,9 @@ export function ask(verb, args) {
   if (!control || !control.open) return Promise.reject(closed());
   return control.ask(verb, args);
 }
+
+// The id of the session of this page, as the broker lists it.
+export const ownSession = () => (control ? control.id : "");
 
 export const has = (verb) => session.verbs === null || session.verbs.has(verb);
 

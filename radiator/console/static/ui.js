@@ -43,6 +43,8 @@ export const count = (value) => (value === null || value === undefined ? NONE : 
 export const rate = (value) =>
   value === null || value === undefined ? NONE : value >= 10 || value === 0 ? WHOLE.format(value) : FRACTION.format(value);
 
+export const perSecond = (value) => (value === null || value === undefined ? NONE : `${rate(value)}/s`);
+
 export function bytes(value) {
   if (value === null || value === undefined) return NONE;
   let unit = 0;
@@ -226,7 +228,7 @@ export function Field({ label, children, note, wide }) {
 let showDialog = null;
 
 // Asks the user before something changes. `run` gets the values of the fields, and the dialog shows how it ended.
-// typed: a text that must be typed. fields: [{name, label, value, note, type}]. verb hides nothing here.
+// typed: a text that must be typed. fields: [{name, label, value, note, type}].
 export function confirmAction(options) {
   if (showDialog) showDialog(options);
 }

@@ -1,6 +1,6 @@
 // Connections, and the durable subscriptions and consumer groups.
 import { Act, Empty, Failure, NONE, Panel, Search, Table, Tabs, Text, Tile, Tiles, bytes, confirmAction, count, duration, go, html, link, since, time, usePoll } from "../ui.js";
-import { ask, has } from "../session.js";
+import { ask, has, ownSession } from "../session.js";
 import { disconnect } from "./verbs.js";
 
 const LIMIT = 50;
@@ -24,7 +24,7 @@ function Connections({ params }) {
   if (params.get("after")) args.after = params.get("after");
   const { data, error, refresh } = usePoll("clients.ls", args, 3000);
   const columns = [
-    { title: "Session", cell: (row) => html`<a href=${link("clients", { session: row.session })}><${Text}>${row.session}<//></a>` },
+    { title: "Session", cell: (row) => html`<a href=${link("clients", { session: row.session })}><${Text}>${row.session}<//></a>${row.session === ownSession() ? html` <span class="badge quiet">this page</span>` : ""}` },
     { title: "User", cell: (row) => (row.user ? html`<${Text}>${row.user}<//>` : NONE) },
     { title: "Address", cell: (row) => html`<${Text}>${row.address}<//>` },
     { title: "Since", number: true, cell: (row) => html`<span title=${time(row.since_ns)}>${since(row.since_ns)}</span>` },

@@ -1,5 +1,5 @@
 // Destinations by pages of the broker, and one destination.
-import { Act, Empty, Failure, NONE, Panel, Search, Table, Text, Tile, Tiles, bytes, count, duration, go, html, link, rate, time, useEffect, usePoll, useState } from "../ui.js";
+import { Act, Empty, Failure, NONE, Panel, Search, Table, Text, Tile, Tiles, bytes, count, duration, go, html, link, perSecond, time, useEffect, usePoll, useState } from "../ui.js";
 import { has } from "../session.js";
 import { pauseQueue, purgeQueue, resumeQueue } from "./verbs.js";
 
@@ -72,9 +72,9 @@ function One({ name }) {
       ${data.paused && html`<p class="notice">Paused: messages are accepted, none is delivered.</p>`}
       <${Tiles} label="Figures">
         <${Tile} label="Kind" value=${destination.kind} note=${destination.store === "memory" ? "in memory" : "in files"} />
-        <${Tile} label="Published" value="${rate(rates && rates.published)}/s" />
-        <${Tile} label="Delivered" value="${rate(rates && rates.delivered)}/s" />
-        <${Tile} label="Acknowledged" value="${rate(rates && rates.acknowledged)}/s" />
+        <${Tile} label="Published" value=${perSecond(rates && rates.published)} />
+        <${Tile} label="Delivered" value=${perSecond(rates && rates.delivered)} />
+        <${Tile} label="Acknowledged" value=${perSecond(rates && rates.acknowledged)} />
         ${queue && html`<${Tile} label="Ready" value=${count(destination.ready)} note=${destination.delayed ? `${count(destination.delayed)} delayed` : ""} />`}
         ${queue && html`<${Tile} label="In flight" value=${count(destination.in_flight)} />`}
         <${Tile} label="Oldest message" value=${oldest ? duration(oldest.age_seconds) : NONE} note=${oldest ? time(oldest.receive_time_ns) : ""} />
@@ -105,11 +105,11 @@ function One({ name }) {
         ]} />
       <//>
       <${Panel} title="Rule">
-        ${rule ? html`<p class="note"><code><${Text}>${rule.pattern}<//></code>${rule.source && html` in <${Text}>${rule.source}<//>`}</p>
+        ${rule ? html`<p class="note">${rule.pattern ? html`<code><${Text}>${rule.pattern}<//></code> in <${Text}>${rule.source}<//>` : "No rule matches. These are the defaults."}</p>
           <${Table} label="Settings" rows=${Object.entries(rule.settings || {})} rowKey=${(row) => row[0]} empty="All settings are the defaults." columns=${[
             { title: "Setting", cell: (row) => html`<code><${Text}>${row[0]}<//></code>` },
             { title: "Value", cell: (row) => html`<${Text}>${settingText(row[1])}<//>` },
-          ]} />` : html`<${Empty}>No rule matches; the defaults apply.<//>`}
+          ]} />` : html`<${Empty}>Not known.<//>`}
       <//>
     </div>`;
 }

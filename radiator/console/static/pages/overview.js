@@ -1,8 +1,9 @@
 // What is wrong, then the rates of now and of the last hour.
 import { Chart } from "../chart.js";
-import { Empty, Failure, Panel, Text, Tile, Tiles, bytes, count, duration, html, link, rate, usePoll } from "../ui.js";
+import { Empty, Failure, Panel, Text, Tile, Tiles, bytes, count, duration, html, link, perSecond, usePoll, useState } from "../ui.js";
 import { has } from "../session.js";
 
+const FEW = 6;
 const KINDS = {
   backlog_without_consumer: "Backlog without a consumer",
   lag_grows: "Growing lag",
@@ -24,15 +25,18 @@ function target(problem) {
 }
 
 function Problems({ problems, more }) {
+  const [all, setAll] = useState(false);
   if (!problems.length) return html`<p class="notice good">No problems.</p>`;
-  return html`<ul class="problems">${problems.map((problem) => {
+  const shown = all ? problems : problems.slice(0, FEW);
+  return html`<ul class="problems">${shown.map((problem) => {
     const href = target(problem);
     return html`<li class=${problem.severity}>
-      <strong><span class="mark" aria-hidden="true">${problem.severity === "error" ? "●" : "▲"}</span> ${problem.severity === "error" ? "Error" : "Warning"}: ${KINDS[problem.kind] || problem.kind}</strong>
+      <strong><span class="mark" aria-hidden="true">${problem.severity === "error" ? "●" : "▲"}</span><span class="off-screen">${problem.severity === "error" ? "Error: " : "Warning: "}</span> ${KINDS[problem.kind] || problem.kind}</strong>
       <span><${Text}>${problem.text}<//></span>
-      ${href && html`<a href=${href}>${problem.destination ? html`Show <${Text}>${problem.destination}<//>` : "Show"}</a>`}
+      ${href && html`<a href=${href} aria-label=${`Show ${problem.destination || KINDS[problem.kind]}`}>Show</a>`}
     </li>`;
-  })}</ul>${more ? html`<p class="note">and ${count(more)} more</p>` : null}`;
+  })}</ul>${problems.length > FEW || more ? html`<div class="pager"><span>${count(shown.length)} of ${count(problems.length + (more || 0))}</span>
+    ${problems.length > FEW && html`<button type="button" aria-expanded=${all} onClick=${() => setAll(!all)}>${all ? "Show fewer" : `Show ${count(problems.length)}`}</button>`}</div>` : null}`;
 }
 
 function Hour({ rates }) {
@@ -68,11 +72,11 @@ export function Overview() {
     <${Panel} title="Now" tools=${html`<span class="note"><${Text}>${data.version}<//>${data.uptime_seconds !== undefined && html`, up for ${duration(data.uptime_seconds)}`}</span>`}>
       <${Tiles} label="Figures of now">
         <${Tile} label="State" value=${data.draining ? "draining" : data.ready === false ? "not ready" : "ready"} bad=${data.draining || data.ready === false} note=${(data.reasons || []).join("; ")} />
-        <${Tile} label="Published" value="${rate(rates.published)}/s" note=${`${count(counters.messages_in)} in total`} />
-        <${Tile} label="Delivered" value="${rate(rates.delivered)}/s" note=${`${count(counters.messages_out)} in total`} />
-        <${Tile} label="Acknowledged" value="${rate(rates.acknowledged)}/s" note=${`${count(counters.acked ?? counters.acks)} in total`} />
+        <${Tile} label="Published" value=${perSecond(rates.published)} note=${`${count(counters.messages_in)} in total`} />
+        <${Tile} label="Delivered" value=${perSecond(rates.delivered)} note=${counters.delivered === undefined ? "" : `${count(counters.delivered)} in total`} />
+        <${Tile} label="Acknowledged" value=${perSecond(rates.acknowledged)} note=${`${count(counters.acks)} in total`} />
         <${Tile} label="Received" value="${bytes(rates.published_bytes)}/s" />
-        <${Tile} label="Connections" value=${count(now.sessions)} note=${`${count(now.subscriptions)} subscriptions`} />
+        <${Tile} label="Connections" value=${count(now.sessions)} note=${`${count(now.durable_subscriptions)} durable names`} />
         <${Tile} label="Destinations" value=${count(now.destinations)} />
         <${Tile} label="Disk free" value=${disk ? bytes(disk.free) : "–"} note=${left === null ? "" : `${Math.round(left * 100)} % of ${bytes(disk.size)}`} bad=${left !== null && left < 0.05} />
       <//>
