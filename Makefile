@@ -7,11 +7,11 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv clients test test-all thorough check lint types format demo bench measure fuzz docs slow wheels deb image clean
+.PHONY: help venv clients test test-all thorough check lint types format demo console bench measure fuzz docs slow wheels deb image clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  ARGS="..." is handed on to test, test-all, thorough, slow, demo, bench, measure and fuzz; PYTHON=python3.12 chooses the interpreter'
+	@echo '  ARGS="..." is handed on to test, test-all, thorough, slow, demo, console, bench, measure and fuzz; PYTHON=python3.12 chooses the interpreter'
 
 venv: $(STAMP) ## make .venv and install what is missing (again when setup.py or the extension changes)
 
@@ -51,6 +51,9 @@ format: $(STAMP) ## let ruff format the code
 demo: $(STAMP) ## the whole way on real data: publish, tail, replay, workers, two crashes, a Spark report
 	$(BIN)/python -m examples.flights $(ARGS)
 
+console: $(STAMP) ## a broker with flights, workers and dead letters, to look at in the console (a web page)
+	$(BIN)/python -m examples.flights.scene $(ARGS)
+
 bench: $(STAMP) ## measure this machine: produce, fan-out, drain, replay, latency, memory
 	$(BIN)/radiator bench $(ARGS)
 
@@ -76,5 +79,5 @@ image: ## build the container image radiator; needs buildah
 	buildah build --file packaging/Containerfile --tag radiator .
 
 clean: ## remove what can be rebuilt (.venv and data stay)
-	rm -rf build dist demo-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist demo-out console-out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf

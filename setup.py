@@ -84,6 +84,7 @@ DEV = [
     "trustme>=1.1",  # certificates of an afternoon, for tests of TLS
     "ruff>=0.9",
     "mypy>=1.14",
+    "selenium>=4.20",  # tests/console, with Debian's chromium and chromium-driver
     "types-PyYAML",
     "types-gevent",
 ]
@@ -96,6 +97,8 @@ DOCS = [  # `make docs`
 ]
 
 FUZZ = ["atheris>=3.0"]  # `make fuzz`
+
+CONSOLE = ["vendor.json", "static/*", "static/pages/*", "static/vendor/*/*"]
 
 REQUIRED = os.environ.get("RADIATOR_EXTENSION", "") == "require"
 HAS_CYTHON = importlib.util.find_spec("Cython") is not None
@@ -110,7 +113,11 @@ setup(
     author="The radiator authors",
     license="MIT",
     packages=find_packages(include=["radiator", "radiator.*"]),
-    package_data={"radiator": ["py.typed", "_speed.pyi"], "radiator.spark": ["templates/*"]},
+    package_data={
+        "radiator": ["py.typed", "_speed.pyi"],
+        "radiator.spark": ["templates/*"],
+        "radiator.console": CONSOLE,
+    },
     ext_modules=[SPEED] if HAS_CYTHON or REQUIRED else [],
     options={"build_ext": {"cython_c_in_temp": True}} if HAS_CYTHON else {},  # no C beside the sources
     include_package_data=False,

@@ -34,6 +34,7 @@ ERROR_CODES: dict[str, str] = {
     "disconnected": "an administrator ended the connection",
     "denied": "the peer is not allowed to do this",
     "not-found": "the destination does not exist and its rule forbids creating it",
+    "conflict": "the log does not end at expected-offset; nothing was stored",
     "no-route": "the message was mandatory and no subscription matches",
     "full": "the destination is full and its rule says reject, or it stayed full for block_timeout; or "
     "limits.memory is used up",
@@ -65,6 +66,25 @@ class ProtocolError(RadiatorError):
         self.code = code
         self.message = message
         self.detail = detail
+
+
+class Conflict(ProtocolError):
+    """A log does not end where the client expects.
+
+    Args:
+        partition: The name of the log.
+        expected: The offset that the client expects.
+        next_offset: The offset that the next message of the log gets.
+    """
+
+    def __init__(self, partition: str, expected: int, next_offset: int) -> None:
+        super().__init__(
+            "conflict",
+            f"the log {partition[:200]!r} ends at offset {next_offset}, and the message expects {expected}",
+            f"Nothing was stored. The next message gets offset {next_offset}: read up to there, and decide again.",
+        )
+        self.partition = partition
+        self.next_offset = next_offset
 
 
 class ConfigError(RadiatorError):

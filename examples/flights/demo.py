@@ -100,6 +100,7 @@ def run(period: Period, out: Path, pace: float, show: Show) -> int:
     show.say(f"the report: [bold]{_short(target)}[/]")
     command = _short(Path(sys.executable).with_name("radiator"))
     show.say(f"look around: {command} ls --data {_short(stage.data)}")
+    show.say("the console of a running broker, with these flights: make console")
     return 0 if all(claim.holds for claim in stage.claims) else 1
 
 

@@ -13,6 +13,7 @@ from radiator.broker.core import Core
 from radiator.broker.destination_creation import DestinationCreation
 from radiator.broker.durable.orphaned_partitions import OrphanedPartitions
 from radiator.broker.durable.subscriptions import DurableSubscriptions
+from radiator.broker.maintenance_run import MaintenanceRun
 from radiator.broker.monitoring.monitor import Monitor
 from radiator.broker.outcomes.dead_letters import DeadLetters
 from radiator.broker.outcomes.dropped import DroppedLog
@@ -47,6 +48,7 @@ class Services(Core):
         self.returns = Returns(self, self.dead_letters, dropped)
         self.timing.decide_by(self.returns)
         self.access = Access(self, self.durable)
+        self.maintenance_run = MaintenanceRun(self)
         self.registry.listen(self.creation.created, self.creation.priority_opened)
         self.durable.load()
         self.registry.revive()

@@ -182,7 +182,7 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _remark(row: dict[str, Any]) -> str:
-    """Return a note for a log that no rule names any more."""
+    """Return a note for a log that no rule names any more, or for a paused queue."""
     if row.get("undelivered"):
         return f" (not delivered: {row['undelivered']})"
-    return " (orphaned)" if row.get("orphaned") else ""
+    return " (orphaned)" if row.get("orphaned") else " (paused)" if row.get("paused") else ""

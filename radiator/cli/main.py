@@ -40,12 +40,15 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Manage queues and clients": {
         "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
         "clients": ("radiator.cli.online:clients", "List the clients of a running broker."),
+        "pause": ("radiator.cli.online:pause", "Deliver no more messages of a queue."),
+        "resume": ("radiator.cli.online:resume", "Deliver the messages of a paused queue again."),
         "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors."),
         "dlq": ("radiator.cli.dead_letters:dlq", "List dead letters, send them back, or drop them."),
         "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
         "clock": ("radiator.cli.online:clock", "Show whether a broker trusts its clock, or confirm a step."),
     },
     "Maintain a data directory": {
+        "maintain": ("radiator.cli.maintain:maintain", "Run retention, compaction and a checkpoint now."),
         "fsck": ("radiator.cli.fsck:fsck", "Check or repair a data directory."),
         "dump": ("radiator.cli.dump:dump", "Print the contents of any store file."),
         "backup": ("radiator.cli.backup:backup", "Copy a data directory, also while the broker runs."),

@@ -1,4 +1,4 @@
-"""Print what a running broker reports over its admin channel: ``clients``, ``clock``, and ``ls`` with ``--url``."""
+"""Commands over the admin channel of a running broker: ``clients``, ``clock``, ``pause``, ``resume``, ``ls --url``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def list_destinations(broker: BrokerOptions, as_json: bool, pattern: str | None)
     rows = [
         [
             each["name"],
-            "fan_out" if "fan_out" in each else each["kind"],
+            _kind(each),
             *(_count(each[name]) if name in each else "-" for name in fields),
             _count(each["subscribers"]),
             size(each["bytes"]),
@@ -51,6 +51,11 @@ def list_destinations(broker: BrokerOptions, as_json: bool, pattern: str | None)
     ]  # fmt: skip
     print_table(columns, rows)
     return OK
+
+
+def _kind(destination: dict[str, Any]) -> str:
+    kind: str = "fan_out" if "fan_out" in destination else destination["kind"]
+    return f"{kind} (paused)" if destination.get("paused") else kind
 
 
 def _destinations(broker: BrokerOptions, match: dict[str, str]) -> list[dict[str, Any]]:
@@ -157,4 +162,39 @@ def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
         click.echo(f"the clock stepped forward by {ahead} s; this is confirmed in {left} s, or with --accept")
     else:
         click.echo("the clock is trusted")
+    return OK
+
+
+@click.command(short_help="Deliver no more messages of a queue.")
+@click.argument("name")
+@connection_options
+@json_option
+def pause(name: str, broker: BrokerOptions, as_json: bool) -> int:
+    """Deliver no more messages of the queue NAME until `radiator resume`, also after a restart of the broker.
+
+    Clients can go on to send and to settle what they have. sub:NAME and group:NAME are durable subscriptions. Needs the
+    admin right.
+    """
+    return _set_paused(broker, "queues.pause", name, as_json)
+
+
+@click.command(short_help="Deliver the messages of a paused queue again.")
+@click.argument("name")
+@connection_options
+@json_option
+def resume(name: str, broker: BrokerOptions, as_json: bool) -> int:
+    """Deliver the messages of the queue NAME again. Needs the admin right."""
+    return _set_paused(broker, "queues.resume", name, as_json)
+
+
+def _set_paused(broker: BrokerOptions, verb: str, name: str, as_json: bool) -> int:
+    from radiator.cli.formats import visible
+    from radiator.client.admin import ask
+
+    with broker.connect() as connection:
+        done = ask(connection, verb, name=name)
+    if as_json:
+        put_json({"name": done["name"], "paused": done["paused"]})
+    else:
+        click.echo(f"{visible(done['name'])} {'is paused' if done['paused'] else 'delivers'}")
     return OK

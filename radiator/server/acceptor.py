@@ -19,7 +19,7 @@ from radiator.config import Config
 from radiator.errors import ProtocolError
 from radiator.server.addresses import neighbourhood
 from radiator.server.driver import Driver
-from radiator.server.listener import Listener
+from radiator.server.listener import ConsoleListener, Listener
 from radiator.server.rejections import Rejections
 from radiator.server.transport import Transport
 from radiator.server.tunnelled import HTTP_UNAVAILABLE, TunnelledTransport
@@ -57,13 +57,16 @@ class Acceptor:
         self._numbers = itertools.count(1)
         self._run_id = f"{time.time_ns() // 1_000_000:x}"  # session ids stay unique over restarts
 
-    def accept(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
+    def accept(
+        self, listener: Listener | ConsoleListener, sock: std_socket.socket, address: str, received: bytes = b""
+    ) -> None:
         """Create the session and the transport of a new socket, or reject it. The callback of the listeners.
 
         Args:
             listener: The listener that accepted the socket.
             sock: The socket, non-blocking.
             address: The address of the peer.
+            received: The bytes that the listener has received.
         """
         if len(self._driver.transports) >= self._connections_max:
             self._reject(listener, sock, address)
@@ -80,9 +83,11 @@ class Acceptor:
         if tunnel is None:
             Transport(sock, session, connection, self._driver, seconds)
         else:
-            TunnelledTransport(sock, session, connection, self._driver, seconds, tunnel)
+            transport = TunnelledTransport(sock, session, connection, self._driver, seconds, tunnel)
+            if received:
+                transport.begin_with(received)
 
-    def _reject(self, listener: Listener, sock: std_socket.socket, address: str) -> None:
+    def _reject(self, listener: Listener | ConsoleListener, sock: std_socket.socket, address: str) -> None:
         self._broker.stats.count(turned_away=1)
         configured, most = self._config.limits.connections, self._connections_max
         why = (

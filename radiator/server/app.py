@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import gevent
 
-from radiator import __version__, clock, limits, speed
+from radiator import __version__, clock, console, limits, speed
 from radiator.broker.admin import readiness
 from radiator.broker.broker import Broker
 from radiator.broker.headers.send import identify
@@ -27,7 +28,7 @@ from radiator.server.auth import Authenticator, Submit
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
-from radiator.server.listener import Listener
+from radiator.server.listener import ConsoleListener, Listener
 from radiator.server.stop_signal import StopSignal
 from radiator.server.supervisor import Supervisor
 from radiator.server.trimming import Trimming
@@ -135,7 +136,9 @@ class App:
             if self.config.admin is not None:
                 endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
                 metrics = _metrics_of(self.broker, self.config.data_dir)
-                self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints, metrics)
+                page_socket = ConsoleListener(console.STOMP_PATH)
+                upgrade = partial(self._acceptor.accept, page_socket)
+                self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints, metrics, upgrade)
         except BaseException:
             self.stop()
             raise
@@ -173,6 +176,8 @@ class App:
         self.authenticator = authenticator
         self.broker.access.use(authenticator)
         public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
+        if self.config.admin is not None and is_public(self.config.admin.host):
+            public.append(str(self.config.admin))
         if public and auth.anonymous == "always":
             log.warning(
                 "auth.anonymous is always: without a login, clients that reach %s may do %s",

@@ -19,6 +19,7 @@ from radiator.errors import ConfigError
 from radiator.server import unix
 from radiator.server.certificates import Certificate
 from radiator.tunnels.nested import NestedTunnel
+from radiator.tunnels.origins import ANY
 from radiator.tunnels.tunnel import Tunnel
 
 if TYPE_CHECKING:
@@ -132,15 +133,47 @@ class Listener:
             unix.remove(self._path, self._file)
 
     def _handle(self, client: Any, address: Any) -> None:
-        sock = std_socket.socket(fileno=client.detach())
-        sock.setblocking(False)
-        if self._path is None:
-            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_NODELAY, 1)
-            sock.setsockopt(std_socket.SOL_SOCKET, std_socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
-            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
-            sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+        sock = released(client, tcp=self._path is None)
         self._accept(self, sock, f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(self._path))
+
+
+class ConsoleListener:
+    """The WebSocket of the console, as a listener for ``Acceptor``. The admin listener checks Host and Origin before.
+
+    Args:
+        path: The path of the WebSocket.
+    """
+
+    web = True
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._new_web: Callable[..., ServerSocket] | None = None
+
+    def tls(self) -> Tls | None:
+        """Return None: the admin listener has no TLS."""
+        return None
+
+    def tunnel(self) -> Tunnel:
+        """Return a new tunnel for a connection."""
+        if self._new_web is None:
+            from radiator.tunnels.websocket import MessageEncoder, ServerSocket
+
+            self._new_web = partial(ServerSocket, self._path, ANY, MessageEncoder(), secure=False)
+        return self._new_web()
+
+
+def released(client: Any, tcp: bool = True) -> std_socket.socket:
+    """Return the socket of a gevent socket, which loses it: non-blocking, and probed by the kernel if it is TCP."""
+    sock = std_socket.socket(fileno=client.detach())
+    sock.setblocking(False)
+    if tcp:
+        sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_NODELAY, 1)
+        sock.setsockopt(std_socket.SOL_SOCKET, std_socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS)
+        sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
+        sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+    return sock
 
 
 def _tls_of(certificate: Certificate) -> Callable[[], Tls]:

@@ -84,6 +84,16 @@ class TunnelledTransport(Transport):
         self._read_slice()
         self._read_on()
 
+    def begin_with(self, data: bytes) -> None:
+        """Process the bytes that a listener has received before it made this transport."""
+        self._driver.scheduler.begin(self.origin)
+        try:
+            self._received(data)
+        except Exception as error:
+            self.fail(error)
+        finally:
+            self._driver.scheduler.end()
+
     def _received(self, data: bytes) -> None:
         tunnel, session = self._tunnel, self.session
         if session.closing and tunnel.has_backlog:

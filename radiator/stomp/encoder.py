@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from radiator.errors import ProtocolError
+from radiator.errors import Conflict, ProtocolError
 from radiator.speed import accelerated
 from radiator.stomp.headers import join
 from radiator.stomp.spec import OPENING_COMMANDS, SERVER_COMMANDS, VERSIONS
@@ -83,6 +83,8 @@ def error(problem: ProtocolError, receipt_id: bytes | None = None, version: str 
     headers = [("message", problem.message), ("error-code", problem.code), ("content-type", CONTENT_TYPE)]
     if problem.code == "bad-version":
         headers.append(("version", ",".join(VERSIONS)))
+    if isinstance(problem, Conflict):
+        headers += [("partition", problem.partition), ("next-offset", str(problem.next_offset))]
     body = (problem.detail or problem.message).encode()
     head = f"ERROR{join(headers, version or '1.0')}\ncontent-length:{len(body)}".encode()
     if receipt_id is not None:

@@ -50,6 +50,8 @@ class PartitionState:
         self.compaction: Compaction | None = None
         self.failures = 0
         self.rest_until_ns = MonoNs(0)
+        self.rewritten = 0  # segments, since the start
+        self.on_request = False  # compact once, however little is new
 
 
 class Maintenance:
@@ -121,6 +123,24 @@ class Maintenance:
         for partition in dict.fromkeys([*again, *partitions]):
             if isinstance(partition, FilePartition) and (len(partition.segments) > 1 or partition in self._states):
                 self._plan(partition, now)
+
+    # --- on request ---------------------------------------------------------------------------------------------------
+
+    def plan_now(self, partition: FilePartition, now: Now) -> None:
+        """Plan work for a partition now: also if little of it is new, and after errors."""
+        state = self._states.setdefault(partition, PartitionState())
+        state.rest_until_ns, state.fingerprint, state.on_request = MonoNs(0), (), True
+        self._plan(partition, now)
+
+    def is_busy(self, partition: FilePartition) -> bool:
+        """Return whether a partition has unfinished work."""
+        state = self._states.get(partition)
+        return state is not None and (state.busy > 0 or state.scan is not None or state.compaction is not None)
+
+    def rewritten_in(self, partition: FilePartition) -> int:
+        """Return the number of rewritten segments of a partition since the start."""
+        state = self._states.get(partition)
+        return 0 if state is None else state.rewritten
 
     # --- planning -------------------------------------------------------------------------------------------
 
@@ -206,7 +226,8 @@ class Maintenance:
         sealed = self._sealed(partition, now_ns)
         size = sum(segment.size_bytes for segment, _ in sealed)
         new = sum(segment.size_bytes for segment, end in sealed if end > state.compacted_to)
-        if not sealed or not new or new * NEW_PART < size:
+        if not sealed or not new or (new * NEW_PART < size and not state.on_request):
+            state.on_request = False
             return False
         if state.compaction is None:
             state.compaction = Compaction(self.key_of(settings.compact_by), self.keys_max)
@@ -227,6 +248,7 @@ class Maintenance:
         rewrite = job.rewrite
         if rewrite is not None and rewrite.swapped:
             self.counts["rewritten"] += 1
+            self._states[job.partition].rewritten += 1
             self.counts["removed_records"] += rewrite.removed
             self.counts["saved_bytes"] += rewrite.old_bytes - rewrite.size_bytes
         if job.compaction is not None and (job.damage or job.error is not None):
@@ -241,6 +263,7 @@ class Maintenance:
             return  # the next sweep covers the other keys
         state.compacted_to = state.compaction.end_offset
         state.compaction = None
+        state.on_request = False
 
     def _postpone(self, partition: FilePartition, state: PartitionState) -> None:
         """Drop all jobs planned for a partition."""

@@ -108,6 +108,7 @@ WAYS: dict[str, list[Way]] = {
     ],
     "denied": [Way(SUBSCRIBE.replace(b"/topic/a", b"/temp-queue/a@other") % (0, R), b"Other connections")],
     "not-found": [Way(SEND % (b"/topic/a", R, b"", b"x"), b"create: deny", config="defaults: {create: deny}")],
+    "conflict": [Way(SEND % (b"/topic/a", R, b"expected-offset:7\n", b"x"), b"next message gets offset 0")],
     "no-route": [Way(SEND % (b"/topic/a", R, b"mandatory:true\n", b"x"), b"mandatory:true")],
     "full": [
         Way(

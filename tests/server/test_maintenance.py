@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from radiator.cli.main import run
 from radiator.storage.layout import partition_path
 from radiator.storage.reader import batches, list_partitions
 from tests.running import BrokerProcess
@@ -106,3 +107,22 @@ def test_space_is_reclaimed_in_the_background_without_effect_on_clients(start_br
     gaps: list[tuple[int, int]] = []
     assert sum(len(batch) for batch in batches(packed, on_gap=lambda *gap: gaps.append(gap))) == 2_000 and not gaps
     assert not list(broker.data.rglob("*.new"))
+
+
+def test_the_command_runs_maintenance_now_and_prints_what_was_done(
+    start_broker: StartBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker(CONFIG)
+    with Wire(broker) as wire:
+        wire.open()
+        for number in range(300):
+            wire.say("SEND", b"x" * 1_000, destination=TABLE, key="k", receipt=str(number))
+            if number % 20 == 0:
+                wire.hear("RECEIPT", receipt_id=str(number))
+        wire.hear("RECEIPT", receipt_id="299")
+    assert run(["maintain", "--compact", "--match", TABLE, "--url", broker.address]) == 0
+    assert run(["maintain", "--checkpoint", "--json", "--url", broker.address]) == 0
+    compacted, checkpointed = capfd.readouterr().out.splitlines()
+    assert int(compacted.removesuffix(" segments rewritten")) > 0
+    assert checkpointed == '{"done":{"checkpoint":1},"failed":0}'
+    assert size(broker, TABLE) < 150_000

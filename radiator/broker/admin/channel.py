@@ -22,7 +22,17 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker.admin import actions, audit, clock_verbs, cursor_verbs, details, lists, overview
+from radiator.broker.admin import (
+    actions,
+    audit,
+    clock_verbs,
+    cursor_verbs,
+    details,
+    lists,
+    maintenance_verbs,
+    overview,
+    pause_verbs,
+)
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.subscribing import subscribing, temporary
@@ -52,7 +62,7 @@ class Verb(NamedTuple):
         reads: The verb changes nothing. It needs the right ``monitor``, over some names, and shows only these.
     """
 
-    run: Callable[[Services, Request], Answer | Work]
+    run: Callable[[Services, Request], Answer | Work | None]
     of_names: bool = False
     reads: bool = False
 
@@ -71,6 +81,10 @@ VERBS: dict[str, Verb] = {
     "cursors.ls": Verb(cursor_verbs.ls, reads=True),
     "cursors.set": Verb(cursor_verbs.move),
     "cursors.rm": Verb(cursor_verbs.rm),
+    "maintenance.run": Verb(maintenance_verbs.run),
+    "maintenance.status": Verb(maintenance_verbs.status, reads=True),
+    "queues.pause": Verb(pause_verbs.pause, of_names=True),
+    "queues.resume": Verb(pause_verbs.resume, of_names=True),
     "queues.purge": Verb(actions.purge, of_names=True),
 }
 

@@ -61,6 +61,7 @@ def rows(broker: Services, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
             "lag": unsettled(source),
             "in_flight": held[source],
             "members": len(queue.consumers),
+            "paused": queue.paused,
             "stored": source.cursor.stored,
             "shared": source.shared,
             "orphaned": source.orphaned,

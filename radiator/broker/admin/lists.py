@@ -258,6 +258,7 @@ def destination_entry(destination: Destination, now_ns: WallNs) -> dict[str, Any
         "store": destination.policy.settings.store,
         "subscribers": destination.subscribers,
         **waiting,
+        **({"paused": queue.paused} if queue is not None else {}),
         **({"fan_out": list(destination.policy.fan_out)} if destination.policy.fan_out else {}),
         "published": figures.published(destination),
         "bytes": sum(partition.size_bytes for partition in partitions),

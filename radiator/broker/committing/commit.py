@@ -24,10 +24,10 @@ from radiator.broker.admission import Dropped
 from radiator.broker.clients.receipts import AllOf
 from radiator.broker.committing import waits
 from radiator.broker.committing.prepared import Prepared
-from radiator.broker.publishing.sending import append_run
+from radiator.broker.publishing.sending import append_run, require_end
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks, transactions
-from radiator.errors import StorageError
+from radiator.errors import ProtocolError, StorageError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.memory import MemoryPartition
 
@@ -103,8 +103,11 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
             if not isinstance(outcome, Dropped):
                 raise outcome from error
             unread.add(partition)
+        if messages.expected is not None:
+            require_end(partition, messages.expected)
         for queue in messages.dues:
             admission.require_room_for_delay(queue)
+    _check_dropping(prepared)
     for destination in prepared.mandatory:
         admission.require_subscriber(destination)
     places: dict[Place, None] = {}
@@ -116,6 +119,26 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
         return None
     _check_limits(session, prepared, now.mono)
     return unread
+
+
+def _check_dropping(prepared: Prepared) -> None:
+    """Check that no queue drops new messages of a log in which messages have an ``expected-offset``.
+
+    The offsets of the messages behind them would be others.
+
+    Raises:
+        ProtocolError: ``unsupported``.
+    """
+    conditional = {partition for partition, each in prepared.messages.items() if each.expected is not None}
+    if not conditional:
+        return
+    for queue, messages_there in prepared.dropping.items():
+        if queue.settings.on_full == "drop_newest" and any(each in conditional for each, _ in messages_there):
+            raise ProtocolError(
+                "unsupported",
+                f"expected-offset is not allowed in a transaction with messages to {queue.name[:200]!r}",
+                "Its rule has on_full: drop_newest, so the offsets of the transaction are not known.",
+            )
 
 
 def _check_limits(session: Session, prepared: Prepared, now_ns: MonoNs) -> None:

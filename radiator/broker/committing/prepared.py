@@ -21,6 +21,7 @@ from radiator.broker.headers import refusals
 from radiator.broker.headers.subscribe import CLIENT
 from radiator.broker.publishing.sending import Plan, plan_for, read_headers
 from radiator.broker.transactions import transactional_acks
+from radiator.errors import ProtocolError
 from radiator.routing.rules import TEMPORARY
 from radiator.storage.batch import Run
 
@@ -49,22 +50,26 @@ class Messages:
 
     Attributes:
         run: The messages.
+        expected: The offset that the first message must get, or None.
         waiting: The number of messages for each queue with a limit.
         dues: For each queue with scheduled messages, their numbers in the run and their due times, in nanoseconds since
             1970.
     """
 
-    __slots__ = ("dues", "plan", "run", "waiting")
+    __slots__ = ("dues", "expected", "plan", "run", "waiting")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.run = Run()
+        self.expected: int | None = None
         self.waiting: dict[Queue, int] = {}
         self.dues: dict[Queue, tuple[array[int], array[int]]] = {}
 
     def add(self, plan: Plan, body: bytes) -> None:
         """Add a message with this plan and body."""
         run, number = self.run, len(self.run)
+        if plan.expected is not None:
+            self._expect(plan.expected - number)
         run.add(plan.name, plan.block, body, plan.event_ns, plan.transmit_ns)
         run.request_sync(plan.sync)
         if plan.identity is not None:
@@ -76,6 +81,20 @@ class Messages:
             numbers, dues = self.dues.setdefault(queue, (array("q"), array("q")))
             numbers.append(number)
             dues.append(plan.due_ns)
+
+    def _expect(self, first: int) -> None:
+        """Note the offset that the first message must get.
+
+        Raises:
+            ProtocolError: Another message of the transaction contradicts it.
+        """
+        if first < 0 or self.expected not in (None, first):
+            raise ProtocolError(
+                "conflict",
+                "two messages of the transaction contradict each other in expected-offset",
+                "Nothing was stored. Each message of a transaction counts the messages before it to the same log.",
+            )
+        self.expected = first
 
     def remove(self, left_out: Container[int]) -> None:
         """Remove the messages with these numbers."""

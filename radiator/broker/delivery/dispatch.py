@@ -44,6 +44,8 @@ def pump(
     """
     if queue.selectors is not None and only is not None:
         queue.credited(only)  # its credit counts for later messages, even if none is ready now
+    if queue.paused:
+        return 0
     delivered = 0
     for source in tuple(queue.sources) if queue.ordered else queue.ready_list.turns():
         first = source.first

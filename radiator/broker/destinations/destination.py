@@ -100,6 +100,8 @@ class Destination:
         """True if the destination has no subscription and nothing was sent, so that it can be removed."""
         if self.subscribers or self.parents or self.orphaned or self.policy.fan_out:
             return False
+        if self.queue is not None and self.queue.paused:
+            return False
         if not any(feed.partition.next_offset or feed.partition.last_receive_ns for feed in self.feeds):
             return True
         return self.silent

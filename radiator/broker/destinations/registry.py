@@ -21,11 +21,12 @@ from radiator.broker.logs import cursor_names
 from radiator.broker.logs.destination_filter import QueueFilter
 from radiator.broker.logs.feed import Feed
 from radiator.broker.logs.wire import Whole
+from radiator.broker.queues.pauses import Pauses
 from radiator.broker.queues.policy import QueuePolicy
 from radiator.broker.queues.queue import Queue, QueueSource
 from radiator.broker.timers.timing import Timing
 from radiator.config.settings import OF_LOG, log_values
-from radiator.errors import ProtocolError
+from radiator.errors import ProtocolError, StorageError
 from radiator.routing.index import NameIndex
 from radiator.routing.policy import Policy
 from radiator.routing.rules import TEMPORARY, Rules
@@ -64,6 +65,7 @@ class Registry:
         self.rules = rules
         self.cursors = store.cursors
         self.cursor_starts = CursorStarts(rules, store)
+        self.pauses = Pauses(store.definitions)
         self._store = store
         self._start_read = start_read
         self._whole = Whole()
@@ -98,6 +100,7 @@ class Registry:
                         self.add(name, policy, sent=True)
                 except ProtocolError as error:  # the rules have changed; a client that uses it gets the error
                     log.warning("%s: %s %s", name, error.message, error.detail)
+        self._create_paused()
         for cursor, partition_name in self._store.cursors.names():
             if partition_name not in self._store.partitions:  # created by a subscription; nothing was ever sent
                 self._store.cursors.delete(cursor, partition_name)
@@ -105,6 +108,20 @@ class Registry:
                 self._store.cursors.delete(cursor, partition_name)
                 log.warning("%s no longer gets the messages of %s: its cursor is deleted", cursor, partition_name)
         self.cursor_starts.made()
+
+    def _create_paused(self) -> None:
+        """Create the paused queues that have no messages, so that they are listed."""
+        for cursor in self.pauses.names():
+            name = cursor.removeprefix(cursor_names.QUEUE)
+            if name == cursor:
+                continue
+            try:
+                destination = self.destinations.get(name) or self.add(name, self.rules.policy_for(name))
+            except (ProtocolError, StorageError) as error:
+                log.warning("%s is paused and cannot be created: %s", name, error)
+            else:
+                if destination.queue is None:
+                    log.warning("%s is paused, but the rules do not make it a queue with messages of its own", name)
 
     def _released(self, cursor: str, partition_name: str) -> bool:
         """Return True if this is the cursor of a queue that is not bound to the log any more."""
@@ -222,7 +239,9 @@ class Registry:
         if sent:
             destination.note_sent()
         if policy.kind == "queue" and not policy.fan_out:
-            destination.set_queue(Queue(name, QueueFilter(name), self._on_lost, self._timing, QueuePolicy.of(policy)))
+            queue = Queue(name, QueueFilter(name), self._on_lost, self._timing, QueuePolicy.of(policy))
+            self.pauses.apply(cursor_names.of_queue(name), queue)
+            destination.set_queue(queue)
         with CursorCreation(self.cursors) as opening:
             cursors = [self._cursor(opening, destination, feed) for feed in feeds]
             bound_cursors = self._cursors_of_bound_queues(opening, destination, bound_queues)

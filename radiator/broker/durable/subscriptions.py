@@ -29,6 +29,7 @@ from radiator.broker.headers.positions import NEXT
 from radiator.broker.headers.subscribe import SubscriptionName
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.selection import Selection, text_of
+from radiator.broker.queues.pauses import is_pause
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
 from radiator.memory import SUBSCRIPTIONS
@@ -93,6 +94,8 @@ class DurableSubscriptions:
         A definition that cannot be used is logged and left as it is.
         """
         for key, entry in self._definitions.entries.items():
+            if is_pause(key):
+                continue
             prefix = next(
                 (each for each in (cursor_names.SUBSCRIPTION, cursor_names.GROUP) if key.startswith(each)), None
             )
@@ -392,6 +395,7 @@ class DurableSubscriptions:
         if not self._counts[durable.user]:
             del self._counts[durable.user]
         self._index.remove(durable, durable.patterns.patterns)
+        self._core.registry.pauses.remove(durable.key)
         self._definitions.put(durable.key, None)  # first: after a crash, a definition without cursors would begin again
         self._core.background.add(self._deleting(durable))
 
@@ -462,7 +466,9 @@ class DurableSubscriptions:
             core.reading,
             self._matches,
         )
-        return DurableSubscription(dependencies, asked, user, patterns, now_ns)
+        durable = DurableSubscription(dependencies, asked, user, patterns, now_ns)
+        core.registry.pauses.apply(durable.key, durable.queue)
+        return durable
 
     def _matches(self, patterns: PatternSet, name: str) -> bool:
         if not patterns.matches(name):

@@ -64,6 +64,7 @@ class SendHeaders:
         transmit_ns: ``transmit-time`` in nanoseconds since 1970, or None.
         due_ms: The earliest delivery time in milliseconds since 1970; None without a delay.
         at_once: True if the delay is 0, which every destination accepts.
+        expected: The offset that the message must get (``expected-offset``), or None.
 
     Raises:
         ProtocolError: A header is missing or malformed, or no message can be sent to the destination.
@@ -75,6 +76,7 @@ class SendHeaders:
         "destination",
         "due_ms",
         "event_ns",
+        "expected",
         "fields",
         "is_temporary",
         "mandatory",
@@ -117,6 +119,8 @@ class SendHeaders:
             raise ProtocolError("bad-header", f"header durability: expected fsync, got {durability[:100]!r}")
         self.sync = durability is not None
         self.transaction = headers.get("transaction")
+        expected = headers.get("expected-offset")
+        self.expected = None if expected is None else _offset(expected)
 
     @property
     def identity_key(self) -> str:
@@ -242,6 +246,16 @@ def identify(destination: str, block: bytes) -> bytes | None:
         return identity_of(destination, dict(split_block(block)))
     except (ProtocolError, ValueError):  # stored while deduplication was off, or by another program
         return None
+
+
+def _offset(text: str) -> int:
+    if not _is_number(text):
+        raise ProtocolError(
+            "bad-header",
+            f"header expected-offset: not an offset: {text[:100]!r}",
+            f"Expected 1 to {SEQUENCE_DIGITS_MAX} decimal digits; 0 for an empty log.",
+        )
+    return int(text)
 
 
 def _is_number(text: str) -> bool:

@@ -13,7 +13,7 @@ from radiator.broker import admission
 from radiator.broker.headers.send import IDENTITY, SendHeaders, identity_of
 from radiator.broker.subscribing import subscribing, temporary
 from radiator.clock import NS_PER_MS, Now, WallNs
-from radiator.errors import StorageError
+from radiator.errors import Conflict, ProtocolError, StorageError
 from radiator.routing.rules import TEMPORARY
 from radiator.speed import accelerated
 from radiator.stomp.headers import escape
@@ -60,6 +60,7 @@ class Plan:
         sync: The RECEIPT waits for fsync.
         mandatory: The destination needs a subscriber.
         counted: The queue whose limits apply; None if it has none.
+        expected: The offset that the message must get, or None.
         due_ns: The message is not delivered before this time, in nanoseconds since 1970; 0: at once.
         rated: The rule limits the rate.
         special: The SEND needs more than an append and a receipt.
@@ -75,6 +76,7 @@ class Plan:
         "destination",
         "due_ns",
         "event_ns",
+        "expected",
         "feed",
         "generation",
         "identity",
@@ -116,10 +118,31 @@ class Plan:
         self.counted: Queue | None = destination.queue if counted else None
         self.due_ns = WallNs((due_ms or 0) * NS_PER_MS)
         self.rated = settings.rate_messages is not None and not self.name.startswith(TEMPORARY)
+        self.expected = headers.expected
+        if headers.expected is not None:
+            self._check_expected(headers)
         # Anything but an append with or without a receipt takes the slow path.
         limited = self.counted is not None or self.rated
-        self.special = self.sync or self.mandatory or limited or self.due_ns > 0
+        self.special = self.sync or self.mandatory or limited or self.due_ns > 0 or self.expected is not None
         self.plain = not self.special and self.identity is None
+
+    def _check_expected(self, headers: SendHeaders) -> None:
+        """Check that the destination accepts ``expected-offset``: the broker knows which log the message goes to.
+
+        Raises:
+            ProtocolError: ``unsupported``.
+        """
+        name = self.name[:200]
+        if self.destination.policy.fan_out:
+            what, hint = f"{name!r}, which has fan_out", "Its log belongs to the queues in its fan_out."
+        elif self.due_ns and not headers.at_once:
+            what, hint = "a message with a delay", "Leave out the delay, or expected-offset."
+        elif self.feed is None:
+            what = f"{name!r}, which has {len(self.destination.feeds)} partitions, without a key"
+            hint = "Send partition-key, or partition, so that the message has one log."
+        else:
+            return
+        raise ProtocolError("unsupported", f"expected-offset is not allowed for {what}", hint)
 
 
 def read_headers(broker: Services, session: Session, head: Head) -> SendHeaders:
@@ -329,6 +352,8 @@ def _append(broker: Services, session: Session, plan: Plan, body: bytes, now: No
         raise broker.files_refused
     size = len(body)
     if plan.special:
+        if plan.expected is not None and plan.feed is not None:
+            require_end(plan.feed.partition, plan.expected)
         buckets = session.buckets if plan.rated else None
         dropped = admission.admit(destination, size, plan.mandatory, plan.due_ns > 0, buckets, now.mono)
         if dropped:
@@ -351,6 +376,18 @@ def _append(broker: Services, session: Session, plan: Plan, body: bytes, now: No
         if plan.due_ns and destination.queue is not None:
             destination.queue.note_delays(partition, [offset], [plan.due_ns])
     return feed, offset
+
+
+def require_end(partition: Partition, expected: int) -> None:
+    """Check that the next message of a log gets the offset ``expected``.
+
+    Messages that are accepted and not stored yet count: their offsets are assigned.
+
+    Raises:
+        Conflict: It gets another one.
+    """
+    if partition.next_offset != expected:
+        raise Conflict(partition.name, expected, partition.next_offset)
 
 
 def append_run(broker: Services, partition: Partition, run: Run, now_ns: WallNs) -> int:

@@ -766,7 +766,7 @@ class Expiry:
             self._timing.at_wall(WallNs(next_ns), self)
             if next_ns - now_ns <= LIVING_NS:  # also by the monotonic clock, in case the wall clock steps back
                 self._timing.after(next_ns - now_ns, self)
-        if next_ns > now_ns and not source.queue.consumers:
+        if next_ns > now_ns and (source.queue.paused or not source.queue.consumers):
             source.batch = None
         source.rest()
 
@@ -973,6 +973,7 @@ class Queue:
         gap: The number of lost messages that were not reported to a consumer.
         note: Header lines to send with the next message.
         reported: The gap and note that a message was sent with, by source and offset.
+        paused: True if nothing is delivered until ``resume``.
     """
 
     __slots__ = (
@@ -983,6 +984,7 @@ class Queue:
         "name",
         "note",
         "ordered",
+        "paused",
         "policy",
         "selection",
         "selectors",
@@ -1013,12 +1015,23 @@ class Queue:
         self.selectors: Selectors | None = None
         self.assignment: Assignment | None = None
         self.ordered = False
+        self.paused = False
         self.selection: Selection | None = None
         self.shares: FairDispatch | None = None
         self.gap = 0
         self.note = b""
         self.reported: dict[tuple[QueueSource, int], tuple[int, bytes]] = {}
         self._on_lost = on_lost
+
+    def pause(self) -> None:
+        """Deliver nothing until ``resume``. Messages in flight stay with their consumers."""
+        self.paused = True
+        for source in self.sources:
+            source.drop_batch()
+
+    def resume(self) -> None:
+        """Deliver again. The caller adds the queue to the ready list of the broker."""
+        self.paused = False
 
     def join(self, consumer: Consumer, alone: bool, wake: Callable[[], None]) -> None:
         """Add a consumer.

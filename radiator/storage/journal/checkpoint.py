@@ -175,6 +175,8 @@ class Checkpoints:
         self._synced: Checkpoint | None = None  # to be ended
         self._encoding = False  # the next snapshot
         self._under_way = False
+        self._requested = False  # by an operator, and not yet begun
+        self._serves_request = False  # the one under way was requested
         self._one_by_one = False  # disk thread: the next checkpoint syncs the segments without syncfs
         self._retry_due_ns: MonoNs | None = None
         self._again = False  # disk thread: one has begun since the last that released files
@@ -185,7 +187,7 @@ class Checkpoints:
             checkpoint, self._synced = self._synced, None
             return [EndJob(self, checkpoint)]
         failed = self._journal.failed is not None or self.snapshots.wanted
-        wanted = failed or self._journal.wants_checkpoint
+        wanted = failed or self._journal.wants_checkpoint or self._requested
         if not wanted:
             self._retry_due_ns = None
         elif failed and self._retry_due_ns is None:
@@ -196,6 +198,7 @@ class Checkpoints:
             self._encoding = snapshot is None
             if snapshot is not None:
                 self._under_way = True
+                self._serves_request, self._requested = self._requested, False
                 self._retry_due_ns = None
                 return [BeginJob(self, snapshot)]
         return []
@@ -205,9 +208,18 @@ class Checkpoints:
         """When ``jobs`` has work to do by itself; NEVER_NS if nothing is planned."""
         if self._under_way:
             return MonoNs(NEVER_NS)
-        if self._encoding:
+        if self._encoding or (self._requested and self._retry_due_ns is None):
             return MonoNs(0)
         return MonoNs(NEVER_NS) if self._retry_due_ns is None else self._retry_due_ns
+
+    def request(self) -> None:
+        """Make a checkpoint soon, although none is due."""
+        self._requested = True
+
+    @property
+    def requested(self) -> bool:
+        """Whether a requested checkpoint has not ended."""
+        return self._requested or self._serves_request
 
     def take(self) -> Checkpoint | None:
         """Return a checkpoint to be run, or None."""
@@ -233,7 +245,7 @@ class Checkpoints:
         Returns:
             The waiters for a snapshot that could not be written.
         """
-        self._under_way = False
+        self._under_way = self._serves_request = False
         self.made += released
         if not released:
             self._retry_due_ns = MonoNs(now.mono + RETRY_EVERY_NS)
