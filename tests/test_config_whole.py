@@ -6,8 +6,6 @@ is exact: a key that becomes offered must be struck off here, and one that falls
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from radiator.config import Config, load_text, schema
@@ -57,38 +55,14 @@ destinations:                         # first match wins
     compact_by: header:key            # last per key, offsets unchanged
   - {match: "#", create: deny}
 archive:                              # further copies for analysis: every rule that matches
-  - {match: /topic/>, partition: all-topics}
+  - {match: /topic/>, to: /topic/everything}
 auth: {users_file: users.yaml}        # or plug-in by entry point; acl: read/write/browse/admin patterns per user
 """
-
-NOT_OFFERED = [
-    (42, "archive", "further copies for analysis"),
-]
-
-
-def offered() -> str:
-    """The file without the lines of what is not offered; each keeps its number."""
-    gone = {line for line, _, _ in NOT_OFFERED} | {43}  # the entry of archive:
-    return "".join(
-        "\n" if number in gone else line for number, line in enumerate(WHOLE.splitlines(keepends=True), start=1)
-    )
 
 
 @pytest.fixture(scope="module")
 def config() -> Config:
-    return load_text(offered(), "radiator.yaml", {})
-
-
-def test_unsupported_keys_are_reported_one_by_one_and_nothing_else() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_text(WHOLE, "radiator.yaml", {})
-    told = [re.fullmatch(r"radiator\.yaml:(\d+): (\S+): (.*)", line) for line in str(caught.value).splitlines()]
-    assert [(int(match[1]), match[2]) for match in told if match] == [(line, path) for line, path, _ in NOT_OFFERED]
-    for match, (_, _, what) in zip(told, NOT_OFFERED, strict=True):
-        assert match is not None
-        assert what in match[3]
-        assert "known" in match[3]
-        assert "but not supported by this version" in match[3]
+    return load_text(WHOLE, "radiator.yaml", {})
 
 
 def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
@@ -111,6 +85,7 @@ def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
     assert (state.match, state.settings.retention_bytes) == ("/topic/state.>", 20 << 30)
     assert state.settings.compact_by == "key"
     assert rest.settings.create is False
+    assert [(each.match, each.to) for each in config.archive] == [("/topic/>", "/topic/everything")]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ class Stats:
     messages_in: int = counter(
         "messages", "Messages that clients sent and the broker accepted, without duplicates.", "messages_published"
     )
+    messages_copied: int = counter("messages", "Copies of messages that `archive:` rules stored.")
     body_bytes_in: int = counter("bytes", "Bytes of the bodies of these messages.", "published_bytes")
     commits: int = counter("batches", "Batches of messages whose write has ended.", "batches_written")
     acks: int = counter("deliveries", "Deliveries that clients acknowledged.", "messages_acknowledged")

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from radiator.config import schema
 from radiator.config.keys import ONLY_OFF, REFUSED, Key
 from radiator.config.listening import Listening, read_url, tls_of
-from radiator.config.model import AuthConfig, Config, HeartBeat, Listen
+from radiator.config.model import ArchiveRule, AuthConfig, Config, HeartBeat, Listen
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
 from radiator.config.settings import LIMITS, SETTINGS, LimitsConfig, Rule, Settings
 from radiator.config.values import BOOLEAN
@@ -109,6 +109,7 @@ class Loader:
         default_rule = _defaults(SETTINGS)
         listen: list[Listen] = [read_url(schema.DEFAULT_LISTEN)]
         rules: list[Rule] = []
+        archive: list[ArchiveRule] = []
         if root is not None and not isinstance(root, Mapping):
             self.fault(root.line, "", f"expected keys such as data_dir: or destinations:, got {root}")
         elif root is not None:
@@ -123,6 +124,8 @@ class Loader:
                 listen = Listening(self, values).entries(node)
             if (node := root.items.get("destinations")) is not None:
                 rules = self.rules(node, default_rule)
+            if (node := root.items.get("archive")) is not None:
+                archive = self.archive(node)
         return Config(
             source=source,
             data_dir=values["data_dir"],
@@ -137,6 +140,7 @@ class Loader:
             regex_subscriptions=values["regex_subscriptions"],
             defaults=_rule(default_rule),
             rules=tuple(rules),
+            archive=tuple(archive),
         )
 
     def rules(self, node: Node, default_rule: dict[str, Any]) -> list[Rule]:
@@ -151,6 +155,24 @@ class Loader:
             if isinstance(item, Mapping):
                 self.check_rule(item, path, own, {**default_rule, **own})
                 rules.append(_rule({**default_rule, **own}, item.line))
+        return rules
+
+    def archive(self, node: Node) -> list[ArchiveRule]:
+        """Return the rules of ``archive:``."""
+        if not isinstance(node, Sequence):
+            wanted = "expected a list of rules such as - {match: /topic/>, to: /topic/all}"
+            self.fault(node.line, "archive", f"{wanted}, got {node}")
+            return []
+        rules = []
+        for index, item in enumerate(node.items):
+            path = f"archive[{index}]"
+            own = self.table(item, schema.ARCHIVE, path, {})
+            missing = [key.path for key in schema.ARCHIVE if key.field not in own]
+            if missing and isinstance(item, Mapping):
+                if absent := [key for key in missing if key not in item.items]:  # the others have a fault already
+                    self.fault(item.line, path, f"expected the key {absent[0]}:")
+            elif not missing:
+                rules.append(ArchiveRule(**own, line=item.line))
         return rules
 
     def check_rule(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:

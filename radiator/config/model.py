@@ -86,6 +86,14 @@ class AuthConfig(NamedTuple):
         return self.users_file is not None or self.plugin is not None
 
 
+class ArchiveRule(NamedTuple):
+    """Messages to destinations that match are also stored in the destination ``to``, a template."""
+
+    match: str
+    to: str
+    line: int
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """A whole configuration. ``source`` is the file's path as given, None without a file."""
 
@@ -102,3 +110,4 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     regex_subscriptions: bool
     defaults: Rule
     rules: tuple[Rule, ...]
+    archive: tuple[ArchiveRule, ...]

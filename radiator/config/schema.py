@@ -93,10 +93,15 @@ LISTEN: Final[tuple[Key, ...]] = TLS
 RULE: Final[tuple[Key, ...]] = RULE_ONLY + SETTINGS
 
 # Keys of the top level whose value is a list or a table; the loader reads each by its own function.
-OTHERS: Final = ("listen", "defaults", "destinations")
+OTHERS: Final = ("listen", "defaults", "destinations", "archive")
+
+# In an entry of ``archive:``.
+ARCHIVE: Final[tuple[Key, ...]] = (
+    _key("match", "match", text("a pattern such as /topic/>"), ""),
+    _key("to", "to", text("the name of a destination"), ""),
+)
 
 NOT_OFFERED: Final[dict[str, str]] = {
-    "archive": "further copies for analysis",
     "logging": "log configuration",
     "subscriptions": "durable subscriptions created by configuration",
 }

@@ -21,10 +21,19 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from radiator.config import Config, Rule, Settings
+from radiator.config.model import ArchiveRule
 from radiator.config.settings import OF_LOG, RULE_ONLY, SETTINGS, Kind
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing import dead_letter, regex
-from radiator.routing.pattern import WILDCARDS, Pattern, has_wildcard_character, is_pattern, parse_list, segments
+from radiator.routing.pattern import (
+    WILDCARDS,
+    Pattern,
+    PatternSet,
+    has_wildcard_character,
+    is_pattern,
+    parse_list,
+    segments,
+)
 from radiator.routing.policy import Policy
 from radiator.routing.rule_index import Matcher, RuleIndex, captures_of
 from radiator.routing.template import expand, fault
@@ -86,6 +95,7 @@ class Rules:
             raise ConfigError("\n".join(faults))
         self._index = RuleIndex(each.matcher for each in self._compiled)
         self._check_fan_out()
+        self._archive = _archive_rules(config, self._source)
         self._temporary = _of_temporary_queues(config.defaults)
         faults = [f"{self._source}{fault}" for fault in dead_letter.cycles(config, self._find)]
         if faults:
@@ -152,7 +162,17 @@ class Rules:
             partitions=_priority_partitions(partition) if priority else _numbered(partition, rule.partitions),
             priority=priority,
             dead_letter_name=dead_letter.name_for(rule.settings.dead_letter, name, captures),
+            copied_to=self._copied_to(name),
         )
+
+    def _copied_to(self, name: str) -> tuple[str, ...]:
+        """Return the targets of the ``archive:`` rules that match a destination, which is none of them itself."""
+        if name.startswith(TEMPORARY):
+            return ()
+        found = [(rule.to, captures_of(patterns)(name)) for rule, patterns in self._archive]
+        names = dict.fromkeys(expand(to, name, captures) for to, captures in found if captures is not None)
+        names.pop(name, None)
+        return tuple(names)
 
     def _settings(self, index: int, rule: Rule, name: str) -> Settings:
         """Return the settings of this name: one object for all names of a rule with the same settings."""
@@ -190,6 +210,8 @@ class Rules:
             lines.append(f"  {'=>' if step.matched else '  '} {where}: {step.match}: {step.why}")
         policy = self.policy_for(name)
         lines += [f"  {key}: {value}" for key, value in describe(policy).items()]
+        if policy.copied_to:
+            lines.append(f"  archive: {', '.join(policy.copied_to)}")
         return "\n".join(lines)
 
 
@@ -258,6 +280,34 @@ def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
     if own_dead_letter:
         dead_letter.check(rule)
     return _Compiled(rule, text, matcher)
+
+
+def _archive_rules(config: Config, source: str) -> list[tuple[ArchiveRule, PatternSet]]:
+    """Return the rules of ``archive:`` with their patterns. Raises ConfigError."""
+    found: list[tuple[ArchiveRule, PatternSet]] = []
+    faults = []
+    for index, rule in enumerate(config.archive):
+        try:
+            found.append((rule, _archive_patterns(rule)))
+        except ValueError as error:
+            faults.append(f"{source}:{rule.line}: archive[{index}].{error}")
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return found
+
+
+def _archive_patterns(rule: ArchiveRule) -> PatternSet:
+    """Return the patterns of a rule of ``archive:``. Raises ValueError."""
+    try:
+        patterns = parse_list(rule.match)
+    except ProtocolError as error:
+        raise ValueError(f"match: {error.message}, {error.detail}") from None
+    for pattern in patterns:
+        _check_segments(pattern)
+    _check_template("to", rule.to, min(pattern.wildcard_count for pattern in patterns))
+    if is_pattern(rule.to) or rule.to.startswith((*TEMPORARY, "/radiator/")) or rule.to != rule.to.strip(" "):
+        raise ValueError(f"to: expected the name of a destination that is not temporary, got {rule.to!r}")
+    return patterns
 
 
 def _check_segments(pattern: Pattern) -> None:

@@ -24,12 +24,11 @@ from radiator.broker.admission import Dropped
 from radiator.broker.clients.receipts import AllOf
 from radiator.broker.committing import waits
 from radiator.broker.committing.prepared import Prepared
-from radiator.broker.publishing.sending import append_run, require_end
+from radiator.broker.publishing.sending import append_run, is_split, is_stored, require_end
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks, transactions
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.rules import TEMPORARY
-from radiator.storage.memory import MemoryPartition
 
 if TYPE_CHECKING:
     from radiator.broker.budget import Steps
@@ -200,7 +199,7 @@ def _append(broker: Services, partition: Partition, messages: Messages) -> int:
     """
     run = messages.run
     partition.make_room(len(run), run.size_bytes)
-    first = append_run(broker, partition, run, broker.timing.now.wall)
+    first = append_run(broker, partition, run, broker.timing.now.wall, messages.copies, messages.copied_bytes)
     for queue, count in messages.waiting.items():
         queue.appended(partition, count)
     for queue, (numbers, dues) in messages.dues.items():
@@ -273,9 +272,8 @@ def _settle_together(
         The lists to which a receipt adds itself to wait for the decision.
     """
     stored = {source: offsets for source, offsets in acked.items() if source.cursor.stored}
-    files = {each: first for each, first in firsts.items() if not isinstance(each, MemoryPartition)}
-    split = any(each.open_batch.base_offset > first for each, first in files.items())
-    apart = len(files) + bool(stored) < 2 and not split
+    files = [each for each in firsts if is_stored(each)]
+    apart = len(files) + bool(stored) < 2 and not is_split(firsts)
     for source, offsets in acked.items():
         if apart or source not in stored:
             source.settle(offsets)

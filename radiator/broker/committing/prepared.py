@@ -51,17 +51,20 @@ class Messages:
     Attributes:
         run: The messages.
         expected: The offset that the first message must get, or None.
+        copies: The number of copies by ``archive:`` rules among them.
+        copied_bytes: The bytes of the bodies of these copies.
         waiting: The number of messages for each queue with a limit.
         dues: For each queue with scheduled messages, their numbers in the run and their due times, in nanoseconds since
             1970.
     """
 
-    __slots__ = ("dues", "expected", "plan", "run", "waiting")
+    __slots__ = ("copied_bytes", "copies", "dues", "expected", "plan", "run", "waiting")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.run = Run()
         self.expected: int | None = None
+        self.copies = self.copied_bytes = 0
         self.waiting: dict[Queue, int] = {}
         self.dues: dict[Queue, tuple[array[int], array[int]]] = {}
 
@@ -81,6 +84,12 @@ class Messages:
             numbers, dues = self.dues.setdefault(queue, (array("q"), array("q")))
             numbers.append(number)
             dues.append(plan.due_ns)
+
+    def add_copy(self, plan: Plan, body: bytes) -> None:
+        """Add a copy of a message by an ``archive:`` rule."""
+        self.add(plan, body)
+        self.copies += 1
+        self.copied_bytes += len(body)
 
     def _expect(self, first: int) -> None:
         """Note the offset that the first message must get.
@@ -222,7 +231,8 @@ class Prepared:
             except Dropped as dropped:
                 self._broker.stats.count(**{dropped.counter: 1})
                 return
-            self._destinations[plan.name] = plan.destination
+            for each in (plan, *plan.copies):
+                self._destinations[each.name] = each.destination
             if plan.name.startswith(TEMPORARY):
                 self._temporary[plan.name] = plan.destination
             elif "reply-to" not in head.headers and not plan.due_ns:
@@ -236,6 +246,11 @@ class Prepared:
             self.repeats += 1
             return
         messages.add(plan, frame.body)
+        for copy in plan.copies:
+            there = (copy.feed or copy.destination.next_feed()).partition
+            if there not in self.messages:
+                self.messages[there] = Messages(copy)
+            self.messages[there].add_copy(copy, frame.body)
         if plan.mandatory:
             self.mandatory[plan.destination] = None
         if plan.rated or plan.counted is not None:

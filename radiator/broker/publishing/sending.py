@@ -10,17 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from radiator.broker import admission
-from radiator.broker.headers.send import IDENTITY, SendHeaders, identity_of
+from radiator.broker.clients.receipts import PLAIN_SUFFIX
+from radiator.broker.headers.send import DELAYS, IDENTITY, SendHeaders, identity_of
 from radiator.broker.subscribing import subscribing, temporary
 from radiator.clock import NS_PER_MS, Now, WallNs
 from radiator.errors import Conflict, ProtocolError, StorageError
 from radiator.routing.rules import TEMPORARY
 from radiator.speed import accelerated
-from radiator.stomp.headers import escape
+from radiator.stomp.frames import Head
+from radiator.stomp.headers import escape, join
 from radiator.stomp.ordinary import same_head_run
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, Run
+from radiator.storage.memory import MemoryPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from radiator.broker.budget import Steps
     from radiator.broker.clients.receipts import ReceiptLine
     from radiator.broker.clients.session import Session
@@ -29,13 +34,17 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue
     from radiator.broker.services import Services
     from radiator.routing.rights import Rights
-    from radiator.stomp.frames import Frame, Head
+    from radiator.stomp.frames import Frame
     from radiator.storage.dedup import Dedup
     from radiator.storage.partition import Partition
     from radiator.storage.turn import Place
 
 INDEXED_TOGETHER = 32  # message ids of a transaction that enter the index in one step
 INDEXED_A_UNIT = 2
+# Headers of a SEND that a copy does not have: conditions and times of the message itself, ids, and what the frame asks.
+NOT_COPIED = frozenset(
+    {"dedup-id", "sequence", "expected-offset", "durability", "expires", "deliver-at", "mandatory", "transaction"}
+).union(DELAYS)
 PLAIN_MAX = 32  # messages between two checks of the time: about 60 us
 RUN_MAX = 256  # the same for messages with one head
 
@@ -65,6 +74,7 @@ class Plan:
         rated: The rule limits the rate.
         special: The SEND needs more than an append and a receipt.
         plain: ``send_plain`` may send it.
+        copies: The plans of the copies that ``archive:`` rules store.
 
     Raises:
         ProtocolError: The destination does not accept a header.
@@ -72,6 +82,7 @@ class Plan:
 
     __slots__ = (
         "block",
+        "copies",
         "counted",
         "destination",
         "due_ns",
@@ -125,6 +136,11 @@ class Plan:
         limited = self.counted is not None or self.rated
         self.special = self.sync or self.mandatory or limited or self.due_ns > 0 or self.expected is not None
         self.plain = not self.special and self.identity is None
+        self.copies: tuple[Plan, ...] = ()
+
+    def add_copies(self, copies: tuple[Plan, ...]) -> None:
+        """Store copies with the message."""
+        self.copies, self.plain = copies, False
 
     def _check_expected(self, headers: SendHeaders) -> None:
         """Check that the destination accepts ``expected-offset``: the broker knows which log the message goes to.
@@ -177,6 +193,8 @@ def plan_for(broker: Services, session: Session, head: Head, headers: SendHeader
             reply_to = temporary.address_of(session, own)
             subscribing.take_replies(broker, session, headers.reply_to, own)
     plan = Plan(broker.generation, broker.creation.receiver(name), headers, reply_to, session.rights)
+    if plan.destination.policy.copied_to:
+        plan.add_copies(tuple(_plans_of_copies(broker, session, plan, head)))
     if (
         not (plan.due_ns or headers.is_temporary or reply_to)
         and plan.identity is None
@@ -185,6 +203,20 @@ def plan_for(broker: Services, session: Session, head: Head, headers: SendHeader
     ):
         head.remember(plan)
     return plan
+
+
+def _plans_of_copies(broker: Services, session: Session, plan: Plan, head: Head) -> Iterator[Plan]:
+    """Yield the plan of each copy of a message, by the ``archive:`` rules that match its destination.
+
+    Raises:
+        ProtocolError: A target cannot be created, or does not accept a header.
+    """
+    fields = {name: value for name, value in head.headers.items() if name not in NOT_COPIED}
+    for target in plan.destination.policy.copied_to:
+        own = {**fields, "destination": target, "archived-from": plan.name}
+        copy = Head("SEND", own, join(own.items(), "1.2")[1:].encode(), "1.2", -1)
+        headers = SendHeaders(copy, broker.timing.shown_ns)
+        yield Plan(plan.generation, broker.creation.receiver(target), headers, "", session.rights)
 
 
 def send(broker: Services, session: Session, plan: Plan, frame: Frame, now: Now) -> None:
@@ -210,6 +242,9 @@ def send(broker: Services, session: Session, plan: Plan, frame: Frame, now: Now)
     place: Place | None
     if plan.identity is not None and feed is not None:
         first = feed.partition.find_duplicate(plan.identity, now.wall)
+    if first is None and plan.copies:
+        _send_with_copies(broker, session, plan, frame, now)
+        return
     if first is None or feed is None:
         feed, offset = _append(broker, session, plan, frame.body, now)
         place, suffix = feed.partition.open_batch, destination.receipt_suffix
@@ -226,6 +261,53 @@ def send(broker: Services, session: Session, plan: Plan, frame: Frame, now: Now)
     else:  # the first one is stored already
         name = escape(feed.partition.name, session.version).encode()
         session.receipts.now(b"%b\noffset:%d\npartition:%b\nduplicate:true" % (frame.receipt, offset, name))
+
+
+def _send_with_copies(broker: Services, session: Session, plan: Plan, frame: Frame, now: Now) -> None:
+    """Store a message and its copies, all or none. The RECEIPT waits for all of them."""
+    chosen: list[tuple[Plan, Partition]] = []
+    for copy in plan.copies:
+        destination, partition = copy.destination, (copy.feed or copy.destination.next_feed()).partition
+        if broker.files_refused is not None and destination.policy.settings.store == "file":
+            raise broker.files_refused
+        try:
+            partition.check()
+        except StorageError as error:
+            raise admission.not_stored(broker.memory_watch, destination, partition, error, False) from error
+        chosen.append((copy, partition))
+    feed, offset = _append(broker, session, plan, frame.body, now)
+    firsts = {feed.partition: offset}
+    for copy, partition in chosen:  # nothing can be refused any more
+        number = partition.append(copy.name, copy.block, frame.body, now.wall, copy.event_ns, copy.transmit_ns)
+        firsts.setdefault(partition, number)
+        if copy.counted is not None:
+            copy.counted.appended(partition, 1)
+        broker.count_pending(len(frame.body) + len(copy.block) + RECORD_OVERHEAD_BYTES)
+    broker.stats.count(messages_copied=len(chosen))
+    waited = [partition.open_batch.waiters for partition in firsts]
+    if is_split(firsts):
+        broker.store.together([each for each in firsts if is_stored(each)], [], lambda _: None)
+        waited.append(broker.store.transaction_waiters)
+    if frame.receipt is None:
+        session.receipts.silently_after(waited)
+    else:
+        suffix = plan.destination.receipt_suffix(feed, session.version).removesuffix(PLAIN_SUFFIX)
+        session.receipts.after(b"%b\noffset:%d%b" % (frame.receipt, offset, suffix), waited)
+
+
+def is_stored(partition: Partition) -> bool:
+    """Return True if the messages of a log are on the disk."""
+    return not isinstance(partition, MemoryPartition)
+
+
+def is_split(firsts: Mapping[Partition, int]) -> bool:
+    """Return True if messages that belong together are in several files or batches.
+
+    Args:
+        firsts: The offset of the first of them, by log.
+    """
+    files = [each for each in firsts if is_stored(each)]
+    return len(files) > 1 or any(each.open_batch.base_offset > firsts[each] for each in files)
 
 
 def send_plain(broker: Services, session: Session, frames: list[Frame], start: int, now: Now) -> int:
@@ -390,7 +472,9 @@ def require_end(partition: Partition, expected: int) -> None:
         raise Conflict(partition.name, expected, partition.next_offset)
 
 
-def append_run(broker: Services, partition: Partition, run: Run, now_ns: WallNs) -> int:
+def append_run(
+    broker: Services, partition: Partition, run: Run, now_ns: WallNs, copies: int = 0, copied_bytes: int = 0
+) -> int:
     """Append the messages of a transaction to one partition, and count them.
 
     Args:
@@ -398,13 +482,16 @@ def append_run(broker: Services, partition: Partition, run: Run, now_ns: WallNs)
         partition: The partition.
         run: The messages.
         now_ns: The current time, in nanoseconds since 1970.
+        copies: How many of them are copies by ``archive:`` rules.
+        copied_bytes: The bytes of the bodies of these copies.
 
     Returns:
         The offset of the first.
     """
     first = partition.extend(run, now_ns)
     count = len(run)
-    broker.stats.add_messages(count, run.body_bytes)
+    broker.stats.add_messages(count - copies, run.body_bytes - copied_bytes)
+    broker.stats.count(messages_copied=copies)
     broker.count_pending(run.size_bytes + RECORD_OVERHEAD_BYTES * count)
     if run.ids and partition.dedup is not None:
         broker.background.add(_indexed(broker, partition.dedup))
@@ -422,4 +509,4 @@ def goes_to_disk(frame: Frame) -> bool:
     if frame.head.command != "SEND":
         return frame.head.command == "COMMIT"
     plan = frame.head.memo
-    return plan is None or plan.destination.policy.settings.store == "file"
+    return plan is None or bool(plan.copies) or plan.destination.policy.settings.store == "file"
