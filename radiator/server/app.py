@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import gevent
 
@@ -15,8 +16,9 @@ from radiator import __version__, clock, limits, speed
 from radiator.broker.admin import readiness
 from radiator.broker.broker import Broker
 from radiator.broker.headers.send import identify
-from radiator.config import Config
-from radiator.errors import ProtocolError
+from radiator.broker.reload import ReloadRequest
+from radiator.config import AuthConfig, Config
+from radiator.errors import ConfigError, ProtocolError, StorageError
 from radiator.memory import MemoryAccount
 from radiator.routing.rules import Rules
 from radiator.server import descriptors, logs
@@ -28,6 +30,7 @@ from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
+from radiator.server.reload import ConfigReloader
 from radiator.server.stop_signal import StopSignal
 from radiator.server.supervisor import Supervisor
 from radiator.server.trimming import Trimming
@@ -49,6 +52,7 @@ HEARTBEAT_CHECK_SECONDS = 0.02  # between two checks of heart-beats; half of the
 STOP_SECONDS_MAX = 6.0  # to store open batches
 NOTICE_SECONDS_MAX = 3.0  # of these, until clients get the ERROR
 AUTH_STOP_SECONDS_MAX = 1.0  # for logins in progress, all threads together, because a plug-in may hang
+LOGINS_END_SECONDS = 60.0  # for logins in progress when a reload has changed auth:
 GOODBYE_SECONDS_MAX = 3.0  # for the last frames to slow readers
 
 
@@ -57,13 +61,20 @@ class App:
 
     Args:
         config: The configuration.
+        adjust: Applies the options of the command line to a configuration that a reload has read.
+        reloading: Returns a context in which the service manager knows of a reload.
 
     Raises:
         ConfigError: The configuration, a plug-in, a schema or a users file cannot be used.
         StorageError: The store cannot be opened.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self,
+        config: Config,
+        adjust: Callable[[Config], Config] = lambda config: config,
+        reloading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.config = config
         self.rules = Rules(config)
         hooks = load_hooks(config.rules, config.source)
@@ -106,6 +117,9 @@ class App:
         self._next_look_ns = 0
         self._trimming = Trimming(self.store.memory, self.driver.run_in_background)
         self._acceptor = Acceptor(config, self.broker, self.driver, available.connections)
+        self._reloading = reloading
+        self._reloader = ConfigReloader(self, adjust, reloading)
+        self.broker.use_reloader(self._reloader)
         loop = gevent.get_hub().loop
         self._timer = loop.timer(TICK_SECONDS, TICK_SECONDS)
         self._heartbeat_timer = loop.timer(HEARTBEAT_CHECK_SECONDS, HEARTBEAT_CHECK_SECONDS)
@@ -155,23 +169,7 @@ class App:
             ConfigError: The users file or the plug-in cannot be loaded.
         """
         auth = self.config.auth
-
-        def threads(name: str, count: int) -> list[Submit]:
-            started = [Worker(f"radiator-{name}-{number}") for number in range(count)]
-            self._auth_threads += started
-            return [thread.submit for thread in started]
-
-        verify = threads("auth", 1 if auth.has_users else 0)
-        plugin = threads("plugin", 0 if auth.plugin is None else limits.PLUGIN_CALLS_MAX)
-        look = (
-            threads("users", 1)[0] if auth.users_file is not None else None
-        )  # a thread of its own, not delayed by logins
-        changed, peer_log = self._users_changed, self.broker.peer_log
-        authenticator = Authenticator(
-            auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
-        )
-        self.authenticator = authenticator
-        self.broker.access.use(authenticator)
+        self._use(self._new_authenticator(auth))
         public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
         if public and auth.anonymous == "always":
             log.warning(
@@ -185,6 +183,43 @@ class App:
                 "refused (set auth.users_file; auth.anonymous: always gives every client all rights)",
                 ", ".join(public),
             )
+
+    def _use(self, authenticator: Authenticator) -> None:
+        self.authenticator = authenticator
+        self.broker.access.use(authenticator)
+
+    def _new_authenticator(self, auth: AuthConfig) -> Authenticator:
+        """Return an authenticator with threads of its own. Those of an earlier one end once its logins are over.
+
+        Raises:
+            ConfigError: The users file or the plug-in cannot be loaded.
+        """
+        earlier, self._auth_threads = self._auth_threads, []
+
+        def threads(name: str, count: int) -> list[Submit]:
+            started = [Worker(f"radiator-{name}-{number}") for number in range(count)]
+            self._auth_threads += started
+            return [thread.submit for thread in started]
+
+        verify = threads("auth", 1 if auth.has_users else 0)
+        plugin = threads("plugin", 0 if auth.plugin is None else limits.PLUGIN_CALLS_MAX)
+        look = (
+            threads("users", 1)[0] if auth.users_file is not None else None
+        )  # a thread of its own, not delayed by logins
+        changed, peer_log = self._users_changed, self.broker.peer_log
+        try:
+            authenticator = Authenticator(
+                auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
+            )
+        except BaseException:
+            for thread in self._auth_threads:
+                thread.stop()
+            self._auth_threads = earlier
+            raise
+        for thread in earlier:
+            _later(LOGINS_END_SECONDS, thread.end)
+        self._auth_threads += earlier
+        return authenticator
 
     def _users_changed(self) -> None:
         assert self.authenticator is not None
@@ -214,15 +249,39 @@ class App:
         return 200, {"version": __version__, **readiness.figures(self.broker)}
 
     def reload(self) -> None:
-        """Read certificates and users again (SIGHUP). The rest of the configuration is read at the start only."""
+        """Read the configuration, the certificates and the users again (SIGHUP). Called in a greenlet."""
         if self.authenticator is not None:
             self.authenticator.reload()
-        log.warning(
-            "SIGHUP: %d certificates, and the users, are read again; the rest of the configuration is read at a start "
-            "only",
-            len(self.certificates),
-        )
         self.driver.run_in_background(self.certificates.reload)
+        if self.config.source is None:
+            with self._reloading():
+                log.info("SIGHUP: certificates and users are read again; there is no configuration file")
+            return
+        try:
+            self._reloader.reload(ReloadRequest())
+        except (ConfigError, StorageError) as error:
+            log.error("reload: refused, nothing has changed: %s", error)
+
+    def prepare(self, config: Config) -> Callable[[], None]:
+        """Make what another configuration needs, and return the function that puts it in place.
+
+        Raises:
+            ConfigError: The users file or the plug-in cannot be loaded.
+        """
+        authenticator = None if config.auth == self.config.auth else self._new_authenticator(config.auth)
+
+        def put_in_place() -> None:
+            connections = self.config.limits.connections
+            self.config = config
+            if config.limits.connections != connections:
+                self._acceptor.limit(descriptors.raise_limit(config.limits.connections).connections)
+            self._acceptor.use(config)
+            self.driver.partial_frames.use(config)
+            if authenticator is not None:
+                self._use(authenticator)
+                self._users_changed()
+
+        return put_in_place
 
     def _tick(self) -> None:
         with self.driver.measured():
@@ -343,6 +402,7 @@ class App:
 def run(
     config: Config,
     *,
+    adjust: Callable[[Config], Config] = lambda config: config,
     log_level: str = "info",
     log_json: bool = False,
     on_ready: Callable[[list[str]], None] | None = None,
@@ -351,6 +411,7 @@ def run(
 
     Args:
         config: The configuration.
+        adjust: Applies the options of the command line to a configuration that a reload has read.
         log_level: The lowest level that is logged.
         log_json: Log a JSON object per line instead of text.
         on_ready: Called with the URLs of the listeners when clients can connect.
@@ -362,14 +423,9 @@ def run(
     logs.install(log_level, as_json=log_json)
     gc.set_threshold(*GC_THRESHOLDS)
     supervisor = Supervisor(os.environ)
-    app = App(config)
-
-    def reload() -> None:
-        with supervisor.reloading():
-            app.reload()
-
+    app = App(config, adjust, supervisor.reloading)
     with StopSignal() as stop:
-        hangup = gevent.signal_handler(signal.SIGHUP, reload)
+        hangup = gevent.signal_handler(signal.SIGHUP, app.reload)
         try:
             addresses = app.start()
             where = ", ".join(addresses)

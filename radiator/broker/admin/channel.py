@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists
+from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists, reload_verbs
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.subscribing import subscribing, temporary
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.admin")
 
 DESTINATION = "/radiator/admin"
-REQUEST_BYTES_MAX = 64 * 1024  # requests carry arguments, no data
+REQUEST_BYTES_MAX = 1024 * 1024  # requests carry arguments, at most a configuration
 LOGGED_CHARS_MAX = 500
 
 
@@ -49,7 +49,7 @@ class Verb(NamedTuple):
             over some names suffices. Other verbs need the right over everything.
     """
 
-    run: Callable[[Services, Request], Answer | Work]
+    run: Callable[[Services, Request], Answer | Work | None]
     of_names: bool = False
 
 
@@ -58,6 +58,7 @@ VERBS: dict[str, Verb] = {
     "clients.ls": Verb(lists.clients),
     "stats": Verb(lists.stats),
     "clock": Verb(clock_verbs.show),
+    "config.reload": Verb(reload_verbs.reload),
     "clock.accept": Verb(clock_verbs.accept),
     "cursors.ls": Verb(cursor_verbs.ls),
     "cursors.set": Verb(cursor_verbs.move),
