@@ -152,8 +152,9 @@ class Reload:
         if old.rule is not new.rule or old.settings is not new.settings:
             differ = [key for key in FIXED if _value(key, old) != _value(key, new)]
             paths = {key.path for key in differ}
+            number = next((path for path in ("priority", "partitions") if path in paths), "")
             for key in differ:
-                if key.path == "partition" and paths & {"partitions", "priority"}:
+                if number and key.path in ("partition", "partitions", "priority") and key.path != number:
                     continue  # the names of the logs change with their number
                 blocked = Blocked(new.rule_index, key, _shown(key, old), _shown(key, new))
                 self._blocked.setdefault(blocked, []).append(name)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from radiator.config import schema
-from radiator.config.keys import AT_RUN_TIME, Applies, Key, To
+from radiator.config.keys import AT_CONNECT, AT_RUN_TIME, Applies, Key, To
 from radiator.config.model import Config, Listen
 from radiator.config.settings import LIMITS, RULE_ONLY, SETTINGS, Rule
 
@@ -121,7 +121,7 @@ def _of_top(old: Config, new: Config) -> list[Change]:
         if key.field in before and before[key.field] != after[key.field]
     ]
     if old.listen != new.listen:
-        found.append(_change("listen", _listeners(old.listen), _listeners(new.listen), schema.OPENED))
+        found.append(_change("listen", _listeners(old.listen), _listeners(new.listen), AT_CONNECT))
     return found
 
 

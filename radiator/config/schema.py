@@ -70,9 +70,9 @@ def _key(
 
 # At the top level, and in an entry of ``listen:``.
 TLS: Final[tuple[Key, ...]] = (
-    _key("tls.cert", "tls_cert", or_none(text("a file")), "none", OPENED),
-    _key("tls.key", "tls_key", or_none(text("a file")), "none", OPENED),
-    _key("tls.client_ca", "tls_client_ca", or_none(text("a file")), "none", OPENED),
+    _key("tls.cert", "tls_cert", or_none(text("a file")), "none", AT_CONNECT),
+    _key("tls.key", "tls_key", or_none(text("a file")), "none", AT_CONNECT),
+    _key("tls.client_ca", "tls_client_ca", or_none(text("a file")), "none", AT_CONNECT),
 )
 
 TOP: Final[tuple[Key, ...]] = (

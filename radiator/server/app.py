@@ -29,7 +29,7 @@ from radiator.server.auth import Authenticator, Submit
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
-from radiator.server.listener import Listener
+from radiator.server.listener import Listener, address_of
 from radiator.server.reload import ConfigReloader
 from radiator.server.stop_signal import StopSignal
 from radiator.server.supervisor import Supervisor
@@ -140,21 +140,16 @@ class App:
             ConfigError: An address cannot be listened on, or a certificate cannot be used.
         """
         try:
-            self._start_authentication()
-            for listen in self.config.listen:
-                certificate = self.certificates.of(listen, self.config.tls)
-                limits = self.config.limits
-                frame_bytes_max = limits.headers + limits.message
-                self.listeners.append(Listener(listen, self._acceptor.accept, certificate, frame_bytes_max))
+            self._use(*self._new_authenticator(self.config.auth))
             if self.config.admin is not None:
                 endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
                 metrics = _metrics_of(self.broker, self.config.data_dir)
                 self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints, metrics)
+            self._arrange_listeners(self.config)()
         except BaseException:
             self.stop()
             raise
-        for listener in self.listeners:
-            listener.start()
+        self._warn_of_public_listeners()
         if self.admin is not None:
             self.admin.start()
             log.info("admin: %s", self.admin.url)
@@ -162,14 +157,42 @@ class App:
         self._heartbeat_timer.start(self.driver.check_heartbeats)
         return [listener.url for listener in self.listeners]
 
-    def _start_authentication(self) -> None:
-        """Create the authenticator from ``auth:``, and warn about listeners that other machines can reach.
+    def _arrange_listeners(self, config: Config) -> Callable[[], None]:
+        """Open the addresses of ``listen:`` that are new, and return the function that starts and stops listeners.
 
         Raises:
-            ConfigError: The users file or the plug-in cannot be loaded.
+            ConfigError: An address cannot be listened on, or a certificate cannot be used.
         """
+        left, changed, opened = list(self.listeners), [], []
+        frame_bytes_max = config.limits.headers + config.limits.message
+        try:
+            for listen in config.listen:
+                certificate = self.certificates.of(listen, config.tls)
+                same = next((each for each in left if each.address == address_of(listen)), None)
+                if same is None:
+                    opened.append(Listener(listen, self._acceptor.accept, certificate, frame_bytes_max))
+                else:
+                    left.remove(same)
+                    changed.append((same, listen, certificate))
+        except BaseException:
+            for each in opened:
+                each.stop()
+            raise
+
+        def put_in_place() -> None:
+            for listener in left:
+                listener.stop()
+            for listener, listen, certificate in changed:
+                listener.configure(listen, certificate, frame_bytes_max)
+            for listener in opened:
+                listener.start()
+            self.listeners = [*(listener for listener, _, _ in changed), *opened]
+
+        return put_in_place
+
+    def _warn_of_public_listeners(self) -> None:
+        """Warn about listeners that other machines can reach, if the rights of their clients are doubtful."""
         auth = self.config.auth
-        self._use(self._new_authenticator(auth))
         public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
         if public and auth.anonymous == "always":
             log.warning(
@@ -184,21 +207,25 @@ class App:
                 ", ".join(public),
             )
 
-    def _use(self, authenticator: Authenticator) -> None:
+    def _use(self, authenticator: Authenticator, threads: list[Worker]) -> None:
+        """Use an authenticator with these threads. Those of an earlier one end once its logins are over."""
+        for thread in self._auth_threads:
+            _later(LOGINS_END_SECONDS, thread.end)
+        self._auth_threads += threads
         self.authenticator = authenticator
         self.broker.access.use(authenticator)
 
-    def _new_authenticator(self, auth: AuthConfig) -> Authenticator:
-        """Return an authenticator with threads of its own. Those of an earlier one end once its logins are over.
+    def _new_authenticator(self, auth: AuthConfig) -> tuple[Authenticator, list[Worker]]:
+        """Return an authenticator, and threads of its own.
 
         Raises:
             ConfigError: The users file or the plug-in cannot be loaded.
         """
-        earlier, self._auth_threads = self._auth_threads, []
+        running: list[Worker] = []
 
         def threads(name: str, count: int) -> list[Submit]:
             started = [Worker(f"radiator-{name}-{number}") for number in range(count)]
-            self._auth_threads += started
+            running.extend(started)
             return [thread.submit for thread in started]
 
         verify = threads("auth", 1 if auth.has_users else 0)
@@ -212,14 +239,10 @@ class App:
                 auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
             )
         except BaseException:
-            for thread in self._auth_threads:
+            for thread in running:
                 thread.stop()
-            self._auth_threads = earlier
             raise
-        for thread in earlier:
-            _later(LOGINS_END_SECONDS, thread.end)
-        self._auth_threads += earlier
-        return authenticator
+        return authenticator, running
 
     def _users_changed(self) -> None:
         assert self.authenticator is not None
@@ -266,20 +289,30 @@ class App:
         """Make what another configuration needs, and return the function that puts it in place.
 
         Raises:
-            ConfigError: The users file or the plug-in cannot be loaded.
+            ConfigError: An address cannot be listened on, or a certificate, the users file or the plug-in cannot be
+                used.
         """
-        authenticator = None if config.auth == self.config.auth else self._new_authenticator(config.auth)
+        old = self.config
+        made = None if config.auth == old.auth else self._new_authenticator(config.auth)
+        try:
+            arrange = self._arrange_listeners(config)
+        except BaseException:
+            for thread in [] if made is None else made[1]:
+                thread.stop()
+            raise
 
         def put_in_place() -> None:
-            connections = self.config.limits.connections
             self.config = config
-            if config.limits.connections != connections:
+            if config.limits.connections != old.limits.connections:
                 self._acceptor.limit(descriptors.raise_limit(config.limits.connections).connections)
             self._acceptor.use(config)
+            arrange()
             self.driver.partial_frames.use(config)
-            if authenticator is not None:
-                self._use(authenticator)
+            if made is not None:
+                self._use(*made)
                 self._users_changed()
+            if (config.listen, config.auth) != (old.listen, old.auth):
+                self._warn_of_public_listeners()
 
         return put_in_place
 

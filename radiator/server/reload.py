@@ -183,6 +183,10 @@ class ConfigReloader:
         if request.text is None:  # a client must not decide which modules and files this process loads
             hooks = load_hooks(new.rules, new.source)
             schemas = new_schemas(new.rules, new.source, self._running.store.fs, new.data_dir)
+            if new.auth != old.auth and new.auth.users_file is not None:
+                from radiator.server.users_file import check  # loads PyYAML and argon2
+
+                check(new.auth)
         return Loaded(rules, compare(old, new), hooks, schemas)
 
     def _write(self, loaded: Loaded, root: str, changed: bool) -> None:
