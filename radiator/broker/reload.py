@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from radiator.routing.policy import Policy
     from radiator.routing.rules import Rules
 
-DECIDE_UNITS: Final = 12  # per destination
-ADOPT_UNITS: Final = 12  # per destination
+DECIDE_UNITS: Final = 20  # per destination
+ADOPT_UNITS: Final = 20  # per destination
 SHOWN_MAX: Final = 3  # names of destinations in a reason
 FIXED: Final = tuple(key for key in (*RULE_ONLY, *SETTINGS) if key.applies.to is To.NEW_DESTINATIONS)
 IN_POLICY: Final = ("kind", "partition", "partitions", "priority", "fan_out")  # they depend on the name
@@ -149,7 +149,7 @@ class Reload:
             self._clashes.append(f"{name}: {error.message}: {error.detail}")
             return
         self.policies[destination] = new
-        if old.rule is not new.rule or old.settings is not new.settings:
+        if _fixed(old) != _fixed(new):
             differ = [key for key in FIXED if _value(key, old) != _value(key, new)]
             paths = {key.path for key in differ}
             number = next((path for path in ("priority", "partitions") if path in paths), "")
@@ -223,6 +223,14 @@ class Reload:
             yield True
         for durable in list(self._durable.by_key.values()):
             yield from durable.agree_again()
+
+
+def _fixed(policy: Policy) -> tuple[Any, ...]:
+    """Return what a destination keeps, as one value to compare."""
+    settings, partitions = policy.settings, policy.partitions
+    by = policy.rule.partition_by if len(partitions) > 1 else None
+    kept = (policy.kind, partitions, policy.priority, policy.fan_out, by)
+    return (*kept, settings.store, settings.compact_by, settings.exclusive)
 
 
 def _value(key: Key, policy: Policy) -> Any:
