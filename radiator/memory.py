@@ -49,12 +49,14 @@ class MemoryAccount:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
-        self.shares = {
-            name: MemoryShare(
-                self, name, int(bytes_max * part.most), int(bytes_max * part.together), int(bytes_max * part.sure)
-            )
-            for name, part in PARTS.items()
-        }
+        self.shares = {name: MemoryShare(self, name) for name in PARTS}
+        self.resize(bytes_max)
+
+    def resize(self, bytes_max: int) -> None:
+        """Set what all shares may use together, in bytes. Shares that use more may not grow."""
+        self.bytes_max = bytes_max
+        for share in self.shares.values():
+            share.resize(bytes_max)
 
     @property
     def full(self) -> list[str]:
@@ -73,6 +75,8 @@ class MemoryShare:
     Args:
         account: the account that it is a part of.
         name: one of the keys of ``PARTS``.
+
+    Attributes:
         bytes_max: what this share may use, in bytes.
         together_bytes_max: what all shares may use together while this one grows, in bytes.
         sure_bytes: what this share may use whatever the others use, in bytes.
@@ -80,15 +84,18 @@ class MemoryShare:
 
     __slots__ = ("account", "bytes", "bytes_max", "name", "sure_bytes", "together_bytes_max")
 
-    def __init__(
-        self, account: MemoryAccount, name: str, bytes_max: int, together_bytes_max: int, sure_bytes: int
-    ) -> None:
+    def __init__(self, account: MemoryAccount, name: str) -> None:
         self.account = account
         self.name = name
-        self.bytes_max = bytes_max
-        self.together_bytes_max = together_bytes_max
-        self.sure_bytes = sure_bytes
+        self.bytes_max = self.together_bytes_max = self.sure_bytes = 0
         self.bytes = 0
+
+    def resize(self, bytes_max: int) -> None:
+        """Compute the limits of this share from ``limits.memory``."""
+        part = PARTS[self.name]
+        self.bytes_max = int(bytes_max * part.most)
+        self.together_bytes_max = int(bytes_max * part.together)
+        self.sure_bytes = int(bytes_max * part.sure)
 
     def add(self, change: int) -> None:
         """Count ``change`` bytes more, or fewer if it is negative."""

@@ -355,7 +355,7 @@ def test_the_modules_of_a_part_form_no_circle_types_included(part: str) -> None:
 BROKER = [
     *("stats", "skipping", "internal_errors", "budget", "peer_log", "rule_hooks", "memory_watch", "storage_failures"),
     *("timers", "logs", "headers", "queues", "destinations", "admission", "clients", "delivery", "core"),
-    *("durable", "access", "outcomes", "destination_creation", "maintenance_run", "monitoring", "services"),
+    *("durable", "access", "outcomes", "destination_creation", "maintenance_run", "monitoring", "reload", "services"),
     *("transactions", "subscribing", "admin", "settling", "publishing", "committing", "frames", "broker"),
 ]
 

@@ -113,6 +113,10 @@ class Hold:
         end_ns = NEVER_NS if wait.timeout_ns is None else since_ns + wait.timeout_ns
         self.due_ns = MonoNs(min(wait.at_ns, end_ns))
 
+    def retry_at(self, due_ns: MonoNs) -> None:
+        """Set the time of the next attempt."""
+        self.due_ns = due_ns
+
 
 class Bucket:
     """A token bucket: one token per message, refilled over time up to ``burst``. A COMMIT may leave it in debt."""

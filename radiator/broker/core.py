@@ -32,6 +32,7 @@ from radiator.broker.stats import Stats
 from radiator.broker.storage_failures import StorageFailures
 from radiator.broker.timers.future_logs import FutureLogs
 from radiator.broker.timers.timing import Timing
+from radiator.config.compare import same_rules
 from radiator.errors import ProtocolError, printable
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue
     from radiator.broker.rule_hooks import RuleHooks
     from radiator.clock import WallNs
+    from radiator.routing.policy import Policy
     from radiator.routing.rules import Rules
     from radiator.storage.store import Store
 
@@ -125,6 +127,29 @@ class Core(ABC):
         """
         self.displaced, self.files_refused = displaced, files_refused
 
+    def use(self, rules: Rules, hooks: Mapping[int, RuleHooks], policies: dict[Destination, Policy]) -> None:
+        """Use another configuration from now on: the switch of a reload.
+
+        Args:
+            rules: The rules, with their configuration.
+            hooks: The middleware and schemas of its rules.
+            policies: The policies of the destinations that exist.
+        """
+        limits = rules.config.limits
+        numbers = same_rules(self.config, rules.config)
+        if any(old != new for old, new in numbers.items()):
+            for session in self.sessions.values():
+                session.renumber_rules(numbers)
+        self.config, self.rules, self.hooks = rules.config, rules, hooks
+        self.session_limits = limits
+        self.joined.limit(limits.joined_total, limits.subscriptions)
+        if limits.memory != self.memory.bytes_max:
+            self.memory.resize(limits.memory)
+        self.store.limit_tail(limits.tail)
+        self.registry.use(rules, policies)
+        self.throttle.retry_all(self.timing.now.mono)
+        self.generation += 1
+
     # --- destinations -----------------------------------------------------------------------------------------------
 
     def destination(self, name: str) -> Destination:
@@ -133,7 +158,11 @@ class Core(ABC):
         Raises:
             ProtocolError: The destination does not exist and cannot be created.
         """
-        return self.destinations.get(name) or self.registry.create(name)
+        found = self.destinations.get(name)
+        if found is None:
+            return self.registry.create(name)
+        self.registry.adopt(found)
+        return found
 
     def drop_unused(self, destination: Destination) -> bool:
         """Remove a destination without users and messages. Return False if it stays."""
@@ -193,6 +222,7 @@ class Core(ABC):
         Raises:
             ProtocolError: The queue's consumers have too many selectors.
         """
+        self.registry.adopt(destination)
         if destination.queue is not None:
             destination.queue.check(subscription.selection)
         window = subscription.window_over([destination])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from radiator.broker.clients.session import Session
+    from radiator.broker.reload import Reloader
     from radiator.broker.rule_hooks import RuleHooks
     from radiator.routing.rules import Rules
     from radiator.storage.store import Store
@@ -55,3 +56,8 @@ class Services(Core):
         self.durable.loaded()
         self.orphaned = OrphanedPartitions(self, self.durable)
         self.monitor = Monitor(self, self.durable)
+        self.reloader: Reloader | None = None
+
+    def use_reloader(self, reloader: Reloader) -> None:
+        """Let ``reloader`` reload the configuration when a client asks for it."""
+        self.reloader = reloader

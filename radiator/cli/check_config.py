@@ -1,16 +1,18 @@
 """``radiator check-config``: read a configuration as strictly as the broker does, and explain its rules.
 
 Every fault is reported with its file and line. ``--explain`` shows for a destination which rules were tried, which one
-applies, and every value that it sets.
+applies, and every value that it sets. ``--against`` shows what a reload of a running broker would change.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from radiator.cli.common import OK, json_option, put_json
+from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json
+from radiator.cli.reload import compare_with
 
 if TYPE_CHECKING:
     from radiator.config import Config
@@ -25,8 +27,16 @@ if TYPE_CHECKING:
 @click.option(
     "--explain", metavar="NAME", multiple=True, help="Explain the rules for this destination. May be repeated."
 )
+@partial(
+    connection_options,
+    name="against",
+    url="Show what a reload of this broker with FILE would change. Fails if the broker would refuse it.",
+    default=None,
+)
 @json_option
-def check_config(file: str | None, config: str | None, explain: tuple[str, ...], as_json: bool) -> int:
+def check_config(
+    file: str | None, config: str | None, explain: tuple[str, ...], broker: BrokerOptions | None, as_json: bool
+) -> int:
     """Check a configuration FILE and explain its rules. Without FILE, show the defaults."""
     from radiator.config import load
     from radiator.routing.rules import Rules
@@ -51,6 +61,8 @@ def check_config(file: str | None, config: str | None, explain: tuple[str, ...],
     for listen in settings.listen:
         certificates.of(listen, settings.tls)
         listener.check(listen, "listen")
+    if broker is not None:
+        return compare_with(broker, file or config, as_json)
     if as_json:
         put_json({**_summary(settings), "explain": [_explained(rules, name) for name in explain], "warnings": warnings})
         return OK

@@ -255,7 +255,11 @@ def _trust(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 
 
 def connection_options(
-    function: F, url: str = "Address of the broker.", default: str | None = DEFAULT_URL, hidden: bool = True
+    function: F,
+    url: str = "Address of the broker.",
+    default: str | None = DEFAULT_URL,
+    hidden: bool = True,
+    name: str = "url",
 ) -> F:
     """Add the options of a connection, as one argument ``broker``. ``radiator help connection`` shows all of them.
 
@@ -264,11 +268,12 @@ def connection_options(
         url: The help text of ``--url``.
         default: The default of ``--url``. Without a default ``broker`` is None if ``--url`` is not given.
         hidden: The help of the command shows ``--url`` only.
+        name: The name of the option with the address.
     """
     other = functools.partial(click.option, hidden=hidden)
 
-    @click.option("--url", envvar=default and "RADIATOR_URL", default=default, show_default=True, metavar="ADDRESS",
-                  help=f"{url} {MORE_OPTIONS}" if hidden else url)  # fmt: skip
+    @click.option(f"--{name}", "url", envvar=default and "RADIATOR_URL", default=default, show_default=True,
+                  metavar="ADDRESS", help=f"{url} {MORE_OPTIONS}" if hidden else url)  # fmt: skip
     @other("--login", "--user", "login", envvar="RADIATOR_LOGIN", metavar="NAME",
            help="Login name. Environment: RADIATOR_LOGIN.")  # fmt: skip
     @other("--passcode", envvar="RADIATOR_PASSCODE",

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from radiator import __version__
 from radiator.cli.common import json_option, put_json
+
+if TYPE_CHECKING:
+    from radiator.config import Config
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -43,11 +47,14 @@ def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_lev
     from radiator.config import load, parse_listen
     from radiator.server.app import run
 
-    settings = load(config)
-    if listen:
-        settings = msgspec.structs.replace(settings, listen=tuple(parse_listen(url) for url in listen))
+    given: dict[str, Any] = {"listen": tuple(parse_listen(url) for url in listen)} if listen else {}
     if data:
-        settings = msgspec.structs.replace(settings, data_dir=data)
+        given["data_dir"] = data
+
+    def adjust(config: Config) -> Config:
+        return msgspec.structs.replace(config, **given)
+
+    settings = adjust(load(config))
 
     def ready(addresses: list[str]) -> None:
         if as_json:
@@ -56,4 +63,4 @@ def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_lev
             click.echo(f"radiator {__version__} is ready: {', '.join(addresses)}, data in {settings.data_dir}")
         sys.stdout.flush()
 
-    return run(settings, log_level=log_level, log_json=as_json, on_ready=ready)
+    return run(settings, adjust=adjust, log_level=log_level, log_json=as_json, on_ready=ready)

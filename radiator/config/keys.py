@@ -15,27 +15,44 @@ from typing import Any
 from radiator.config.values import ValueType
 
 
+class To(Enum):
+    """What takes the changed value of a key in a reload."""
+
+    ALL = "all"
+    NEW_CONNECTIONS = "new connections"
+    NEW_DESTINATIONS = "new destinations"
+    NOTHING = "nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class Applies:
-    """When a changed value applies: at run time, or at the next start of the broker.
+    """What a changed value applies to in a reload.
 
     Attributes:
-        reason: Why a running broker cannot take another value; empty if it can.
+        reason: Why the rest cannot take another value; empty if everything can.
+        to: What takes the value. With ``NEW_DESTINATIONS`` a reload that changes the value of a destination that exists
+            is refused.
     """
 
     reason: str = ""
+    to: To = To.ALL
 
     @property
     def at_run_time(self) -> bool:
-        """Whether another ``Settings`` object in its place is enough: the broker reads the value at each use.
+        """Whether everything takes another value.
 
-        The places are ``Destination.policy``, ``QueueSource.agree`` and ``Partition.configure``. The cached plans of
-        SENDs must be made again.
+        For a key of ``Settings``, another object in its place is enough, because the broker reads the value at each
+        use. The places are ``Destination.policy``, ``Queue.agree``, ``QueueSource.agree`` and ``Partition.configure``.
+        The cached plans of SENDs must be made again.
         """
-        return not self.reason
+        return self.to is To.ALL
 
     def __str__(self) -> str:
-        return "yes" if self.at_run_time else f"no: {self.reason}"
+        if self.to is To.ALL:
+            return "yes"
+        if self.to is To.NEW_CONNECTIONS:
+            return "new connections"
+        return f"new destinations: {self.reason}" if self.to is To.NEW_DESTINATIONS else f"no: {self.reason}"
 
 
 class InMemory(Enum):
@@ -47,7 +64,8 @@ class InMemory(Enum):
 
 
 AT_RUN_TIME = Applies()
-AT_START = Applies("the broker reads it when it starts")  # of the keys that are not in a rule
+AT_START = Applies("the broker reads it when it starts", To.NOTHING)  # of keys that are not in a rule
+AT_CONNECT = Applies("a connection has the values with which it was opened", To.NEW_CONNECTIONS)
 ONLY_OFF, REFUSED = InMemory.ONLY_OFF, InMemory.REFUSED
 
 

@@ -36,7 +36,7 @@ FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a larger file is not a configuration
 RULE_KEYS: Final = frozenset(key.section for key in schema.RULE)
 SETTINGS_FIELDS: Final = frozenset(key.field for key in SETTINGS)
 
-_VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
 
 
 def load(path: str | os.PathLike[str] | None, environ: MappingABC[str, str] | None = None) -> Config:
@@ -298,7 +298,7 @@ class Loader:
                 raise ValueError(f"expected the environment variable {match[2]} to be set")
             return value
 
-        return _VARIABLE.sub(replace, text)
+        return VARIABLE.sub(replace, text)
 
 
 def _on_full_fault(own: dict[str, Any], whole: dict[str, Any]) -> str:

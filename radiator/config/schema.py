@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from radiator import limits
 from radiator.clock import NS_PER_MS
-from radiator.config.keys import Key
+from radiator.config.keys import AT_CONNECT, AT_RUN_TIME, AT_START, Applies, Key, To
 from radiator.config.model import AdminAddress
 from radiator.config.settings import EXA, LIMITS, RULE_ONLY, SETTINGS
 from radiator.config.values import BOOLEAN, FUNCTION, ValueType, choice, duration, number, or_none, size, text
@@ -58,22 +58,35 @@ ORIGIN: Final = ValueType(_read_origin)
 PLUGIN: Final = ValueType(_read_plugin)
 
 
-def _key(path: str, field: str, type: ValueType, default: str, many: bool = False) -> Key:
-    return Key(path=path, field=field, type=type, default=default, many=many)
+LOCKED: Final = Applies("the broker opens and locks it when it starts", To.NOTHING)
+OPENED: Final = Applies("listeners are opened when the broker starts", To.NOTHING)
+
+
+def _key(
+    path: str, field: str, type: ValueType, default: str, applies: Applies = AT_RUN_TIME, many: bool = False
+) -> Key:
+    return Key(path=path, field=field, type=type, default=default, applies=applies, many=many)
 
 
 # At the top level, and in an entry of ``listen:``.
 TLS: Final[tuple[Key, ...]] = (
-    _key("tls.cert", "tls_cert", or_none(text("a file")), "none"),
-    _key("tls.key", "tls_key", or_none(text("a file")), "none"),
-    _key("tls.client_ca", "tls_client_ca", or_none(text("a file")), "none"),
+    _key("tls.cert", "tls_cert", or_none(text("a file")), "none", AT_CONNECT),
+    _key("tls.key", "tls_key", or_none(text("a file")), "none", AT_CONNECT),
+    _key("tls.client_ca", "tls_client_ca", or_none(text("a file")), "none", AT_CONNECT),
 )
 
 TOP: Final[tuple[Key, ...]] = (
-    _key("version", "version", choice({"1": 1}), "1"),
-    _key("data_dir", "data_dir", text("a directory"), "./data"),
-    _key("admin", "admin", or_none(HTTP_ADDRESS), "none"),
-    _key("admin_hosts", "admin_hosts", text("a host name such as broker.example", r"[A-Za-z0-9._-]+"), "", many=True),
+    _key("version", "version", choice({"1": 1}), "1", AT_START),
+    _key("data_dir", "data_dir", text("a directory"), "./data", LOCKED),
+    _key("admin", "admin", or_none(HTTP_ADDRESS), "none", OPENED),
+    _key(
+        "admin_hosts",
+        "admin_hosts",
+        text("a host name such as broker.example", r"[A-Za-z0-9._-]+"),
+        "",
+        OPENED,
+        many=True,
+    ),
     *TLS,
     _key("auth.users_file", "users_file", or_none(text("the path of a users file")), "none"),
     _key("auth.anonymous", "anonymous", choice(("loopback", "never", "always")), "loopback"),
@@ -81,9 +94,9 @@ TOP: Final[tuple[Key, ...]] = (
     _key("auth.plugin_timeout", "plugin_timeout_ns", duration("100ms", "1h"), f"{limits.PLUGIN_SECONDS_MAX:.0f}s"),
     _key("regex_subscriptions", "regex_subscriptions", BOOLEAN, "false"),
     *LIMITS,
-    _key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
-    _key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
-    _key("heart_beat.grace", "grace", number(1.0, 100.0), "2.0"),
+    _key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s", AT_CONNECT),
+    _key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s", AT_CONNECT),
+    _key("heart_beat.grace", "grace", number(1.0, 100.0), "2.0", AT_CONNECT),
     _key("disk.min_free", "min_free_bytes", or_none(size(0, EXA), 0), "1GiB"),
 )
 

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from radiator import limits
 from radiator.clock import NS_PER_SECOND
-from radiator.config.keys import AT_RUN_TIME, ONLY_OFF, REFUSED, Applies, keys_of, of_log, setting
+from radiator.config.keys import AT_CONNECT, AT_RUN_TIME, ONLY_OFF, REFUSED, Applies, To, keys_of, of_log, setting
 from radiator.config.units import format_size
 from radiator.config.values import (
     BOOLEAN,
@@ -47,10 +47,7 @@ RateAction = Literal["block", "reject"]
 EXA: Final = 1 << 60  # "no limit": larger than any disk, and fits 64 bits
 DAY_MAX: Final = "36500d"
 # Why a running broker cannot take another value of a key.
-AT_CREATION: Final = Applies("a destination gets its rule when it is created")
-LOGS: Final = Applies("it decides which logs and cursors exist")
-LOADED: Final = Applies("loaded when the broker starts")
-IDS: Final = Applies("the ids of a log are loaded for it")
+LOGS: Final = Applies("it decides which logs and cursors exist", To.NEW_DESTINATIONS)
 
 IN_FLIGHT_MAX: Final = 1_000_000  # each delivery that is not acknowledged has an entry in memory
 
@@ -60,14 +57,18 @@ class Settings:
     """What ``defaults:`` and each rule can set. Numbers are bytes or counts unless the name has another unit."""
 
     store: StoreKind = of_log(
-        "store", choice(("file", "memory")), "file", Applies("a log begins in files or in memory"), temporary="memory"
+        "store",
+        choice(("file", "memory")),
+        "file",
+        Applies("a log begins in files or in memory", To.NEW_DESTINATIONS),
+        temporary="memory",
     )
     """Where messages are stored."""
     sync: SyncPolicy = of_log(
         "fsync",
         FSYNC,
         "always",
-        Applies("logs and cursors are opened with it"),
+        AT_RUN_TIME,
         in_memory=REFUSED,
         temporary="never",
     )
@@ -109,9 +110,9 @@ class Settings:
         temporary="none",
     )
     """Whether segments are stored until the archive has them."""
-    dedup_window_ns: int | None = of_log("dedup.window", or_none(duration("1s", DAY_MAX)), "10m", IDS)
+    dedup_window_ns: int | None = of_log("dedup.window", or_none(duration("1s", DAY_MAX)), "10m", AT_RUN_TIME)
     """How long the ids of messages are remembered; none: they are ignored."""
-    dedup_count: int = of_log("dedup.count", count(1, 10_000_000), str(limits.DEDUP_COUNT), IDS)
+    dedup_count: int = of_log("dedup.count", count(1, 10_000_000), str(limits.DEDUP_COUNT), AT_RUN_TIME)
     """How many ids a partition remembers at least."""
     compress: str | None = of_log(
         "compress", or_none(choice(("zstd",))), "none", AT_RUN_TIME, in_memory=ONLY_OFF, temporary="none"
@@ -123,22 +124,22 @@ class Settings:
         "compact_by",
         or_none(header("is the key of a message")),
         "none",
-        Applies("the keys of a log are collected by it"),
+        Applies("the keys of a log are collected by it", To.NEW_DESTINATIONS),
         in_memory=ONLY_OFF,
         temporary="none",
     )
     """Header whose value is the key: of each key the last message is stored."""
     prefetch: int | None = setting("prefetch", or_none(count(1, IN_FLIGHT_MAX)), "1", AT_RUN_TIME)
     """Unacknowledged messages that a new consumer may hold; none: limits.in_flight."""
-    exclusive: bool = setting("exclusive", BOOLEAN, "false", Applies("consumers join a queue with it"))
+    exclusive: bool = setting(
+        "exclusive", BOOLEAN, "false", Applies("consumers have joined a queue with it", To.NEW_DESTINATIONS)
+    )
     """Whether only one consumer of a queue is served."""
     cursor_expiry_ns: int | None = setting("cursor_expiry", or_none(duration("1s", DAY_MAX)), "none", AT_RUN_TIME)
     """Time after which an unused durable subscription is deleted."""
     create: bool = setting("create", choice({"allow": True, "deny": False}), "allow", AT_RUN_TIME, temporary="allow")
     """Whether clients may create the destination by using it."""
-    ack_timeout_ns: int | None = setting(
-        "ack_timeout", or_none(duration("10ms", DAY_MAX)), "none", Applies("deliveries in flight have timers for it")
-    )
+    ack_timeout_ns: int | None = setting("ack_timeout", or_none(duration("10ms", DAY_MAX)), "none", AT_RUN_TIME)
     """Time after which an unacknowledged delivery goes back to the queue."""
     redeliver_max: int | None = setting(
         "redeliver.max", or_none(count(1, 1_000_000)), "none", AT_RUN_TIME, temporary="none", of_dead_letters="none"
@@ -155,7 +156,7 @@ class Settings:
     redeliver_jitter: float = setting("redeliver.jitter", number(0.0, 1.0), "0.0", AT_RUN_TIME)
     """Part by which each pause is randomly longer or shorter."""
     dead_letter: str | None = setting(
-        "dead_letter", or_none(text("the name of a queue")), "none", AT_CREATION, temporary="none"
+        "dead_letter", or_none(text("the name of a queue")), "none", AT_RUN_TIME, temporary="none"
     )
     """Template of the queue for messages that cannot be delivered."""
     dead_letter_expired: bool = setting("dead_letter_expired", BOOLEAN, "false", AT_RUN_TIME)
@@ -173,7 +174,7 @@ class Settings:
         "message_ttl",
         or_none(duration("1ms", DAY_MAX)),
         "none",
-        Applies("the index of expiry times is built from it"),
+        AT_RUN_TIME,
         of_dead_letters="none",
     )
     """Time after which a message of a queue expires."""
@@ -201,9 +202,9 @@ class Rule:
 
     line: int = 0  # of the file; 0 for the rule that is not written there: the defaults
     settings: Settings = Settings()
-    match: str | None = setting("match", text("a pattern such as /topic/weather.*"), "", AT_CREATION)
+    match: str | None = setting("match", text("a pattern such as /topic/weather.*"), "", AT_RUN_TIME)
     """Patterns of the destinations that the rule owns."""
-    match_regex: str | None = setting("match_regex", text("a regular expression for the whole name"), "", AT_CREATION)
+    match_regex: str | None = setting("match_regex", text("a regular expression for the whole name"), "", AT_RUN_TIME)
     """The same as a regular expression."""
     kind: Kind | None = setting("kind", choice(("queue", "topic")), "", LOGS)
     """What the destinations are; default: by their names."""
@@ -215,7 +216,7 @@ class Rule:
         "partition_by",
         or_none(header("chooses the partition")),
         "none",
-        Applies("messages of a key would change their partition"),
+        Applies("messages of a key would change their partition", To.NEW_DESTINATIONS),
     )
     """Header whose value selects the partition."""
     priority: bool = setting("priority", BOOLEAN, "false", LOGS)
@@ -224,13 +225,13 @@ class Rule:
         "fan_out", text("the name of a queue such as {name}.billing"), "", LOGS, many=True
     )
     """Templates of the queues that get the messages too."""
-    schema: str | None = setting("schema", or_none(text("the path of a JSON Schema")), "none", LOADED)
+    schema: str | None = setting("schema", or_none(text("the path of a JSON Schema")), "none", AT_RUN_TIME)
     """JSON Schema that message bodies must match."""
     schema_changes_compatible: bool = setting(
-        "schema_changes", choice({"compatible": True, "any": False}), "compatible", LOADED
+        "schema_changes", choice({"compatible": True, "any": False}), "compatible", AT_RUN_TIME
     )
     """Whether a new schema must accept what earlier ones describe."""
-    middleware: tuple[str, ...] = setting("middleware", FUNCTION, "", LOADED, many=True)
+    middleware: tuple[str, ...] = setting("middleware", FUNCTION, "", AT_RUN_TIME, many=True)
     """Functions that see each SEND first."""
 
 
@@ -239,52 +240,70 @@ class LimitsConfig:
     """The limits that an operator may change. ``radiator/limits.py`` has their reasons."""
 
     message: int = setting(
-        "limits.message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX)
+        "limits.message", size(1, limits.BATCH_BYTES_MAX // 2), format_size(limits.FRAME_BODY_BYTES_MAX), AT_CONNECT
     )
     """Bytes of the body of a frame."""
-    headers: int = setting("limits.headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX))
+    headers: int = setting(
+        "limits.headers", size(256, limits.MIB), format_size(limits.HEADER_BLOCK_BYTES_MAX), AT_CONNECT
+    )
     """Bytes of the header lines of a frame."""
-    header_count: int = setting("limits.header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX))
+    header_count: int = setting("limits.header_count", count(8, 10_000), str(limits.HEADER_COUNT_MAX), AT_CONNECT)
     """Header lines of a frame."""
-    connections: int = setting("limits.connections", count(1, 1_000_000), str(limits.CONNECTIONS_MAX))
+    connections: int = setting("limits.connections", count(1, 1_000_000), str(limits.CONNECTIONS_MAX), AT_RUN_TIME)
     """Connections at the same time."""
     connect_timeout_seconds: float = setting(
-        "limits.connect_timeout", duration("100ms", "1h", NS_PER_SECOND), f"{limits.CONNECT_TIMEOUT_SECONDS:.0f}s"
+        "limits.connect_timeout",
+        duration("100ms", "1h", NS_PER_SECOND),
+        f"{limits.CONNECT_TIMEOUT_SECONDS:.0f}s",
+        AT_CONNECT,
     )
     """Time from the connection to CONNECT."""
     frame_timeout_seconds: float | None = setting(
         "limits.frame_timeout",
         or_none(duration("100ms", "1d", NS_PER_SECOND)),
         f"{limits.FRAME_TIMEOUT_SECONDS / 60:.0f}m",
+        AT_RUN_TIME,
     )
     """Time that a part of a frame waits for the rest."""
-    outbox: int = setting("limits.outbox", size(4 * limits.KIB, limits.GIB), format_size(limits.OUTBOX_BYTES_MAX))
+    outbox: int = setting(
+        "limits.outbox", size(4 * limits.KIB, limits.GIB), format_size(limits.OUTBOX_BYTES_MAX), AT_CONNECT
+    )
     """Bytes that wait in memory for one socket."""
-    in_flight: int = setting("limits.in_flight", count(1, IN_FLIGHT_MAX), str(limits.IN_FLIGHT_MAX))
+    in_flight: int = setting("limits.in_flight", count(1, IN_FLIGHT_MAX), str(limits.IN_FLIGHT_MAX), AT_CONNECT)
     """Unacknowledged deliveries of one subscription."""
-    subscriptions: int = setting("limits.subscriptions", count(1, 100_000), str(limits.SUBSCRIPTIONS_PER_SESSION_MAX))
+    subscriptions: int = setting(
+        "limits.subscriptions", count(1, 100_000), str(limits.SUBSCRIPTIONS_PER_SESSION_MAX), AT_CONNECT
+    )
     """Subscriptions of one session."""
-    joined: int = setting("limits.joined", count(1, 10_000_000), str(limits.JOINED_PER_SESSION_MAX))
+    joined: int = setting("limits.joined", count(1, 10_000_000), str(limits.JOINED_PER_SESSION_MAX), AT_CONNECT)
     """Destinations that the subscriptions of one session take part in."""
-    joined_total: int = setting("limits.joined_total", count(1, 50_000_000), str(limits.JOINED_MAX))
+    joined_total: int = setting("limits.joined_total", count(1, 50_000_000), str(limits.JOINED_MAX), AT_RUN_TIME)
     """Destinations that all subscriptions take part in."""
-    transactions: int = setting("limits.transactions", count(1, 10_000), str(limits.TRANSACTIONS_PER_SESSION_MAX))
+    transactions: int = setting(
+        "limits.transactions", count(1, 10_000), str(limits.TRANSACTIONS_PER_SESSION_MAX), AT_CONNECT
+    )
     """Open transactions of one session."""
     transaction: int = setting(
-        "limits.transaction", size(limits.KIB, limits.BATCH_BYTES_MAX), format_size(limits.TRANSACTION_BYTES_MAX)
+        "limits.transaction",
+        size(limits.KIB, limits.BATCH_BYTES_MAX),
+        format_size(limits.TRANSACTION_BYTES_MAX),
+        AT_CONNECT,
     )
     """Bytes of all open transactions of one session."""
     transaction_timeout_seconds: float | None = setting(
         "limits.transaction_timeout",
         or_none(duration("100ms", "1d", NS_PER_SECOND)),
         f"{limits.TRANSACTION_TIMEOUT_SECONDS / 60:.0f}m",
+        AT_CONNECT,
     )
     """Time from BEGIN to COMMIT or ABORT."""
-    destinations: int = setting("limits.destinations", count(1, 1_000_000), str(limits.DESTINATIONS_MAX))
+    destinations: int = setting("limits.destinations", count(1, 1_000_000), str(limits.DESTINATIONS_MAX), AT_RUN_TIME)
     """Destinations of the broker."""
-    tail: int = setting("limits.tail", size(limits.MIB, 64 * limits.GIB), format_size(limits.TAIL_BYTES_MAX))
+    tail: int = setting(
+        "limits.tail", size(limits.MIB, 64 * limits.GIB), format_size(limits.TAIL_BYTES_MAX), AT_RUN_TIME
+    )
     """Bytes of recent messages in memory, over all partitions."""
-    memory: int = setting("limits.memory", size(limits.MIB, 1 << 40), format_size(limits.MEMORY_BYTES_MAX))
+    memory: int = setting("limits.memory", size(limits.MIB, 1 << 40), format_size(limits.MEMORY_BYTES_MAX), AT_RUN_TIME)
     """Bytes that all clients together can make the broker hold."""
 
 

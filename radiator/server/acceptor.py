@@ -42,20 +42,28 @@ class Acceptor:
     """
 
     def __init__(self, config: Config, broker: Broker, driver: Driver, connections_max: int) -> None:
-        self._config = config
         self._broker = broker
         self._driver = driver
         self._connections_max = connections_max
         self._rejections = Rejections(driver.handshakes)
         self._caches = new_caches()
+        self.use(config)
+        self._numbers = itertools.count(1)
+        self._run_id = f"{time.time_ns() // 1_000_000:x}"  # session ids stay unique over restarts
+
+    def limit(self, connections_max: int) -> None:
+        """Set the limit of connections. Those above it stay open."""
+        self._connections_max = connections_max
+
+    def use(self, config: Config) -> None:
+        """Give new connections the limits and heart-beats of this configuration."""
+        self._config = config
         self._parser_limits = ParserLimits(
             body_bytes_max=config.limits.message,
             header_block_bytes_max=config.limits.headers,
             header_count_max=config.limits.header_count,
         )
         self._heart_beat = (config.heart_beat.send_ms, config.heart_beat.expect_ms)
-        self._numbers = itertools.count(1)
-        self._run_id = f"{time.time_ns() // 1_000_000:x}"  # session ids stay unique over restarts
 
     def accept(
         self, listener: Listener | ConsoleListener, sock: std_socket.socket, address: str, received: bytes = b""

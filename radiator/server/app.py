@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import gevent
@@ -16,8 +17,9 @@ from radiator import __version__, clock, console, limits, speed
 from radiator.broker.admin import readiness
 from radiator.broker.broker import Broker
 from radiator.broker.headers.send import identify
-from radiator.config import Config
-from radiator.errors import ProtocolError
+from radiator.broker.reload import ReloadRequest
+from radiator.config import AuthConfig, Config
+from radiator.errors import ConfigError, ProtocolError, StorageError
 from radiator.memory import MemoryAccount
 from radiator.routing.rules import Rules
 from radiator.server import descriptors, logs
@@ -28,7 +30,8 @@ from radiator.server.auth import Authenticator, Submit
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
-from radiator.server.listener import ConsoleListener, Listener
+from radiator.server.listener import ConsoleListener, Listener, address_of
+from radiator.server.reload import ConfigReloader
 from radiator.server.stop_signal import StopSignal
 from radiator.server.supervisor import Supervisor
 from radiator.server.trimming import Trimming
@@ -50,6 +53,7 @@ HEARTBEAT_CHECK_SECONDS = 0.02  # between two checks of heart-beats; half of the
 STOP_SECONDS_MAX = 6.0  # to store open batches
 NOTICE_SECONDS_MAX = 3.0  # of these, until clients get the ERROR
 AUTH_STOP_SECONDS_MAX = 1.0  # for logins in progress, all threads together, because a plug-in may hang
+LOGINS_END_SECONDS = 60.0  # for logins in progress when a reload has changed auth:
 GOODBYE_SECONDS_MAX = 3.0  # for the last frames to slow readers
 
 
@@ -58,13 +62,20 @@ class App:
 
     Args:
         config: The configuration.
+        adjust: Applies the options of the command line to a configuration that a reload has read.
+        reloading: Returns a context in which the service manager knows of a reload.
 
     Raises:
         ConfigError: The configuration, a plug-in, a schema or a users file cannot be used.
         StorageError: The store cannot be opened.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self,
+        config: Config,
+        adjust: Callable[[Config], Config] = lambda config: config,
+        reloading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.config = config
         self.rules = Rules(config)
         hooks = load_hooks(config.rules, config.source)
@@ -107,6 +118,9 @@ class App:
         self._next_look_ns = 0
         self._trimming = Trimming(self.store.memory, self.driver.run_in_background)
         self._acceptor = Acceptor(config, self.broker, self.driver, available.connections)
+        self._reloading = reloading
+        self._reloader = ConfigReloader(self, adjust, reloading)
+        self.broker.use_reloader(self._reloader)
         loop = gevent.get_hub().loop
         self._timer = loop.timer(TICK_SECONDS, TICK_SECONDS)
         self._heartbeat_timer = loop.timer(HEARTBEAT_CHECK_SECONDS, HEARTBEAT_CHECK_SECONDS)
@@ -127,23 +141,18 @@ class App:
             ConfigError: An address cannot be listened on, or a certificate cannot be used.
         """
         try:
-            self._start_authentication()
-            for listen in self.config.listen:
-                certificate = self.certificates.of(listen, self.config.tls)
-                limits = self.config.limits
-                frame_bytes_max = limits.headers + limits.message
-                self.listeners.append(Listener(listen, self._acceptor.accept, certificate, frame_bytes_max))
+            self._use(*self._new_authenticator(self.config.auth))
             if self.config.admin is not None:
                 endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
                 metrics = _metrics_of(self.broker, self.config.data_dir)
                 page_socket = ConsoleListener(console.STOMP_PATH)
                 upgrade = partial(self._acceptor.accept, page_socket)
                 self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints, metrics, upgrade)
+            self._arrange_listeners(self.config)()
         except BaseException:
             self.stop()
             raise
-        for listener in self.listeners:
-            listener.start()
+        self._warn_of_public_listeners()
         if self.admin is not None:
             self.admin.start()
             log.info("admin: %s", self.admin.url)
@@ -151,30 +160,42 @@ class App:
         self._heartbeat_timer.start(self.driver.check_heartbeats)
         return [listener.url for listener in self.listeners]
 
-    def _start_authentication(self) -> None:
-        """Create the authenticator from ``auth:``, and warn about listeners that other machines can reach.
+    def _arrange_listeners(self, config: Config) -> Callable[[], None]:
+        """Open the addresses of ``listen:`` that are new, and return the function that starts and stops listeners.
 
         Raises:
-            ConfigError: The users file or the plug-in cannot be loaded.
+            ConfigError: An address cannot be listened on, or a certificate cannot be used.
         """
+        left, changed, opened = list(self.listeners), [], []
+        frame_bytes_max = config.limits.headers + config.limits.message
+        try:
+            for listen in config.listen:
+                certificate = self.certificates.of(listen, config.tls)
+                same = next((each for each in left if each.address == address_of(listen)), None)
+                if same is None:
+                    opened.append(Listener(listen, self._acceptor.accept, certificate, frame_bytes_max))
+                else:
+                    left.remove(same)
+                    changed.append((same, listen, certificate))
+        except BaseException:
+            for each in opened:
+                each.stop()
+            raise
+
+        def put_in_place() -> None:
+            for listener in left:
+                listener.stop()
+            for listener, listen, certificate in changed:
+                listener.configure(listen, certificate, frame_bytes_max)
+            for listener in opened:
+                listener.start()
+            self.listeners = [*(listener for listener, _, _ in changed), *opened]
+
+        return put_in_place
+
+    def _warn_of_public_listeners(self) -> None:
+        """Warn about listeners that other machines can reach, if the rights of their clients are doubtful."""
         auth = self.config.auth
-
-        def threads(name: str, count: int) -> list[Submit]:
-            started = [Worker(f"radiator-{name}-{number}") for number in range(count)]
-            self._auth_threads += started
-            return [thread.submit for thread in started]
-
-        verify = threads("auth", 1 if auth.has_users else 0)
-        plugin = threads("plugin", 0 if auth.plugin is None else limits.PLUGIN_CALLS_MAX)
-        look = (
-            threads("users", 1)[0] if auth.users_file is not None else None
-        )  # a thread of its own, not delayed by logins
-        changed, peer_log = self._users_changed, self.broker.peer_log
-        authenticator = Authenticator(
-            auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
-        )
-        self.authenticator = authenticator
-        self.broker.access.use(authenticator)
         public = [str(each) for each in self.config.listen if each.host and is_public(each.host)]
         if self.config.admin is not None and is_public(self.config.admin.host):
             public.append(str(self.config.admin))
@@ -190,6 +211,43 @@ class App:
                 "refused (set auth.users_file; auth.anonymous: always gives every client all rights)",
                 ", ".join(public),
             )
+
+    def _use(self, authenticator: Authenticator, threads: list[Worker]) -> None:
+        """Use an authenticator with these threads. Those of an earlier one end once its logins are over."""
+        for thread in self._auth_threads:
+            _later(LOGINS_END_SECONDS, thread.end)
+        self._auth_threads += threads
+        self.authenticator = authenticator
+        self.broker.access.use(authenticator)
+
+    def _new_authenticator(self, auth: AuthConfig) -> tuple[Authenticator, list[Worker]]:
+        """Return an authenticator, and threads of its own.
+
+        Raises:
+            ConfigError: The users file or the plug-in cannot be loaded.
+        """
+        running: list[Worker] = []
+
+        def threads(name: str, count: int) -> list[Submit]:
+            started = [Worker(f"radiator-{name}-{number}") for number in range(count)]
+            running.extend(started)
+            return [thread.submit for thread in started]
+
+        verify = threads("auth", 1 if auth.has_users else 0)
+        plugin = threads("plugin", 0 if auth.plugin is None else limits.PLUGIN_CALLS_MAX)
+        look = (
+            threads("users", 1)[0] if auth.users_file is not None else None
+        )  # a thread of its own, not delayed by logins
+        changed, peer_log = self._users_changed, self.broker.peer_log
+        try:
+            authenticator = Authenticator(
+                auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
+            )
+        except BaseException:
+            for thread in running:
+                thread.stop()
+            raise
+        return authenticator, running
 
     def _users_changed(self) -> None:
         assert self.authenticator is not None
@@ -219,15 +277,49 @@ class App:
         return 200, {"version": __version__, **readiness.figures(self.broker)}
 
     def reload(self) -> None:
-        """Read certificates and users again (SIGHUP). The rest of the configuration is read at the start only."""
+        """Read the configuration, the certificates and the users again (SIGHUP). Called in a greenlet."""
         if self.authenticator is not None:
             self.authenticator.reload()
-        log.warning(
-            "SIGHUP: %d certificates, and the users, are read again; the rest of the configuration is read at a start "
-            "only",
-            len(self.certificates),
-        )
         self.driver.run_in_background(self.certificates.reload)
+        if self.config.source is None:
+            with self._reloading():
+                log.info("SIGHUP: certificates and users are read again; there is no configuration file")
+            return
+        try:
+            self._reloader.reload(ReloadRequest())
+        except (ConfigError, StorageError) as error:
+            log.error("reload: refused, nothing has changed: %s", error)
+
+    def prepare(self, config: Config) -> Callable[[], None]:
+        """Make what another configuration needs, and return the function that puts it in place.
+
+        Raises:
+            ConfigError: An address cannot be listened on, or a certificate, the users file or the plug-in cannot be
+                used.
+        """
+        old = self.config
+        made = None if config.auth == old.auth else self._new_authenticator(config.auth)
+        try:
+            arrange = self._arrange_listeners(config)
+        except BaseException:
+            for thread in [] if made is None else made[1]:
+                thread.stop()
+            raise
+
+        def put_in_place() -> None:
+            self.config = config
+            if config.limits.connections != old.limits.connections:
+                self._acceptor.limit(descriptors.raise_limit(config.limits.connections).connections)
+            self._acceptor.use(config)
+            arrange()
+            self.driver.partial_frames.use(config)
+            if made is not None:
+                self._use(*made)
+                self._users_changed()
+            if (config.listen, config.auth) != (old.listen, old.auth):
+                self._warn_of_public_listeners()
+
+        return put_in_place
 
     def _tick(self) -> None:
         with self.driver.measured():
@@ -347,6 +439,7 @@ class App:
 def run(
     config: Config,
     *,
+    adjust: Callable[[Config], Config] = lambda config: config,
     log_level: str = "info",
     log_json: bool = False,
     on_ready: Callable[[list[str]], None] | None = None,
@@ -355,6 +448,7 @@ def run(
 
     Args:
         config: The configuration.
+        adjust: Applies the options of the command line to a configuration that a reload has read.
         log_level: The lowest level that is logged.
         log_json: Log a JSON object per line instead of text.
         on_ready: Called with the URLs of the listeners when clients can connect.
@@ -366,14 +460,9 @@ def run(
     logs.install(log_level, as_json=log_json)
     gc.set_threshold(*GC_THRESHOLDS)
     supervisor = Supervisor(os.environ)
-    app = App(config)
-
-    def reload() -> None:
-        with supervisor.reloading():
-            app.reload()
-
+    app = App(config, adjust, supervisor.reloading)
     with StopSignal() as stop:
-        hangup = gevent.signal_handler(signal.SIGHUP, reload)
+        hangup = gevent.signal_handler(signal.SIGHUP, app.reload)
         try:
             addresses = app.start()
             where = ", ".join(addresses)

@@ -64,19 +64,21 @@ class Broker:
         listen: tuple[str, ...] = (),
     ) -> None:
         self._temporary = config is None and data_dir is None
-        settings = _settings(config)
         if config is None and not listen:
             listen = (FREE_PORT,)
-        if listen:
-            settings = msgspec.structs.replace(settings, listen=tuple(map(parse_listen, listen)))
+        self._given: dict[str, Any] = {"listen": tuple(map(parse_listen, listen))} if listen else {}
         if data_dir is not None:
-            settings = msgspec.structs.replace(settings, data_dir=os.fspath(data_dir))
-        self._settings = settings
+            self._given["data_dir"] = os.fspath(data_dir)
+        self._settings = self._adjusted(_settings(config))
         self._thread: threading.Thread | None = None
         self._turned = threading.Event()  # it has started, or failed to
         self._error: BaseException | None = None
         self._stopping: Any = None
         self.urls: list[str] = []
+
+    def _adjusted(self, config: Config) -> Config:
+        """Return a configuration with the values that were given as arguments."""
+        return msgspec.structs.replace(config, **self._given)
 
     @property
     def url(self) -> str:
@@ -101,7 +103,8 @@ class Broker:
             raise RuntimeError("this broker was started before; create a new one")
         if self._temporary:
             directory = tempfile.mkdtemp(prefix="radiator-")
-            self._settings = msgspec.structs.replace(self._settings, data_dir=directory)
+            self._given["data_dir"] = directory
+            self._settings = self._adjusted(self._settings)
         self._thread = threading.Thread(target=self._run, name="radiator-broker", daemon=True)
         self._thread.start()
         self._turned.wait()
@@ -149,7 +152,7 @@ class Broker:
 
     def _serve(self, gevent_loop: Any) -> None:
         try:
-            app = App(self._settings)
+            app = App(self._settings, self._adjusted)
             self.urls = app.start()
         except BaseException as error:
             self._error = error

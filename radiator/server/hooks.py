@@ -1,4 +1,4 @@
-"""Load the middleware and the schemas of rules at the start.
+"""Load the middleware and the schemas of rules, at the start and at a reload.
 
 A rule names a file with a JSON Schema. Each version that was in force is stored under
 ``<data_dir>/schemas/<match of the rule, percent-encoded>@<n>.json``. A schema that differs from the last version
@@ -154,11 +154,16 @@ def register_schemas(rules: tuple[Rule, ...], source: str | None, fs: FileSystem
         ConfigError: A change is not allowed; then no version was stored.
     """
     due = new_schemas(rules, source, fs, data_dir)
+    store_schemas(due, fs, data_dir)
+    return [note for _, _, note in due]
+
+
+def store_schemas(due: list[tuple[str, bytes, str]], fs: FileSystem, data_dir: str) -> None:
+    """Store the versions that ``new_schemas`` has returned."""
     if due:
         fs.mkdir(layout.schemas_path(data_dir))
     for path, data, _ in due:
         replace_file(fs, path, data)
-    return [note for _, _, note in due]
 
 
 def new_schemas(

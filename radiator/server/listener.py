@@ -87,9 +87,7 @@ class Listener:
         frame_bytes_max: int,
     ) -> None:
         self._accept = accept
-        self._listen = listen
-        self._new_tls = None if certificate is None else _tls_of(certificate)
-        self._new_web = _web_of(listen, frame_bytes_max) if listen.web else None
+        self.configure(listen, certificate, frame_bytes_max)
         self._path = listen.path if listen.scheme == "unix" else None
         self._socket = (
             unix.bind(listen.path, BACKLOG)
@@ -103,6 +101,17 @@ class Listener:
         else:
             host, port = self._socket.getsockname()[:2]
             self.url = str(msgspec.structs.replace(listen, host=host, port=port))
+
+    def configure(self, listen: Listen, certificate: Certificate | None, frame_bytes_max: int) -> None:
+        """Accept connections in this way from now on. The arguments are those of the class, with the same address."""
+        self._listen = listen
+        self._new_tls = None if certificate is None else _tls_of(certificate)
+        self._new_web = _web_of(listen, frame_bytes_max) if listen.web else None
+
+    @property
+    def address(self) -> tuple[str, str | int]:
+        """The address that was configured: host and port, or the path of a unix socket."""
+        return address_of(self._listen)
 
     @property
     def web(self) -> bool:
@@ -174,6 +183,11 @@ def released(client: Any, tcp: bool = True) -> std_socket.socket:
         sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS)
         sock.setsockopt(std_socket.IPPROTO_TCP, std_socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
     return sock
+
+
+def address_of(listen: Listen) -> tuple[str, str | int]:
+    """Return what a listener binds: host and port, or the path of a unix socket."""
+    return ("unix", listen.path) if listen.scheme == "unix" else (listen.host, listen.port)
 
 
 def _tls_of(certificate: Certificate) -> Callable[[], Tls]:

@@ -87,14 +87,18 @@ class PartialFrames:
         self._watch = watch
         self._users = watch.account.shares[FRAMES]
         self._logins = watch.account.shares[LOGINS]
-        self._timeout_seconds = config.limits.frame_timeout_seconds
-        frame = config.limits.message + config.limits.headers + limits.RECV_BYTES
-        self._bytes_max = watch.account.bytes_max + frame + int(watch.account.bytes_max * SLACK)
+        self.use(config)
         self._checks_max = round(FULL_SECONDS / check_seconds)
         self._checks_full = 0  # checks with full memory and no progress, minus the others
         self._buffered: dict[Holder, Partial] = {}  # in the order in which their frames began
         self._reader: Holder | None = None  # the one that is read although memory is full
         self._progress = False  # a frame has become whole since the last check
+
+    def use(self, config: Config) -> None:
+        """Use the limits of this configuration from now on."""
+        self._timeout_seconds = config.limits.frame_timeout_seconds
+        frame = config.limits.message + config.limits.headers + limits.RECV_BYTES
+        self._bytes_max = config.limits.memory + frame + int(config.limits.memory * SLACK)
 
     def report(self, holder: Holder, size: int, finished: bool) -> None:
         """Set the number of bytes that a connection holds.

@@ -319,8 +319,7 @@ class Transport:
         connection, session = self._connection, self.session
         if connection.version is None:
             return
-        offered = self._driver.broker.config.heart_beat
-        session.open(connection.version, (offered.send_ms, offered.expect_ms))
+        session.open(connection.version, connection.offered_heart_beat)
         send_ms, expect_ms = connection.heart_beat
         if send_ms or expect_ms:
             grace = self._driver.broker.config.heart_beat.grace

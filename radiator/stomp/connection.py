@@ -100,6 +100,11 @@ class ServerConnection:
         self.heart_beat: tuple[int, int] = (0, 0)  # (send_ms, expect_ms) as agreed
 
     @property
+    def offered_heart_beat(self) -> tuple[int, int]:
+        """What CONNECTED offers: (send_ms, expect_ms)."""
+        return self._own_heart_beat
+
+    @property
     def connected(self) -> bool:
         """Whether the opening frame came and a version was agreed."""
         return self.version is not None

@@ -95,6 +95,11 @@ class MemoryPartition(Partition):
         """Set the settings of the rule."""
         self.settings = settings
         self.bytes_max = settings.retention_bytes or limits.MEMORY_PARTITION_BYTES_MAX
+        if settings.dedup_window_ns is None:
+            self.dedup = None
+        elif self.dedup is not None:
+            self.dedup.set_limits(settings.dedup_window_ns, settings.dedup_count)
+        self.want_retention()
 
     @property
     def retain_from(self) -> int | None:

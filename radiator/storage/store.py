@@ -305,6 +305,11 @@ class Store:
             partition.configure(settings)
         return partition
 
+    def limit_tail(self, bytes_max: int) -> None:
+        """Set how many bytes of recent messages may be in memory, over all partitions."""
+        self._budget.limit(bytes_max)
+        self._cold.limit(min(limits.COLD_BYTES_MAX, bytes_max))
+
     def _file_partition(self, name: str, settings: Settings) -> FilePartition:
         directory = layout.partition_path(self.root, name)
         log = Log(self.fs, directory, name, settings, self._open_logs, salt.of_partition(self._key, directory))

@@ -148,6 +148,10 @@ class Budget:
             self.order = deque(entry for entry in self.order if entry[0].base_before(entry[1]))
             self.compact_at = 2 * len(self.order) + COMPACT_AT
 
+    def limit(self, bytes_max: int) -> None:
+        """Set the budget. The next batch evicts what is beyond it."""
+        self.bytes_max = bytes_max
+
     def resize(self, cost: int) -> None:
         """Count ``cost`` more bytes, or fewer if it is negative."""
         self.bytes += cost
@@ -169,6 +173,10 @@ class ColdCache:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.order: deque[tuple[list[RecordBatch], RecordBatch]] = deque()
+
+    def limit(self, bytes_max: int) -> None:
+        """Set how much is cached. The next batch evicts what is beyond it."""
+        self.bytes_max = bytes_max
 
     def add(self, cached: list[RecordBatch], batch: RecordBatch) -> None:
         """Add a batch to ``cached``, the partition's own list, newest last."""

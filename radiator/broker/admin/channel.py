@@ -32,6 +32,7 @@ from radiator.broker.admin import (
     maintenance_verbs,
     overview,
     pause_verbs,
+    reload_verbs,
 )
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import without_secret
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.admin")
 
 DESTINATION = "/radiator/admin"
-REQUEST_BYTES_MAX = 64 * 1024  # requests carry arguments, no data
+REQUEST_BYTES_MAX = 1024 * 1024  # requests carry arguments, at most a configuration
 
 
 class Verb(NamedTuple):
@@ -78,6 +79,7 @@ VERBS: dict[str, Verb] = {
     "stats": Verb(lists.stats, reads=True),
     "clock": Verb(clock_verbs.show, reads=True),
     "clock.accept": Verb(clock_verbs.accept),
+    "config.reload": Verb(reload_verbs.reload),
     "cursors.ls": Verb(cursor_verbs.ls, reads=True),
     "cursors.set": Verb(cursor_verbs.move),
     "cursors.rm": Verb(cursor_verbs.rm),

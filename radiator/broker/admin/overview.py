@@ -59,7 +59,6 @@ def overview(broker: Services, request: Request) -> Work:
         "now": gauges.now(broker),
         "store": broker.store.facts(),
         "disk": None if monitor.disk is None else {"free": monitor.disk[0], "size": monitor.disk[1]},
-        "may_act": request.session.rights.has("admin"),
         "rates": monitor.history.rates(broker.timing.now, monitor.numbers()),
         "may_act": request.session.rights.has("admin"),
     }

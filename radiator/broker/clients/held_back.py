@@ -69,6 +69,11 @@ class Throttle:
         self._timers.at(hold.due_ns, session)
         return True
 
+    def retry_all(self, now_ns: MonoNs) -> None:
+        """Let all waiting sessions try again in the next turn: what they wait for has other limits."""
+        for hold in self.held.values():
+            hold.retry_at(now_ns)
+
     def forget(self, session: Session) -> None:
         """Remove a session that has ended."""
         if session.hold is not None:

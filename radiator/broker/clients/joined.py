@@ -29,6 +29,10 @@ class JoinedOfAll:
         self.own = own
         self.count = 0
 
+    def limit(self, most: int, own: int) -> None:
+        """Set the limits. What has been joined stays joined."""
+        self.most, self.own = most, own
+
     def of_one(self, most: int) -> Joined:
         """Return a counter for a session or durable subscription, with the limit ``most`` (``limits.joined``)."""
         return Joined(self, most)

@@ -413,6 +413,10 @@ class Session:
         """Let the frames of the session wait; None: wait no more."""
         self.hold = hold
 
+    def renumber_rules(self, numbers: Mapping[int, int]) -> None:
+        """Take over the tokens of rules that have other indexes now: ``numbers`` has the new one by the old one."""
+        self.buckets = {numbers[index]: bucket for index, bucket in self.buckets.items() if index in numbers}
+
     def cap(self, window: int) -> None:
         """Limit every subscription by one window: the client has set max-in-flight."""
         self.window = window

@@ -158,6 +158,7 @@ class Prepared:
         "_generation",
         "_ids",
         "_rights",
+        "_rules",
         "_session",
         "_temporary",
         "_walks",
@@ -178,6 +179,7 @@ class Prepared:
         self._broker = broker
         self._session = session
         self._generation = broker.generation
+        self._rules = broker.rules
         self._rights = session.rights
         self._destinations: dict[str, Destination] = {}
         self._temporary: dict[str, Destination] = {}
@@ -333,7 +335,8 @@ class Prepared:
         there = self._broker.destinations
         concerned = self._temporary if self._generation == self._broker.generation else self._destinations
         gone = any(there.get(name) is not each for name, each in concerned.items())
-        if gone or self._rights is not self._session.rights:
+        changed = self._rights is not self._session.rights or self._rules is not self._broker.rules
+        if gone or changed:
             return False
         self._generation = self._broker.generation
         return all(map(self._same_ids, self._ids)) and all(map(self._is_held, self.acked))

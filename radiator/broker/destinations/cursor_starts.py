@@ -81,6 +81,10 @@ class CursorStarts:
         self._entries: last_rules.Entries | None = None
         self._last_rules: PreviousRules | None = None  # the rules of the last run; None: unknown
 
+    def use(self, rules: Rules) -> None:
+        """Use other rules from now on."""
+        self._rules = rules
+
     # --- start of the broker ------------------------------------------------------------------------------------------
 
     def look(self) -> None:

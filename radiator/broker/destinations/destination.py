@@ -10,6 +10,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
+from radiator.broker.queues.queue import is_limited
 from radiator.errors import ProtocolError
 from radiator.routing.rules import DEFAULT_PRIORITY, PRIORITIES
 from radiator.stomp.encoder import SERVER_END
@@ -73,6 +74,10 @@ class Destination:
         self._turn = 0
         self._suffixes: dict[tuple[Feed, int, str], bytes] = {}
 
+    def set_policy(self, policy: Policy) -> None:
+        """Replace the policy by one with the same kind, partitions and bound queues."""
+        self.policy = policy
+
     def set_queue(self, queue: Queue) -> None:
         """Set the queue that delivers the messages."""
         self.queue = queue
@@ -88,7 +93,7 @@ class Destination:
     @property
     def limited(self) -> bool:
         """True if the rule limits the messages or bytes that wait."""
-        return self.policy.settings.max_messages is not None or self.policy.settings.max_bytes is not None
+        return is_limited(self.policy.settings)
 
     @property
     def is_parent(self) -> bool:

@@ -74,6 +74,8 @@ class Registry:
         self._on_priority: Callable[[Destination, Feed], None]
         self._timing = timing
         self._feeds: dict[str, Feed] = {}
+        self._added: list[Destination] | None = None  # those created while a reload is decided
+        self._stale: dict[Destination, Policy] = {}  # the policies that destinations take after a reload
 
     def listen(
         self, on_created: Callable[[Destination], None], on_priority: Callable[[Destination, Feed], None]
@@ -122,6 +124,62 @@ class Registry:
             else:
                 if destination.queue is None:
                     log.warning("%s is paused, but the rules do not make it a queue with messages of its own", name)
+
+    # --- reload -------------------------------------------------------------------------------------------------------
+
+    def note_added(self) -> list[Destination]:
+        """Return a list to which new destinations are added, until ``use`` or ``forget_added``."""
+        self._added = []
+        return self._added
+
+    def forget_added(self) -> None:
+        """End ``note_added``."""
+        self._added = None
+
+    def use(self, rules: Rules, policies: dict[Destination, Policy]) -> None:
+        """Create destinations by other rules from now on.
+
+        Destinations that exist have other policies: each takes its own with the first frame that uses it, or with
+        ``adopt_next``.
+
+        Args:
+            rules: The rules.
+            policies: The policies of the destinations that exist.
+        """
+        self.rules = rules
+        self.cursor_starts.use(rules)
+        self._added, self._stale = None, policies
+
+    @property
+    def has_stale(self) -> bool:
+        """True if a destination has not taken its new policy yet."""
+        return bool(self._stale)
+
+    def adopt_next(self) -> None:
+        """Let one more destination take its new policy."""
+        self.adopt(next(iter(self._stale)))
+
+    def adopt(self, destination: Destination) -> None:
+        """Let a destination take its new policy, if it has not yet."""
+        policy = self._stale.pop(destination, None)
+        if policy is None or self.destinations.get(destination.name) is not destination:
+            return
+        before, settings = destination.policy.settings, policy.settings
+        destination.set_policy(policy)
+        for feed in destination.feeds:
+            if log_values(feed.partition.settings) != log_values(settings):
+                feed.partition.configure(settings)
+        for feed in destination.orphaned:
+            if feed.destinations == feed.orphaned:
+                feed.partition.configure(replace(settings, store="file"))
+        queue = destination.queue
+        if queue is None:
+            return
+        queue.agree(QueuePolicy.of(policy))
+        if settings.sync != before.sync:
+            for source in queue.sources:
+                if source.cursor.stored:
+                    self.cursors.open(cursor_names.of_queue(queue.name), source.feed.partition.name, 0, settings.sync)
 
     def _released(self, cursor: str, partition_name: str) -> bool:
         """Return True if this is the cursor of a queue that is not bound to the log any more."""
@@ -248,6 +306,8 @@ class Registry:
         for feed, cursor in zip(feeds, cursors, strict=True):
             self._attach(destination, feed, cursor)
         self.destinations[name] = destination
+        if self._added is not None:
+            self._added.append(destination)
         if not name.startswith(TEMPORARY):
             self.names.add(name)
         if bound_queues:
@@ -292,6 +352,9 @@ class Registry:
     def _feed(self, partition_name: str, policy: Policy) -> Feed:
         settings = policy.settings
         feed = self._feeds.get(partition_name)
+        if feed is not None and self._stale:
+            for each in [each for each in self._stale if feed in each.feeds]:
+                self.adopt(each)
         if feed is None:
             partition = self._store.partition(partition_name, settings)
             feed = self._feeds[partition_name] = Feed(partition, self._start_read, self._whole)

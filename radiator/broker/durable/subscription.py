@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -295,6 +296,29 @@ class DurableSubscription:
                 source = self._source(feed)
                 if source is not None:
                     source.agree(agreed([source.policy, self._policy(destination.policy)]))
+
+    def agree_again(self) -> Steps:
+        """Apply the present policies of its topics, in steps: the rules have changed."""
+        registry, budget = self._dependencies.registry, self._dependencies.budget
+        policies: dict[Feed, list[QueuePolicy]] = {}
+        for destination in list(self.destinations):
+            for feed in destination.feeds:
+                policies.setdefault(feed, []).append(self._policy(destination.policy))
+            budget.spend(ENTER_UNITS)
+            yield True
+        for feed, source in list(self._sources.items()):
+            partition, found = feed.partition, policies.get(feed, [])
+            if not found or len(partition.destinations) > 1:
+                wanted = [each for each in partition.destinations if self.filter.wants(each)]
+                found += [self._policy(registry.rules.policy_for(each)) for each in wanted]
+                budget.spend(ENTER_UNITS * len(wanted))
+            if found and not source.closed:
+                source.agree(agreed(found))
+                if source.cursor.stored:
+                    registry.cursors.open(self.key, partition.name, source.cursor.floor, found[0].settings.sync)
+                if feed.destinations == feed.orphaned:
+                    partition.configure(replace(found[0].settings, store="file"))
+            yield True
 
     def note_use(self, now_ns: WallNs) -> None:
         """Note the time of its last use."""

@@ -310,6 +310,12 @@ class QueueMessages(ABC):
         self.burying += len(buried)
         return buried
 
+    def count_unsettled(self) -> None:
+        """Count the unsettled messages up to the end of the log, stored or not."""
+        end: int = self.feed.partition.next_offset
+        settled: int = self.cursor.floor + self.cursor.settled_above
+        self.waiting = max(0, end - settled - len(self.settled) - len(self.dropped))
+
     def settle(self, offsets: list[int]) -> None:
         """Settle messages for ever. The cursor gets them once per turn."""
         if (self._states or self.skipped is not None or self.lost_to) and not self._all_in_flight(offsets):

@@ -172,17 +172,31 @@ class QueueSource(QueueMessages):
 
     def agree(self, policy: QueuePolicy) -> None:
         """Apply another policy from now on, also to messages in flight."""
-        self.policy, self.settings = policy, policy.settings
+        before, self.policy, self.settings = self.settings, policy, policy.settings
         self._set_timeouts()
+        if self.timeouts is not None and before.ack_timeout_ns is None:
+            for consumer in self.queue.consumers:
+                held = [(each[1], number) for number, each in consumer.in_flight.items() if each[0] is self]
+                if held:
+                    self.timeouts.start(consumer, *zip(*held, strict=True))
+        if before.message_ttl_ns != self.settings.message_ttl_ns:
+            self.expiry.begin_again()
 
     def _set_timeouts(self) -> None:
         old, timeout_ns = self.timeouts, self.settings.ack_timeout_ns
-        if old is not None and old.timeout_ns == timeout_ns:
+        if (None if old is None else old.timeout_ns) == timeout_ns:
             return
         timing = self.queue.timing
         if old is not None:
             timing.forget(old)
         self.timeouts = None if timeout_ns is None else Timeouts(timing, timeout_ns, self._overdue, old)
+
+    def count_again(self) -> None:
+        """Count the unsettled messages: a rule limits them from now on."""
+        end: int = self.feed.partition.next_offset
+        self.counted_to = 0 if self.queue.filter.all_of(self.feed.partition.destinations) else end
+        self.to_drop = 0
+        self.count_unsettled()
 
     def _overdue(self, consumer: Consumer, numbers: list[Number]) -> None:
         self.queue.timing.outcomes.timed_out(self, consumer, numbers)
@@ -720,6 +734,19 @@ class Expiry:
         self._revived = True
         self._timing.after(0, self)
 
+    def begin_again(self) -> None:
+        """Examine all messages again: their time to live has changed."""
+        source = self._source
+        self._heads.clear()
+        self._may_expire = True
+        if source.skipped is not None:
+            self._skipped_ns, self._position, self._pause_until_ns = WallNs(0), -1, MonoNs(0)
+        head = source.returned[0] if source.returned else source.next_offset
+        if source.feed.partition.read(head) is not None or source.skipped is not None:
+            self._timing.after(0, self)
+        elif source.returned or head < source.feed.partition.high_watermark:
+            self.revive()
+
     def stored(self, batch: RecordBatch) -> None:
         """Set a timer for the first expiry of a stored batch."""
         ttl_ns = self._source.settings.message_ttl_ns
@@ -940,6 +967,11 @@ class ReadyList:
                 yield source
 
 
+def is_limited(settings: Settings) -> bool:
+    """Return True if a rule limits the messages or bytes of a queue, so that they are counted."""
+    return settings.max_messages is not None or settings.max_bytes is not None
+
+
 def _log_of_priority(source: QueueSource) -> int:
     return source.priority
 
@@ -1032,6 +1064,15 @@ class Queue:
     def resume(self) -> None:
         """Deliver again. The caller adds the queue to the ready list of the broker."""
         self.paused = False
+
+    def agree(self, policy: QueuePolicy) -> None:
+        """Apply another policy from now on, also to messages in flight."""
+        limited = is_limited(self.settings)
+        self.policy, self.settings = policy, policy.settings
+        for source in self.sources:
+            source.agree(policy)
+            if is_limited(policy.settings) and not limited:
+                source.count_again()
 
     def join(self, consumer: Consumer, alone: bool, wake: Callable[[], None]) -> None:
         """Add a consumer.

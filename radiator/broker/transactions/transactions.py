@@ -53,14 +53,14 @@ def begin(core: Core, session: Session, name: str) -> None:
     _require(core, TRANSACTION_BYTES)
     session.transactions[name] = transaction = Transaction(name, partial(_timed_out, core, session))
     core.memory.shares[TRANSACTIONS].add(TRANSACTION_BYTES)
-    seconds = core.config.limits.transaction_timeout_seconds
+    seconds = session.limits.transaction_timeout_seconds
     if seconds is not None:
         core.timing.after(int(seconds * NS_PER_SECOND), transaction)
 
 
 def _timed_out(core: Core, session: Session, transaction: Transaction) -> None:
     """Close the connection of a transaction that had neither COMMIT nor ABORT in time."""
-    seconds = core.config.limits.transaction_timeout_seconds
+    seconds = session.limits.transaction_timeout_seconds
     core.stats.count(transactions_timed_out=1)
     error = ProtocolError(
         "timeout",

@@ -1,0 +1,81 @@
+"""``radiator reload``: let a running broker read its configuration again, and print what changes."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import click
+
+from radiator.cli.common import (
+    FAILED,
+    OK,
+    USAGE,
+    BrokerOptions,
+    CommandFailed,
+    connection_options,
+    json_option,
+    put_json,
+)
+
+
+@click.command(short_help="Let a running broker read its configuration again.")
+@click.option("--check", is_flag=True, help="Only print what would change.")
+@connection_options
+@json_option
+def reload(check: bool, broker: BrokerOptions, as_json: bool) -> int:
+    """Let a running broker read its configuration file again, and print what changes.
+
+    All changes are applied, or none: the broker refuses a file with a fault, and changes that need a restart. Needs the
+    admin right over everything.
+    """
+    return _show(_ask(broker, check=check), as_json)
+
+
+def compare_with(broker: BrokerOptions, path: str | None, as_json: bool) -> int:
+    """Print what a reload of ``broker`` with the file ``path`` would change, and return the exit code.
+
+    Raises:
+        CommandFailed: There is no file, or the broker refuses to compare it.
+    """
+    from radiator.config.load import VARIABLE, read_text
+
+    if path is None:
+        raise CommandFailed(USAGE, "--against needs a FILE to compare")
+    text = read_text(path, "the configuration")
+    used = {found[2] for found in re.finditer(VARIABLE, text)}
+    environ = {name: value for name in used if (value := os.environ.get(name)) is not None}
+    return _show(_ask(broker, check=True, text=text or "\n", source=path, environ=environ), as_json)
+
+
+def _ask(broker: BrokerOptions, **args: Any) -> dict[str, Any]:
+    from radiator.client.admin import ask
+    from radiator.client.errors import ServerError
+
+    with broker.connect() as connection:
+        try:
+            return ask(connection, "config.reload", **args)
+        except ServerError as error:
+            if error.code != "bad-request":
+                raise
+            raise CommandFailed(USAGE, f"{error.message}\n{error.detail}") from None
+
+
+def _show(found: dict[str, Any], as_json: bool) -> int:
+    from radiator.config.compare import describe
+
+    refused = [change for change in found["changes"] if change["effect"] == "refused"]
+    if as_json:
+        put_json({name: found[name] for name in ("changed", "applied", "changes")})
+        return FAILED if refused else OK
+    for change in found["changes"]:
+        click.echo(describe(change))
+    if refused:
+        click.echo("refused: nothing has changed")
+        return FAILED
+    if found["applied"]:
+        click.echo("the new configuration is in force")
+    elif not found["changed"]:
+        click.echo("nothing changes")
+    return OK
