@@ -130,6 +130,8 @@ DEDUP_WINDOW_NS = 600 * 1_000_000_000  # longer than any client tries again for 
 # --- what waits to be logged ------------------------------------------------------------------------------------------
 LOG_LINES_MAX = 10_000  # of stdout and stderr each; what a burst brings is written a moment later
 LOG_BYTES_MAX = 4 * MIB  # the same; lines that do not fit are dropped and counted
+LOG_ROTATE_BYTES_MIN = 64 * KIB  # of logging.rotate_bytes: a write of the log thread fits into a file
+LOG_KEEP_MAX = 1_000  # of logging.keep: each rotation renames so many files
 
 # --- what is remembered to be fast -----------------------------------------------------------------------------------
 HEAD_CACHE_ENTRIES_MAX = 24_576  # parsed header blocks, shared by all connections of one version; 1 KB each, if short

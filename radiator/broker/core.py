@@ -93,8 +93,8 @@ class Core(ABC):
         self.displaced: ProtocolError | None = None  # the ERROR for all frames, if any
         self.storage_failures = StorageFailures()
         self.ready = Ready(self.reader_done, self.internal_errors.found, self.budget)
-        self.timing = Timing(self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats))
-        self.reading = ColdReads(self.ready, self.stats, self.refuse)
+        self.timing = Timing(self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats, self.peer_log))
+        self.reading = ColdReads(self.ready, self.stats, self.peer_log, self.refuse)
         self.future_logs = FutureLogs(store)
         self.registry = Registry(rules, store, self.reading.start, self.lost, self.timing)
         self.destinations = self.registry.destinations
@@ -143,9 +143,16 @@ class Core(ABC):
         return True
 
     def lost(self, what: str, count: int) -> None:
-        """Count and log messages that were removed from the log before a queue could deliver them."""
+        """Count and log messages that were removed from the log before a queue could deliver them.
+
+        Args:
+            what: A description that begins with the name of the queue and a colon.
+            count: The number of messages.
+        """
         self.stats.count(lost_to_retention=count)
-        log.warning("%s", what)
+        queue = what.partition(": ")[0]
+        kind = "messages that were removed before they were settled"
+        self.peer_log.line(logging.WARNING, kind, queue, "%s", what, logger=log)
 
     def cursor_waiters(self, late: bool) -> list[list[Any]]:
         """Return the waiter lists for the receipt of an ACK: the cursors', or none.
@@ -176,6 +183,7 @@ class Core(ABC):
             error.code,
             printable(error.message),
             logger=log,
+            peer=session,
         )
         self.end(session, error, receipt)
 

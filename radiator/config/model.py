@@ -86,6 +86,17 @@ class AuthConfig(NamedTuple):
         return self.users_file is not None or self.plugin is not None
 
 
+class LoggingConfig(NamedTuple):
+    """Where the log is written, and which lines: see *Logging* in ``docs/configuration.md``."""
+
+    format: Literal["text", "json"] = "text"
+    level: str = "info"
+    levels: tuple[tuple[str, str], ...] = ()  # of loggers that differ: name and level
+    file: str | None = None  # None: stderr
+    rotate_bytes: int | None = None
+    keep: int = 5  # older files that the broker's own rotation leaves
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """A whole configuration. ``source`` is the file's path as given, None without a file."""
 
@@ -98,6 +109,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     auth: AuthConfig
     limits: LimitsConfig
     heart_beat: HeartBeat
+    logging: LoggingConfig
     disk_min_free_bytes: int
     regex_subscriptions: bool
     defaults: Rule

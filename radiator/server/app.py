@@ -215,6 +215,7 @@ class App:
 
     def reload(self) -> None:
         """Read certificates and users again (SIGHUP). The rest of the configuration is read at the start only."""
+        logs.reopen()
         if self.authenticator is not None:
             self.authenticator.reload()
         log.warning(
@@ -343,23 +344,19 @@ class App:
 def run(
     config: Config,
     *,
-    log_level: str = "info",
-    log_json: bool = False,
     on_ready: Callable[[list[str]], None] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code. A second signal ends the process at once.
 
     Args:
         config: The configuration.
-        log_level: The lowest level that is logged.
-        log_json: Log a JSON object per line instead of text.
         on_ready: Called with the URLs of the listeners when clients can connect.
 
     Raises:
         ConfigError: The configuration cannot be used.
         StorageError: The store cannot be opened.
     """
-    logs.install(log_level, as_json=log_json)
+    logs.install(config.logging)
     gc.set_threshold(*GC_THRESHOLDS)
     supervisor = Supervisor(os.environ)
     app = App(config)

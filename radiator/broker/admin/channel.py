@@ -113,6 +113,7 @@ def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
             _args_text(request),
             printable(error.message),
             logger=log,
+            peer=session,
         )
         request.refuse(error)
     else:

@@ -148,6 +148,7 @@ class Returns:
             len(taken),
             source.queue.name,
             logger=log,
+            peer=session,
         )
         self.back(source, taken)
         source.queue.served(subscription)
