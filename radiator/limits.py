@@ -127,6 +127,9 @@ DEDUP_SCAN_BYTES_MAX = 64 * MIB  # of a log that a start reads for ids that the 
 NAMES_SCAN_BYTES_MAX = 256 * MIB  # of logs whose list of names is not whole: read in one start, half a second of work
 DEDUP_WINDOW_NS = 600 * 1_000_000_000  # longer than any client tries again for one message
 
+DRAIN_SECONDS = 30  # of a drain without a period: the time that Kubernetes and systemd give a stop by default
+DRAIN_SECONDS_MAX = 86_400  # a day: a longer period is a mistake
+
 # --- what waits to be logged ------------------------------------------------------------------------------------------
 LOG_LINES_MAX = 10_000  # of stdout and stderr each; what a burst brings is written a moment later
 LOG_BYTES_MAX = 4 * MIB  # the same; lines that do not fit are dropped and counted

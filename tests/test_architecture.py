@@ -352,7 +352,7 @@ def test_the_modules_of_a_part_form_no_circle_types_included(part: str) -> None:
 # The rooms of the broker, and the modules at its top: each imports from itself and from those before it.
 BROKER = [
     *("stats", "peer_log", "skipping", "internal_errors", "budget", "rule_hooks", "memory_watch", "storage_failures"),
-    *("timers", "logs", "headers", "queues", "destinations", "admission", "clients", "delivery", "core"),
+    *("timers", "logs", "headers", "queues", "destinations", "admission", "clients", "delivery", "draining", "core"),
     *("durable", "access", "outcomes", "destination_creation", "services"),
     *("transactions", "subscribing", "admin", "settling", "publishing", "committing", "frames", "broker"),
 ]

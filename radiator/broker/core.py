@@ -23,6 +23,7 @@ from radiator.broker.delivery.cold_reads import ColdReads
 from radiator.broker.delivery.ready import Ready
 from radiator.broker.delivery.slow_subscribers import SlowSubscribers
 from radiator.broker.destinations.registry import Registry
+from radiator.broker.draining import Draining
 from radiator.broker.internal_errors import InternalErrors
 from radiator.broker.logs.header_values import header_value
 from radiator.broker.memory_watch import MemoryWatch
@@ -87,6 +88,7 @@ class Core(ABC):
         self.joined = JoinedOfAll(config.limits.joined_total, config.limits.subscriptions)
         self.background = Background(self.budget, self.internal_errors)
         self.stopping = False
+        self.draining = Draining(self.sessions, self.background, self.budget, self.refuse, self._credit)
         self.late = late
         self.hooks = hooks
         self.files_refused: ProtocolError | None = None  # the ERROR for messages that are stored in files, if any
@@ -192,6 +194,9 @@ class Core(ABC):
         self.stats.count(refused=1)
         session.fail(error, receipt)
         self.release(session)
+
+    def _credit(self, subscription: Subscription) -> None:
+        self.ready.credit(subscription)
 
     # --- readers and consumers --------------------------------------------------------------------------------------
 

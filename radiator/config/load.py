@@ -141,6 +141,7 @@ class Loader:
                 values["log_rotate_bytes"],
                 values["log_keep"],
             ),
+            drain_on_stop_seconds=values["drain_on_stop_seconds"],
             disk_min_free_bytes=values["min_free_bytes"],
             regex_subscriptions=values["regex_subscriptions"],
             defaults=_rule(default_rule),

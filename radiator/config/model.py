@@ -110,6 +110,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsConfig
     heart_beat: HeartBeat
     logging: LoggingConfig
+    drain_on_stop_seconds: float | None  # None: no drain
     disk_min_free_bytes: int
     regex_subscriptions: bool
     defaults: Rule

@@ -13,7 +13,7 @@ import re
 from typing import Any, Final
 
 from radiator import limits
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.config.keys import Key
 from radiator.config.model import AdminAddress
 from radiator.config.settings import EXA, LIMITS, RULE_ONLY, SETTINGS
@@ -85,6 +85,7 @@ TOP: Final[tuple[Key, ...]] = (
     _key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
     _key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s"),
     _key("heart_beat.grace", "grace", number(1.0, 100.0), "2.0"),
+    _key("drain.on_stop", "drain_on_stop_seconds", or_none(duration("100ms", "1h", NS_PER_SECOND)), "none"),
     _key("logging.format", "log_format", choice(("text", "json")), "text"),
     _key("logging.level", "log_level", LEVEL, "info"),
     Key(path="logging.levels", field="log_levels", type=LEVEL, by_name=True),

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists
+from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, drain_verb, lists
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.subscribing import subscribing, temporary
@@ -49,7 +49,7 @@ class Verb(NamedTuple):
             over some names suffices. Other verbs need the right over everything.
     """
 
-    run: Callable[[Services, Request], Answer | Work]
+    run: Callable[[Services, Request], Answer | Work | None]
     of_names: bool = False
 
 
@@ -62,6 +62,7 @@ VERBS: dict[str, Verb] = {
     "cursors.ls": Verb(cursor_verbs.ls),
     "cursors.set": Verb(cursor_verbs.move),
     "cursors.rm": Verb(cursor_verbs.rm),
+    "broker.drain": Verb(drain_verb.drain),
     "queues.settle_delayed": Verb(delayed_verbs.settle, of_names=True),
 }
 
