@@ -39,6 +39,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
     },
     "Manage queues and clients": {
+        "top": ("radiator.cli.top:top", "Show a live screen of a running broker."),
         "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
         "clients": ("radiator.cli.online:clients", "List the clients of a running broker."),
         "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors."),
