@@ -44,6 +44,7 @@ ERROR_CODES: dict[str, str] = {
     "not-stomp": "the peer speaks another protocol (HTTP, TLS) on a STOMP port",
     "internal": "an unexpected failure of the broker; the effect of the frame is unknown",
     "shutting-down": "the broker is stopping",
+    "draining": "the broker is going down: it accepts no new clients and disconnects the others",
     "bad-request": "the body of an admin request does not fit its verb",
     "unsupported": "the broker does not support this feature",
 }

@@ -127,9 +127,14 @@ DEDUP_SCAN_BYTES_MAX = 64 * MIB  # of a log that a start reads for ids that the 
 NAMES_SCAN_BYTES_MAX = 256 * MIB  # of logs whose list of names is not whole: read in one start, half a second of work
 DEDUP_WINDOW_NS = 600 * 1_000_000_000  # longer than any client tries again for one message
 
+DRAIN_SECONDS = 30  # of a drain without a period: the time that Kubernetes and systemd give a stop by default
+DRAIN_SECONDS_MAX = 86_400  # a day: a longer period is a mistake
+
 # --- what waits to be logged ------------------------------------------------------------------------------------------
 LOG_LINES_MAX = 10_000  # of stdout and stderr each; what a burst brings is written a moment later
 LOG_BYTES_MAX = 4 * MIB  # the same; lines that do not fit are dropped and counted
+LOG_ROTATE_BYTES_MIN = 64 * KIB  # of logging.rotate_bytes: a write of the log thread fits into a file
+LOG_KEEP_MAX = 1_000  # of logging.keep: each rotation renames so many files
 
 # --- what is remembered to be fast -----------------------------------------------------------------------------------
 HEAD_CACHE_ENTRIES_MAX = 24_576  # parsed header blocks, shared by all connections of one version; 1 KB each, if short

@@ -353,8 +353,8 @@ def test_the_modules_of_a_part_form_no_circle_types_included(part: str) -> None:
 
 # The rooms of the broker, and the modules at its top: each imports from itself and from those before it.
 BROKER = [
-    *("stats", "skipping", "internal_errors", "budget", "peer_log", "rule_hooks", "memory_watch", "storage_failures"),
-    *("timers", "logs", "headers", "queues", "destinations", "admission", "clients", "delivery", "core"),
+    *("stats", "peer_log", "skipping", "internal_errors", "budget", "rule_hooks", "memory_watch", "storage_failures"),
+    *("timers", "logs", "headers", "queues", "destinations", "admission", "clients", "delivery", "draining", "core"),
     *("durable", "access", "outcomes", "destination_creation", "maintenance_run", "monitoring", "reload", "services"),
     *("transactions", "subscribing", "admin", "settling", "publishing", "committing", "frames", "broker"),
 ]

@@ -132,6 +132,7 @@ class Access:
                     session.address,
                     decision.message,
                     logger=login_log,
+                    peer=session,
                 )
                 core.end(session, decision, receipt)
                 return
@@ -167,7 +168,18 @@ class Access:
 
     def _refuse(self, session: Session, error: ProtocolError) -> None:
         user = printable(session.user) or "anonymous"
-        log.warning("session %s %s: %s: %s", session.id, session.address, user, error.message)
+        self._core.peer_log.line(
+            logging.WARNING,
+            "sessions ended by a change of the users",
+            session.origin,
+            "session %s %s: %s: %s",
+            session.id,
+            session.address,
+            user,
+            error.message,
+            logger=log,
+            peer=session,
+        )
         self._core.stats.count(refused=1)
         session.fail(error)
         self._ended.append(session)

@@ -291,6 +291,7 @@ class Broker(Services):
         self.store.tick(now)
         self.throttle.retry_due(now.mono)
         self.memory_watch.look(now.mono)
+        self.draining.tick(now.mono)
         self.reading.retry()
         self.storage_failures.tick(now.mono)
         self.future_logs.tick(now)

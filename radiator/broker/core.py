@@ -23,6 +23,7 @@ from radiator.broker.delivery.cold_reads import ColdReads
 from radiator.broker.delivery.ready import Ready
 from radiator.broker.delivery.slow_subscribers import SlowSubscribers
 from radiator.broker.destinations.registry import Registry
+from radiator.broker.draining import Draining
 from radiator.broker.internal_errors import InternalErrors
 from radiator.broker.logs.header_values import header_value
 from radiator.broker.memory_watch import MemoryWatch
@@ -89,14 +90,15 @@ class Core(ABC):
         self.joined = JoinedOfAll(config.limits.joined_total, config.limits.subscriptions)
         self.background = Background(self.budget, self.internal_errors)
         self.stopping = False
+        self.draining = Draining(self.sessions, self.background, self.budget, self.refuse, self._credit)
         self.late = late
         self.hooks = hooks
         self.files_refused: ProtocolError | None = None  # the ERROR for messages that are stored in files, if any
         self.displaced: ProtocolError | None = None  # the ERROR for all frames, if any
         self.storage_failures = StorageFailures()
         self.ready = Ready(self.reader_done, self.internal_errors.found, self.budget)
-        self.timing = Timing(self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats))
-        self.reading = ColdReads(self.ready, self.stats, self.refuse)
+        self.timing = Timing(self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats, self.peer_log))
+        self.reading = ColdReads(self.ready, self.stats, self.peer_log, self.refuse)
         self.future_logs = FutureLogs(store)
         self.registry = Registry(rules, store, self.reading.start, self.lost, self.timing)
         self.destinations = self.registry.destinations
@@ -172,9 +174,16 @@ class Core(ABC):
         return True
 
     def lost(self, what: str, count: int) -> None:
-        """Count and log messages that were removed from the log before a queue could deliver them."""
+        """Count and log messages that were removed from the log before a queue could deliver them.
+
+        Args:
+            what: A description that begins with the name of the queue and a colon.
+            count: The number of messages.
+        """
         self.stats.count(lost_to_retention=count)
-        log.warning("%s", what)
+        queue = what.partition(": ")[0]
+        kind = "messages that were removed before they were settled"
+        self.peer_log.line(logging.WARNING, kind, queue, "%s", what, logger=log)
 
     def cursor_waiters(self, late: bool) -> list[list[Any]]:
         """Return the waiter lists for the receipt of an ACK: the cursors', or none.
@@ -205,6 +214,7 @@ class Core(ABC):
             error.code,
             printable(error.message),
             logger=log,
+            peer=session,
         )
         self.end(session, error, receipt)
 
@@ -213,6 +223,9 @@ class Core(ABC):
         self.stats.count(refused=1)
         session.fail(error, receipt)
         self.release(session)
+
+    def _credit(self, subscription: Subscription) -> None:
+        self.ready.credit(subscription)
 
     # --- readers and consumers --------------------------------------------------------------------------------------
 

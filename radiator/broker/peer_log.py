@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from heapq import nlargest
-from typing import Final
+from typing import Final, Protocol
 
 from radiator.clock import NS_PER_SECOND, MonoNs
 
@@ -23,6 +23,14 @@ SUMMARIES: Final = 5  # origins of a kind that a summary names
 ORIGINS_MAX: Final = 1_000  # of a kind that are counted separately in an interval; further ones are counted together
 
 log = logging.getLogger("radiator.peers")
+
+
+class Peer(Protocol):
+    """The session whose client causes a line. Its names are the fields of the line in JSON."""
+
+    id: str
+    user: str
+    address: str
 
 
 class _Kind:
@@ -53,6 +61,7 @@ class PeerLog:
         *args: object,
         logger: logging.Logger = log,
         error: BaseException | None = None,
+        peer: Peer | None = None,
     ) -> None:
         """Log a line, or count it if its kind has too many in this interval.
 
@@ -64,6 +73,7 @@ class PeerLog:
             args: The values of the placeholders.
             logger: The logger of the line.
             error: An exception whose traceback follows the line.
+            peer: The session of the client, if there is one.
         """
         if not logger.isEnabledFor(level):
             return
@@ -74,7 +84,8 @@ class PeerLog:
         if now.full < FULL_PER_KIND and written < FULL_PER_ORIGIN:
             now.full += 1
             now.written[origin] = written + 1
-            logger.log(level, text, *args, exc_info=error)
+            who = None if peer is None else {"user": peer.user, "address": peer.address, "session": peer.id}
+            logger.log(level, text, *args, exc_info=error, extra=who)
             return
         if origin not in now.held_back and len(now.held_back) >= ORIGINS_MAX:
             origin = ""

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from radiator.broker.peer_log import PeerLog
     from radiator.broker.stats import Stats
 
 log = logging.getLogger("radiator.broker")
@@ -22,16 +23,18 @@ class SkippedTotals(Generic[Source]):
 
     Args:
         stats: The counters of the broker.
+        peer_log: The limited log lines of the broker.
 
     Attributes:
         runs: The number of runs that all queues store.
         stopped: The cursors that stopped skipping, in the order in which they stopped.
     """
 
-    __slots__ = ("_stats", "runs", "stopped")
+    __slots__ = ("_peer_log", "_stats", "runs", "stopped")
 
-    def __init__(self, stats: Stats) -> None:
+    def __init__(self, stats: Stats, peer_log: PeerLog) -> None:
         self._stats = stats
+        self._peer_log = peer_log
         self.runs = 0
         self.stopped: dict[Source, None] = {}
 
@@ -44,10 +47,13 @@ class SkippedTotals(Generic[Source]):
         if source not in self.stopped:
             self.stopped[source] = None
             self._stats.count(selectors_stopped=1)
-            log.warning("%s", why)
+            self._log(why.partition(": ")[0], why)
 
     def go_on(self, source: Source, queue: str) -> None:
         """Note that a cursor goes on skipping, or is gone."""
         if source in self.stopped:
             del self.stopped[source]
-            log.warning("%s: messages are delivered again from the whole queue", queue)
+            self._log(queue, f"{queue}: messages are delivered again from the whole queue")
+
+    def _log(self, queue: str, text: str) -> None:
+        self._peer_log.line(logging.WARNING, "selectors that skip too much", queue, "%s", text, logger=log)

@@ -39,7 +39,13 @@ ERROR_EXITS = {  # by the name of the class, because importing the classes would
     **dict.fromkeys(("NoArchive", "NoPartition", "NoStore", "NoSuchDestination", "NoSuchStore"), NOT_FOUND),
     "DamagedBackup": DAMAGED,
 }
-SERVER_EXITS = {"denied": DENIED, "not-found": NOT_FOUND, "no-route": NOT_FOUND, "timeout": UNREACHABLE}
+SERVER_EXITS = {
+    "denied": DENIED,
+    "not-found": NOT_FOUND,
+    "no-route": NOT_FOUND,
+    "timeout": UNREACHABLE,
+    "draining": UNREACHABLE,
+}
 DEFAULT_URL = "127.0.0.1:61613"
 MORE_OPTIONS = "Login, passcode, TLS and timeout: see `radiator help connection`."
 PIPE_WIDTH = 200  # of a table that is not written to a terminal

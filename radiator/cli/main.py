@@ -34,11 +34,13 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run a broker": {
         "serve": ("radiator.cli.serve:serve", "Run the broker until SIGTERM or SIGINT."),
         "reload": ("radiator.cli.reload:reload", "Let a running broker read its configuration again."),
+        "drain": ("radiator.cli.drain:drain", "Disconnect the clients of a broker before it stops."),
         "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
         "passwd": ("radiator.cli.passwd:passwd", "Set or delete the passcode of a user in a users file."),
         "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),
     },
     "Manage queues and clients": {
+        "top": ("radiator.cli.top:top", "Show a live screen of a running broker."),
         "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
         "clients": ("radiator.cli.online:clients", "List the clients of a running broker."),
         "pause": ("radiator.cli.online:pause", "Deliver no more messages of a queue."),

@@ -13,6 +13,7 @@ COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always
 SELDOM = ("dead_lettering", "unchecked")  # figures that are shown if not zero
 DROPPED = {"total": 4, "delayed": 3}  # order in which a narrow terminal drops figures
 TEMPORARY = "/temp-queue/"
+WHILE_DRAINING = {"while-draining": "true"}  # of CONNECT: administrators are accepted by a broker that is drained
 LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
 
 
@@ -20,7 +21,7 @@ def ask_all(broker: BrokerOptions, verb: str, field: str, **args: Any) -> list[d
     """Return all entries of a list of the admin channel."""
     from radiator.client.admin import ask_all as pages
 
-    with broker.connect() as connection:
+    with broker.connect(headers=WHILE_DRAINING) as connection:
         return list(pages(connection, verb, field, **args))
 
 
@@ -67,7 +68,7 @@ def _destinations(broker: BrokerOptions, match: dict[str, str]) -> list[dict[str
     from radiator.client.admin import ask_all as pages
 
     end = time.monotonic() + LOOKING_SECONDS
-    with broker.connect() as connection:
+    with broker.connect(headers=WHILE_DRAINING) as connection:
         while True:
             found = list(pages(connection, "destinations.ls", "destinations", **match))
             if not any(each.get("unchecked") for each in found) or time.monotonic() > end:
@@ -147,7 +148,7 @@ def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
     from radiator.client.admin import ask
     from radiator.clock import NS_PER_SECOND
 
-    with broker.connect() as connection:
+    with broker.connect(headers=WHILE_DRAINING) as connection:
         facts = ask(connection, "clock.accept" if accept else "clock")
     if as_json:
         put_json({"clock": {name: value for name, value in facts.items() if name != "do"}})

@@ -36,13 +36,13 @@ LEVELS = ("debug", "info", "warning", "error")
     help="Listen here instead of the addresses in the file: stomp://HOST:PORT or unix:PATH. May be repeated.",
 )
 @click.option("--data", metavar="DIR", help="Data directory instead of the one in the file.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log.")
+@click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level to log, instead of the one in the file.")
 @json_option
-def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_level: str, as_json: bool) -> int:
+def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_level: str | None, as_json: bool) -> int:
     """Run the broker until SIGTERM or SIGINT.
 
     Without options it listens on 127.0.0.1:61613, stores everything in ./data, and sends a receipt only when the
-    message is synced to disk.
+    message is synced to disk. With --json the log is JSON too.
     """
     from radiator.config import load, parse_listen
     from radiator.server.app import run
@@ -52,7 +52,9 @@ def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_lev
         given["data_dir"] = data
 
     def adjust(config: Config) -> Config:
-        return msgspec.structs.replace(config, **given)
+        logging = config.logging
+        logging = logging._replace(level=log_level or logging.level, format="json" if as_json else logging.format)
+        return msgspec.structs.replace(config, logging=logging, **given)
 
     settings = adjust(load(config))
 
@@ -63,4 +65,4 @@ def serve(config: str | None, listen: tuple[str, ...], data: str | None, log_lev
             click.echo(f"radiator {__version__} is ready: {', '.join(addresses)}, data in {settings.data_dir}")
         sys.stdout.flush()
 
-    return run(settings, adjust=adjust, log_level=log_level, log_json=as_json, on_ready=ready)
+    return run(settings, adjust=adjust, on_ready=ready)

@@ -33,7 +33,9 @@ WINDOW_MESSAGES = 20_000  # messages without receipt: enough work for a broker t
 WINDOW_BYTES = 8 * MIB  # bytes of messages without receipt
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0  # between two attempts to connect
 
-TRANSIENT_CODES = frozenset({"shutting-down"})  # ERROR codes of a broker that restarts: another attempt may succeed
+TRANSIENT_CODES = frozenset(
+    {"draining", "shutting-down"}
+)  # ERROR codes of a broker that restarts: another attempt may succeed
 
 T = TypeVar("T")
 OnReceipts = Callable[[int, list[Receipt]], None]  # number of messages, and the receipts that were asked for

@@ -24,7 +24,7 @@ checked by ``Rules(config)``, which raises the same ConfigError.
 from __future__ import annotations
 
 from radiator.config.load import load, load_text, parse_listen
-from radiator.config.model import AdminAddress, AuthConfig, Config, HeartBeat, Listen, Tls
+from radiator.config.model import AdminAddress, AuthConfig, Config, HeartBeat, Listen, LoggingConfig, Tls
 from radiator.config.settings import LimitsConfig, Rule, Settings
 from radiator.config.values import SyncPolicy
 
@@ -35,6 +35,7 @@ __all__ = [
     "HeartBeat",
     "LimitsConfig",
     "Listen",
+    "LoggingConfig",
     "Rule",
     "Settings",
     "SyncPolicy",

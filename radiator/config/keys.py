@@ -78,6 +78,7 @@ class Key:
     default: str = ""
     field: str = ""
     many: bool = False  # a list of such values, or one: the field is a tuple, by default an empty one
+    by_name: bool = False  # a mapping of names to such values: the field is a tuple of pairs, by default an empty one
     applies: Applies = AT_START
     of_log: bool = False  # destinations that share a log must agree on it
     in_memory: InMemory = InMemory.USED
@@ -92,7 +93,7 @@ class Key:
     @property
     def default_value(self) -> Any:
         """The default as a Python value."""
-        if self.many:
+        if self.many or self.by_name:
             return ()
         return self.type.read(self.default) if self.default else None
 
@@ -101,6 +102,8 @@ class Key:
         value = getattr(owner, self.field)
         if self.many:
             return ", ".join(map(self.type.show, value)) or "none"
+        if self.by_name:
+            return ", ".join(f"{name}: {self.type.show(each)}" for name, each in value) or "none"
         return self.type.show(value)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from radiator.config import schema
 from radiator.config.keys import ONLY_OFF, REFUSED, Key
 from radiator.config.listening import Listening, read_url, tls_of
-from radiator.config.model import ArchiveRule, AuthConfig, Config, HeartBeat, Listen
+from radiator.config.model import ArchiveRule, AuthConfig, Config, HeartBeat, Listen, LoggingConfig
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
 from radiator.config.settings import LIMITS, SETTINGS, LimitsConfig, Rule, Settings
 from radiator.config.values import BOOLEAN
@@ -136,6 +136,15 @@ class Loader:
             limits=LimitsConfig(**{key.field: values[key.field] for key in LIMITS}),
             auth=AuthConfig(values["users_file"], values["anonymous"], values["plugin"], values["plugin_timeout_ns"]),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
+            logging=LoggingConfig(
+                values["log_format"],
+                values["log_level"],
+                values["log_levels"],
+                values["log_file"],
+                values["log_rotate_bytes"],
+                values["log_keep"],
+            ),
+            drain_on_stop_seconds=values["drain_on_stop_seconds"],
             disk_min_free_bytes=values["min_free_bytes"],
             regex_subscriptions=values["regex_subscriptions"],
             defaults=_rule(default_rule),
@@ -243,7 +252,8 @@ class Loader:
         for name, value in node.items.items():
             line, path, known = node.key_lines[name], prefix + name, tree.get(name)
             if isinstance(known, Key):
-                read = self.many(known, value, path) if known.many else self.scalar(known, value, path)
+                reader = self.many if known.many else self.by_name if known.by_name else self.scalar
+                read = reader(known, value, path)
                 if read is not FAULTY:
                     values[known.field] = read
             elif known is not None and isinstance(value, Mapping) and value.items:
@@ -266,6 +276,16 @@ class Loader:
         items = node.items if isinstance(node, Sequence) else [node]
         values = [self.scalar(key, item, f"{path}[{index}]") for index, item in enumerate(items)]
         return FAULTY if FAULTY in values else tuple(values)
+
+    def by_name(self, key: Key, node: Node, path: str) -> Any:
+        """Return the pairs of a mapping of names to values, or FAULTY after a fault. ``none`` is an empty one."""
+        if isinstance(node, Scalar) and node.text == "none":
+            return ()
+        if not isinstance(node, Mapping):
+            self.fault(node.line, path, f"expected NAME: VALUE for each name, got {node}")
+            return FAULTY
+        pairs = [(name, self.scalar(key, value, f"{path}.{name}")) for name, value in node.items.items()]
+        return FAULTY if any(value is FAULTY for _, value in pairs) else tuple(pairs)
 
     def scalar(self, key: Key, node: Node, path: str) -> Any:
         """Return the value of one key, or FAULTY after a fault."""

@@ -94,6 +94,17 @@ class ArchiveRule(NamedTuple):
     line: int
 
 
+class LoggingConfig(NamedTuple):
+    """Where the log is written, and which lines: see *Logging* in ``docs/configuration.md``."""
+
+    format: Literal["text", "json"] = "text"
+    level: str = "info"
+    levels: tuple[tuple[str, str], ...] = ()  # of loggers that differ: name and level
+    file: str | None = None  # None: stderr
+    rotate_bytes: int | None = None
+    keep: int = 5  # older files that the broker's own rotation leaves
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """A whole configuration. ``source`` is the file's path as given, None without a file."""
 
@@ -106,6 +117,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     auth: AuthConfig
     limits: LimitsConfig
     heart_beat: HeartBeat
+    logging: LoggingConfig
+    drain_on_stop_seconds: float | None  # None: no drain
     disk_min_free_bytes: int
     regex_subscriptions: bool
     defaults: Rule

@@ -13,11 +13,11 @@ import re
 from typing import Any, Final
 
 from radiator import limits
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.config.keys import AT_CONNECT, AT_RUN_TIME, AT_START, Applies, Key, To
 from radiator.config.model import AdminAddress
 from radiator.config.settings import EXA, LIMITS, RULE_ONLY, SETTINGS
-from radiator.config.values import BOOLEAN, FUNCTION, ValueType, choice, duration, number, or_none, size, text
+from radiator.config.values import BOOLEAN, FUNCTION, ValueType, choice, count, duration, number, or_none, size, text
 
 DEFAULT_LISTEN: Final = "stomp://127.0.0.1:61613"
 DEFAULT_PORTS: Final = {"stomp": 61613, "stomp+tls": 61614, "ws": 15674, "wss": 15673}
@@ -55,6 +55,7 @@ def _read_origin(value: str) -> str:
 
 HTTP_ADDRESS: Final = ValueType(_read_http_address)
 ORIGIN: Final = ValueType(_read_origin)
+LEVEL: Final = choice(("debug", "info", "warning", "error"))
 PLUGIN: Final = ValueType(_read_plugin)
 
 
@@ -97,6 +98,13 @@ TOP: Final[tuple[Key, ...]] = (
     _key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s", AT_CONNECT),
     _key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s", AT_CONNECT),
     _key("heart_beat.grace", "grace", number(1.0, 100.0), "2.0", AT_CONNECT),
+    _key("drain.on_stop", "drain_on_stop_seconds", or_none(duration("100ms", "1h", NS_PER_SECOND)), "none"),
+    _key("logging.format", "log_format", choice(("text", "json")), "text", AT_START),
+    _key("logging.level", "log_level", LEVEL, "info"),
+    Key(path="logging.levels", field="log_levels", type=LEVEL, by_name=True, applies=AT_RUN_TIME),
+    _key("logging.file", "log_file", or_none(text("the path of a file")), "none", AT_START),
+    _key("logging.rotate_bytes", "log_rotate_bytes", or_none(size(limits.LOG_ROTATE_BYTES_MIN, EXA)), "none", AT_START),
+    _key("logging.keep", "log_keep", count(0, limits.LOG_KEEP_MAX), "5", AT_START),
     _key("disk.min_free", "min_free_bytes", or_none(size(0, EXA), 0), "1GiB"),
 )
 
@@ -115,7 +123,6 @@ ARCHIVE: Final[tuple[Key, ...]] = (
 )
 
 NOT_OFFERED: Final[dict[str, str]] = {
-    "logging": "log configuration",
     "subscriptions": "durable subscriptions created by configuration",
 }
 RULE_NOT_OFFERED: Final[dict[str, str]] = {}

@@ -13,7 +13,7 @@ import sys
 
 import msgspec
 
-from radiator.config import Config, Listen, load
+from radiator.config import Config, Listen, LoggingConfig, load
 from radiator.errors import RadiatorError
 from radiator.local import home as homes
 from radiator.server import logs
@@ -111,7 +111,7 @@ def main(arguments: list[str]) -> int:
         arguments: The arguments that the module docstring lists.
     """
     home, idle_seconds, *lock_fd = arguments
-    logs.install("info")
+    logs.install(LoggingConfig())
     try:
         serve(home, float(idle_seconds), int(lock_fd[0]) if lock_fd else None)
     except RadiatorError as error:

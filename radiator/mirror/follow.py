@@ -24,7 +24,7 @@ from radiator.storage.layout import message_id
 SYNC_EVERY_NS = NS_PER_SECOND
 WAIT_SECONDS = 0.2  # for a message, before it is looked whether to stop
 BACKOFF_SECONDS = 0.1, 5.0  # first, and at most
-TRY_AGAIN = {"shutting-down", "timeout", "storage", "too-many"}  # anything else will be refused again
+TRY_AGAIN = {"draining", "shutting-down", "timeout", "storage", "too-many"}  # anything else will be refused again
 START_AT_BYTES_MAX = 48 * 1024  # of a header block of 64 KiB; a name that does not fit starts at `first` and is skipped
 TEMPORARY = ("/temp-queue/", "/temp-topic/")
 REMEDY = "it was restored, lost its end, or is stored in memory. Mirror into a new directory, or leave it out"

@@ -14,7 +14,7 @@ from functools import partial
 import gevent
 
 from radiator import __version__, clock, console, limits, speed
-from radiator.broker.admin import readiness
+from radiator.broker.admin import drain_verb, readiness
 from radiator.broker.broker import Broker
 from radiator.broker.headers.send import identify
 from radiator.broker.reload import ReloadRequest
@@ -49,6 +49,7 @@ SWITCH_SECONDS = 0.001  # the disk thread waits so long for Python's lock; with 
 # Measured under load: the longest pause was 4 ms instead of 14 ms, and draining was a tenth faster.
 GC_THRESHOLDS = (10_000, 20, 50)
 HEARTBEAT_CHECK_SECONDS = 0.02  # between two checks of heart-beats; half of the shortest interval is 50 ms
+DRAIN_CHECK_SECONDS = 0.05  # between two looks at the clients of a stop with drain.on_stop
 # Limits of a stop, because docker kills the process after 10 s. Work that takes longer is dropped and logged.
 STOP_SECONDS_MAX = 6.0  # to store open batches
 NOTICE_SECONDS_MAX = 3.0  # of these, until clients get the ERROR
@@ -277,7 +278,8 @@ class App:
         return 200, {"version": __version__, **readiness.figures(self.broker)}
 
     def reload(self) -> None:
-        """Read the configuration, the certificates and the users again (SIGHUP). Called in a greenlet."""
+        """Read the configuration, the certificates and the users again, and reopen the log. Called in a greenlet."""
+        logs.reopen()
         if self.authenticator is not None:
             self.authenticator.reload()
         self.driver.run_in_background(self.certificates.reload)
@@ -313,6 +315,7 @@ class App:
             self._acceptor.use(config)
             arrange()
             self.driver.partial_frames.use(config)
+            logs.set_levels(config.logging.level, config.logging.levels)
             if made is not None:
                 self._use(*made)
                 self._users_changed()
@@ -379,6 +382,26 @@ class App:
             f"{self.config.data_dir}.",
         )
 
+    @property
+    def drain_seconds(self) -> float:
+        """The period of ``drain.on_stop``; 0 without one, or without clients to disconnect."""
+        return (self.config.drain_on_stop_seconds or 0.0) if self.broker.sessions else 0.0
+
+    def drain(self, seconds: float) -> None:
+        """Refuse new clients and disconnect the others. Return when all have left, at the latest after ``seconds``."""
+        if not seconds:
+            return
+        draining, start_ns = self.broker.draining, clock.monotonic_ns()
+        draining.begin(seconds, start_ns)
+        log.info("%s", drain_verb.reason(self.broker))
+        over = False
+        while draining.left and not over:
+            gevent.sleep(DRAIN_CHECK_SECONDS)
+            over = not draining.seconds_left(clock.monotonic_ns())
+            with self.driver.measured(), self.broker.internal_errors:
+                self.broker.tick(clock.now())
+            self.driver.wake()
+
     def stop(self) -> None:
         """Stop accepting, sync open batches, send the last frames, and close.
 
@@ -440,8 +463,6 @@ def run(
     config: Config,
     *,
     adjust: Callable[[Config], Config] = lambda config: config,
-    log_level: str = "info",
-    log_json: bool = False,
     on_ready: Callable[[list[str]], None] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code. A second signal ends the process at once.
@@ -449,15 +470,13 @@ def run(
     Args:
         config: The configuration.
         adjust: Applies the options of the command line to a configuration that a reload has read.
-        log_level: The lowest level that is logged.
-        log_json: Log a JSON object per line instead of text.
         on_ready: Called with the URLs of the listeners when clients can connect.
 
     Raises:
         ConfigError: The configuration cannot be used.
         StorageError: The store cannot be opened.
     """
-    logs.install(log_level, as_json=log_json)
+    logs.install(config.logging)
     gc.set_threshold(*GC_THRESHOLDS)
     supervisor = Supervisor(os.environ)
     app = App(config, adjust, supervisor.reloading)
@@ -475,7 +494,9 @@ def run(
             logs.flush()  # write the addresses before the first client is answered
             stop.wait()
             log.info("stopping")
-            supervisor.stopping()
+            drain_seconds = app.drain_seconds
+            supervisor.stopping(drain_seconds, STOP_SECONDS_MAX + GOODBYE_SECONDS_MAX + AUTH_STOP_SECONDS_MAX)
+            app.drain(drain_seconds)
             app.stop()
             counters = {name: count for name, count in app.broker.stats.as_dict().items() if count}
             log.info("stopped%s", f": {counters}" if counters else "", extra={"counters": counters})

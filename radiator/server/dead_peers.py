@@ -66,6 +66,7 @@ def close_dead(broker: Broker, paused: Iterable[PausedConnection]) -> None:
                 session.id,
                 session.address,
                 logger=log,
+                peer=session,
             )
             transport.close()
         else:

@@ -1,10 +1,12 @@
 """The process's log, stdout and stderr, written without ever blocking a caller.
 
+The log goes to stderr, or to the file of ``logging.file``.
+
 stderr may be a pipe without a reader, or a terminal that was stopped with Ctrl-S: a write to it then blocks for ever.
 So ``install`` replaces ``sys.stdout`` and ``sys.stderr`` by streams that only append to a bounded queue, and a native
-daemon thread for each of the two file descriptors writes what is queued. This covers everything that Python code
-writes: log lines, the hub's tracebacks, warnings, ``print`` of plug-ins. Lines that do not fit into the queue are
-counted and dropped; a line in the output says how many, at the place where they are missing.
+daemon thread for each of the outputs writes what is queued. This covers everything that Python code
+writes: log lines, the hub's tracebacks, warnings, ``print`` of plug-ins. Lines that do not fit into the queue, or
+cannot be written, are counted and dropped; a line in the output says how many, at the place where they are missing.
 
 Invariants: the writing thread takes no lock, so no other thread ever waits for its write; lines are written in the
 order in which they were queued; the queue is bounded in lines and in bytes.
@@ -18,36 +20,145 @@ import json
 import logging
 import os
 import select
+import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, TextIO
 
 from gevent.monkey import get_original
 
 from radiator import limits
+from radiator.config import LoggingConfig
+from radiator.errors import ConfigError
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+STDERR: Final = "stderr"  # the logger of text that is written to stderr, where the log is JSON
+FILE_MODE: Final = 0o640  # lines have names of users and addresses
+UNREAD: Final = "this output was not read fast enough"
 FLUSH_SECONDS: Final = 1.0  # the process waits so long at its end until the last lines are written
 WRITE_BYTES: Final = 64 * limits.KIB  # of one write: the capacity of a pipe
 
 
-class Output:
-    """A bounded queue of lines for one file descriptor, and the thread that writes them.
+class LogFile:
+    """The file that the log is written to. Only the thread that writes calls it, but for ``check`` and ``reopen``.
+
+    The file is opened again when its path is another file than the open one, or none: after a rename by logrotate, or
+    when its directory was removed and is back. With ``rotate_bytes`` it is renamed to PATH.1 (and PATH.1 to PATH.2)
+    before a write that would make it longer.
 
     Args:
-        fd: The file descriptor. It may be blocking or not.
-        lines_max: How many lines may be queued.
-        bytes_max: How many bytes may be queued.
+        path: The path.
+        rotate_bytes: The size above which the file is rotated, or None.
+        keep: The number of rotated files that stay.
     """
 
-    def __init__(self, fd: int, lines_max: int = limits.LOG_LINES_MAX, bytes_max: int = limits.LOG_BYTES_MAX) -> None:
-        self._fd = fd
+    def __init__(self, path: str, rotate_bytes: int | None = None, keep: int = 5) -> None:
+        self.path = os.path.abspath(path)
+        self._rotate_bytes = rotate_bytes
+        self._keep = keep
+        self._fd: int | None = None
+        self._stale = False
+
+    def check(self) -> None:
+        """Open the file once.
+
+        Raises:
+            ConfigError: The file cannot be written, or is not a regular file.
+        """
+        try:
+            if os.path.exists(self.path) and not stat.S_ISREG(os.stat(self.path).st_mode):
+                raise ConfigError(f"logging.file: {self.path}: expected a regular file; with none the log is on stderr")
+            self._open()
+        except OSError as error:
+            raise ConfigError(f"logging.file: {self.path}: cannot be written: {error.strerror}") from None
+
+    def reopen(self) -> None:
+        """Open the file again before the next write."""
+        self._stale = True
+
+    def write(self, data: bytes) -> None:
+        """Append whole lines, all of them or none.
+
+        Raises:
+            OSError: The file cannot be opened or written.
+        """
+        if self._stale or not self._is_current():
+            self._stale = False
+            self._open()
+        assert self._fd is not None
+        size = os.fstat(self._fd).st_size
+        if self._rotate_bytes is not None and size and size + len(data) > self._rotate_bytes:
+            self._rotate()
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._fd, data[written:] if written else data)
+        except OSError:
+            if written:  # the disk is full; a part of a line would damage the next line
+                end = os.fstat(self._fd).st_size
+                os.ftruncate(self._fd, max(0, end - written))
+            raise
+
+    def _is_current(self) -> bool:
+        if self._fd is None:
+            return False
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except OSError:
+            return False
+
+    def _open(self) -> None:
+        self.close()
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+
+    def _rotate(self) -> None:
+        names = [self.path, *(f"{self.path}.{number}" for number in range(1, self._keep + 1))]
+        try:
+            if not self._keep:
+                os.unlink(self.path)
+            for older, newer in zip(reversed(names[1:]), reversed(names[:-1]), strict=True):
+                if os.path.exists(newer):
+                    os.replace(newer, older)
+        except OSError:
+            return  # the directory may not be written: go on in the same file
+        self._open()
+
+    def close(self) -> None:
+        """Close the file."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+class Output:
+    """A bounded queue of lines for one file descriptor or file, and the thread that writes them.
+
+    Args:
+        target: A file descriptor, blocking or not, or a file.
+        lines_max: How many lines may be queued.
+        bytes_max: How many bytes may be queued.
+        note: Returns the line about dropped lines, for their number and the reason.
+        report: Called by the thread with a text when writing begins to fail, and when it works again. Must not block.
+    """
+
+    def __init__(
+        self,
+        target: int | LogFile,
+        lines_max: int = limits.LOG_LINES_MAX,
+        bytes_max: int = limits.LOG_BYTES_MAX,
+        note: Callable[[int, str], bytes] | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        self._target = target
         self._lines_max = lines_max
         self._bytes_max = bytes_max
+        self._note = note or _dropped
+        self._report = report
         self._lock = threading.RLock()  # for ``put``; reentrant, because a signal handler may log too
         self._queue: SimpleQueue[tuple[bytes, int, int] | threading.Event] = SimpleQueue()
         self._started = False
@@ -57,6 +168,7 @@ class Output:
         self._done = [0, 0]  # lines and bytes that were written, or could not be
         self._failed = 0  # lines that could not be written
         self._reported = 0  # dropped lines that the output reports
+        self._fault = ""  # why the last write failed; empty if it did not
 
     @property
     def lines_dropped(self) -> int:
@@ -75,7 +187,8 @@ class Output:
             self._queue.put((data, lines, self._refused))
             if not self._started:
                 self._started = True
-                threading.Thread(target=self._run, name=f"radiator-log-{self._fd}", daemon=True).start()
+                name = "file" if isinstance(self._target, LogFile) else self._target
+                threading.Thread(target=self._run, name=f"radiator-log-{name}", daemon=True).start()
 
     def flush(self, seconds: float) -> bool:
         """Wait until everything that was queued before is written.
@@ -111,28 +224,61 @@ class Output:
                 continue
             data, count, refused = item
             if refused + self._failed > reported:
-                pieces.append(_dropped(refused + self._failed - reported))
+                pieces.append(self._note(refused + self._failed - reported, self._fault or UNREAD))
                 reported = refused + self._failed
             pieces.append(data)
             lines, size = lines + count, size + len(data)
         dropped = self._refused + self._failed
         if self._queue.empty() and dropped > reported:
-            pieces.append(_dropped(dropped - reported))
+            pieces.append(self._note(dropped - reported, self._fault or UNREAD))
             reported = dropped
+        data, target = b"".join(pieces), self._target
         try:
-            _write(self._fd, b"".join(pieces))
-        except OSError:  # no reader or a full disk: there is no place to report it
+            if isinstance(target, LogFile):
+                target.write(data)
+            else:
+                _write(target, data)
+        except OSError as error:  # no reader, a full disk, no directory
             self._failed += lines
+            self._set_fault(error.strerror or str(error))
         else:
             self._reported = reported
+            self._set_fault("")
         self._done = [self._done[0] + lines, self._done[1] + size]
         for item in items:
             if isinstance(item, threading.Event):
                 item.set()
 
+    def _set_fault(self, fault: str) -> None:
+        before, self._fault = self._fault, fault
+        if self._report is not None and fault != before:
+            if fault:
+                self._report(f"the log cannot be written: {fault}; its lines are dropped and counted")
+            else:
+                self._report(f"the log is written again; {self._failed} lines could not be written since the start")
 
-def _dropped(count: int) -> bytes:
-    return b"radiator: %d lines were dropped here: this output was not read fast enough\n" % count
+
+def _dropped_text(count: int, why: str) -> str:
+    return f"{count} {'lines were' if count > 1 else 'line was'} dropped here: {why}"
+
+
+def _dropped(count: int, why: str) -> bytes:
+    return f"radiator: {_dropped_text(count, why)}\n".encode()
+
+
+def _dropped_json(count: int, why: str) -> bytes:
+    fields = {"logger": "radiator.logs", "message": _dropped_text(count, why), "dropped": count}
+    return _json_line(time.time(), "error", fields)
+
+
+def _json_line(created: float, level: str, fields: dict[str, Any]) -> bytes:
+    text = json.dumps({"time": rfc3339(created), "level": level, **fields}, ensure_ascii=False, default=str)
+    return f"{text}\n".encode("utf-8", "backslashreplace")
+
+
+def rfc3339(seconds: float) -> str:
+    """Return a time in seconds since 1970 as text in UTC with its zone: ``2026-11-20T09:59:58.123Z``."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -147,11 +293,19 @@ def _write(fd: int, data: bytes) -> None:
 
 
 class _Raw(io.RawIOBase):
-    """The binary side of a replaced ``sys.stdout`` or ``sys.stderr``."""
+    """The binary side of a replaced ``sys.stdout`` or ``sys.stderr``.
 
-    def __init__(self, output: Output, fd: int) -> None:
+    Args:
+        output: Where the data goes.
+        fd: The file descriptor.
+        as_json: Write each line as a JSON object.
+    """
+
+    def __init__(self, output: Output, fd: int, as_json: bool) -> None:
         self._output = output
         self._fd = fd
+        self._as_json = as_json
+        self._part = b""  # of a line whose end is missing
 
     def writable(self) -> bool:
         """Return True."""
@@ -168,28 +322,47 @@ class _Raw(io.RawIOBase):
     def write(self, data: Any, /) -> int:
         """Queue the data. Never blocks."""
         copy = bytes(data)
-        if copy:
+        if copy and self._as_json:
+            *lines, self._part = (self._part + copy).split(b"\n")
+            if len(self._part) > WRITE_BYTES:
+                lines, self._part = [*lines, self._part], b""
+            for line in lines:
+                text = line.decode("utf-8", "backslashreplace")
+                if text.strip():
+                    self._output.put(_json_line(time.time(), "error", {"logger": STDERR, "message": text}))
+        elif copy:
             self._output.put(copy)
         return len(copy)
 
 
+class TextFormatter(logging.Formatter):
+    """Format a record as text that begins with the time in UTC."""
+
+    def __init__(self) -> None:
+        super().__init__(FORMAT)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Return the time of a record (RFC 3339)."""
+        return rfc3339(record.created)
+
+
 class JsonFormatter(logging.Formatter):
-    """Format a record as one JSON object: time (RFC 3339 in UTC), level, logger, message, exception and counters."""
+    """Format a record as one JSON object: time, level, logger, message, its ``extra`` fields, and the exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        fields = {
-            "time": moment.replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+        fields: dict[str, Any] = {"logger": record.name, "message": record.getMessage()}
+        fields.update((name, value) for name, value in record.__dict__.items() if name not in NOT_EXTRA)
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        if (counters := getattr(record, "counters", None)) is not None:
-            fields["counters"] = counters
-        return json.dumps(fields, ensure_ascii=False)
+        return _json_line(record.created, record.levelname.lower(), fields).decode().rstrip("\n")
+
+
+# Attributes of every record, which are not ``extra`` fields; a field cannot replace those of the line.
+NOT_EXTRA: Final = frozenset((
+    *logging.LogRecord("", 0, "", 0, "", (), None).__dict__, "message", "asctime", "taskName",
+    "time", "level", "logger", "exception",
+))  # fmt: skip
 
 
 class LogHandler(logging.Handler):
@@ -209,32 +382,79 @@ class LogHandler(logging.Handler):
 
 
 _outputs: list[Output] = []
+_file: LogFile | None = None
+_levels: list[logging.Logger] = []  # whose level ``set_levels`` has set
 
 
-def install(level: str, *, as_json: bool = False) -> None:
-    """Log to stderr, and make writes to stdout and stderr non-blocking. For a process that only runs a broker.
+def install(config: LoggingConfig) -> None:
+    """Write the log, and make writes to stdout and stderr non-blocking. For a process that only runs a broker.
 
     Args:
-        level: The lowest level that is logged, such as ``"info"``.
-        as_json: Write a record as a JSON object on a line instead of text.
+        config: The format, the levels and the file.
+
+    Raises:
+        ConfigError: The file cannot be written.
     """
+    global _file
+    as_json = config.format == "json"
+    file = None if config.file is None else LogFile(config.file, config.rotate_bytes, config.keep)
+    if file is not None:
+        file.check()
     sys.stdout = _replaced(sys.stdout)
-    sys.stderr = _replaced(sys.stderr)
-    root = logging.getLogger()
-    root.setLevel(level.upper())
+    sys.stderr = _replaced(sys.stderr, as_json)
+    note = _dropped_json if as_json else _dropped
+    output = None
     if isinstance(sys.stderr, io.TextIOWrapper) and isinstance(raw := sys.stderr.buffer, _Raw):
-        root.addHandler(LogHandler(raw._output, JsonFormatter() if as_json else logging.Formatter(FORMAT)))
+        output = raw._output
+    if file is not None:
+        _file = file
+        report = None if output is None else partial(_report, output, file.path, as_json)
+        output = Output(file, note=note, report=report)
+        _outputs.append(output)
+    if output is not None:
+        formatter = JsonFormatter() if as_json else TextFormatter()
+        logging.getLogger().addHandler(LogHandler(output, formatter))
+    set_levels(config.level, config.levels)
     atexit.register(flush)
 
 
-def _replaced(stream: TextIO | None) -> TextIO:
+def set_levels(level: str, levels: Iterable[tuple[str, str]] = ()) -> None:
+    """Set the lowest level that is logged, also while the broker runs.
+
+    Args:
+        level: The level, such as ``"info"``.
+        levels: The loggers that differ, with their levels.
+    """
+    while _levels:
+        _levels.pop().setLevel(logging.NOTSET)
+    logging.getLogger().setLevel(level.upper())
+    for name, own in levels:
+        logger = logging.getLogger(name)
+        logger.setLevel(own.upper())
+        _levels.append(logger)
+
+
+def reopen() -> None:
+    """Open the file of the log again before its next line. Does nothing without a file."""
+    if _file is not None:
+        _file.reopen()
+
+
+def _report(output: Output, path: str, as_json: bool, text: str) -> None:
+    """Write a line about the file of the log to stderr."""
+    text = f"logging.file: {path}: {text}"
+    line = _json_line(time.time(), "error", {"logger": "radiator.logs", "message": text})
+    output.put(line if as_json else f"{rfc3339(time.time())} ERROR radiator.logs: {text}\n".encode())
+
+
+def _replaced(stream: TextIO | None, as_json: bool = False) -> TextIO:
     """Return a stream that never blocks instead of this one. A closed stream (None) is returned unchanged."""
     if stream is None:
         return stream  # type: ignore[return-value]
     stream.flush()
-    output = Output(stream.fileno())
+    output = Output(stream.fileno(), note=_dropped_json if as_json else None)
     _outputs.append(output)
-    raw: Any = _Raw(output, stream.fileno())
+    raw: Any = _Raw(output, stream.fileno(), as_json)
     return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=True)
 
 

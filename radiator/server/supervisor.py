@@ -23,6 +23,7 @@ from radiator import clock
 log = logging.getLogger("radiator.server")
 
 NS_PER_US = 1_000
+US_PER_SECOND = 1_000_000
 
 
 class Supervisor:
@@ -57,9 +58,18 @@ class Supervisor:
         finally:
             self._send(f"READY=1\nSTATUS={self._status}")
 
-    def stopping(self) -> None:
-        """Report that the broker stops."""
-        self._send("STOPPING=1\nSTATUS=Stopping")
+    def stopping(self, drain_seconds: float, stop_seconds: float) -> None:
+        """Report that the broker stops. The service manager waits for as long as the drain and the stop may take.
+
+        Args:
+            drain_seconds: The period in which clients are disconnected first.
+            stop_seconds: How long the stop takes at most.
+        """
+        status = f"Disconnecting clients for {drain_seconds:g} s" if drain_seconds else "Stopping"
+        text = f"STOPPING=1\nSTATUS={status}"
+        if drain_seconds:
+            text += f"\nEXTEND_TIMEOUT_USEC={round((drain_seconds + stop_seconds) * US_PER_SECOND)}"
+        self._send(text)
 
     def close(self) -> None:
         """Stop the watchdog, and close the socket."""

@@ -312,7 +312,15 @@ class Transport:
     def _log(self, kind: str, what: str) -> None:
         session = self.session
         self._driver.broker.peer_log.line(
-            logging.INFO, kind, session.origin, "session %s %s: %s", session.id, session.address, what, logger=log
+            logging.INFO,
+            kind,
+            session.origin,
+            "session %s %s: %s",
+            session.id,
+            session.address,
+            what,
+            logger=log,
+            peer=session,
         )
 
     def _opened(self) -> None:

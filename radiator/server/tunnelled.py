@@ -286,7 +286,8 @@ class TunnelledTransport(Transport):
             return
         self._close_sent = True
         failed = self._connection.failed
-        code = GOING_AWAY if self._driver.stopping else PROTOCOL_ERROR if failed is not None else NORMAL
+        going = self._driver.stopping or self._driver.broker.draining.active
+        code = GOING_AWAY if going else PROTOCOL_ERROR if failed is not None else NORMAL
         self._wire = self._tunnel.close(code, failed.message if failed is not None else "")
         self._pump()
 

@@ -138,6 +138,7 @@ WAYS: dict[str, list[Way]] = {
 ELSEWHERE = {
     "storage": "tests/server/test_failing_disk.py",
     "shutting-down": "tests/server/test_lifecycle.py",
+    "draining": "tests/server/test_drain.py",
     "not-stomp": "tests/stomp/test_connection.py",  # in the language of the peer: tests/server/test_lifecycle.py
     "taken-over": "tests/broker/durable/test_subscriptions.py",  # by what another connection does
     "bad-request": "tests/broker/admin/test_channel.py",  # in the JSON of the answer

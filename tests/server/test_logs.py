@@ -7,17 +7,23 @@ import contextlib
 import json
 import logging
 import os
+import re
+import resource
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from radiator.errors import ConfigError
 from radiator.server import logs
-from radiator.server.logs import Output
+from radiator.server.logs import LogFile, Output
 from tests.running import BrokerProcess
 from tests.server.wire import Wire
 
@@ -107,6 +113,169 @@ def test_a_descriptor_that_does_not_block_loses_nothing(pipe: tuple[int, int]) -
     assert len(lines_until(pipe[0], b"end")) == 1_001
 
 
+# --- the file of the log ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reports() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "log" / "radiator.log"
+
+
+@pytest.fixture
+def output(file: Path, reports: list[str]) -> Output:
+    file.parent.mkdir()
+    return Output(LogFile(str(file), rotate_bytes=64, keep=2), report=reports.append)
+
+
+def put(output: Output, *lines: str) -> None:
+    """Queue lines one by one, each after the one before is written or dropped."""
+    for line in lines:
+        output.put(line.encode() + b"\n")
+        assert output.flush(30)
+
+
+def test_the_file_is_appended_to(output: Output, file: Path) -> None:
+    file.write_text("earlier\n")
+    put(output, "one", "two")
+    assert file.read_text() == "earlier\none\ntwo\n"
+
+
+def test_a_new_file_is_not_readable_for_others(output: Output, file: Path) -> None:
+    put(output, "one")
+    assert file.stat().st_mode & 0o777 & ~0o640 == 0
+
+
+@pytest.mark.parametrize("how", ["moved", "removed", "replaced"])
+def test_a_file_that_logrotate_has_moved_is_opened_again(output: Output, file: Path, how: str) -> None:
+    put(output, "one")
+    if how == "removed":
+        file.unlink()
+    else:
+        file.rename(file.with_suffix(".old"))
+    if how == "replaced":
+        file.touch()
+    put(output, "two")
+    assert file.read_text() == "two\n"
+    assert output.lines_dropped == 0
+
+
+def test_a_copied_and_truncated_file_goes_on_at_its_start(output: Output, file: Path) -> None:
+    put(output, "one")
+    os.truncate(file, 0)
+    put(output, "two")
+    assert file.read_text() == "two\n"
+
+
+def test_a_file_above_its_size_is_renamed_and_only_as_many_stay_as_are_kept(output: Output, file: Path) -> None:
+    put(output, *(f"{number:029d}" for number in range(9)))  # two lines fill a file
+    kept = [int(line) for name in (".2", ".1", "") for line in Path(f"{file}{name}").read_text().split()]
+    assert kept == [4, 5, 6, 7, 8]
+    assert sorted(each.name for each in file.parent.iterdir()) == [file.name, f"{file.name}.1", f"{file.name}.2"]
+
+
+def test_without_kept_files_a_full_file_is_removed(file: Path) -> None:
+    file.parent.mkdir()
+    put(Output(LogFile(str(file), rotate_bytes=64, keep=0)), *(f"{number:029d}" for number in range(5)))
+    assert [int(line) for line in file.read_text().split()] == [4]
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_lines_for_a_directory_that_vanished_are_counted_and_reported(
+    output: Output, file: Path, reports: list[str]
+) -> None:
+    put(output, "one")
+    shutil.rmtree(file.parent)
+    put(output, "two", "three")
+    assert output.lines_dropped == 2
+    file.parent.mkdir()
+    put(output, "four")
+    assert file.read_text() == "radiator: 2 lines were dropped here: No such file or directory\nfour\n"
+    assert output.lines_dropped == 2
+    assert [text.partition(";")[0] for text in reports] == [
+        "the log cannot be written: No such file or directory",
+        "the log is written again",
+    ]
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(output: Output, file: Path, reports: list[str]) -> None:
+    put(output, "one")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with ignored_signal(signal.SIGXFSZ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))  # the system then writes a part, as a full disk
+        try:
+            put(output, "a line that does not fit")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.read_text() == "one\n"
+    assert output.lines_dropped == 1
+    put(output, "two")
+    assert file.read_text() == "one\nradiator: 1 line was dropped here: File too large\ntwo\n"
+    assert len(reports) == 2
+
+
+@contextlib.contextmanager
+def ignored_signal(number: signal.Signals) -> Iterator[None]:
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("path", ["missing/radiator.log", "."])
+def test_a_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ConfigError, match=r"^logging\.file: .*(cannot be written|a regular file)"):
+        LogFile(str(tmp_path / path)).check()
+
+
+def test_levels_of_loggers_differ_until_they_are_set_again() -> None:
+    root = logging.getLogger()
+    before = root.level
+    try:
+        logs.set_levels("warning", [("radiator.auth", "debug")])
+        assert logging.getLogger("radiator.auth.x").isEnabledFor(logging.DEBUG)
+        assert not logging.getLogger("radiator.server").isEnabledFor(logging.INFO)
+        logs.set_levels("error")
+        assert not logging.getLogger("radiator.auth").isEnabledFor(logging.WARNING)
+    finally:
+        root.setLevel(before)
+
+
+def test_the_log_of_a_broker_survives_its_directory_and_logrotate(start_broker: StartBroker, tmp_path: Path) -> None:
+    file = tmp_path / "log" / "radiator.log"
+    file.parent.mkdir()
+    broker = start_broker(f"logging: {{format: json, file: {file}, levels: {{radiator.peers: error}}}}\n")
+    knock(broker)
+    file.rename(file.with_suffix(".old"))
+    os.kill(broker.pid, signal.SIGHUP)
+    wait_for(lambda: file.exists() and "SIGHUP" in file.read_text())
+    shutil.rmtree(file.parent)
+    knock(broker)
+    assert broker.logs('"logger": "radiator.logs"', "the log cannot be written: No such file or directory")
+    file.parent.mkdir()
+    knock(broker)
+    wait_for(file.exists)
+    assert broker.stop() == 0
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines[0]["dropped"] >= 1 and lines[0]["message"].endswith("dropped here: No such file or directory")
+    peer = next(line for line in lines if line["logger"] == "radiator.server" and "session" in line)
+    assert (peer["user"], peer["address"].partition(":")[0]) == ("", "127.0.0.1")
+    assert lines[-1]["counters"]["not_stomp"] == 3
+    assert '"logger": "radiator.server"' not in broker.text()
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 # --- a broker whose output nobody reads -------------------------------------------------------------------------------
 
 
@@ -180,6 +349,39 @@ def test_with_json_the_log_is_json_too(start_broker: StartBroker) -> None:
     assert last["time"].endswith("Z")
 
 
+def test_text_lines_begin_with_the_time_in_utc(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    knock(broker)
+    assert broker.stop() == 0
+    logged = [line for line in broker.text().splitlines() if " is ready: " not in line]
+    assert all(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\d\dZ [A-Z]+ radiator\.", line) for line in logged), logged
+
+
+def test_extra_fields_of_a_record_are_fields_of_the_json_line() -> None:
+    record = logging.LogRecord("radiator.x", logging.INFO, "", 0, "said", (), None)
+    record.__dict__.update(user="bob", count=3, time="not a time")
+    found = json.loads(logs.JsonFormatter().format(record))
+    assert (found["user"], found["count"], found["message"]) == ("bob", 3, "said")
+    assert found["time"].endswith("Z")
+
+
+def test_with_json_text_on_stderr_is_json_too(tmp_path: Path) -> None:
+    script = """
+import sys, warnings
+from radiator.config import LoggingConfig
+from radiator.server import logs
+logs.install(LoggingConfig(format="json"))
+print("half a ", end="", file=sys.stderr, flush=True)
+print("line", file=sys.stderr)
+raise KeyError("unforeseen")
+"""
+    process = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, cwd=ROOT, check=False)
+    lines = [json.loads(line) for line in process.stderr.splitlines()]
+    assert lines[0]["message"] == "half a line"
+    assert lines[-1]["message"] == "KeyError: 'unforeseen'"
+    assert {line["logger"] for line in lines} == {"stderr"}
+
+
 def test_a_traceback_is_a_field_of_a_json_line() -> None:
     try:
         raise KeyError("unforeseen")
@@ -194,7 +396,13 @@ def test_a_traceback_is_a_field_of_a_json_line() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_read", [False, True])
-@pytest.mark.parametrize("log", ["from radiator.server import logs; logs.install('info')", "logging.basicConfig()"])
+@pytest.mark.parametrize(
+    "log",
+    [
+        "from radiator.config import LoggingConfig; from radiator.server import logs; logs.install(LoggingConfig())",
+        "logging.basicConfig()",
+    ],
+)
 def test_a_bug_on_the_way_to_the_disk_ends_the_process_whatever_its_log_does(log: str, is_read: bool) -> None:
     script = f"""
 import logging, sys

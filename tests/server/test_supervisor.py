@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.running import BrokerProcess
+from tests.server.wire import Wire
 
 StartBroker = Callable[..., BrokerProcess]
 ROOT = Path(__file__).parents[2]
@@ -57,6 +58,17 @@ def test_the_manager_hears_of_the_whole_life(manager: Manager, start_broker: Sta
     assert manager.next() == ready
     assert broker.stop() == 0
     assert manager.next()["STOPPING"] == "1"
+
+
+def test_the_manager_waits_for_a_drain(manager: Manager, start_broker: StartBroker) -> None:
+    broker = start_broker("drain: {on_stop: 200ms}\n")
+    with Wire(broker) as client:
+        client.open()
+        assert broker.stop() == 0
+        assert [frame.headers["error-code"] for frame in client.rest()] == ["draining"]
+    stopping = manager.next_with("STOPPING")
+    assert stopping["STATUS"] == "Disconnecting clients for 0.2 s"
+    assert 200_000 < int(stopping["EXTEND_TIMEOUT_USEC"]) < 30_000_000
 
 
 def test_a_broker_whose_event_loop_stands_still_sends_no_beat(

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from radiator.client import connect
+from radiator.client.admin import ask
 from radiator.stomp.connection import ClientConnection
 from radiator.stomp.encoder import encode
 from radiator.stomp.frames import Frame
@@ -330,6 +332,15 @@ def test_a_stop_says_goodbye_with_a_code(start_broker: StartBroker, authority: A
         os.kill(web.broker.pid, 15)
         assert page.closed() == (["ERROR"], 1001)
     assert web.broker.process is not None and web.broker.process.wait(20) == 0
+
+
+def test_a_drained_page_gets_an_error_and_the_code_of_a_stop(start_broker: StartBroker, authority: Authority) -> None:
+    web = Web(start_broker, authority)
+    with connect(web.broker.address, headers={"while-draining": "true"}) as operator, Page(web.url) as page:
+        page.open()
+        ask(operator, "broker.drain", seconds=0)
+        assert page.closed() == (["ERROR"], 1001)
+    assert web.broker.stop() == 0
 
 
 @pytest.mark.thorough

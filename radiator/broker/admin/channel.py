@@ -28,6 +28,7 @@ from radiator.broker.admin import (
     clock_verbs,
     cursor_verbs,
     details,
+    drain_verb,
     lists,
     maintenance_verbs,
     overview,
@@ -73,6 +74,7 @@ VERBS: dict[str, Verb] = {
     "rates": Verb(overview.rates, reads=True),
     "destinations.ls": Verb(lists.destinations, reads=True),
     "destinations.show": Verb(details.destination, reads=True),
+    "broker.drain": Verb(drain_verb.drain),
     "clients.ls": Verb(lists.clients, reads=True),
     "clients.show": Verb(details.client, reads=True),
     "clients.disconnect": Verb(actions.disconnect),
@@ -138,6 +140,7 @@ def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
                 _args_text(request),
                 printable(error.message),
                 logger=log,
+                peer=session,
             )
         request.refuse(error)
     except GeneratorExit:  # the connection is gone

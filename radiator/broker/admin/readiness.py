@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.admin import clock_verbs, gauges, lag
+from radiator.broker.admin import clock_verbs, drain_verb, gauges, lag
 
 if TYPE_CHECKING:
     from radiator.broker.services import Services
@@ -23,6 +23,8 @@ def reasons(broker: Services) -> list[str]:
     Damage that a start has found does not count, because all other data is served.
     """
     found = ["the broker is stopping"] if broker.stopping else []
+    if broker.draining.active:
+        found.append(drain_verb.reason(broker))
     for why in (broker.displaced, broker.files_refused):
         if why is not None:
             found.append(f"{why.message}: {why.detail}")

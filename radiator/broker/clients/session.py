@@ -248,6 +248,7 @@ class Session:
         steps: The steps of an unfinished command.
         listing: The names of a list that the client requests from the admin channel, page by page.
         heart_beat: (send_ms, expect_ms) that the broker offers in CONNECTED.
+        stays: True if a drain of the broker does not end the session.
         closing: True if no more frames are read; the outbox is still sent.
         closed: True if the connection is gone and its subscriptions are released.
         queued_total: Bytes ever added to the outbox.
@@ -267,6 +268,7 @@ class Session:
     """
 
     __slots__ = (
+        "_room_bytes",
         "_wake",
         "address",
         "auto_acks",
@@ -302,6 +304,7 @@ class Session:
         "secret",
         "since_ns",
         "state",
+        "stays",
         "steps",
         "subscriptions",
         "tags",
@@ -353,6 +356,8 @@ class Session:
         self.closing = False
         self.closed = False
         self._wake = wake
+        self._room_bytes = limits.outbox
+        self.stays = False
         self.outbox: list[bytes] = []
         self.outbox_bytes = 0
         self.queued_total = 0
@@ -675,7 +680,29 @@ class Session:
 
     def room(self) -> int:
         """Return how many bytes deliveries may still add to the outbox; zero or less means none."""
-        return self.limits.outbox - self.outbox_bytes
+        return self._room_bytes - self.outbox_bytes
+
+    def stay(self) -> None:
+        """Stay connected while the broker is drained."""
+        self.stays = True
+
+    def pause_deliveries(self) -> None:
+        """Deliver no message until ``resume_deliveries``. Answers to frames are sent."""
+        self._room_bytes = 0
+
+    def resume_deliveries(self) -> dict[Subscription, None]:
+        """Deliver messages again. Return the subscriptions that waited for it."""
+        self._room_bytes = self.limits.outbox
+        return self.take_waiting()
+
+    @property
+    def holds_nothing(self) -> bool:
+        """True if all is sent and acknowledged, no receipt is owed and no transaction is open."""
+        return (
+            not (self.outbox_bytes or self.transactions or self.unfinished)
+            and self.receipts.empty
+            and not any(each.in_flight for each in self.subscriptions.values())
+        )
 
     def take_outbox(self) -> list[bytes]:
         """Remove and return all bytes to send. They count against ``room`` until ``flushed``."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from radiator.broker.delivery.ready import Ready
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.headers.subscribe import SubscribeHeaders
+    from radiator.broker.peer_log import PeerLog
     from radiator.broker.stats import Stats
 
 log = logging.getLogger("radiator.broker")
@@ -85,12 +86,16 @@ class ColdReads:
     Args:
         ready: The ready list; a finished read puts its readers and queues into it.
         stats: Counters of the broker.
+        peer_log: The limited log lines of the broker.
         refuse: Sends an ERROR to a session and closes its connection.
     """
 
-    def __init__(self, ready: Ready, stats: Stats, refuse: Callable[[Session, ProtocolError], None]) -> None:
+    def __init__(
+        self, ready: Ready, stats: Stats, peer_log: PeerLog, refuse: Callable[[Session, ProtocolError], None]
+    ) -> None:
         self._ready = ready
         self._stats = stats
+        self._peer_log = peer_log
         self._refuse = refuse
         self._reads: list[Read] = []
         self._stalled: list[tuple[Feed, int]] = []
@@ -258,8 +263,7 @@ class ColdReads:
             error: The error of the disk.
             again: Called at the next tick.
         """
-        self._stats.count(read_errors=1)
-        log.error("storage: %s", error)
+        self._log_failed("", error)
         self._retries.append(again)
 
     def take(self) -> list[Read]:
@@ -294,14 +298,17 @@ class ColdReads:
         After READ_ATTEMPTS_MAX attempts topic readers get an ERROR. Queues try again without end, because their
         messages must not be dropped.
         """
-        self._stats.count(read_errors=1)
-        log.error("storage: %s", error)
+        self._log_failed(feed.partition.name, error)
         if feed.failed(offset) > READ_ATTEMPTS_MAX:
             refusal = ProtocolError("storage", "the log cannot be read", str(error))
             for waiter in list(feed.loading.get(offset, ())):
                 if isinstance(waiter, Reader) and waiter.waits:
                     self._refuse(waiter.subscription.session, refusal)
         self._stalled.append((feed, offset))
+
+    def _log_failed(self, partition: str, error: StorageError) -> None:
+        self._stats.count(read_errors=1)
+        self._peer_log.line(logging.ERROR, "failed reads", partition, "storage: %s", error, logger=log)
 
     def _report_damage(self, partition: Any, damage: Damage) -> None:
         key = (damage.path, damage.end_offset)

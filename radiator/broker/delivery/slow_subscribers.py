@@ -44,4 +44,5 @@ class SlowSubscribers:
             reader.feed.partition.name,
             count,
             logger=log,
+            peer=session,
         )

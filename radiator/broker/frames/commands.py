@@ -13,8 +13,10 @@ from radiator.broker.admin import channel
 from radiator.broker.admission import Wait
 from radiator.broker.budget import Steps
 from radiator.broker.committing import commit as committing
+from radiator.broker.draining import WHILE_DRAINING, refusal
 from radiator.broker.frames import acknowledging
 from radiator.broker.headers import subscribe
+from radiator.broker.headers.values import flag
 from radiator.broker.publishing import hooks, sending
 from radiator.broker.settling import settlement
 from radiator.broker.settling.settlement import receipt_now, receipt_settled
@@ -75,11 +77,19 @@ def connect(broker: Services, session: Session, frame: Frame, now: Now) -> None:
         raise ProtocolError("bad-command", "this connection is connected already")
     assert session.version in VERSIONS
     headers = frame.head.headers
+    stays = flag(headers, WHILE_DRAINING)
+    if broker.draining.active and not stays:
+        raise refusal()
     window = headers.get("max-in-flight")
     if window is not None:
         session.cap(subscribe.window(window, "max-in-flight", session.limits.in_flight))
 
     def welcome() -> None:
+        if stays and session.rights.has("admin"):
+            session.stay()
+        elif broker.draining.active:
+            broker.refuse(session, refusal(), frame.receipt)
+            return
         session.welcome(headers.get("client-id", ""), now.wall)
         answer = [("server", broker.server_name), ("session", session.id), *_limits(broker)]
         if session.version == "1.0" and "accept-version" in headers:  # a client that names versions gets an answer

@@ -77,12 +77,12 @@ class Returns:
     def left(self, source: QueueSource, offsets: list[int]) -> None:
         """Return or end the messages that a disconnected consumer had in flight, as ``on_unacked`` of the rule says.
 
-        While the broker stops, they always return.
+        While the broker stops or is drained, they always return.
         """
         if source.closed:
             return
         what = source.settings.on_unacked
-        if what == "requeue" or self._core.stopping:
+        if what == "requeue" or self._core.stopping or self._core.draining.active:
             self.back(source, offsets)
             return
         if what == "dead_letter":
@@ -148,6 +148,7 @@ class Returns:
             len(taken),
             source.queue.name,
             logger=log,
+            peer=session,
         )
         self.back(source, taken)
         source.queue.served(subscription)
