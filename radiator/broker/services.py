@@ -50,4 +50,5 @@ class Services(Core):
         self.durable.load()
         self.registry.revive()
         self.durable.loaded()
+        self.idle.restart()
         self.orphaned = OrphanedPartitions(self, self.durable)
