@@ -211,8 +211,11 @@ class IdleDestinations:
 
     def _remove(self, watch: Watch) -> None:
         destination = watch.destination
-        queue = destination.queue
-        waiting = 0 if queue is None else queue.backlog
+        waiting = 0
+        for source in () if destination.queue is None else destination.queue.sources:
+            cursor = source.cursor
+            settled = cursor.floor + cursor.settled_above + len(source.settled)
+            waiting += source.feed.partition.high_watermark - settled
         del self._watched[destination]
         self._timing.forget(watch)
         self._registry.remove(destination, partial(self._ended, watch, waiting))

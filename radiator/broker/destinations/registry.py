@@ -182,7 +182,10 @@ class Registry:
 
     def removable(self, destination: Destination) -> bool:
         """Return whether nothing uses a destination or its logs now, so that ``remove`` may be called."""
-        if destination.subscribers or destination.parents or destination.orphaned or destination.policy.fan_out:
+        policy = destination.policy
+        if destination.subscribers or destination.parents or destination.orphaned or policy.fan_out:
+            return False
+        if policy.settings.wait_for_archive:  # no message goes before an archive has it
             return False
         if destination.queue is not None and any(source.burying for source in destination.queue.sources):
             return False  # its dead letters are on their way
