@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from radiator.broker.admission import Dropped, Wait
 from radiator.broker.budget import Unfinished
 from radiator.broker.clients.session import Session
+from radiator.broker.destinations.registry import BeingRemoved
 from radiator.broker.frames import commands
 from radiator.broker.publishing import sending
 from radiator.broker.services import Services
@@ -129,6 +130,11 @@ class Broker(Services):
                 self.stats.count(**{dropped.counter: 1})
                 if frame.receipt is not None:
                     session.receipts.now(frame.receipt + b"\ndropped:true")
+            except BeingRemoved as error:
+                if error.waits:
+                    session.end_visit(False)
+                    return frames[index:]
+                self.refuse(session, error, frame.receipt)
             except ProtocolError as error:
                 self.refuse(session, error, frame.receipt)
             except StorageError as error:

@@ -22,6 +22,7 @@ from radiator.broker.clients.joined import JoinedOfAll
 from radiator.broker.delivery.cold_reads import ColdReads
 from radiator.broker.delivery.ready import Ready
 from radiator.broker.delivery.slow_subscribers import SlowSubscribers
+from radiator.broker.destinations.idle import IdleDestinations
 from radiator.broker.destinations.registry import Registry
 from radiator.broker.draining import Draining
 from radiator.broker.internal_errors import InternalErrors
@@ -37,6 +38,7 @@ from radiator.config.compare import same_rules
 from radiator.errors import ProtocolError, printable
 
 if TYPE_CHECKING:
+    from radiator.broker.budget import Steps
     from radiator.broker.clients.session import Reader, Session, Subscription
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.logs.feed import Feed
@@ -103,6 +105,7 @@ class Core(ABC):
         self.registry = Registry(rules, store, self.reading.start, self.lost, self.timing)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources
+        self.idle = IdleDestinations(self.registry, store.definitions, self.timing, self._removed)
         self.timed_stops: list[tuple[WallNs, Reader]] = []
         self._wake = wake
         store.maintenance.use_keys(header_value)
@@ -166,12 +169,28 @@ class Core(ABC):
         self.registry.adopt(found)
         return found
 
+    def until_removed(self, name: str) -> Steps:
+        """Wait, in steps, until an earlier destination of this name is gone, if it is being removed."""
+        return self.background.until(lambda: not self.registry.being_removed(name))
+
     def drop_unused(self, destination: Destination) -> bool:
         """Remove a destination without users and messages. Return False if it stays."""
         if not (destination.unused and self.registry.drop_unused(destination)):
+            self.idle.left(destination)
             return False
+        self.idle.forget(destination)
         self.generation += 1  # SEND plans may refer to it
         return True
+
+    def _removed(self, messages: int | None) -> None:
+        """Note that an unused destination was removed.
+
+        Args:
+            messages: The number of its unsettled messages; None if its removal has only begun.
+        """
+        self.generation += 1  # SEND plans may refer to it
+        if messages is not None:
+            self.stats.count(destinations_removed=1, lost_with_destination=messages)
 
     def lost(self, what: str, count: int) -> None:
         """Count and log messages that were removed from the log before a queue could deliver them.

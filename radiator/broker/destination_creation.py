@@ -70,7 +70,8 @@ class DestinationCreation:
             self._collecting = [each for each in self._collecting if each is not entry]
 
     def created(self, destination: Destination) -> None:
-        """Add a new destination to the subscriptions that match it."""
+        """Add a new destination to the subscriptions that match it, and watch it if it may expire."""
+        self._core.idle.created(destination)
         found = self._watchers.find(destination.name)
         for patterns, late in self._collecting:
             if patterns.matches(destination.name):

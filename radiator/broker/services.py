@@ -54,6 +54,7 @@ class Services(Core):
         self.durable.load()
         self.registry.revive()
         self.durable.loaded()
+        self.idle.restart()
         self.orphaned = OrphanedPartitions(self, self.durable)
         self.monitor = Monitor(self, self.durable)
         self.reloader: Reloader | None = None

@@ -77,6 +77,14 @@ class Stats:
         "Messages that forced retention or damage removed before a queue had settled them.",
         "messages_lost{reason=retention}",
     )
+    destinations_removed: int = counter(
+        "destinations", "Destinations that were removed because they were unused (`expire`, `auto-delete`)."
+    )
+    lost_with_destination: int = counter(
+        "messages",
+        "Unsettled messages of queues that were removed because they were unused.",
+        "messages_lost{reason=destination_removed}",
+    )
     lost_to_failures: int = counter(
         "messages",
         "Messages that a failed disk lost after their receipt, under `fsync: never` or an interval.",

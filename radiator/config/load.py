@@ -216,6 +216,11 @@ class Loader:
                     self.fault(node.key_lines[key], f"{path}.{key}", fault)
             if _topics_only(own):
                 self.fault(node.key_lines["priority"], f"{path}.priority", "is for queues: a topic is read in order")
+        for field in ("idle_ns", "wait_for_archive"):
+            if own.get(field) and whole["idle_ns"] is not None and whole["wait_for_archive"]:
+                text = "expire.idle removes messages whether or not an archive has them; leave it or wait_for: out"
+                self.fault(node.line, path, text)
+                break
         if own.get("compact_by") is not None and _queues_only(own):
             wanted = "is for topics; for the settled messages of a queue use retention.acked"
             self.fault(node.key_lines["compact_by"], f"{path}.compact_by", wanted)

@@ -137,6 +137,14 @@ class Settings:
     """Whether only one consumer of a queue is served."""
     cursor_expiry_ns: int | None = setting("cursor_expiry", or_none(duration("1s", DAY_MAX)), "none", AT_RUN_TIME)
     """Time after which an unused durable subscription is deleted."""
+    idle_ns: int | None = setting(
+        "expire.idle",
+        or_none(duration("1s", DAY_MAX)),
+        "none",
+        Applies("a destination is watched from its creation on"),
+        temporary="none",
+    )
+    """Time after which an unused destination is removed."""
     create: bool = setting("create", choice({"allow": True, "deny": False}), "allow", AT_RUN_TIME, temporary="allow")
     """Whether clients may create the destination by using it."""
     ack_timeout_ns: int | None = setting("ack_timeout", or_none(duration("10ms", DAY_MAX)), "none", AT_RUN_TIME)

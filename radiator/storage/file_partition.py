@@ -10,6 +10,7 @@ other partitions. The event loop owns it, except ``log``, which belongs to the d
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -74,6 +75,7 @@ class FilePartition(Partition):
         "decided_to",
         "dirty",
         "dedup_file",
+        "leaving",
         "log",
         "retention_wanted",
         "roll_due_ns",
@@ -120,6 +122,7 @@ class FilePartition(Partition):
         self.decided_to = 0  # where the last batch that is in the journal ends
         self._cut_due_ns: MonoNs | None = None  # of failed files
         self.dedup_file: DedupFile | None = None  # once there was an id
+        self.leaving = False  # it is being removed
         self.undeleted: list[SegmentInfo] = []  # removed, not deleted: they go first, or there would be holes
         self.cold = ColdReads(cold_cache)
 
@@ -601,6 +604,29 @@ class FilePartition(Partition):
         if job.needs_sync and job.error is None:
             job.sync()
         file.written(job)
+
+    # --- removal ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_removable(self) -> bool:
+        """Whether nothing is unwritten, being read or being repaired, so that the whole log may be removed."""
+        quiet = self.open_batch is IDLE and not self._closed and self.next_offset == self.high_watermark
+        return quiet and self.is_healthy and not (self.leaving or self.postponed or self.cold.pending)
+
+    def leave(self, leaving: bool) -> None:
+        """Note that the log is being removed, or that it stays after all."""
+        self.leaving = leaving
+
+    def retire(self) -> None:
+        """Drop everything that is in memory: the log is gone, and nothing uses it any more."""
+        self.queued = True  # take() is not called again
+        self.tail.drop_below(self.next_offset)
+        self.cold.removed(0, self.next_offset)
+        self.dedup = self.dedup_file = None
+        self._agenda.forget(self)
+        self._agenda.postponed_partitions.pop(self, None)
+        with contextlib.suppress(ValueError):
+            self._agenda.dirty.remove(self)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@
     <data_dir>/cursors/snapshot, snapshot.copy, delivered
     <data_dir>/subscriptions                                     durable subscriptions: see ``definitions``
     <data_dir>/last_rules                                        rules of the last run: see ``last_rules``
+    <data_dir>/removals                                          partitions that are being removed: see ``removal``
+    <data_dir>/removed/                                          their directories, until they are deleted
     <data_dir>/mirror                                            a mirror writes here: see ``copies``
     <data_dir>/quarantine/<encoded name>/<base, 20 digits>@<position>.bin  copies of damaged bytes, by fsck --repair
 
@@ -43,6 +45,8 @@ SCHEMAS = "schemas"
 SUBSCRIPTIONS = "subscriptions"
 SUBSCRIPTIONS_DAMAGED = "subscriptions.damaged"  # one that could not be read, until an operator removes it
 LAST_RULES = "last_rules"
+REMOVALS = "removals"
+REMOVED = "removed"
 MANIFEST = "MANIFEST.json"  # of a backup
 MIRROR = "mirror"  # see ``copies``
 QUARANTINE = "quarantine"
@@ -160,6 +164,16 @@ def subscriptions_path(root: str) -> str:
 def last_rules_path(root: str) -> str:
     """Return the path of the rules of the last run."""
     return f"{root}/{LAST_RULES}"
+
+
+def removals_path(root: str) -> str:
+    """Return the path of the list of partitions that are being removed."""
+    return f"{root}/{REMOVALS}"
+
+
+def removed_path(root: str) -> str:
+    """Return the directory of removed partitions that are not deleted yet."""
+    return f"{root}/{REMOVED}"
 
 
 def mirror_path(root: str) -> str:

@@ -114,10 +114,7 @@ class Maintenance:
         return note
 
     def sweep(self, now: Now, partitions: Iterable[Partition]) -> None:
-        """Plan work for these partitions, and for those with unfinished work.
-
-        A log that has had a second segment is not forgotten by its store, so no state is left over.
-        """
+        """Plan work for these partitions, and for those with unfinished work."""
         self._cost = SCAN_COST_MAX
         again, self._revisit = self._revisit, {}
         for partition in dict.fromkeys([*again, *partitions]):
@@ -141,6 +138,14 @@ class Maintenance:
         """Return the number of rewritten segments of a partition since the start."""
         state = self._states.get(partition)
         return 0 if state is None else state.rewritten
+    def forget(self, partition: FilePartition) -> bool:
+        """Drop a log that is removed. Return False, with nothing dropped, while a job uses it."""
+        state = self._states.get(partition)
+        if state is not None and state.busy:
+            return False
+        self._states.pop(partition, None)
+        self._revisit.pop(partition, None)
+        return True
 
     # --- planning -------------------------------------------------------------------------------------------
 
@@ -151,7 +156,7 @@ class Maintenance:
         resting = state.rest_until_ns > now.mono
         if resting or state.compaction is not None:
             self._revisit[partition] = None
-        if state.busy or resting or not partition.is_healthy or len(partition.segments) < 2:
+        if state.busy or resting or partition.leaving or not partition.is_healthy or len(partition.segments) < 2:
             return
         if not (self._compact(partition, state, now.wall) or self._reclaim(partition, state, now.wall)):
             self._compress_or_merge(partition, state)

@@ -10,6 +10,7 @@ are opened for it alone.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -68,6 +69,11 @@ class OpenLogs:
         self.queue.append(log)
         while len(self.queue) > self.limit:
             self._release_oldest(log)
+
+    def forget(self, log: OpenLog) -> None:
+        """Drop a log that is removed. The caller closes its descriptors."""
+        with contextlib.suppress(ValueError):
+            self.queue.remove(log)
 
     def with_descriptors(self, work: Callable[[], None]) -> None:
         """Run work that opens files. If no descriptor is left, close some logs, lower the limit and run it again.

@@ -13,8 +13,9 @@ Nothing else here does.
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from radiator.clock import BEFORE, MonoNs, Now
 from radiator.config import Settings, SyncPolicy
 from radiator.errors import StorageError
 from radiator.memory import MESSAGES, MemoryAccount
-from radiator.storage import cursor_files, dedup_recovery, layout, missing, salt, transaction_log
+from radiator.storage import cursor_files, dedup_recovery, layout, missing, removal, salt, transaction_log
 from radiator.storage.cursor import Cursor
 from radiator.storage.cursor_store import CursorJob, CursorStore
 from radiator.storage.dedup_recovery import Identify
@@ -47,6 +48,7 @@ from radiator.storage.names_recovery import Allowance
 from radiator.storage.open_logs import OpenLogs
 from radiator.storage.partition import Agenda, EndOffsets, Partition
 from radiator.storage.recovery import RecoveryNote, partition_names, recover
+from radiator.storage.removal import Removal, Removals
 from radiator.storage.segment_states import State
 from radiator.storage.sweep import Sweep
 from radiator.storage.tail import Budget, ColdCache, Tail
@@ -85,6 +87,7 @@ class Store:
         self.checkpoints = Checkpoints(files, root, self._dirty, self._snapshots, self._fail)
         self._file_creators: dict[Partition, None] = {}  # they wait for their turn to begin a file, in order
         self.maintenance = Maintenance(self._agenda.removals)
+        self.removals = Removals(files, root, self._dirty, self._open_logs, self._retire, self.maintenance.forget)
         self._sweep = Sweep(self.partitions, self._agenda)
         self._budget = Budget(tail_bytes_max)
         self.memory = memory or MemoryAccount(limits.MEMORY_BYTES_MAX)
@@ -122,6 +125,7 @@ class Store:
             self._key = salt.make_key(self.fs, self.root)
             files = JournalFiles(self.fs, self.root)
             allowance = allowance or Allowance()
+            removed = self._finish_removal(notes)
             for name in partition_names(self.fs, self.root, notes):
                 partition = self._file_partition(name, Settings())
                 try:
@@ -131,10 +135,12 @@ class Store:
                 partition.recovered(facts)
                 self.partitions[name] = partition
             decided = transaction_log.load(self.fs, self.root)  # by an earlier version
-            redo = Redo(self._recovered_partition, decided, files.entries())
+            redo = Redo(self._recovered_partition, decided, files.entries(), removed)
+            for name in redo.gone:
+                self.partitions.pop(name, None)
             ends = {name: partition.next_offset for name, partition in self.partitions.items()}
             files.sync()  # before a snapshot has only a part of their changes
-            notes += self._load_metadata(redo, ends | redo.ends, decided)
+            notes += self._load_metadata(redo, ends | redo.ends, decided, removed)
             redo.append(notes, now)
             self.restored = redo.appended
             notes += files.notes()
@@ -142,6 +148,8 @@ class Store:
             if self._identify is not None:
                 dedup_recovery.recover_all(self.partitions.values(), ends, notes, self._identify)
             files.hand_over(self.journal, self.cursors.entries_to)
+            for job in run(self.removals.jobs(now, False)):
+                job.done(now)
             if decided and not self._agenda.postponed_partitions and self.cursors.failed is None:
                 for partition in redo.partitions.values():
                     partition.log.sync()
@@ -159,12 +167,41 @@ class Store:
         self.damages = [str(note) for note in notes if note.kind == "damage"][: limits.DAMAGES_REPORTED_MAX]
         return notes
 
-    def _load_metadata(self, redo: Redo, ends: dict[str, int], decided: list[Entry]) -> list[RecoveryNote]:
+    def _finish_removal(self, notes: list[RecoveryNote]) -> dict[str, int]:
+        """Move away the directories of partitions that an earlier run has removed.
+
+        Returns:
+            The partitions, with the entry of the journal below which their batches do not count.
+
+        Raises:
+            OSError: They cannot be moved.
+        """
+        fs, root = self.fs, self.root
+        try:
+            intent = removal.load(fs, root)
+        except (ValueError, KeyError, TypeError) as error:
+            notes.append(RecoveryNote(layout.removals_path(root), f"could not be read ({error}); ignored", "removals"))
+            intent = None
+        if intent is not None:
+            removal.move(fs, root, intent)
+            self.removals.resume(intent)
+        with contextlib.suppress(OSError):  # the next removal tries again
+            removal.clear(fs, root)
+        return {} if intent is None else dict.fromkeys(intent.partitions, intent.entry)
+
+    def _load_metadata(
+        self, redo: Redo, ends: dict[str, int], decided: list[Entry], removed: Container[str] = ()
+    ) -> list[RecoveryNote]:
         """Read cursors and definitions. Raises OSError."""
         cursors, definitions, directory = self.cursors, self.definitions, self.cursors.directory
         self.fs.mkdir(directory)
         found = cursor_files.read(self.fs, directory, redo.cursors, [entry.cursors for entry in decided])
         since = found.since
+        lost = [number for number, state in found.states.items() if state.partition in removed]
+        if lost:  # of partitions that are removed; their cursors were about to be deleted
+            for number in lost:
+                del found.states[number]
+            found = found._replace(changed=True)
         self._snapshots.begin_at(since)
         faults = definitions.load(data for number, data in redo.names if number >= since)
         notes = [RecoveryNote(definitions.path, text, "subscriptions") for text in faults]
@@ -316,7 +353,9 @@ class Store:
         return FilePartition(name, settings, log, Tail(self._budget), self._cold, self._agenda, self._dirty)
 
     def _fail(self, log: Log, error: StorageError, now: Now) -> None:
-        self.partitions[log.name].fail(error, now.mono)
+        partition = self.partitions.get(log.name)
+        if partition is not None:  # it was not removed since
+            partition.fail(error, now.mono)
 
     def forget(self, partition: Partition) -> None:
         """Drop a partition that is not needed any more (a temporary queue, or a name that nothing was sent to).
@@ -329,6 +368,40 @@ class Store:
             return
         partition.forget_readers()
         self._agenda.forget(partition)
+        self.partitions.pop(partition.name, None)
+
+    def remove(self, partitions: Iterable[Partition], committed: Callable[[StorageError | None], None]) -> None:
+        """Remove the logs of a destination, with all messages: all of them, or none if that fails.
+
+        Nothing uses them any more. Their names are in ``removals.names`` until logs of these names may begin again.
+
+        Args:
+            partitions: The logs. Those with files are ``is_removable``.
+            committed: Called once the logs are gone whatever happens, so that their cursors may be deleted; with the
+                error if they stay.
+        """
+        stored: list[FilePartition] = []
+        for partition in partitions:
+            if isinstance(partition, FilePartition) and not partition.untouched:
+                partition.leave(True)
+                stored.append(partition)
+            else:
+                self.forget(partition)
+        if not stored:
+            committed(None)
+            return
+
+        def ended(error: StorageError | None) -> None:
+            for each in stored if error is not None else ():
+                each.leave(False)
+            committed(error)
+
+        self.removals.add(Removal(stored, ended))
+
+    def _retire(self, partition: FilePartition) -> None:
+        partition.forget_readers()
+        partition.retire()
+        self._file_creators.pop(partition, None)
         self.partitions.pop(partition.name, None)
 
     # --- the turn -----------------------------------------------------------------------------------------------------
@@ -375,7 +448,7 @@ class Store:
                     job.sync_first(partial(self._sync_acks, cursor_jobs, self.cursors.failed, self.journal.sync_error))
             jobs += removals
             removals.clear()
-        return jobs
+        return jobs + self.removals.jobs(now, self.checkpoints.under_way)
 
     def _sync_acks(
         self, cursor_jobs: list[CursorJob], failed: StorageError | None, sync_error: StorageError | None
@@ -484,7 +557,7 @@ class Store:
     @property
     def dirty(self) -> bool:
         """Whether a partition has work to do."""
-        return bool(self._agenda.dirty or self._file_creators)
+        return bool(self._agenda.dirty or self._file_creators or self.removals.waiting)
 
     def tick(self, now: Now) -> None:
         """Note what is due."""
@@ -503,6 +576,7 @@ class Store:
             self.cursors.deadline_ns,
             self.definitions.deadline_ns,
             self.checkpoints.deadline_ns,
+            self.removals.deadline_ns,
         )
 
     def failures(self) -> list[str]:
@@ -517,6 +591,8 @@ class Store:
             texts.append(f"subscriptions: {self.definitions.failed}")
         if self.journal.failed is not None:
             texts.append(f"journal: {self.journal.failed}")
+        if self.removals.failed is not None:
+            texts.append(f"removal of partitions: {self.removals.failed}")
         if self.checkpoints.failed is not None:
             texts.append(f"checkpoint: {self.checkpoints.failed}")
         return texts

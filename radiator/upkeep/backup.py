@@ -50,6 +50,8 @@ NOT_COPIED = {
     layout.SUBSCRIPTIONS_DAMAGED,
     layout.LAST_RULES,
     layout.MIRROR,
+    layout.REMOVALS,
+    layout.REMOVED,
     "lost+found",
 }
 KNOWN = (layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED)

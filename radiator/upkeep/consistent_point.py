@@ -18,7 +18,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from radiator.storage import layout, transaction_log
+from radiator.storage import layout, removal, transaction_log
 from radiator.storage.files import FileSystem, opened
 from radiator.storage.journal.format import (
     CURSORS,
@@ -117,11 +117,18 @@ def _missing_entries(
     ends = {name: 0 if head is None else head.next_offset for name, head in heads.items()}
     found: list[Entry] = []
     last: tuple[int, int] | None = None
+    at_first = dict(ends)
+    removed = removal.load(fs, root)
     batches = [entry._replace(cursors=b"") for entry in decided]  # ``cursors`` has their acks
     for entry in [*batches, *JournalFiles(fs, root).entries()]:
+        for name in entry.removed:  # earlier batches are of another log of that name
+            found = [each._replace(parts=[part for part in each.parts if part.partition != name]) for each in found]
+            ends[name] = at_first.get(name, 0)
         above: list[Part] = []
         for part in entry.parts:
             name, end = part.partition, end_of(part)
+            if removed is not None and name in removed.partitions and entry.number < removed.entry:
+                continue
             if end <= ends.get(name, 0):
                 continue
             if part.header.base_offset > ends.get(name, 0):

@@ -31,8 +31,23 @@ from radiator.upkeep.findings import Finding, SegmentCheck, span
 
 LEFTOVERS = (".tmp", ".new")
 RECHECK_SECONDS = (0.05, 0.2, 0.5)  # pauses before further looks at a partition of a running broker
-ROOT_FILES = {layout.LOCK, layout.SALT, layout.TRANSACTIONS, layout.SUBSCRIPTIONS, layout.LAST_RULES, layout.MIRROR}
-ROOT_DIRECTORIES = {layout.JOURNAL, layout.PARTITIONS, layout.CURSORS, layout.QUARANTINE, layout.SCHEMAS}
+ROOT_FILES = {
+    layout.LOCK,
+    layout.SALT,
+    layout.TRANSACTIONS,
+    layout.SUBSCRIPTIONS,
+    layout.LAST_RULES,
+    layout.MIRROR,
+    layout.REMOVALS,
+}
+ROOT_DIRECTORIES = {
+    layout.JOURNAL,
+    layout.PARTITIONS,
+    layout.CURSORS,
+    layout.QUARANTINE,
+    layout.SCHEMAS,
+    layout.REMOVED,
+}
 PARTITION_FILES = {layout.HEAD, layout.NAMES, layout.DEDUP, layout.ARCHIVED}
 
 

@@ -238,6 +238,8 @@ def _parts(entry: Entry, number: str) -> Iterator[Line]:
     yield from _records(entry.cursors, entry.start, entry.end)
     if entry.names:
         yield from _names(entry)
+    for name in entry.removed:
+        yield Line(entry.start, entry.end, "removed", {"partition": name})
 
 
 def _names(entry: Entry) -> Iterator[Line]:

@@ -214,7 +214,7 @@ class FaultyFileSystem:
         return len(self.descriptors[fd][1].cache)
 
     def has_name(self, path: str) -> bool:
-        return path in self.nodes
+        return path in self.nodes or path in self.dirs
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         self._call("pread", self.descriptors[fd][0])
@@ -283,6 +283,8 @@ class FaultyFileSystem:
         self._call("rename", new)
         if old in self.dirs:
             self._move(old, new)
+        elif old not in self.nodes:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
         else:
             self.nodes[new] = self.nodes.pop(old)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from radiator.broker.destinations import priorities
 from radiator.broker.destinations.cursor_creation import CursorCreation
@@ -37,7 +37,17 @@ from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.broker")
 
+BEING_REMOVED: Final = "a destination of this name is being removed"
+
 BoundCursors = dict[Feed, list[tuple[Destination, Cursor]]]  # the cursors of bound queues, by log of the fan-out source
+
+
+class BeingRemoved(ProtocolError):
+    """The logs of an earlier destination of this name are being removed. The caller waits, or tries again later."""
+
+    def __init__(self, failure: StorageError | None) -> None:
+        super().__init__("storage", BEING_REMOVED, "Try again in a moment." if failure is None else str(failure))
+        self.waits = failure is None
 
 
 class Registry:
@@ -245,6 +255,58 @@ class Registry:
         self._close(destination)
         return True
 
+    def removable(self, destination: Destination) -> bool:
+        """Return whether nothing uses a destination or its logs now, so that ``remove`` may be called."""
+        policy = destination.policy
+        if destination.subscribers or destination.parents or destination.orphaned or policy.fan_out:
+            return False
+        if policy.settings.wait_for_archive:  # no message goes before an archive has it
+            return False
+        if destination.queue is not None and any(source.burying for source in destination.queue.sources):
+            return False  # its dead letters are on their way
+        for feed in destination.feeds:
+            partition = feed.partition
+            if feed.readers or feed.loading or feed.destinations != 1:
+                return False
+            if not isinstance(partition, MemoryPartition) and not partition.is_removable:
+                return False
+        return True
+
+    def remove(self, destination: Destination, ended: Callable[[StorageError | None], None]) -> None:
+        """Remove a destination with its messages. It is ``removable``.
+
+        Args:
+            destination: The destination.
+            ended: Called once it is gone whatever happens; with the error if it stays, as a new object.
+        """
+        name, policy = destination.name, destination.policy
+        del self.destinations[name]
+        self.names.remove(name)
+        for feed in destination.feeds:
+            del self._feeds[feed.partition.name]
+            feed.close()
+        self._close(destination)
+
+        def committed(error: StorageError | None) -> None:
+            if error is None:
+                for feed in destination.feeds if policy.kind == "queue" else ():
+                    self.cursors.delete(cursor_names.of_queue(name), feed.partition.name)
+            else:
+                self.add(name, policy, sent=True)
+            ended(error)
+
+        self._store.remove([feed.partition for feed in destination.feeds], committed)
+
+    def being_removed(self, name: str) -> bool:
+        """Return whether an earlier destination of this name is being removed, and will soon be gone."""
+        removals = self._store.removals
+        if not removals.names or removals.failed is not None or name in self.destinations:
+            return False
+        try:
+            return not removals.names.isdisjoint(self.rules.policy_for(name).partitions)
+        except ProtocolError:
+            return False
+
     def drop_temporary(self, name: str) -> None:
         """Remove a temporary queue whose connection is gone."""
         destination = self.destinations.pop(name, None)
@@ -285,6 +347,9 @@ class Registry:
         Raises:
             ProtocolError: The name cannot be stored, or its rule conflicts with another rule.
         """
+        removals = self._store.removals
+        if removals.names and not removals.names.isdisjoint(policy.partitions):
+            raise BeingRemoved(removals.failed)
         try:
             if name not in policy.partitions:  # the store checks names of partitions
                 encode_name(name)

@@ -94,7 +94,7 @@ class DurableSubscriptions:
         A definition that cannot be used is logged and left as it is.
         """
         for key, entry in self._definitions.entries.items():
-            if is_pause(key):
+            if is_pause(key) or key.startswith(cursor_names.EXPIRY):
                 continue
             prefix = next(
                 (each for each in (cursor_names.SUBSCRIPTION, cursor_names.GROUP) if key.startswith(each)), None

@@ -24,6 +24,7 @@ from radiator.broker.headers import positions, values
 from radiator.broker.headers.positions import END, NEXT, Position
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.selection import Selection
+from radiator.clock import NS_PER_MS
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import PatternSet, parse_list
 from radiator.routing.regex import RegexSet
@@ -47,6 +48,7 @@ NAME_HEADERS = (
     "activemq.subscriptionName",
 )
 GROUP = "group"
+EXPIRES_MS_MAX = 2**32 - 1  # 49 days, as RabbitMQ has it
 SELECTOR_CHAR_BYTES = 20  # memory per character of a compiled selector, measured
 
 
@@ -94,6 +96,8 @@ class SubscribeHeaders:
         browser: True if messages of queues are shown and not consumed.
         reset: True if an existing durable subscription is set to ``start``.
         exclusive: True for an exclusive consumer.
+        auto_delete: True if a queue that the SUBSCRIBE creates is removed with its last consumer.
+        expires_ns: After this time without use such a queue is removed; None: its rule decides.
         selection: The selector; None: all messages.
         size_bytes: The memory of the headers.
     """
@@ -110,6 +114,8 @@ class SubscribeHeaders:
     browser: bool = False
     reset: bool = False
     exclusive: bool = False
+    auto_delete: bool = False
+    expires_ns: int | None = None
     selection: Selection | None = None
     size_bytes: int = 0
 
@@ -182,9 +188,23 @@ def parse_subscribe(
         browser=browser,
         reset=reset,
         exclusive=any(exclusive),
+        auto_delete=values.flag(headers, "auto-delete") is True,
+        expires_ns=_expires_ns(headers.get("x-expires")),
         selection=Selection(selector) if selector.strip() else None,
         size_bytes=len(head.raw) + SELECTOR_CHAR_BYTES * len(selector),
     )
+
+
+def _expires_ns(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or not 1 <= int(text) <= EXPIRES_MS_MAX:
+        raise ProtocolError(
+            "bad-header",
+            f"header x-expires: expected milliseconds from 1 to {EXPIRES_MS_MAX}, got {text[:100]!r}",
+            "An unused queue is removed after this time.",
+        )
+    return int(text) * NS_PER_MS
 
 
 def window(text: str, header: str, most: int, least: int = 1) -> int:

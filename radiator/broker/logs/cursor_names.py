@@ -10,6 +10,7 @@ from __future__ import annotations
 QUEUE = "queue:"
 SUBSCRIPTION = "sub:"
 GROUP = "group:"
+EXPIRY = "expiry:"  # no cursor: the key of what a SUBSCRIBE says of the removal of a queue, among the definitions
 
 
 def of_queue(name: str) -> str:

@@ -68,7 +68,11 @@ class Joining:
         subscription.begin_joining()
         with self._begun(broker):
             for name in asked.names:
+                yield from broker.until_removed(name)
+                is_new = name not in broker.destinations
                 self._join(broker, broker.destination(name))
+                if is_new and not subscription.browser:
+                    broker.idle.ask(broker.destinations[name], self._headers.auto_delete, self._headers.expires_ns)
                 yield True
             if not asked.is_literal:
                 if self._headers.stop is None:

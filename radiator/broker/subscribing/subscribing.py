@@ -95,6 +95,7 @@ def _topics(broker: Services, subscription: Subscription, history: bool) -> Gene
     session, asked, there = subscription.session, subscription.asked, broker.destinations
     with broker.creation.gathering(asked) as late:
         for name in asked.names:
+            yield from broker.until_removed(name)
             found[name] = broker.destination(name)
             yield True
         for match in searching.matching(broker, asked) if not asked.is_literal else ():

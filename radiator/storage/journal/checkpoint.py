@@ -204,6 +204,11 @@ class Checkpoints:
         return []
 
     @property
+    def under_way(self) -> bool:
+        """Whether a checkpoint has begun and not ended."""
+        return self._under_way
+
+    @property
     def deadline_ns(self) -> MonoNs:
         """When ``jobs`` has work to do by itself; NEVER_NS if nothing is planned."""
         if self._under_way:

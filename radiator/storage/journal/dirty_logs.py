@@ -57,6 +57,10 @@ class DirtyLogs:
         """Note that a batch is in the journal, and could not be written to its segment."""
         self._unwritten.setdefault(batch, Unwritten(log, 0))
 
+    def forget(self, log: Log) -> None:
+        """Drop a log that is removed."""
+        self._written.pop(log, None)
+
     def take(self) -> dict[Log, None]:
         """Return the logs that were written since the last call."""
         written, self._written = self._written, {}

@@ -6,6 +6,8 @@
     part:  1 u8, name u16 length, batch u32 length, name of the partition in UTF-8, the batch as it is in the segment
            2 u8, records u32 length, records about cursors (``cursor_records``): what has changed in them
            3 u8, text u32 length, what has changed in durable subscriptions (``definitions``)
+           4 u8, text u32 length, a JSON list of removed partitions (``removal``): batches of these in earlier entries
+                 do not count
 
 The crc of an entry covers everything behind it except the part of each batch behind the batch's own crc, which that crc
 covers. The salt is random and not known to clients: behind damage the next entry is searched for, and a message there
@@ -17,6 +19,7 @@ thread may call them.
 
 from __future__ import annotations
 
+import json
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -28,7 +31,7 @@ from radiator.storage.header import PREFIX, BatchHeader, DamagedBatch, check, de
 FILE_MAGIC = b"\x89RDW1\r\n\x1a"
 FILE_HEADER_BYTES = 64
 SYNC_FAILED = b"\x01\0\0\0"
-BATCH, CURSORS, NAMES = 1, 2, 3
+BATCH, CURSORS, NAMES, REMOVED = 1, 2, 3, 4
 
 _FILE = Struct("<8sQQQQ")
 _CRC = Struct("<I")
@@ -72,6 +75,7 @@ class Entry(NamedTuple):
     start: int  # position in its file
     end: int
     file: int = 0  # the number of that file
+    removed: tuple[str, ...] = ()  # partitions that were removed: their batches in earlier entries do not count
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -125,7 +129,7 @@ class EntryBuilder:
         self.batches += 1
 
     def add(self, kind: int, data: bytes) -> None:
-        """Add changes: CURSORS with ``data`` of ``cursor_records``, or NAMES with ``data`` of ``definitions``."""
+        """Add changes: ``data`` of ``cursor_records`` for CURSORS, of ``definitions`` for NAMES, or REMOVED."""
         head = _METADATA.pack(kind, len(data))
         self._sealed += (head, data)
         self._pieces += (head, data)
@@ -181,7 +185,8 @@ def decode_entry(data: memoryview, at: int, salt: int) -> Entry | None:
     except DamagedBatch:
         return None
     number, epoch = _NUMBERS.unpack(numbers)
-    return Entry(number, epoch, found.parts, found.cursors, found.names, at, start + ((length + 7) & ~7))
+    end = start + ((length + 7) & ~7)
+    return Entry(number, epoch, found.parts, found.cursors, found.names, at, end, removed=found.removed)
 
 
 class Parts(NamedTuple):
@@ -191,6 +196,7 @@ class Parts(NamedTuple):
     cursors: bytes
     names: bytes
     sealed: list[memoryview]
+    removed: tuple[str, ...] = ()
 
 
 def decode_parts(body: memoryview, position: int) -> Parts | None:
@@ -202,13 +208,13 @@ def decode_parts(body: memoryview, position: int) -> Parts | None:
     """
     try:
         return _decode_parts(body, position)
-    except (StructError, UnicodeDecodeError, DamagedBatch):
+    except (StructError, ValueError, DamagedBatch):
         return None
 
 
 def _decode_parts(body: memoryview, position: int) -> Parts:
     parts: list[Part] = []
-    metadata = {CURSORS: b"", NAMES: b""}
+    metadata = {CURSORS: b"", NAMES: b"", REMOVED: b""}
     sealed: list[memoryview] = []
     at = 0
     while at < len(body):
@@ -231,7 +237,8 @@ def _decode_parts(body: memoryview, position: int) -> Parts:
             at = end
         else:
             raise StructError("a part of a newer version")
-    return Parts(parts, metadata[CURSORS], metadata[NAMES], sealed)
+    removed = tuple(map(str, json.loads(metadata[REMOVED]))) if metadata[REMOVED] else ()
+    return Parts(parts, metadata[CURSORS], metadata[NAMES], sealed, removed)
 
 
 def find_entry(data: memoryview, at: int, number: int, salt: int) -> Entry | None:

@@ -151,6 +151,8 @@ class JournalFiles:
         if self._places is None:
             self._places = {}
             for entry in self.entries():
+                for name in entry.removed:
+                    self._places.pop(name, None)
                 for part in entry.parts:
                     place = _Place(entry.file, part.position, len(part.data), end_of(part))
                     self._places.setdefault(part.partition, {})[part.header.base_offset] = place

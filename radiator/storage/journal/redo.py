@@ -13,8 +13,9 @@ It runs on the event loop, after partitions are recovered. It raises OSError and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 from radiator import limits
@@ -31,6 +32,7 @@ from radiator.storage.segment import merge_run
 
 RUN_BYTES_MAX = limits.MIB  # size of consecutive small batches written together
 
+NO_PARTITIONS: Mapping[str, int] = MappingProxyType({})
 PartitionOf = Callable[[str], FilePartition | None]
 
 
@@ -43,13 +45,20 @@ class _Missing(NamedTuple):
 class Redo:
     """The work of a start: apply ``cursors`` and ``names`` first, then call ``append``."""
 
-    def __init__(self, partition_of: PartitionOf, decided: Iterable[Entry], entries: Iterable[Entry]) -> None:
+    def __init__(
+        self,
+        partition_of: PartitionOf,
+        decided: Iterable[Entry],
+        entries: Iterable[Entry],
+        removed: Mapping[str, int] = NO_PARTITIONS,
+    ) -> None:
         """Find the batches that are not in their logs.
 
         Args:
             partition_of: Returns the partition of a name.
             decided: Transactions of an earlier version.
             entries: Of the journal.
+            removed: Partitions whose batches in entries below a number do not count.
 
         Raises:
             OSError: The journal cannot be read.
@@ -59,16 +68,29 @@ class Redo:
         self.names: list[tuple[int, bytes]] = []  # the same, of durable subscriptions
         self.ends: dict[str, int] = {}  # where the logs will end that are spoken of
         self.partitions: dict[str, FilePartition] = {}
+        self.gone: set[str] = set()  # partitions that earlier entries have messages of, and that were removed
         self.appended = 0  # messages that were in no segment yet
         self._missing: dict[FilePartition, list[_Missing]] = {}
         for entry in decided:
             for part in entry.parts:
                 self._check_part(part, partition_of)
         for entry in entries:
+            for name in entry.removed:
+                self._forget(name)
             for part in entry.parts:
-                self._check_part(part, partition_of)
+                if entry.number >= removed.get(part.partition, 0):
+                    self._check_part(part, partition_of)
             self.cursors.append((entry.number, entry.cursors))
             self.names.append((entry.number, entry.names))
+
+    def _forget(self, name: str) -> None:
+        """Drop what earlier entries have of a partition that was removed."""
+        self.ends.pop(name, None)
+        partition = self.partitions.pop(name, None)
+        if partition is not None:
+            self._missing.pop(partition, None)
+            if not partition.log.exists:
+                self.gone.add(name)
 
     def _check_part(self, part: Part, partition_of: PartitionOf) -> None:
         name, end = part.partition, end_of(part)
@@ -78,6 +100,7 @@ class Redo:
             if partition is None:
                 raise StorageError(f"partition {name}: it is stored in memory, but the journal has messages of it")
             self.partitions[name] = partition
+            self.gone.discard(name)
             known = self.ends[name] = partition.next_offset
         if end > known:
             missing = self._missing.setdefault(self.partitions[name], [])
