@@ -75,18 +75,23 @@ class Message:
         raw: The header lines as they were received, or empty.
         subscription: The subscription that received the message.
         settled: True after an ACK or a NACK was sent.
+        generation: The number of the connection that delivered the message; 0 if it was lost before the message was
+            read.
 
     Source: STOMP 1.2, "MESSAGE"; ``docs/protocol.md`` for the headers that this broker adds.
     """
 
-    __slots__ = ("body", "headers", "raw", "settled", "subscription")
+    __slots__ = ("body", "generation", "headers", "raw", "settled", "subscription")
 
-    def __init__(self, headers: Mapping[str, str], body: bytes, subscription: Receiver, raw: bytes = b"") -> None:
+    def __init__(
+        self, headers: Mapping[str, str], body: bytes, subscription: Receiver, raw: bytes = b"", generation: int = 0
+    ) -> None:
         self.headers = headers
         self.raw = raw
         self.body = body
         self.subscription = subscription
         self.settled = False
+        self.generation = generation
 
     def __repr__(self) -> str:
         return f"<Message {self.id or '?'} of {self.destination}, {len(self.body)} bytes>"
@@ -216,6 +221,8 @@ class Message:
         Raises:
             ServerError: The broker refused the acknowledgement.
             TimedOut: The receipt did not come within the time limit of the connection.
+            StaleDelivery: The connection that delivered the message was lost, and the client has reconnects. The
+                message is delivered again.
             Disconnected: The connection has ended; the message returns to its queue.
 
         Source: STOMP 1.2, "ACK".
@@ -232,6 +239,8 @@ class Message:
         Raises:
             ServerError: The broker refused the frame.
             TimedOut: The receipt did not come within the time limit of the connection.
+            StaleDelivery: The connection that delivered the message was lost, and the client has reconnects. The
+                message is delivered again.
             Disconnected: The connection has ended; the message returns to its queue.
 
         Source: STOMP 1.2, "NACK"; the ``delay`` header is an extension (``docs/protocol.md``).
@@ -248,6 +257,8 @@ class Message:
         Raises:
             ServerError: The broker refused the frame.
             TimedOut: The receipt did not come within the time limit of the connection.
+            StaleDelivery: The connection that delivered the message was lost, and the client has reconnects. The
+                message is delivered again.
             Disconnected: The connection has ended; the message returns to its queue.
 
         Source: STOMP 1.2, "NACK"; the ``requeue`` header is an extension (``docs/protocol.md``).
@@ -261,6 +272,8 @@ class Message:
 
         Raises:
             ServerError: The broker refused an earlier frame.
+            StaleDelivery: The connection that delivered the message was lost, and the client has reconnects. The
+                message is delivered again.
             Disconnected: The connection has ended; the message returns to its queue.
         """
         self.subscription.touch(self)

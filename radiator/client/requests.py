@@ -11,7 +11,7 @@ import secrets
 import threading
 from typing import TYPE_CHECKING
 
-from radiator.client.errors import TimedOut, copy_error
+from radiator.client.errors import Disconnected, TimedOut, copy_error
 from radiator.client.message import Message
 from radiator.client.sending import Body, Headers
 from radiator.client.subscription import Subscription
@@ -37,6 +37,12 @@ class Requests(Subscription):
         super().__init__(connection, name, name, "auto")
         self.dropped = 0
         self._replies: dict[str, Frame | None] = {}
+        self._lost: set[str] = set()  # calls whose connection was lost
+
+    def interrupted(self) -> None:
+        """Fail the calls that wait, after a lost connection: their requests may have been processed."""
+        super().interrupted()
+        self._lost.update(key for key, frame in self._replies.items() if frame is None)
 
     def put(self, frame: Frame) -> None:
         """Store a reply for the call that waits for it. Called by the reader thread with the lock held.
@@ -76,13 +82,19 @@ class Requests(Subscription):
         try:
             self.connection.send(destination, body, extra, receipt=False)
             with link.lock:
-                self._arrival.wait_for(lambda: self._replies[key] is not None or link.error is not None, timeout)
+                self._arrival.wait_for(
+                    lambda: self._replies[key] is not None or key in self._lost or self._problem(), timeout
+                )
                 frame = self._replies[key]
-                if frame is None and link.error is not None:
-                    raise copy_error(link.error)
+                problem = self._problem()
+                if frame is None and problem is not None:
+                    raise copy_error(problem)
+                if frame is None and key in self._lost:
+                    raise Disconnected("the connection was lost before the reply came; the request may be processed")
         finally:
             with link.lock:
                 del self._replies[key]
+                self._lost.discard(key)
                 link.await_reply(-1)
         if frame is None:
             raise TimedOut(
@@ -113,7 +125,7 @@ class LazyRequests:
             Disconnected: The connection has ended.
         """
         with self._making:
-            if self._requests is None:
+            if self._requests is None or self._requests.error is not None:
                 requests = Requests(self._connection)
                 self._connection.open_subscription(requests, {})
                 self._requests = requests
