@@ -10,16 +10,28 @@ Example:
             with connection.subscribe("/queue/orders").receive(timeout=5) as message:
                 print(message.text)
 
-``docs/client.md`` is the guide. The modules, from the public entry down: ``connection``, ``requests``, ``transaction``,
-``subscription``, ``message``, ``core`` (sends and receipts on a connection), ``link`` (the socket, its reader thread,
-heart-beats and the waiting callers), ``sending``, ``receipts``, ``address``, ``typed`` and ``errors``. The protocol
-itself is ``radiator.stomp``, which does no I/O.
+``docs/client.md`` is the guide, and ``radiator.client.aio`` is the same client for asyncio. The modules, from the
+public entry down: ``connection``, ``requests``, ``transaction``, ``subscription``, ``message``, ``core`` (sends and
+receipts on a connection), ``link`` (the socket, its reader thread, heart-beats and the waiting callers), ``session``
+(receipts and subscriptions over any number of connections, without I/O), ``reconnect`` (when and where to connect),
+``sending``, ``receipts``, ``address``, ``typed`` and ``errors``. The protocol itself is ``radiator.stomp``, which does
+no I/O.
 """
 
 from radiator.client.connection import Connection, connect
-from radiator.client.errors import BadAddress, ClientError, ConnectFailed, Disconnected, ServerError, TimedOut
+from radiator.client.errors import (
+    BadAddress,
+    ClientError,
+    ConnectFailed,
+    Disconnected,
+    ServerError,
+    StaleDelivery,
+    TimedOut,
+)
 from radiator.client.message import Message
+from radiator.client.producer import Producer
 from radiator.client.receipts import Receipt
+from radiator.client.reconnect import Reconnect
 from radiator.client.sending import Outgoing
 from radiator.client.subscription import Subscription
 from radiator.client.transaction import Transaction
@@ -33,8 +45,11 @@ __all__ = [
     "Disconnected",
     "Message",
     "Outgoing",
+    "Producer",
     "Receipt",
+    "Reconnect",
     "ServerError",
+    "StaleDelivery",
     "Subscription",
     "TimedOut",
     "Transaction",

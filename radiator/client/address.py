@@ -11,7 +11,8 @@ An address has one of three forms:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
 from radiator.client.errors import BadAddress
@@ -106,6 +107,49 @@ def parse(text: str) -> Address:
     login = unquote(parts.username) if parts.username is not None else None
     passcode = unquote(parts.password) if parts.password is not None else None
     return Address(parts.hostname, port or PORTS[scheme], login, passcode, parts.path if web else "", scheme)
+
+
+def parse_all(text: str | Sequence[str]) -> list[Address]:
+    """Parse the addresses of one or more brokers.
+
+    Args:
+        text: An address, several with commas between them, or a sequence of addresses. An address without a scheme has
+            the scheme, the login and the passcode of the one before it. Commas before an ``@`` belong to a login or a
+            passcode. A text that begins with ``unix:`` is one address.
+
+    Returns:
+        The addresses, at least one.
+
+    Raises:
+        BadAddress: An address has none of the forms above, or there is none.
+
+    Example:
+        >>> [str(each) for each in parse_all("stomp+tls://a,b:7000")]
+        ['stomp+tls://a:61614', 'stomp+tls://b:7000']
+    """
+    if not isinstance(text, str):
+        texts = [*text]
+    elif text.strip().startswith("unix:"):
+        texts = [text]
+    else:
+        texts = []
+        for url in re.split(r",(?=\s*[a-z+]+://)", text):
+            user, at, places = url.rpartition("@")
+            first, *others = places.split(",")
+            texts += [user + at + first, *others]
+    found: list[Address] = []
+    for each in texts:
+        previous = found[-1] if found else None
+        if previous is None or "://" in each or each.strip().startswith("unix:") or previous.scheme == "unix":
+            found.append(parse(each))
+            continue
+        address = parse(f"{previous.scheme}://{each.strip()}")
+        if address.login is None:
+            address = replace(address, login=previous.login, passcode=previous.passcode)
+        found.append(address)
+    if not found:
+        raise BadAddress(f"{EXPECTED}, got none")
+    return found
 
 
 def shown(text: str) -> str:

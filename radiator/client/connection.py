@@ -1,8 +1,8 @@
 """Connect to a broker, send, subscribe, and make requests. Every method may be called from any thread.
 
-``connect`` opens the socket, sends CONNECT and waits for CONNECTED. Then a Link owns the socket, and a Connection adds
-the STOMP operations: sends, subscriptions, transactions and requests. A Connection stores no messages and starts no
-threads. The operations that do not create other objects are in ``core``.
+``connect`` makes a Link, which opens the socket, sends CONNECT and waits for CONNECTED. A Connection adds the STOMP
+operations: sends, subscriptions, transactions and requests. A Connection stores no messages and starts no threads. The
+operations that do not create other objects are in ``core``.
 
 Operations that the broker can refuse ask for a receipt and wait for it by default. ``send`` returns when the broker
 has stored the message, ``subscribe`` when the subscription is in effect.
@@ -10,41 +10,39 @@ has stored the message, ``subscribe`` when the subscription is in effect.
 
 from __future__ import annotations
 
-import socket
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from radiator.client import address as addresses
 from radiator.client.core import CHUNK_MESSAGES, BaseConnection
-from radiator.client.errors import ConnectFailed, ServerError
-from radiator.client.link import RECV_BYTES, Link, Pending, server_error
+from radiator.client.errors import ClientError, Disconnected
+from radiator.client.link import Link, Pending
 from radiator.client.message import Message
+from radiator.client.producer import BATCH_MESSAGES, LINGER_SECONDS, MAX_PENDING, OnDelivery, Producer
 from radiator.client.receipts import Receipt
+from radiator.client.reconnect import Reconnect, policy_of
 from radiator.client.requests import LazyRequests
-from radiator.client.sending import Body, Headers, Sendable, checked
-from radiator.client.sockets import Socket, open_socket
-from radiator.client.subscription import ACK_MODES, Subscription
+from radiator.client.sending import Body, Headers, Sendable
+from radiator.client.session import Hello, Session, subscribe_values
+from radiator.client.sockets import open_socket
+from radiator.client.subscription import Subscription
 from radiator.client.transaction import Transaction
-from radiator.limits import MIB
-from radiator.stomp.connection import ClientConnection
-from radiator.stomp.frames import Frame
-from radiator.stomp.parser import ParserLimits
 from radiator.stomp.spec import VERSIONS
 
 WINDOW_MESSAGES = 20_000  # sends without receipt yet in send_many
-REPLY_BODY_BYTES_MAX = 256 * MIB  # the broker has its own, smaller limits; this one bounds a broken peer
-QUEUE_PREFIX = "/queue/"
 
 
 def connect(
-    address: str = "127.0.0.1:61613",
+    address: str | Sequence[str] = "127.0.0.1:61613",
     *,
     login: str | None = None,
     passcode: str | None = None,
     heart_beat: tuple[int, int] = (10_000, 10_000),
     timeout: float = 30.0,
     connect_timeout: float = 10.0,
+    reconnect: bool | Reconnect = False,
+    on_connect: Callable[[Connection], object] | None = None,
+    on_disconnect: Callable[[Connection, ClientError], object] | None = None,
     version: str | None = None,
     host: str | None = None,
     headers: Mapping[str, str] | None = None,
@@ -57,13 +55,19 @@ def connect(
 
     Args:
         address: ``host:port``, a URL (``stomp``, ``stomp+tls``, ``ws``, ``wss``) that may contain login and passcode,
-            or ``unix:PATH``.
+            or ``unix:PATH``. Several addresses, with commas between them or as a list, are tried in their order.
         login: The login; None uses the one in the address, if there is one.
         passcode: The passcode; None uses the one in the address, if there is one.
         heart_beat: The interval at which the client can send heart-beats, and the interval at which it wishes to
             receive them, in milliseconds; 0 is none.
         timeout: The default time limit for every call that waits for an answer, in seconds.
-        connect_timeout: The time limit for opening the connection, in seconds.
+        connect_timeout: The time limit for one attempt to open the connection, in seconds: name resolution, TLS and
+            CONNECTED included.
+        reconnect: Whether and how the client connects again after a lost connection: True, False or a ``Reconnect``.
+            The policy holds for the first connection too. Subscriptions come back, and messages without a receipt are
+            sent again.
+        on_connect: Called with the connection after each CONNECTED. A thread of its own makes the calls, one at a time.
+        on_disconnect: Called with the connection and the reason after each lost connection, in the same thread.
         version: The only STOMP version to accept (``1.0``, ``1.1`` or ``1.2``); None accepts all of them.
         host: The virtual host; None sends the host of the address.
         headers: More headers of the CONNECT frame, such as ``max-in-flight``.
@@ -77,7 +81,7 @@ def connect(
         An open connection. Close it, or use it in a ``with`` block.
 
     Raises:
-        BadAddress: The address cannot be parsed.
+        BadAddress: An address cannot be parsed.
         ValueError: ``version`` is unknown, or a header contains NUL.
         ConnectFailed: No broker answered at the address, or not within ``connect_timeout``.
         BadTls: A TLS file cannot be read, or the certificate of the broker is not trusted.
@@ -91,58 +95,23 @@ def connect(
 
     Source: STOMP 1.2, "Connecting" and "Heart-beating".
     """
-    place = addresses.parse(address)
-    versions = VERSIONS if version is None else (version,)
-    if version is not None and version not in VERSIONS:
-        raise ValueError(f"version: expected one of {', '.join(VERSIONS)}, got {version!r}")
-    protocol = ClientConnection(ParserLimits(body_bytes_max=REPLY_BODY_BYTES_MAX), heart_beat, versions)
-    login = login if login is not None else place.login
-    passcode = passcode if passcode is not None else place.passcode
-    checked([("host", host or ""), ("login", login or ""), *(headers or {}).items()])
-    if passcode is not None and "\0" in passcode:
-        raise ValueError("header 'passcode': expected no NUL, which ends a STOMP frame")  # never show a passcode
-    hello = protocol.connect_frame(host or place.host, login=login, passcode=passcode, headers=headers or {})
-    try:
-        sock = open_socket(place, connect_timeout, ca, cert, key)
-    except socket.gaierror as error:
-        reason = f"no address is found for the host name {place.host!r} ({error.strerror})"
-        raise ConnectFailed(f"cannot connect to {place}: {reason}; is it spelt right?") from None
-    except OSError as error:
-        raise ConnectFailed(f"cannot connect to {place}: {error}; is a broker running there?") from None
-    try:
-        opening, frames = _shake_hands(sock, protocol, hello, place, connect_timeout)
-    except BaseException:
-        sock.close()
-        raise
-    link = Link(sock, protocol, timeout)
-    connection = Connection(link, place, opening.headers, transmit_time)
-    link.start(frames)
+    places = addresses.parse_all(address)
+    hello = Hello(login, passcode, host, heart_beat, VERSIONS if version is None else (version,), headers or {})
+    hello.check()
+    policy = policy_of(reconnect)
+    link = Link(
+        Session(hello, reconnects=policy is not None, transmit_time=transmit_time),
+        places,
+        lambda place, seconds: open_socket(place, seconds, ca, cert, key),
+        policy,
+        timeout,
+        connect_timeout,
+        None if on_connect is None else lambda _: on_connect(connection),
+        None if on_disconnect is None else lambda error: on_disconnect(connection, error or Disconnected()),
+    )
+    connection = Connection(link)
+    link.open()
     return connection
-
-
-def _shake_hands(
-    sock: Socket, protocol: ClientConnection, hello: bytes, place: addresses.Address, seconds: float
-) -> tuple[Frame, list[Frame]]:
-    """Send CONNECT and return the CONNECTED frame and the frames that came with it."""
-    deadline = time.monotonic() + seconds
-    try:
-        sock.sendall(hello)
-        frames: list[Frame] = []
-        while not frames and protocol.failed is None:
-            sock.settimeout(max(0.001, deadline - time.monotonic()))
-            data = sock.recv(RECV_BYTES)
-            if not data:
-                raise ConnectFailed(f"{place} closed the connection instead of answering CONNECT")
-            frames = protocol.receive(data)
-    except TimeoutError:
-        raise ConnectFailed(f"{place} did not answer CONNECT within {seconds:g} s") from None
-    except OSError as error:
-        raise ConnectFailed(f"the connection to {place} broke before CONNECTED: {error}") from None
-    if frames and frames[0].command == "ERROR":
-        raise server_error(frames[0])
-    if not protocol.connected:
-        raise ConnectFailed(f"{place} does not speak STOMP: expected CONNECTED, got {protocol.failed or frames}")
-    return frames[0], frames[1:]
 
 
 class Connection(BaseConnection):
@@ -152,15 +121,10 @@ class Connection(BaseConnection):
 
     Args:
         link: The link that owns the socket.
-        address: The address of the broker.
-        connected: The headers of the CONNECTED frame.
-        transmit_time: Add the ``transmit-time`` header to every message.
     """
 
-    def __init__(
-        self, link: Link, address: addresses.Address, connected: Mapping[str, str], transmit_time: bool
-    ) -> None:
-        super().__init__(link, address, connected, transmit_time)
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
         self._requests = LazyRequests(self)
 
     # --- sending ------------------------------------------------------------------------------------------------------
@@ -210,6 +174,31 @@ class Connection(BaseConnection):
         for pending in waiting:
             receipts += pending.wait(timeout)
         return receipts
+
+    def producer(
+        self,
+        *,
+        linger: float = LINGER_SECONDS,
+        batch: int = BATCH_MESSAGES,
+        max_pending: int = MAX_PENDING,
+        on_delivery: OnDelivery | None = None,
+    ) -> Producer:
+        """Return a producer, which sends messages in the background, in batches.
+
+        Args:
+            linger: How long a message waits for others to form a batch, in seconds.
+            batch: The number of messages that is sent without waiting any longer.
+            max_pending: The maximum number of messages without a result; above that ``send`` waits.
+            on_delivery: Called with each message (an ``Outgoing``), its receipt or None, and its error or None, in a
+                thread of the producer.
+
+        Returns:
+            The producer. Close it, or use it in a ``with`` block.
+
+        Raises:
+            ValueError: ``batch`` or ``max_pending`` is less than 1.
+        """
+        return Producer(self, linger=linger, batch=batch, max_pending=max_pending, on_delivery=on_delivery)
 
     def transaction(self) -> Transaction:
         """Return a new transaction for a ``with`` block, whose end commits it."""
@@ -275,21 +264,9 @@ class Connection(BaseConnection):
 
         Source: STOMP 1.2, "SUBSCRIBE"; ``docs/protocol.md`` for positions, patterns and ``prefetch-count``.
         """
-        names = destination if isinstance(destination, str) else ",".join(destination)
-        reading_only = browser or start_position is not None
-        if ack is None:
-            queues = all(name.strip().startswith(QUEUE_PREFIX) for name in names.split(","))
-            ack = "client-individual" if queues and not reading_only else "auto"
-        if ack not in ACK_MODES:
-            raise ValueError(f"ack: expected one of {', '.join(ACK_MODES)}, got {ack!r}")
-        extra: dict[str, str | int] = dict(headers or {})
-        options: dict[str, str | int | None] = {
-            "start-position": start_position,
-            "stop-position": stop_position,
-            "prefetch-count": prefetch,
-            "browser": "true" if browser else None,
-        }
-        extra.update((name, value) for name, value in options.items() if value is not None)
+        names, ack, extra = subscribe_values(
+            destination, ack, start_position, stop_position, prefetch, browser, headers
+        )
         subscription = Subscription(self, self.new_name("s"), names, ack)
         self.open_subscription(subscription, extra)
         return subscription
@@ -313,4 +290,4 @@ class Connection(BaseConnection):
         self.close()
 
 
-__all__ = ["Connection", "ServerError", "connect"]
+__all__ = ["Connection", "connect"]

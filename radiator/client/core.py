@@ -6,31 +6,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Protocol
 
 from radiator.client.address import Address
-from radiator.client.link import Inbox, Link, Pending
+from radiator.client.link import Link, Pending
 from radiator.client.receipts import Receipt
-from radiator.client.sending import Body, Encoder, Headers, Sendable, checked
+from radiator.client.sending import Body, Headers, Sendable
+from radiator.client.session import Inbox, run_encoder, sends_encoder
 from radiator.clock import now_ns
 
 CHUNK_MESSAGES = 500  # per write of send_many: enough to be cheap, few enough that the first leave early
-
-
-class Subscribing(Inbox, Protocol):
-    """An inbox with the values of its SUBSCRIBE frame.
-
-    Attributes:
-        id: The subscription id.
-        destination: The destination, or a comma-separated list of destinations and patterns.
-        ack: ``auto``, ``client`` or ``client-individual``.
-    """
-
-    id: str
-    destination: str
-    ack: str
 
 
 class BaseConnection:
@@ -38,33 +24,46 @@ class BaseConnection:
 
     Args:
         link: The link that owns the socket.
-        address: The address of the broker.
-        connected: The headers of the CONNECTED frame.
-        transmit_time: Add the ``transmit-time`` header to every message.
 
     Attributes:
         link: The link that owns the socket.
-        address: The address of the broker.
-        version: The STOMP version of the connection.
-        session: The ``session`` header of CONNECTED, or empty.
-        server: The ``server`` header of CONNECTED, or empty.
     """
 
-    def __init__(self, link: Link, address: Address, connected: Mapping[str, str], transmit_time: bool) -> None:
+    def __init__(self, link: Link) -> None:
         self.link = link
-        self.address = address
-        self.version = link.protocol.version or "1.0"
-        self.session = connected.get("session", "")
-        self.server = connected.get("server", "")
-        self._encoder = Encoder(self.version, transmit_time)
         self._names = itertools.count(1)
 
     def __repr__(self) -> str:
         return f"<Connection to {self.address}, STOMP {self.version}>"
 
     @property
+    def address(self) -> Address:
+        """The address of the broker; after a lost connection that of the next attempt."""
+        return self.link.address
+
+    @property
+    def version(self) -> str:
+        """The STOMP version of the present connection."""
+        return self.link.session.protocol.version or "1.0"
+
+    @property
+    def session(self) -> str:
+        """The ``session`` header of the last CONNECTED, or empty."""
+        return self.link.session.connected_headers.get("session", "")
+
+    @property
+    def server(self) -> str:
+        """The ``server`` header of the last CONNECTED, or empty."""
+        return self.link.session.connected_headers.get("server", "")
+
+    @property
+    def connected(self) -> bool:
+        """True while a connection is open; False before a reconnect, and after the end."""
+        return self.link.session.connected
+
+    @property
     def closed(self) -> bool:
-        """True after the connection has ended, for any reason."""
+        """True after the connection has ended for any reason, and no other one follows."""
         return self.link.error is not None
 
     def new_name(self, prefix: str) -> str:
@@ -136,17 +135,17 @@ class BaseConnection:
         if not messages:
             raise ValueError("send_nowait: expected at least one message, got none")
 
-        def encode(receipts: range) -> bytes:
-            return b"".join(self._encoder.encode(messages, receipts, None, now_ns()))
+        return self.send_run(messages, len(messages))
 
-        return self.link.ask_many(len(messages), encode)
+    def send_run(self, messages: Sequence[Sendable], count: int) -> Pending:
+        """Send messages with receipts for the last ``count`` of them, and return without a wait.
 
-    def write_sends(self, messages: Iterable[Sendable], transaction: str | None) -> None:
-        """Send messages without receipts.
+        A receipt says that all messages before it are stored too. After a lost connection the messages without a
+        receipt are sent again, with the time of the first sending.
 
         Args:
-            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``.
-            transaction: The id of an open transaction that the messages belong to, or None.
+            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``; at least one.
+            count: The number of receipts, at least one.
 
         Raises:
             ServerError: The broker refused an earlier frame.
@@ -154,13 +153,31 @@ class BaseConnection:
             ValueError: A header is not allowed.
             TypeError: A body is neither bytes nor text.
         """
+        return self.link.ask_many(count, run_encoder(self.link.session, messages, count, now_ns()))
+
+    def write_sends(self, messages: Iterable[Sendable], transaction: str | None, generation: int | None = None) -> None:
+        """Send messages without receipts.
+
+        Args:
+            messages: Tuples ``(destination, body)`` or ``(destination, body, headers)``.
+            transaction: The id of an open transaction that the messages belong to, or None.
+            generation: The connection of the transaction, or None.
+
+        Raises:
+            StaleDelivery: The connection of the transaction was lost.
+            ServerError: The broker refused an earlier frame.
+            Disconnected: The connection has ended.
+            ValueError: A header is not allowed.
+            TypeError: A body is neither bytes nor text.
+        """
         source = iter(messages)
         while chunk := list(islice(source, CHUNK_MESSAGES)):
-            self.link.write(b"".join(self._encoder.encode(chunk, None, transaction, now_ns())))
+            encode = sends_encoder(self.link.session, chunk, transaction, now_ns())
+            self.link.write(encode, generation, repeat=len(chunk) == 1 and transaction is None)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
-    def open_subscription(self, inbox: Subscribing, headers: Headers) -> None:
+    def open_subscription(self, inbox: Inbox, headers: Headers) -> None:
         """Send SUBSCRIBE for an inbox that can receive messages, and wait for the receipt.
 
         Args:
@@ -174,15 +191,10 @@ class BaseConnection:
             ValueError: A header contains NUL.
         """
         link = self.link
-        lines = checked([(name, str(value)) for name, value in headers.items()])
-        checked([("destination", inbox.destination)])
-        with link.lock:
-            link.inboxes[inbox.id] = inbox
+        inbox.set_headers(headers)
         try:
-            link.ask(
-                lambda receipt: link.protocol.subscribe(inbox.destination, inbox.id, inbox.ack, lines, receipt=receipt)
-            ).wait()
+            link.subscribe(inbox).wait()
         except BaseException:
             with link.lock:
-                link.inboxes.pop(inbox.id, None)
+                link.session.inboxes.pop(inbox.id, None)
             raise

@@ -7,6 +7,7 @@ Every class is a ``ClientError``. The class says what the caller can do:
     BadTls          a TLS file or a certificate is not accepted: correct it, retrying is useless
     TimedOut        an answer did not come within the time limit; the connection is still usable
     Disconnected    the connection has ended; unacknowledged messages return to their queues
+    StaleDelivery   the message came on a connection that was lost: it is delivered again (also a Disconnected)
     ServerError     the broker answered ERROR and closed the connection
 
 Every thread that waits on a connection gets an exception object of its own (``copy_error``), because a traceback
@@ -17,7 +18,16 @@ from __future__ import annotations
 
 from radiator.errors import ClientError
 
-__all__ = ["BadAddress", "ClientError", "ConnectFailed", "Disconnected", "ServerError", "TimedOut", "copy_error"]
+__all__ = [
+    "BadAddress",
+    "ClientError",
+    "ConnectFailed",
+    "Disconnected",
+    "ServerError",
+    "StaleDelivery",
+    "TimedOut",
+    "copy_error",
+]
 
 
 class BadAddress(ClientError, ValueError):
@@ -38,6 +48,13 @@ class TimedOut(ClientError, TimeoutError):
 
 class Disconnected(ClientError):
     """The connection has ended."""
+
+
+class StaleDelivery(Disconnected):
+    """The message was delivered on a connection that was lost since, so it cannot be acknowledged.
+
+    The client has connected again and can be used. The broker delivers the message again, as ``redelivered``.
+    """
 
 
 class ServerError(ClientError):

@@ -1,4 +1,4 @@
-"""Own the socket of a connection: write frames, read them in a thread, send heart-beats, and wake the waiting callers.
+"""Drive a ``Session`` over sockets: write frames, read them in a thread, connect again, and wake the waiting callers.
 
 Threads: any thread may write, one at a time, under ``_writing``. Only the reader thread reads. It puts frames into
 inboxes and completes receipts under ``lock``, and wakes the threads that wait there; it never runs a callback. A caller
@@ -9,92 +9,84 @@ Limits: inboxes buffer about INBOX_BYTES_MAX at most. Above that the reader stop
 wait. One exception: while a caller waits for a receipt or a reply, the reader continues, because the receipt comes
 behind those messages.
 
-End: the first of ERROR, end of stream, a socket error, a missed heart-beat and ``close`` sets ``error``. All waiting
-threads raise that error, and so do later calls. The link does not reconnect.
+Losses: the first of ERROR, end of stream, a socket error, a missed heart-beat and ``close`` ends a connection. Without
+a policy it ends the link: all waiting threads raise that error, and so do later calls. With a policy the reader thread
+connects again, another thread sends what the session continues with, and callers that write wait meanwhile.
 
-This module does not import gevent. Under gevent's monkey patch the thread, the conditions and the socket are
+Fork: a child process closes its copy of the socket without a word on the wire, and connects at its first use.
+
+This module does not import gevent. Under gevent's monkey patch the threads, the conditions and the sockets are
 cooperative.
 """
 
 from __future__ import annotations
 
-import itertools
+import logging
+import os
+import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Protocol
+import weakref
+from collections.abc import Callable, Sequence
 
-from radiator.client.errors import ClientError, Disconnected, ServerError, TimedOut, copy_error
-from radiator.client.receipts import Receipt, receipt_of
+from radiator.client.address import Address
+from radiator.client.errors import ClientError, ConnectFailed, Disconnected, TimedOut, copy_error
+from radiator.client.receipts import Receipt
+from radiator.client.reconnect import ONCE, Attempts, Reconnect
+from radiator.client.session import Inbox, OnLoss, Request, Session, stale_delivery
 from radiator.client.sockets import Socket
 from radiator.clock import monotonic_ns
-from radiator.stomp.connection import ClientConnection
 from radiator.stomp.frames import Frame
+
+log = logging.getLogger("radiator.client")
 
 RECV_BYTES = 256 * 1024
 INBOX_BYTES_MAX = 16 * 1024 * 1024
-FRAME_OVERHEAD_BYTES = 512  # memory of a buffered frame beside its body
 GRACE = 2.0  # times the promised heart-beat interval before the broker counts as dead
 TICK_SECONDS_MAX = 30.0
 ERROR_WAIT_SECONDS = 1.0  # time for the reader to find the ERROR that explains a failed write
 
-
-class Inbox(Protocol):
-    """Receive MESSAGE frames. The reader thread calls the methods with ``lock`` held."""
-
-    def put(self, frame: Frame) -> None:
-        """Store a frame.
-
-        Args:
-            frame: A MESSAGE frame.
-        """
-
-    def wake(self) -> None:
-        """Wake the threads that wait for a frame, because one was stored or the link has failed."""
+Dial = Callable[[Address, float], Socket]
+OnEvent = Callable[[ClientError | None], object]
 
 
-class Pending:
+class Pending(Request):
     """The outstanding receipts of one or more frames.
 
     Args:
-        link: The link that sent the frames.
+        link: The link that sends the frames.
         first: The first receipt id.
         count: The number of receipts; their ids are consecutive.
+        encode: Returns the encoded frames that belong to the receipts with these indices.
+        on_loss: What becomes of the request when its connection is lost.
     """
 
-    def __init__(self, link: Link, first: int, count: int) -> None:
+    def __init__(
+        self,
+        link: Link,
+        first: int,
+        count: int,
+        encode: Callable[[Sequence[int]], bytes],
+        on_loss: OnLoss = OnLoss.REPEAT,
+    ) -> None:
+        super().__init__(first, count, encode, on_loss)
         self._link = link
-        self._first = first
-        self._left = count
-        self._receipts: list[Receipt | None] = [None] * count
         self._done = threading.Condition(link.lock)
 
-    @property
-    def count(self) -> int:
-        """The number of receipts, those that have come included."""
-        return len(self._receipts)
+    def wake(self) -> None:
+        """Wake the waiting thread. Called with the lock held."""
+        self._done.notify_all()
 
-    @property
-    def left(self) -> int:
-        """The number of receipts that have not come yet."""
-        return self._left
-
-    def arrived(self, number: int, receipt: Receipt) -> None:
-        """Store a receipt. Called by the reader thread with the lock held.
+    def poll(self, timeout: float) -> bool:
+        """Wait for all receipts or for the end of the link, and return whether ``wait`` would return or raise at once.
 
         Args:
-            number: The receipt id.
-            receipt: The receipt.
+            timeout: The time limit in seconds.
         """
-        self._receipts[number - self._first] = receipt
-        self._left -= 1
-        if not self._left:
-            self._done.notify_all()
-
-    def wake(self) -> None:
-        """Wake the waiting thread, because the link has failed."""
-        self._done.notify_all()
+        link = self._link
+        with link.lock:
+            return self._done.wait_for(lambda: self.decided or link.error is not None, timeout)
 
     def wait(self, timeout: float | None = None) -> list[Receipt]:
         """Wait for all receipts and return them in order.
@@ -110,123 +102,91 @@ class Pending:
         link = self._link
         limit = link.timeout if timeout is None else timeout
         with link.lock:
-            complete = self._done.wait_for(lambda: not self._left or link.error is not None, limit)
-            if self._left:
-                link.forget_pending(self._first, len(self._receipts))
-                if link.error is not None:
-                    raise copy_error(link.error)
-            if not complete:
+            self._done.wait_for(lambda: self.decided or link.error is not None, limit)
+            if self.error is not None and not self.left:
+                raise copy_error(self.error)
+            if self.left:
+                link.session.forget(self)
+                error = link.error or self.error
+                if error is not None:
+                    raise copy_error(error)
                 raise TimedOut(
-                    f"{self._left} of {self.count} receipts did not come within {limit:g} s; "
+                    f"{self.left} of {self.count} receipts did not come within {limit:g} s; "
                     "the queue may be full, or the broker slow: see its log, or raise timeout"
                 )
-            return [receipt for receipt in self._receipts if receipt is not None]
+            return self.receipts()
 
 
 class Link:
-    """A connected socket after CONNECTED.
+    """A session and the socket of its present connection.
 
     Args:
-        sock: The socket.
-        protocol: The STOMP state of the connection.
+        session: The state of the client.
+        addresses: The addresses of the brokers.
+        dial: Opens a socket to an address within a number of seconds.
+        policy: The policy of reconnects, or None.
         timeout: The default time limit of all calls that wait, in seconds.
+        connect_timeout: The time limit of one attempt to connect, in seconds.
+        on_connect: Called after each CONNECTED, in a thread of its own; or None.
+        on_disconnect: Called after each lost connection, in the same thread; or None.
 
     Attributes:
-        lock: Protects the inboxes, the receipts and the end of the link.
+        lock: Protects the session, the inboxes, the receipts and the end of the link.
+        session: The state of the client.
         timeout: The default time limit of all calls that wait, in seconds.
-        protocol: The STOMP state of the connection.
-        error: The reason for the end of the link, or None while it is open.
         closing: True after ``close`` began.
-        inboxes: The inboxes by subscription id.
         awaited: The number of replies, beside the receipts, that callers wait for.
     """
 
-    def __init__(self, sock: Socket, protocol: ClientConnection, timeout: float) -> None:
-        self.lock = threading.RLock()
+    def __init__(
+        self,
+        session: Session,
+        addresses: Sequence[Address],
+        dial: Dial,
+        policy: Reconnect | None,
+        timeout: float,
+        connect_timeout: float,
+        on_connect: OnEvent | None = None,
+        on_disconnect: OnEvent | None = None,
+    ) -> None:
+        self.session = session
         self.timeout = timeout
-        self.protocol = protocol
-        self.error: ClientError | None = None
         self.closing = False
-        self.inboxes: dict[str, Inbox] = {}
         self.awaited = 0
-        self._sock = sock
-        self._beats = protocol.heart_beat_clock(GRACE, monotonic_ns())
+        self._addresses = addresses
+        self._policy = policy or ONCE
+        self._dial = dial
+        self._connect_timeout = connect_timeout
+        self._on_connect = on_connect
+        self._on_disconnect = on_disconnect
+        self._begin()
+        _LINKS.add(self)
+
+    def _begin(self) -> None:
+        """Set everything that a child process may not share with its parent."""
+        self.lock = threading.RLock()
         self._writing = threading.RLock()
-        self._numbers = itertools.count(1)
-        self._pending: dict[str, tuple[Pending, int]] = {}
-        self._buffered_bytes = 0
         self._room = threading.Condition(self.lock)
-        self._tick_seconds = self._tick()
-        sock.settimeout(self._tick_seconds)
+        self._ready = threading.Condition(self.lock)  # the link can be written to, or has ended
+        self._attempts = Attempts(self._addresses, self._policy)
+        self._sock: Socket | None = None
+        self._first_frames: list[Frame] = []  # those that came with CONNECTED
+        self._writable = False
+        self._broken: ClientError | None = None  # why a writer gave the present connection up
+        self._tick_seconds = TICK_SECONDS_MAX
         self._ended = threading.Event()
-        self._reader = threading.Thread(target=self._read, name="radiator-client-reader", daemon=True)
+        self._events: queue.SimpleQueue[tuple[OnEvent, ClientError | None] | None] | None = None
+        self._reader: threading.Thread | None = None
 
-    def start(self, frames: list[Frame]) -> None:
-        """Start the reader thread.
+    @property
+    def error(self) -> ClientError | None:
+        """The reason for the end of the link, or None while it can be used."""
+        return self.session.error
 
-        Args:
-            frames: The frames that came together with CONNECTED.
-        """
-        self._dispatch(frames)
-        self._reader.start()
-
-    def _tick(self) -> float:
-        """Return the interval between two checks of the heart-beats: half of the shortest limit, in seconds."""
-        limits = [span for span in (self._beats.send_ns, self._beats.silence_ns) if span]
-        return min(TICK_SECONDS_MAX, max(0.01, min(limits) / 2e9)) if limits else TICK_SECONDS_MAX
-
-    # --- writing --------------------------------------------------------------------------------------------------
-
-    def write(self, data: bytes) -> None:
-        """Write whole frames to the socket.
-
-        Args:
-            data: The encoded frames.
-
-        Raises:
-            ServerError: The broker answered ERROR.
-            Disconnected: The connection has ended.
-        """
-        with self._writing:
-            self.check()
-            self._send_all(data)
-
-    def ask(self, frame: Callable[[str], bytes]) -> Pending:
-        """Send one frame with a receipt, and return without a wait.
-
-        Args:
-            frame: Returns the encoded frame for a receipt id.
-
-        Raises:
-            ServerError: The broker answered ERROR.
-            Disconnected: The connection has ended.
-        """
-        return self.ask_many(1, lambda numbers: frame(str(numbers.start)))
-
-    def ask_many(self, count: int, encode: Callable[[range], bytes]) -> Pending:
-        """Send frames with receipts of consecutive ids, and return without a wait.
-
-        Args:
-            count: The number of receipts.
-            encode: Returns the encoded frames for the receipt ids.
-
-        Raises:
-            ServerError: The broker answered ERROR.
-            Disconnected: The connection has ended.
-        """
-        with self._writing:
-            self.check()
-            first = next(self._numbers)
-            for _ in range(count - 1):
-                next(self._numbers)
-            numbers = range(first, first + count)
-            data = encode(numbers)
-            pending = Pending(self, first, count)
-            with self.lock:
-                self._pending.update((str(number), (pending, number)) for number in numbers)
-                self._room.notify_all()
-            self._send_all(data)
-        return pending
+    @property
+    def address(self) -> Address:
+        """The address of the present connection, or of the next attempt."""
+        return self._attempts.address
 
     def check(self) -> None:
         """Raise the error that ended the link, if the link has ended.
@@ -235,49 +195,337 @@ class Link:
             ServerError: The broker answered ERROR.
             Disconnected: The connection has ended.
         """
-        if self.error is not None:
-            raise copy_error(self.error)
+        self.session.check()
+
+    # --- connecting ---------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect, and start the reader thread.
+
+        Raises:
+            ConnectFailed: No broker answered within the limits of the policy.
+            ServerError: The broker answered ERROR.
+        """
+        if not self._connect(None):
+            self.check()
+        self._start()
+
+    def _start(self) -> None:
+        with self.lock:
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._run, name="radiator-client-reader", daemon=True)
+                self._reader.start()
+
+    def _connect(self, error: ClientError | None) -> bool:
+        """Connect as the policy says, and return True; end the link and return False if that fails.
+
+        Args:
+            error: The reason for the end of the last connection, or None.
+        """
+        attempts = self._attempts
+        pause = attempts.begin(time.monotonic(), error)
+        while pause is not None:
+            with self.lock:
+                if self._ready.wait_for(lambda: self.error is not None or self.closing, pause):
+                    return False
+            try:
+                self._connect_to(attempts.address, attempts.limit(time.monotonic(), self._connect_timeout))
+            except ClientError as problem:
+                pause = attempts.failed(time.monotonic(), problem)
+            else:
+                attempts.connected(time.monotonic())
+                return True
+        self.fail(attempts.error())
+        return False
+
+    def _connect_to(self, place: Address, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        try:
+            sock = self._dial(place, seconds)
+        except socket.gaierror as error:
+            reason = f"no address is found for the host name {place.host!r} ({error.strerror})"
+            raise ConnectFailed(f"cannot connect to {place}: {reason}; is it spelt right?") from None
+        except OSError as error:
+            raise ConnectFailed(f"cannot connect to {place}: {error}; is a broker running there?") from None
+        try:
+            self._shake_hands(sock, place, deadline, seconds)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _shake_hands(self, sock: Socket, place: Address, deadline: float, seconds: float) -> None:
+        """Send CONNECT and wait for CONNECTED, then use the socket."""
+        session = self.session
+        with self._writing:  # no writer still encodes for the last connection
+            hello = session.hello(place)
+        try:
+            sock.sendall(hello)
+            frames = None
+            while frames is None:
+                sock.settimeout(max(0.001, deadline - time.monotonic()))
+                data = sock.recv(RECV_BYTES)
+                if not data:
+                    raise ConnectFailed(f"{place} closed the connection instead of answering CONNECT")
+                with self._writing, self.lock:
+                    frames = session.opened(data, str(place))
+                    if frames is not None:
+                        self._use(sock, frames)
+        except TimeoutError:
+            raise ConnectFailed(f"{place} did not answer CONNECT within {seconds:g} s") from None
+        except OSError as error:
+            raise ConnectFailed(f"the connection to {place} broke before CONNECTED: {error}") from None
+        self._report(self._on_connect, None)
+
+    def _use(self, sock: Socket, frames: list[Frame]) -> None:
+        """Make a socket the present connection, with both locks held."""
+        before, self._sock = self._sock, sock
+        if before is not None:
+            before.close()
+        self._first_frames = frames
+        self._broken = None
+        self._beats = self.session.protocol.heart_beat_clock(GRACE, monotonic_ns())
+        limits = [span for span in (self._beats.send_ns, self._beats.silence_ns) if span]
+        # between two checks of the heart-beats: half of the shortest limit
+        self._tick_seconds = min(TICK_SECONDS_MAX, max(0.01, min(limits) / 2e9)) if limits else TICK_SECONDS_MAX
+        sock.settimeout(self._tick_seconds)
+        if not self.session.has_work:
+            self._writable = True
+            self._ready.notify_all()
+        else:  # another thread, because the broker may stop reading until this one reads
+            threading.Thread(target=self._resume, name="radiator-client-resume", daemon=True).start()
+
+    def _resume(self) -> None:
+        with self._writing:
+            with self.lock:
+                if not self.session.connected or self._writable:
+                    return
+                data = self.session.resume()
+            try:
+                self._send_all(data)
+            except ClientError:
+                return  # the reader connects again
+            with self.lock:
+                self._writable = self.session.connected
+                self._ready.notify_all()
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def write(self, encode: Callable[[], bytes], generation: int | None = None, *, repeat: bool = False) -> int:
+        """Write whole frames to the socket, and return the generation of the connection.
+
+        Args:
+            encode: Returns the encoded frames for the present connection.
+            generation: The only connection for which the frames make sense, or None for any.
+            repeat: Write to the next connection if this one breaks meanwhile. For one frame that is safe: the broker
+                has not received it whole.
+
+        Raises:
+            StaleDelivery: The connection of ``generation`` was lost.
+            ServerError: The broker answered ERROR.
+            TimedOut: There was no connection within the time limit of the link.
+            Disconnected: The connection has ended.
+        """
+        deadline = time.monotonic() + self.timeout
+        while True:
+            with self._writing:
+                self._check(generation)
+                if self._writable:
+                    try:
+                        self._send_all(encode())
+                    except Disconnected:
+                        self._check(generation, sending=True)
+                        if not repeat:
+                            raise
+                    else:
+                        return self.session.generation
+            self._wait_until_writable(deadline)
+
+    def ask(
+        self, frame: Callable[[str], bytes], on_loss: OnLoss = OnLoss.UNKNOWN, generation: int | None = None
+    ) -> Pending:
+        """Send one frame with a receipt, and return without a wait for it.
+
+        Args:
+            frame: Returns the encoded frame for a receipt id.
+            on_loss: What becomes of the request when its connection is lost.
+            generation: The only connection for which the frame makes sense, or None for any.
+
+        Raises:
+            StaleDelivery: The connection of ``generation`` was lost.
+            ServerError: The broker answered ERROR.
+            TimedOut: There was no connection within the time limit of the link.
+            Disconnected: The connection has ended.
+        """
+        return self.ask_many(1, lambda numbers, _: frame(str(numbers.start)), on_loss, generation)
+
+    def ask_many(
+        self,
+        count: int,
+        encode: Callable[[range, Sequence[int]], bytes],
+        on_loss: OnLoss = OnLoss.REPEAT,
+        generation: int | None = None,
+    ) -> Pending:
+        """Send frames with receipts of consecutive ids, and return without a wait for them.
+
+        Args:
+            count: The number of receipts.
+            encode: Returns the encoded frames for the receipt ids, of the receipts with these indices.
+            on_loss: What becomes of the request when its connection is lost.
+            generation: The only connection for which the frames make sense, or None for any.
+
+        Raises:
+            StaleDelivery: The connection of ``generation`` was lost.
+            ServerError: The broker answered ERROR.
+            TimedOut: There was no connection within the time limit of the link.
+            Disconnected: The connection has ended.
+        """
+        deadline = time.monotonic() + self.timeout
+        while True:
+            with self._writing:
+                self._check(generation)
+                if self._writable or on_loss is OnLoss.REPEAT:
+                    return self._ask(count, encode, on_loss)
+            self._wait_until_writable(deadline)
+
+    def subscribe(self, inbox: Inbox) -> Pending:
+        """Send SUBSCRIBE for an inbox that can receive messages, and return without a wait for the receipt.
+
+        Args:
+            inbox: The inbox; its id must be new in this link.
+
+        Raises:
+            ServerError: The broker answered ERROR.
+            Disconnected: The connection has ended.
+        """
+        with self._writing:
+            self._check(None)
+            return self._ask(1, lambda numbers, _: inbox.subscribe_frame(str(numbers.start)), OnLoss.REPEAT, inbox)
+
+    def _ask(
+        self, count: int, encode: Callable[[range, Sequence[int]], bytes], on_loss: OnLoss, inbox: Inbox | None = None
+    ) -> Pending:
+        session = self.session
+        first = session.reserve(count)
+        numbers = range(first, first + count)
+        pending = Pending(self, first, count, lambda missing: encode(numbers, missing), on_loss)
+        data = pending.encoded(sent=self._writable)  # also without a connection, because it raises for bad headers
+        with self.lock:
+            if inbox is None:
+                session.register(pending)
+            else:
+                session.register_subscribe(pending, inbox)
+            self._room.notify_all()
+        if self._writable:
+            try:
+                self._send_all(data)
+            except Disconnected:
+                self.check()
+                if on_loss is OnLoss.STALE:
+                    raise stale_delivery() from None
+                if on_loss is not OnLoss.REPEAT:
+                    raise
+        return pending
+
+    def _check(self, generation: int | None, *, sending: bool = False) -> None:
+        """Raise if the link has ended, or if it has lost the connection of ``generation``."""
+        session = self.session
+        session.check()
+        if generation is not None and (sending or generation != session.generation or not session.connected):
+            raise stale_delivery() from None
+        if self._reader is None and not self.closing:  # after a fork
+            self._start()
+
+    def _wait_until_writable(self, deadline: float) -> None:
+        with self.lock:
+            seconds = max(0.0, deadline - time.monotonic())
+            if not self._ready.wait_for(lambda: self._writable or self.error is not None, seconds):
+                raise TimedOut(f"no connection to a broker within {self.timeout:g} s; the client goes on trying")
 
     def _send_all(self, data: bytes) -> None:
+        sock = self._sock
+        assert sock is not None
         view = memoryview(data)
         stalled_at = time.monotonic() + self.timeout
         while view:
             try:
-                sent = self._sock.send(view)
+                sent = sock.send(view)
             except TimeoutError:
                 if time.monotonic() < stalled_at:
                     continue
                 # part of a frame may be sent, so no other frame can follow
-                self.fail(Disconnected(f"the broker received no bytes for {self.timeout:g} s"))
-                self.check()
+                self._give_up(Disconnected(f"the broker received no bytes for {self.timeout:g} s"))
             except OSError as error:
-                self._ended.wait(ERROR_WAIT_SECONDS)
-                self.fail(Disconnected(f"the connection broke while sending: {error}"))
-                self.check()
+                if not self.session.reconnects:
+                    self._ended.wait(ERROR_WAIT_SECONDS)
+                self._give_up(Disconnected(f"the connection broke while sending: {error}"))
             except BaseException:  # Ctrl-C, or a killed greenlet
-                self.fail(Disconnected("a send was interrupted inside a frame; open a new connection"))
+                interrupted = Disconnected("a send was interrupted inside a frame; open a new connection")
+                if self.session.reconnects:
+                    self._break(interrupted)
+                else:
+                    self.fail(interrupted)
                 raise
             else:
                 view = view[sent:]
                 stalled_at = time.monotonic() + self.timeout
         self._beats.sent(monotonic_ns())
 
-    # --- reading (the reader thread) --------------------------------------------------------------------------------
+    def _give_up(self, error: Disconnected) -> None:
+        """Raise the error of a failed write: that of the link, or of this connection if another one follows."""
+        if self.session.reconnects:
+            self._break(error)
+            raise error
+        self.fail(error)
+        self.check()
 
-    def _read(self) -> None:
+    def _break(self, error: ClientError) -> None:
+        """End the present connection. The reader thread opens another one."""
+        with self.lock:
+            self._writable = False
+            self._broken = self._broken or error
+        self._shut()
+
+    # --- reading (the reader thread) ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        more = self.session.connected or self._connect(None)
+        while more:
+            error = self._read()
+            with self.lock:
+                self._writable = False
+                if self.session.progress:
+                    self._attempts.succeeded()
+                more = self.session.lost(error) and not self.closing
+            self._shut()
+            if not more:
+                self.fail(error)
+            if not self.closing:
+                self._report(self._on_disconnect, error)
+            more = more and self._connect(error)
+        if self.closing and self._sock is not None:
+            self._sock.close()
+        self._ended.set()
+        if self._events is not None:
+            self._events.put(None)
+
+    def _read(self) -> ClientError:
+        """Read until the connection ends, and return the reason."""
         try:
-            while self.error is None:
+            frames, self._first_frames = self._first_frames, []
+            with self.lock:
+                self._wake(self.session.dispatch(frames))
+            while self.error is None and self.session.connected:
                 self._beat()
                 if self._has_room():
                     self._receive()
         except ClientError as error:
-            self.fail(error)
+            return self._broken or error
         except OSError as error:
-            self.fail(Disconnected(f"the connection broke: {error}"))
-        finally:
-            self._ended.set()
+            return self._broken or Disconnected(f"the connection broke: {error}")
+        return self.error or Disconnected("the connection has ended")
 
     def _receive(self) -> None:
+        assert self._sock is not None
         try:
             data = self._sock.recv(RECV_BYTES)
         except TimeoutError:
@@ -285,9 +533,13 @@ class Link:
         if not data:
             raise Disconnected("the broker closed the connection")
         self._beats.received(monotonic_ns())
-        self._dispatch(self.protocol.receive(data))
-        if self.protocol.failed is not None:
-            raise Disconnected(f"the broker does not speak STOMP: {self.protocol.failed}")
+        with self.lock:
+            self._wake(self.session.receive(data))
+
+    @staticmethod
+    def _wake(inboxes: set[Inbox]) -> None:
+        for inbox in inboxes:
+            inbox.wake()
 
     def _beat(self) -> None:
         now = monotonic_ns()
@@ -297,6 +549,7 @@ class Link:
         # while another thread writes, its bytes serve as the heart-beat
         if self._beats.should_send(now) and self._writing.acquire(blocking=False):
             try:
+                assert self._sock is not None
                 self._sock.send(b"\n")
                 self._beats.sent(now)
             except TimeoutError:
@@ -306,7 +559,7 @@ class Link:
 
     def _has_room(self) -> bool:
         """Return False after a wait of one tick in which no message was taken out of the full inboxes."""
-        if self._buffered_bytes < INBOX_BYTES_MAX:
+        if self.session.buffered_bytes < INBOX_BYTES_MAX:
             return True
         with self.lock:
             free = self._room.wait_for(self._may_read, self._tick_seconds)
@@ -315,55 +568,14 @@ class Link:
         return free
 
     def _may_read(self) -> bool:
-        waited_for = self._pending or self.awaited
-        return self._buffered_bytes < INBOX_BYTES_MAX // 2 or bool(waited_for) or self.error is not None
+        waited_for = self.session.expects_receipts or self.awaited
+        return self.session.buffered_bytes < INBOX_BYTES_MAX // 2 or bool(waited_for) or self.error is not None
 
-    def _dispatch(self, frames: Iterable[Frame]) -> None:
-        with self.lock:
-            touched = set()
-            for frame in frames:
-                command = frame.head.command
-                if command == "MESSAGE":
-                    inbox = self._inbox_of(frame)
-                    if inbox is not None and not self.closing:
-                        inbox.put(frame)
-                        touched.add(inbox)
-                elif command == "RECEIPT":
-                    headers = frame.headers
-                    entry = self._pending.pop(headers.get("receipt-id", ""), None)
-                    if entry is not None:
-                        entry[0].arrived(entry[1], receipt_of(headers))
-                elif command == "ERROR":
-                    self.fail(server_error(frame))
-            for inbox in touched:
-                inbox.wake()
+    # --- with the lock held -------------------------------------------------------------------------------------------
 
-    def _inbox_of(self, frame: Frame) -> Inbox | None:
-        name = frame.headers.get("subscription")
-        if name is not None:
-            return self.inboxes.get(name)
-        # in STOMP 1.0 the subscription header is optional
-        return next(iter(self.inboxes.values()), None) if len(self.inboxes) == 1 else None
-
-    # --- with the lock held ---------------------------------------------------------------------------------------
-
-    def buffered(self, frame: Frame) -> None:
-        """Count a frame that was put into an inbox.
-
-        Args:
-            frame: The frame.
-        """
-        self._buffered_bytes += len(frame.body) + FRAME_OVERHEAD_BYTES
-
-    def taken(self, frame: Frame) -> None:
-        """Count a frame that was taken out of an inbox, and let the reader continue when there is room again.
-
-        Args:
-            frame: The frame.
-        """
-        before = self._buffered_bytes
-        self._buffered_bytes = after = before - len(frame.body) - FRAME_OVERHEAD_BYTES
-        if after < INBOX_BYTES_MAX // 2 <= before:
+    def taken(self) -> None:
+        """Let the reader continue if there is room again, after a frame was taken out of an inbox."""
+        if self.session.buffered_bytes < INBOX_BYTES_MAX // 2:
             self._room.notify_all()
 
     def await_reply(self, change: int) -> None:
@@ -375,17 +587,27 @@ class Link:
         self.awaited += change
         self._room.notify_all()
 
-    def forget_pending(self, first: int, count: int) -> None:
-        """Drop receipts that no caller waits for any more.
+    # --- events -------------------------------------------------------------------------------------------------------
 
-        Args:
-            first: The first receipt id.
-            count: The number of consecutive ids.
-        """
-        for number in range(first, first + count):
-            self._pending.pop(str(number), None)
+    def _report(self, callback: OnEvent | None, error: ClientError | None) -> None:
+        """Call a callback of the user, in a thread that may block."""
+        if callback is None:
+            return
+        if self._events is None:
+            self._events = queue.SimpleQueue()
+            events = self._events
 
-    # --- the end ----------------------------------------------------------------------------------------------------
+            def call() -> None:
+                while (event := events.get()) is not None:
+                    try:
+                        event[0](event[1])
+                    except Exception:
+                        log.exception("a callback of the client raised")
+
+            threading.Thread(target=call, name="radiator-client-callbacks", daemon=True).start()
+        self._events.put((callback, error))
+
+    # --- the end ------------------------------------------------------------------------------------------------------
 
     def fail(self, error: ClientError) -> None:
         """End the link. Only the first error is stored.
@@ -394,21 +616,19 @@ class Link:
             error: The error that all waiting and later calls raise.
         """
         with self.lock:
-            if self.error is None:
-                self.error = error
-                pendings = {pending for pending, _ in self._pending.values()}
-                for pending in pendings:
-                    pending.wake()
-                for inbox in self.inboxes.values():
-                    inbox.wake()
-                self._room.notify_all()
+            self._writable = False
+            self.session.end(error)
+            self._room.notify_all()
+            self._ready.notify_all()
         self._shut()
 
     def _shut(self) -> None:
-        try:
-            self._sock.shutdown(socket.SHUT_RDWR)  # wakes the reader
-        except OSError:
-            pass
+        sock = self._sock
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)  # wakes the reader
+            except OSError:
+                pass
 
     def close(self, timeout: float) -> None:
         """Send DISCONNECT, wait for its receipt if the broker still answers, and close the socket. Never raises.
@@ -418,10 +638,12 @@ class Link:
         """
         with self.lock:
             self.closing = True
+            self.session.stop_receiving()
             self.timeout = min(self.timeout, timeout)
-        if self.error is None and self._writing.acquire(timeout=timeout):  # False if another thread is stuck in a send
+            self._ready.notify_all()
+        if self._writable and self._writing.acquire(timeout=timeout):  # False if another thread is stuck in a send
             try:
-                disconnecting = self.ask(lambda receipt: self.protocol.disconnect(receipt=receipt))
+                disconnecting = self.ask(lambda receipt: self.session.protocol.disconnect(receipt=receipt), OnLoss.DONE)
             except ClientError:
                 disconnecting = None
             finally:
@@ -432,18 +654,29 @@ class Link:
             except ClientError:
                 pass  # the socket is closed anyway
         self.fail(Disconnected("this connection was closed"))
-        if self._reader is not threading.current_thread() and self._reader.ident is not None:
-            self._reader.join(timeout)
-        self._sock.close()
+        reader = self._reader
+        if reader is not None and reader is not threading.current_thread():
+            reader.join(timeout)
+        if self._sock is not None:
+            self._sock.close()
+
+    def forked(self) -> None:
+        """Begin again in a child process: the next use opens a connection of its own."""
+        sock = self._sock
+        self._begin()
+        if self.error is None:
+            self.session.forked()
+        if sock is not None:
+            sock.close()  # of the copy of the descriptor; nothing is sent
 
 
-def server_error(frame: Frame) -> ServerError:
-    """Return an ERROR frame as an exception.
+_LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
 
-    Args:
-        frame: The ERROR frame.
-    """
-    headers = frame.headers
-    message = headers.get("message") or "the broker answered ERROR"
-    detail = frame.body.decode(errors="replace")
-    return ServerError(headers.get("error-code", ""), message, detail, headers.get("receipt-id"))
+
+def _after_fork() -> None:
+    for link in [*_LINKS]:
+        link.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -11,11 +11,12 @@ import secrets
 import threading
 from typing import TYPE_CHECKING
 
-from radiator.client.errors import TimedOut, copy_error
+from radiator.client.errors import Disconnected, TimedOut, copy_error
 from radiator.client.message import Message
 from radiator.client.sending import Body, Headers
+from radiator.client.session import request_headers
 from radiator.client.subscription import Subscription
-from radiator.clock import NS_PER_MS, NS_PER_SECOND, now_ns
+from radiator.clock import now_ns
 from radiator.stomp.frames import Frame
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ class Requests(Subscription):
         super().__init__(connection, name, name, "auto")
         self.dropped = 0
         self._replies: dict[str, Frame | None] = {}
+        self._lost: set[str] = set()  # calls whose connection was lost
+
+    def interrupted(self) -> None:
+        """Fail the calls that wait, after a lost connection: their requests may have been processed."""
+        super().interrupted()
+        self._lost.update(key for key, frame in self._replies.items() if frame is None)
 
     def put(self, frame: Frame) -> None:
         """Store a reply for the call that waits for it. Called by the reader thread with the lock held.
@@ -66,23 +73,27 @@ class Requests(Subscription):
             ValueError: A header is not allowed.
             TypeError: The body is neither bytes nor text.
         """
-        key = secrets.token_hex(8)
         link = self._link
-        extra: dict[str, str | int] = {**(headers or {}), "reply-to": self.destination, "correlation-id": key}
-        extra.setdefault("expires", (now_ns() + int(timeout * NS_PER_SECOND)) // NS_PER_MS)
+        key, extra = request_headers(self.destination, headers, timeout, now_ns())
         with link.lock:
             self._replies[key] = None
             link.await_reply(1)
         try:
             self.connection.send(destination, body, extra, receipt=False)
             with link.lock:
-                self._arrival.wait_for(lambda: self._replies[key] is not None or link.error is not None, timeout)
+                self._arrival.wait_for(
+                    lambda: self._replies[key] is not None or key in self._lost or self._problem(), timeout
+                )
                 frame = self._replies[key]
-                if frame is None and link.error is not None:
-                    raise copy_error(link.error)
+                problem = self._problem()
+                if frame is None and problem is not None:
+                    raise copy_error(problem)
+                if frame is None and key in self._lost:
+                    raise Disconnected("the connection was lost before the reply came; the request may be processed")
         finally:
             with link.lock:
                 del self._replies[key]
+                self._lost.discard(key)
                 link.await_reply(-1)
         if frame is None:
             raise TimedOut(
@@ -113,7 +124,7 @@ class LazyRequests:
             Disconnected: The connection has ended.
         """
         with self._making:
-            if self._requests is None:
+            if self._requests is None or self._requests.error is not None:
                 requests = Requests(self._connection)
                 self._connection.open_subscription(requests, {})
                 self._requests = requests

@@ -88,7 +88,7 @@ def open_socket(
         BadTls: A TLS file cannot be read, or the certificate of the broker is not trusted.
     """
     deadline = time.monotonic() + seconds
-    tunnel = _tunnel(place, ca, cert, key)
+    tunnel = make_tunnel(place, ca, cert, key)
     if place.scheme == "unix":
         sock = socket.socket(socket.AF_UNIX)
         try:
@@ -98,7 +98,7 @@ def open_socket(
             sock.close()
             raise
         return sock
-    sock = socket.create_connection((place.host, place.port), timeout=seconds)
+    sock = _connected(place, deadline)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if tunnel is None:
         return sock
@@ -111,7 +111,73 @@ def open_socket(
     return carrier
 
 
-def _tunnel(place: Address, ca: str | None, cert: str | None, key: str | None) -> Tunnel | None:
+def _connected(place: Address, deadline: float) -> socket.socket:
+    """Return a socket that is connected to one of the IP addresses of the host, within one time limit for all."""
+    problem: OSError | None = None
+    for family, kind, protocol, _, target in resolve(place.host, place.port, deadline - time.monotonic()):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.connect(target)
+        except OSError as error:
+            sock.close()
+            problem = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    assert problem is not None
+    raise problem
+
+
+def resolve(host: str, port: int, seconds: float) -> list[Any]:
+    """Return the results of ``socket.getaddrinfo`` for a TCP address, within a time limit.
+
+    The resolver of the system has no time limit, so a thread of its own waits for it.
+
+    Args:
+        host: A host name or an IP address.
+        port: The port.
+        seconds: The time limit in seconds.
+
+    Raises:
+        TimeoutError: The resolver did not answer in time.
+        OSError: The name is unknown.
+    """
+    answer: list[Any] = []
+    done = threading.Event()
+
+    def look_up() -> None:
+        try:
+            answer.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            answer.append(error)
+        finally:
+            done.set()
+
+    if is_ip_address(host):
+        look_up()
+    else:
+        threading.Thread(target=look_up, name="radiator-client-resolver", daemon=True).start()
+    if not done.wait(seconds) or not answer:
+        raise TimeoutError(f"the host name was not resolved within {seconds:.3g} s")
+    if isinstance(answer[0], OSError):
+        raise answer[0]
+    found: list[Any] = answer[0]
+    return found
+
+
+def is_ip_address(host: str) -> bool:
+    """Return True if a host is an IP address, which needs no resolver.
+
+    Args:
+        host: A host name or an IP address, without brackets.
+    """
+    return ":" in host or host.replace(".", "").isdigit()
+
+
+def make_tunnel(place: Address, ca: str | None, cert: str | None, key: str | None) -> Tunnel | None:
     """Return the tunnel for the scheme, or None for plain STOMP.
 
     Imports are local, so a plain client loads neither OpenSSL nor websockets.

@@ -7,30 +7,29 @@
 
 Time limits are in seconds; None waits without limit, 0 returns only a message that has come already. Several threads
 may read one subscription. When the connection is lost, received messages are still returned under ``auto``. Under
-other modes they are not, because the broker has put them back into their queues.
+other modes they are not, because the broker has put them back into their queues. With reconnects the subscription goes
+on with the next connection, and the calls above wait meanwhile (``session`` has the rules).
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from radiator.client.errors import ClientError, Disconnected, copy_error
+from radiator.client.errors import ClientError, Disconnected, StaleDelivery, copy_error
 from radiator.client.message import Message
-from radiator.stomp.frames import Frame
+from radiator.client.session import Inbox, OnLoss
 
 if TYPE_CHECKING:
     from radiator.client.core import BaseConnection
 
-ACK_MODES = ("auto", "client", "client-individual")
 LATEST_SECONDS = 1.0  # how long ``receive_latest`` waits for a message that the broker has
 
 
-class Subscription:
+class Subscription(Inbox):
     """A subscription, created by ``Connection.subscribe``. As a context manager it unsubscribes at the end.
 
     Args:
@@ -41,49 +40,22 @@ class Subscription:
 
     Attributes:
         connection: The connection.
-        id: The subscription id.
-        destination: The destination or the list.
-        ack: The acknowledgement mode.
-        ended: True when no more messages will come: the replay has ended, or the subscription was closed.
     """
 
     def __init__(self, connection: BaseConnection, name: str, destination: str, ack: str) -> None:
+        super().__init__(connection.link.session, name, destination, ack)
         self.connection = connection
-        self.id = name
-        self.destination = destination
-        self.ack = ack
-        self.ended = False
         self._link = connection.link
-        self._frames: deque[Frame] = deque()
         self._arrival = threading.Condition(self._link.lock)
 
     def __repr__(self) -> str:
         return f"<Subscription {self.id} to {self.destination}, ack {self.ack}>"
-
-    # --- called by the reader thread, with the lock held --------------------------------------------------------------
-
-    def put(self, frame: Frame) -> None:
-        """Store a MESSAGE frame. Called by the reader thread with the lock held.
-
-        Args:
-            frame: The frame.
-        """
-        if frame.headers.get("replay-end") == "true":
-            self.ended = True
-        elif not self.ended:
-            self._frames.append(frame)
-            self._link.buffered(frame)
 
     def wake(self) -> None:
         """Wake the threads that wait for a message. Called with the lock held."""
         self._arrival.notify_all()
 
     # --- taking -------------------------------------------------------------------------------------------------------
-
-    @property
-    def pending(self) -> int:
-        """The number of messages that were received and not read yet."""
-        return len(self._frames)
 
     def fetch(self, timeout: float | None = None) -> Message | None:
         """Return the next message, or None if none came in time or the subscription has ended.
@@ -101,20 +73,24 @@ class Subscription:
         link = self._link
 
         def decided() -> bool:
-            return bool(self._frames) or self.ended or link.error is not None or (stop is not None and stop.asked)
+            return bool(self._frames) or self.ended or self._problem() is not None or (stop is not None and stop.asked)
 
         with link.lock:
             if not decided():
                 self._arrival.wait_for(decided, timeout)
             if stop is not None and stop.asked:
                 return None
-            if link.error is not None and not (self.ack == "auto" and self._frames) and not self.ended:
-                raise copy_error(link.error)
+            problem = self._problem()
+            if problem is not None and not (self.ack == "auto" and self._frames) and not self.ended:
+                raise copy_error(problem)
             if not self._frames:
                 return None
-            frame = self._frames.popleft()
-            link.taken(frame)
-        return Message(frame.headers, frame.body, self, frame.head.raw)
+            frame, generation = self.take()
+            link.taken()
+        return Message(frame.headers, frame.body, self, frame.head.raw, generation)
+
+    def _problem(self) -> ClientError | None:
+        return self._link.error or self.error
 
     def receive_latest(self, timeout: float | None = None) -> Message | None:
         """Return the newest message, and acknowledge the older ones for this subscription.
@@ -218,20 +194,18 @@ class Subscription:
         Raises:
             ServerError: The broker refused the frame, or an earlier one.
             TimedOut: The receipt did not come in time.
+            StaleDelivery: The connection that delivered the message was lost; it is delivered again.
             Disconnected: The connection has ended.
         """
-        if self.ack == "auto" or message.settled:
+        encode = self.settle_encoder(message, command, headers, transaction)
+        if encode is None:
             return
-        protocol = self._link.protocol
-        make = protocol.ack if command == "ACK" else protocol.nack
         if receipt:
-            pending = self._link.ask(
-                lambda number: make(message.headers, headers, receipt=number, transaction=transaction)
-            )
+            pending = self._link.ask(encode, OnLoss.STALE, message.generation)
             message.mark_settled(True)
             pending.wait()
         else:
-            self._link.write(make(message.headers, headers, transaction=transaction))
+            self._link.write(lambda: encode(None), message.generation)
             message.mark_settled(True)
 
     def touch(self, message: Message) -> None:
@@ -245,7 +219,8 @@ class Subscription:
             Disconnected: The connection has ended.
         """
         if self.ack != "auto" and not message.settled:
-            self._link.write(self._link.protocol.ack(message.headers, {"touch": "true"}))
+            session = self._link.session
+            self._link.write(lambda: session.protocol.ack(message.headers, {"touch": "true"}), message.generation)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -262,15 +237,22 @@ class Subscription:
         Source: STOMP 1.2, "UNSUBSCRIBE".
         """
         link = self._link
+        session = link.session
         with link.lock:
-            subscribed = link.inboxes.pop(self.id, None) is not None
+            subscribed = session.inboxes.pop(self.id, None) is not None
             had_ended = self.ended
             self.ended = True
-            while self._frames:
-                link.taken(self._frames.popleft())
+            self.clear()
+            link.taken()
             self._arrival.notify_all()
+            generation = session.generation
         if subscribed and not had_ended and link.error is None:
-            link.ask(lambda receipt: link.protocol.unsubscribe(self.id, receipt=receipt)).wait()
+            try:
+                link.ask(
+                    lambda receipt: session.protocol.unsubscribe(self.id, receipt=receipt), OnLoss.DONE, generation
+                ).wait()
+            except StaleDelivery:
+                pass  # the subscription ended with its connection
 
     def __enter__(self) -> Subscription:
         return self
@@ -315,7 +297,10 @@ class Delivery:
         if message is None:
             return
         if kind is None:
-            message.ack()
+            try:
+                message.ack()
+            except StaleDelivery:
+                pass  # a lost connection gives the message back, and it comes again
             return
         try:
             message.nack()

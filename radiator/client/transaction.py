@@ -1,14 +1,16 @@
 """Send and acknowledge messages in a transaction: all at COMMIT, or none.
 
-The broker discards an open transaction when the connection is lost.
+The broker discards an open transaction when the connection is lost. It does not come back with the next connection:
+every later call raises ``Disconnected``, and the program repeats the transaction as a whole.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from radiator.client.errors import ClientError
+from radiator.client.errors import ClientError, Disconnected, StaleDelivery
 from radiator.client.sending import Body, Headers, Sendable
+from radiator.client.session import OnLoss
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,10 +46,12 @@ class Transaction:
         self._connection = connection
         self._link = connection.link
         self._open = False
+        self._generation = 0
         self._settled: list[Message] = []
 
     def __enter__(self) -> Transaction:
-        self._link.write(self._link.protocol.begin(self.id))
+        session = self._link.session
+        self._generation = self._link.write(lambda: session.protocol.begin(self.id))
         self._open = True
         return self
 
@@ -89,7 +93,10 @@ class Transaction:
             TypeError: A body is neither bytes nor text.
         """
         self._check()
-        self._connection.write_sends(messages, self.id)
+        try:
+            self._connection.write_sends(messages, self.id, self._generation)
+        except StaleDelivery:
+            raise self._lost() from None
 
     def ack(self, message: Message) -> None:
         """Add an acknowledgement: the message is settled when the transaction is committed.
@@ -124,7 +131,10 @@ class Transaction:
         """
         self._check()
         self._open = False
-        self._link.ask(lambda receipt: self._link.protocol.commit(self.id, receipt=receipt)).wait()
+        session = self._link.session
+        self._link.ask(
+            lambda receipt: session.protocol.commit(self.id, receipt=receipt), OnLoss.UNKNOWN, self._generation
+        ).wait()
 
     def abort(self) -> None:
         """Discard the transaction. An exception in ``with`` does this. Its messages can be acknowledged again.
@@ -138,7 +148,10 @@ class Transaction:
         self._open = False
         for message in self._settled:
             message.mark_settled(False)
-        self._link.ask(lambda receipt: self._link.protocol.abort(self.id, receipt=receipt)).wait()
+        session = self._link.session
+        self._link.ask(
+            lambda receipt: session.protocol.abort(self.id, receipt=receipt), OnLoss.DONE, self._generation
+        ).wait()
 
     def _settle(self, message: Message, command: str) -> None:
         self._check()
@@ -151,3 +164,11 @@ class Transaction:
             raise ClientError(
                 "the transaction is not open: expected a call inside its `with` block, before commit() or abort()"
             )
+        session = self._link.session
+        session.check()
+        if self._generation != session.generation or not session.connected:
+            raise self._lost()
+
+    @staticmethod
+    def _lost() -> Disconnected:
+        return Disconnected("the connection was lost with the transaction: none of it takes effect; repeat it")
