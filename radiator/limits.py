@@ -127,6 +127,9 @@ DEDUP_SCAN_BYTES_MAX = 64 * MIB  # of a log that a start reads for ids that the 
 NAMES_SCAN_BYTES_MAX = 256 * MIB  # of logs whose list of names is not whole: read in one start, half a second of work
 DEDUP_WINDOW_NS = 600 * 1_000_000_000  # longer than any client tries again for one message
 
+# --- what monitoring reads --------------------------------------------------------------------------------------------
+METRICS_SERIES_MAX = 10_000  # of one answer of /metrics/detailed: 1 MB, and half a second for Prometheus
+
 # --- what waits to be logged ------------------------------------------------------------------------------------------
 LOG_LINES_MAX = 10_000  # of stdout and stderr each; what a burst brings is written a moment later
 LOG_BYTES_MAX = 4 * MIB  # the same; lines that do not fit are dropped and counted

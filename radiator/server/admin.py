@@ -3,7 +3,8 @@
     GET /health    200 while the event loop runs
     GET /ready     200 {"ready": true}, or 503 with the reasons as text
     GET /stats     counters and current values as JSON
-    GET /metrics   the same for Prometheus
+    GET /metrics   the same for Prometheus, with sums by rule
+    GET /metrics/detailed?family=queue&match=/queue/orders.>    the values of single queues, topics ...
 
 It implements a small part of HTTP: GET and HEAD, one request per connection, of at most REQUEST_BYTES_MAX bytes within
 REQUEST_SECONDS_MAX, without keep-alive. At most CONNECTIONS_MAX connections are open. A further one closes the oldest,
@@ -21,7 +22,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import gevent
 from gevent import socket
@@ -47,9 +48,23 @@ REASONS = {
     503: "Service Unavailable",
 }
 Answer = tuple[int, dict[str, Any]]
-Render = Callable[[str], tuple[str, bytes]]
 JSON = "application/json"
 METRICS = "/metrics"
+DETAILED = "/metrics/detailed"
+
+
+class BadRequest(Exception):
+    """The query of a request is not valid. The text says why."""
+
+
+class Metrics(Protocol):
+    """The answers for Prometheus. ``server.prometheus.Exposition`` is the implementation."""
+
+    def render(self, accept: str) -> tuple[str, bytes]:
+        """Return the content type and the text of ``/metrics`` for a request with this header ``Accept``."""
+
+    def render_detailed(self, query: str, accept: str) -> tuple[str, bytes]:
+        """Return the same of ``/metrics/detailed``, for the query of the URL. Raises BadRequest."""
 
 
 class Admin:
@@ -59,7 +74,7 @@ class Admin:
         address: The address to listen on.
         names: The host names that are accepted in ``Host``, beside that of ``address``, localhost and all IP addresses.
         endpoints: The functions by path. Each returns an HTTP status and the JSON content.
-        metrics: Returns the content type and the text of ``/metrics`` for a header ``Accept``.
+        metrics: Answers ``/metrics`` and ``/metrics/detailed``.
 
     Attributes:
         url: The URL of the listener, with the real port.
@@ -70,7 +85,7 @@ class Admin:
         address: AdminAddress,
         names: Iterable[str],
         endpoints: Mapping[str, Callable[[], Answer]],
-        metrics: Render,
+        metrics: Metrics,
     ) -> None:
         self._names = {address.host.lower(), *(name.lower() for name in names)}
         self._endpoints = endpoints
@@ -119,7 +134,7 @@ class Admin:
             head = parse_head(request.partition(b"\r\n\r\n")[0])
         except ValueError as error:
             return _response(400, {"error": str(error)}, False)
-        method, path = head.first[0], head.first[1].partition("?")[0]
+        method, (path, _, query) = head.first[0], head.first[1].partition("?")
         if not head.first[2].startswith("HTTP/1.") or " " in head.first[2]:
             return _response(400, {"error": "expected a request of HTTP/1.1, such as GET /ready HTTP/1.1"}, False)
         fault = self._forbidden_origin(head)
@@ -127,14 +142,21 @@ class Admin:
             return _response(403, {"error": fault}, method == "HEAD")
         if method not in ("GET", "HEAD"):
             return _response(405, {"error": f"expected GET or HEAD, got {method[:20]}"}, False)
-        if path == METRICS:
-            content_type, body = self._metrics(head.headers.get("accept", ""))
-            return _answer(200, content_type, body, method == "HEAD")
+        if path in (METRICS, DETAILED):
+            return self._answer_metrics(path, query, head.headers.get("accept", ""), method == "HEAD")
         endpoint = self._endpoints.get(path)
         if endpoint is None:
-            there = ", ".join([*self._endpoints, METRICS])
+            there = ", ".join([*self._endpoints, METRICS, DETAILED])
             return _response(404, {"error": f"unknown path {path[:200]}, expected one of {there}"}, method == "HEAD")
         return _response(*endpoint(), method == "HEAD")
+
+    def _answer_metrics(self, path: str, query: str, accept: str, head_only: bool) -> bytes:
+        try:
+            metrics = self._metrics
+            rendered = metrics.render(accept) if path == METRICS else metrics.render_detailed(query, accept)
+        except BadRequest as error:
+            return _response(400, {"error": str(error)}, head_only)
+        return _answer(200, *rendered, head_only)
 
     def _forbidden_origin(self, head: Head) -> str:
         """Return why the request may come from a page of another host, or an empty text if it does not."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import gevent
 
 from radiator import __version__, clock, limits, speed
-from radiator.broker.admin import readiness
+from radiator.broker.admin import by_rule, readiness
 from radiator.broker.broker import Broker
 from radiator.broker.headers.send import identify
 from radiator.config import Config
@@ -22,12 +22,14 @@ from radiator.routing.rules import Rules
 from radiator.server import descriptors, logs
 from radiator.server.acceptor import Acceptor
 from radiator.server.addresses import is_public
-from radiator.server.admin import Admin, Answer, Render
+from radiator.server.admin import Admin, Answer, Metrics
 from radiator.server.auth import Authenticator, Submit
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener
+from radiator.server.loop_lag import LoopLag
+from radiator.server.paced import Pace
 from radiator.server.stop_signal import StopSignal
 from radiator.server.supervisor import Supervisor
 from radiator.server.trimming import Trimming
@@ -145,7 +147,9 @@ class App:
             self.admin.start()
             log.info("admin: %s", self.admin.url)
         self._timer.start(self._tick)
-        self._heartbeat_timer.start(self.driver.check_heartbeats)
+        interval_ns = int(HEARTBEAT_CHECK_SECONDS * clock.NS_PER_SECOND)
+        self._lag = LoopLag(self.broker.stats.histograms.event_loop_lag, interval_ns, clock.monotonic_ns())
+        self._heartbeat_timer.start(self._check_heartbeats)
         return [listener.url for listener in self.listeners]
 
     def _start_authentication(self) -> None:
@@ -211,7 +215,8 @@ class App:
         return 200, {"ready": True, "held_back": held_back} if held_back else {"ready": True}
 
     def _stats(self) -> Answer:
-        return 200, {"version": __version__, **readiness.figures(self.broker)}
+        figures = readiness.figures(self.broker)
+        return 200, {"version": __version__, **figures, "rules": Pace().run(by_rule.sums(self.broker))}
 
     def reload(self) -> None:
         """Read certificates and users again (SIGHUP). The rest of the configuration is read at the start only."""
@@ -223,6 +228,10 @@ class App:
             len(self.certificates),
         )
         self.driver.run_in_background(self.certificates.reload)
+
+    def _check_heartbeats(self) -> None:
+        self._lag.fired(clock.monotonic_ns())
+        self.driver.check_heartbeats()
 
     def _tick(self) -> None:
         with self.driver.measured():
@@ -393,11 +402,11 @@ def run(
     return 0
 
 
-def _metrics_of(broker: Broker, data_dir: str) -> Render:
-    """Return the function that renders ``/metrics``. A broker without ``admin:`` does not load its library."""
+def _metrics_of(broker: Broker, data_dir: str) -> Metrics:
+    """Return what answers ``/metrics``. A broker without ``admin:`` does not load its library."""
     from radiator.server.prometheus import Exposition
 
-    return Exposition(broker, data_dir).render
+    return Exposition(broker, data_dir)
 
 
 def _later(seconds: float, what: Callable[[], None]) -> None:

@@ -21,7 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from radiator import __version__
-from radiator.broker.admin import gauges
+from radiator.broker.admin import by_rule, gauges
 from radiator.broker.stats import COUNTERS, FAMILIES
 from tests.running import BrokerProcess, free_port
 from tests.server.wire import Wire
@@ -115,7 +115,7 @@ def test_the_number_of_series_does_not_depend_on_destinations(broker: BrokerProc
 
 
 def test_no_series_has_two_meanings() -> None:
-    metrics = [*COUNTERS, *(metric for metric, _ in gauges.NOW), *gauges.STORE]
+    metrics = [*COUNTERS, *(metric for metric, _ in gauges.NOW), *gauges.STORE, *by_rule.TABLE, *gauges.HOST]
     series = [(metric.series[0], tuple(metric.series[1].items())) for metric in metrics]
     assert len(set(series)) == len(series)
     shared = {name for name, labels in series if labels}

@@ -16,7 +16,7 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from radiator.broker.admin import readiness
+from radiator.broker.admin import by_rule, readiness
 from radiator.broker.headers.send import without_secret
 from radiator.clock import WallNs
 from radiator.routing import dead_letter
@@ -100,7 +100,15 @@ def stats(broker: Services, request: Request) -> Work:
     """Return the counters since the start and the current state, in steps (``stats``)."""
     broker.budget.spend(FIGURES_UNITS)
     yield True
-    return {"version": broker.server_name, **readiness.figures(broker)}
+    figures = readiness.figures(broker)
+    steps = by_rule.sums(broker)
+    while True:
+        try:
+            units = next(steps)
+        except StopIteration as end:
+            return {"version": broker.server_name, **figures, "rules": end.value}
+        broker.budget.spend(units)
+        yield True
 
 
 def _page(

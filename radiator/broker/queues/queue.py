@@ -87,6 +87,7 @@ class QueueSource(QueueMessages):
         ahead: Scheduled messages beyond ``next_offset``, once one is known.
         earlier_to: The end of the log when the source was created.
         stuck: True if the next message cannot be deferred for want of memory.
+        traffic: The counters of the rule.
         begins_at: Messages below are not wanted. They may not be stored yet.
         known_to: From ``next_offset`` to this offset no record belongs to the queue.
         idle: True if no record up to the end of the log belongs to the queue.
@@ -113,6 +114,7 @@ class QueueSource(QueueMessages):
         "rewound",
         "settings",
         "stuck",
+        "traffic",
     )
 
     def __init__(
@@ -132,6 +134,7 @@ class QueueSource(QueueMessages):
         self.queue = queue
         self.policy = queue.policy if policy is None else policy
         self.settings: Settings = self.policy.settings
+        self.traffic = queue.timing.traffic.of(self.policy.rule)
         self.from_fan_out = from_fan_out
         self.orphaned = orphaned
         self.first = first
@@ -173,6 +176,7 @@ class QueueSource(QueueMessages):
     def agree(self, policy: QueuePolicy) -> None:
         """Apply another policy from now on, also to messages in flight."""
         self.policy, self.settings = policy, policy.settings
+        self.traffic = self.queue.timing.traffic.of(policy.rule)
         self._set_timeouts()
 
     def _set_timeouts(self) -> None:
@@ -1226,6 +1230,7 @@ class Queue:
         """Send fresh messages to one consumer with enough credit."""
         tails = source.feed.wire.tails(batch, consumer.session.version)
         count = len(indexes)
+        source.traffic.sent(count)
         if self.gap or self.note:
             first, indexes = indexes[0], indexes[1:]
             lines = self._report(source, batch.offsets[first])
@@ -1275,6 +1280,9 @@ class Queue:
         extra = b"delivery-count:%d\n%b" % (count, self._report(source, offset))
         if count > 1:
             extra = b"redelivered:true\n" + extra
+            source.traffic.sent_again()
+        else:
+            source.traffic.sent(1)
         consumer.deliver(source.feed, source, [offset], [tail], extra)
         consumer.session.queue_ring.served(consumer, self)
         self.served(consumer)
