@@ -12,10 +12,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from radiator.broker.stats import Metric
+from radiator.routing import dead_letter
+from radiator.routing.dead_letter import is_dead_letter
 from radiator.routing.rules import DEFAULTS_LABEL, TEMPORARY_LABEL, label_of, label_of_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Collection, Generator
 
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.logs.feed import Feed
@@ -68,7 +70,7 @@ TABLE: Final = (
     _gauge(
         "ready_without_consumer",
         "messages",
-        "The part of these in queues without a consumer.",
+        "The part of these in queues without a consumer. Dead-letter queues do not count.",
         "queue_ready_without_consumer",
     ),
     _gauge(
@@ -114,6 +116,7 @@ def sums(broker: Services) -> Generator[int, None, Sums]:
         row_of(label)
     now_ns = broker.timing.shown_ns
     seen: set[Feed] = set()  # logs of several destinations
+    templates = dead_letter.templates(broker.config)
     every = list(broker.destinations.values())
     for first in range(0, len(every), LOOKED_TOGETHER):
         for destination in every[first : first + LOOKED_TOGETHER]:
@@ -121,7 +124,7 @@ def sums(broker: Services) -> Generator[int, None, Sums]:
             row = by_rule.get(id(policy.rule))
             if row is None:
                 row = by_rule[id(policy.rule)] = row_of(label_of(policy))
-            row.add(destination, seen, now_ns)
+            row.add(destination, seen, templates, now_ns)
         yield UNITS
     for durable in list(broker.durable.by_key.values()):
         sources = durable.queue.sources
@@ -176,8 +179,15 @@ class _Row:
         self.destinations = self.consumers = self.ready = self.ready_without_consumer = 0
         self.unacknowledged = self.delayed = self.lag = self.log_bytes = 0
 
-    def add(self, destination: Destination, seen: set[Feed], now_ns: WallNs) -> None:
-        """Add a destination. ``seen`` has the logs of several destinations that were added before."""
+    def add(self, destination: Destination, seen: set[Feed], templates: Collection[str], now_ns: WallNs) -> None:
+        """Add a destination.
+
+        Args:
+            destination: The destination.
+            seen: The logs of several destinations that were added before.
+            templates: The templates of dead-letter queues.
+            now_ns: The present time.
+        """
         self.destinations += 1
         for feed in destination.feeds:
             if feed.destinations > 1:
@@ -191,21 +201,30 @@ class _Row:
             return
         consumers = len(queue.consumers)
         self.consumers += consumers
-        lag = 0
+        lag = ready = unacknowledged = 0
         for source in queue.sources:
-            lag += _unsettled(source)
+            unsettled = _unsettled(source)
+            if not unsettled:
+                continue
+            lag += unsettled
+            fresh = source.fresh_alone
+            if fresh is None:  # it takes a closer look
+                waiting = Waiting(queue, now_ns)
+                self.delayed += waiting.delayed
+                lag, ready, unacknowledged = waiting.lag, waiting.ready, waiting.unacknowledged
+                break
+            ready += fresh
+            unacknowledged += unsettled - fresh
         if lag:
             self.lag += lag
-            waiting = Waiting(queue, now_ns)
-            self.ready += waiting.ready
-            self.unacknowledged += waiting.unacknowledged
-            self.delayed += waiting.delayed
-            if not consumers:
-                self.ready_without_consumer += waiting.ready
+            self.ready += ready
+            self.unacknowledged += unacknowledged
+            if ready and not consumers and not any(is_dead_letter(each, destination.name) for each in templates):
+                self.ready_without_consumer += ready
 
 
 def _unsettled(source: QueueSource) -> int:
     """Return the number of records that a cursor has not settled; in a shared log including those of others."""
     cursor = source.cursor
     left: int = source.feed.partition.next_offset - cursor.floor - cursor.settled_above - len(source.settled)
-    return max(left, 0)
+    return left if left > 0 else 0

@@ -54,11 +54,11 @@ class Found(NamedTuple):
 
     Attributes:
         rows: The labels and the values of each entry.
-        left_out: The number of series over ``limits.METRICS_SERIES_MAX``.
+        series_left_out: The number of series over ``limits.METRICS_SERIES_MAX``.
     """
 
     rows: list[Row]
-    left_out: int
+    series_left_out: int
 
 
 def _metrics(family: str, *entries: tuple[str, str, str]) -> tuple[Metric, ...]:

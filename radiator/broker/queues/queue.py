@@ -221,6 +221,21 @@ class QueueSource(QueueMessages):
         return self.backlog - (self.next_offset - settled - len(self.settled) - len(self.dropped))
 
     @property
+    def fresh_alone(self) -> int | None:
+        """The number of messages that were never delivered, if all others are in flight; None if it is not that simple.
+
+        It is not if other destinations may store in the log, or if messages were returned, deferred, skipped or
+        scheduled. The sums of metrics ask every queue, so this is quick.
+        """
+        partition = self.feed.partition
+        if self._states or self.skipped is not None or self.ahead is not None or self.feed.destinations > 1:
+            return None
+        if len(partition.destinations) > 1 or self.from_fan_out or self.orphaned:
+            return None
+        end: int = partition.next_offset
+        return end - self.next_offset
+
+    @property
     def shared(self) -> bool:
         """True if other destinations store in the same log."""
         return self.feed.destinations > 1 or not self.queue.filter.all_of(self.feed.partition.destinations)
