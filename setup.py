@@ -40,6 +40,8 @@ CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
 
 FSSPEC = ["fsspec>=2024.6"]  # stores and archives by URI, beside a driver: s3fs, gcsfs, adlfs ...
 
+OTEL = ["opentelemetry-api>=1.25"]  # `radiator.client.tracing`: spans of producers and consumers
+
 SPARK = [
     "pyspark>=4.2,<5",  # the Python data source API with streams that say how much they read
     "pyarrow>=18",
@@ -68,6 +70,8 @@ DEV = [
     *SCHEMA,
     *REGEX,
     *FSSPEC,
+    *OTEL,
+    "opentelemetry-sdk>=1.25",  # tests/client/test_tracing.py
     *CONNECT,
     "moto[s3,server]>=5.0",  # an S3 on this machine
     "build>=1.2",  # tests/packaging
@@ -131,6 +135,7 @@ setup(
         "regex": REGEX,
         "celery": CELERY,
         "fsspec": FSSPEC,
+        "otel": OTEL,
         "connect": [*SPARK, *CONNECT],
         "dev": DEV,
         "docs": DOCS,

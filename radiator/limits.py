@@ -129,6 +129,8 @@ DEDUP_WINDOW_NS = 600 * 1_000_000_000  # longer than any client tries again for 
 
 DRAIN_SECONDS = 30  # of a drain without a period: the time that Kubernetes and systemd give a stop by default
 DRAIN_SECONDS_MAX = 86_400  # a day: a longer period is a mistake
+# --- what monitoring reads --------------------------------------------------------------------------------------------
+METRICS_SERIES_MAX = 10_000  # of one answer of /metrics/detailed: 1 MB, and half a second for Prometheus
 
 # --- what waits to be logged ------------------------------------------------------------------------------------------
 LOG_LINES_MAX = 10_000  # of stdout and stderr each; what a burst brings is written a moment later

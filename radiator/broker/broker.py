@@ -249,6 +249,11 @@ class Broker(Services):
             feed = self.registry.feed_of(job.partition)
             if feed is not None:
                 self.ready.feed(feed, feed.committed(batch, failure is not None))
+                if failure is None:
+                    count = len(batch.blocks)
+                    feed.traffic.stored(count)
+                    if batch.receive_ns:
+                        self.stats.histograms.receipt.observe(now.wall - batch.receive_ns[0], count)
         assert batch is None or failure is not None or job.partition.high_watermark >= batch.next_offset
         for each in job.waiters:
             each.settle(failure)

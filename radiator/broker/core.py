@@ -99,7 +99,9 @@ class Core(ABC):
         self.displaced: ProtocolError | None = None  # the ERROR for all frames, if any
         self.storage_failures = StorageFailures()
         self.ready = Ready(self.reader_done, self.internal_errors.found, self.budget)
-        self.timing = Timing(self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats, self.peer_log))
+        self.timing = Timing(
+            self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats, self.peer_log), self.stats.traffic
+        )
         self.reading = ColdReads(self.ready, self.stats, self.peer_log, self.refuse)
         self.future_logs = FutureLogs(store)
         self.registry = Registry(rules, store, self.reading.start, self.lost, self.timing)

@@ -2,7 +2,8 @@
 
 Each counter is one entry of ``Stats``: the field, the unit, and one line of help. ``/stats``, the log line at the stop
 and docs/metrics.md show this table; ``admin.gauges`` has the table of the current values. No message is dropped
-silently: each drop is an ERROR or a counter.
+silently: each drop is an ERROR or a counter. ``Traffic`` has the counters of each rule, and ``Histograms`` the
+durations.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Final, Literal
+
+from radiator.histogram import Histogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Metric:
         name: The key in ``/stats``.
         unit: What is counted, or the unit of a measured value.
         help: One line that says what the number means.
-        type: A counter only grows, from 0 at the start; a gauge is a current value.
+        type: A counter only grows, from 0 at the start; a gauge is a current value; a histogram counts durations.
         label: What tells the values apart where the metric has several; empty for one value.
         prometheus: The name in ``/metrics`` without prefix and suffix, and perhaps a label: ``lost{reason=disk}``.
             Empty for ``name``.
@@ -29,7 +32,7 @@ class Metric:
     name: str
     unit: str
     help: str
-    type: Literal["counter", "gauge"] = "counter"
+    type: Literal["counter", "gauge", "histogram"] = "counter"
     label: str = ""
     prometheus: str = ""
 
@@ -46,6 +49,9 @@ FAMILIES: Final = {
     "messages_lost": "Messages that were removed or lost before a queue had settled them, by reason.",
     "connections_refused": "Connections that were not served, by reason.",
     "connections_lost": "Connections that ended without DISCONNECT, by reason.",
+    "dead_letters": "Messages that were moved to a dead-letter queue, by reason.",
+    "messages_delivered": "Messages that were sent to consumers and subscribers, by kind.",
+    "rule_messages_delivered": "Messages of the rule that were sent to consumers and subscribers, by kind.",
 }
 """The help of the names in ``/metrics`` that several counters share."""
 
@@ -55,10 +61,80 @@ def counter(unit: str, help: str, prometheus: str = "") -> Any:
     return field(default=0, metadata={"unit": unit, "help": help, "prometheus": prometheus})
 
 
+class RuleTraffic:
+    """Messages of the destinations of one rule since the start.
+
+    Attributes:
+        published: Messages that were stored.
+        delivered: Messages that were sent to consumers and subscribers for the first time.
+        redelivered: Messages that were sent again.
+        acknowledged: Deliveries of queues and durable subscriptions that clients acknowledged.
+    """
+
+    __slots__ = ("acknowledged", "delivered", "published", "redelivered")
+
+    def __init__(self) -> None:
+        self.published = self.delivered = self.redelivered = self.acknowledged = 0
+
+    def stored(self, messages: int) -> None:
+        """Count stored messages."""
+        self.published += messages
+
+    def sent(self, messages: int) -> None:
+        """Count messages that were sent for the first time."""
+        self.delivered += messages
+
+    def settled(self, deliveries: int) -> None:
+        """Count acknowledged deliveries."""
+        self.acknowledged += deliveries
+
+    def sent_again(self) -> None:
+        """Count a message that was sent again."""
+        self.redelivered += 1
+
+
+class Traffic:
+    """The traffic of all rules, by the label of the rule (``routing.rules.label_of``)."""
+
+    def __init__(self) -> None:
+        self.by_rule: dict[str, RuleTraffic] = {}
+
+    def of(self, label: str) -> RuleTraffic:
+        """Return the counters of a rule, created at first use."""
+        found = self.by_rule.get(label)
+        if found is None:
+            found = self.by_rule[label] = RuleTraffic()
+        return found
+
+    def total(self, name: str) -> int:
+        """Return the sum of one counter over all rules."""
+        return sum(getattr(each, name) for each in self.by_rule.values())
+
+
+class Histograms:
+    """The durations that the broker measures on the event loop.
+
+    Attributes:
+        receipt: From the arrival of a message until it is stored as its rule says.
+        event_loop_lag: The delay of a timer of the event loop.
+    """
+
+    def __init__(self) -> None:
+        self.receipt = Histogram()
+        self.event_loop_lag = Histogram()
+
+
 @dataclass(slots=True)
 class Stats:
-    """Counters since the start. A counter never decreases."""
+    """Counters since the start. A counter never decreases.
 
+    Attributes:
+        traffic: The messages of each rule.
+        histograms: The durations that the event loop measures.
+    """
+
+    traffic: Traffic = field(default_factory=Traffic)
+    histograms: Histograms = field(default_factory=Histograms)
     connections: int = counter("connections", "Connections that the broker accepted.", "connections_accepted")
     messages_in: int = counter(
         "messages", "Messages that clients sent and the broker accepted, without duplicates.", "messages_published"
@@ -66,6 +142,14 @@ class Stats:
     messages_copied: int = counter("messages", "Copies of messages that `archive:` rules stored.")
     body_bytes_in: int = counter("bytes", "Bytes of the bodies of these messages.", "published_bytes")
     commits: int = counter("batches", "Batches of messages whose write has ended.", "batches_written")
+    delivered: int = counter(
+        "messages",
+        "Messages that were sent to consumers and subscribers for the first time, once for each of them.",
+        "messages_delivered{kind=new}",
+    )
+    redelivered: int = counter(
+        "messages", "Messages that queues sent again after an earlier delivery.", "messages_delivered{kind=redelivered}"
+    )
     acks: int = counter("deliveries", "Deliveries that clients acknowledged.", "messages_acknowledged")
     nacks: int = counter("deliveries", "Deliveries that clients refused by NACK.", "messages_refused")
     late_acks: int = counter(
@@ -101,7 +185,20 @@ class Stats:
     delays_not_kept: int = counter(
         "messages", "Messages that returned without the delay of their NACK: too many were delayed."
     )
-    dead_lettered: int = counter("messages", "Messages that were moved to a dead-letter queue.", "dead_letters")
+    dead_lettered_rejected: int = counter(
+        "messages", "Dead letters because of NACK with `requeue:false`.", "dead_letters{reason=rejected}"
+    )
+    dead_lettered_max_deliveries: int = counter(
+        "messages", "Dead letters after `redeliver.max` deliveries.", "dead_letters{reason=max_deliveries}"
+    )
+    dead_lettered_expired: int = counter(
+        "messages", "Dead letters that expired before their delivery.", "dead_letters{reason=expired}"
+    )
+    dead_lettered_unacked: int = counter(
+        "messages",
+        "Dead letters because their consumer ended, under `on_unacked: dead_letter`.",
+        "dead_letters{reason=unacked}",
+    )
     dropped_rejected: int = counter(
         "messages",
         "Messages dropped by NACK with `requeue:false`, without `dead_letter` in the rule.",
@@ -196,6 +293,21 @@ class Stats:
         """Count acknowledged deliveries."""
         self.acks += number
 
+    def add_ack(self, traffic: RuleTraffic) -> None:
+        """Count an acknowledged delivery of a queue, also for its rule."""
+        self.acks += 1
+        traffic.acknowledged += 1
+
+    @property
+    def dead_lettered(self) -> int:
+        """The number of messages that were moved to a dead-letter queue, for all reasons."""
+        return (
+            self.dead_lettered_rejected
+            + self.dead_lettered_max_deliveries
+            + self.dead_lettered_expired
+            + self.dead_lettered_unacked
+        )
+
     def add_commit(self) -> None:
         """Count a stored batch."""
         self.commits += 1
@@ -210,11 +322,13 @@ class Stats:
         self.log_lines_dropped = count
 
     def as_dict(self) -> dict[str, int]:
-        """Return all counters by name."""
+        """Return all counters by name. Deliveries are counted by rule, so their sums are made here."""
+        self.delivered = self.traffic.total("delivered")
+        self.redelivered = self.traffic.total("redelivered")
         return dict(zip(_NAMES, _values(self), strict=True))
 
 
-COUNTERS: Final = tuple(Metric(each.name, **each.metadata) for each in fields(Stats))
+COUNTERS: Final = tuple(Metric(each.name, **each.metadata) for each in fields(Stats) if each.metadata)
 """The table of the counters, in the order of ``/stats``."""
 
 _NAMES: Final = tuple(each.name for each in COUNTERS)

@@ -41,6 +41,8 @@ from radiator.routing.template import expand, fault
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
 TEMPORARY: Final = (TEMP_QUEUE_PREFIX, "/temp-topic/")  # the second is another word for the first
+DEFAULTS_LABEL: Final = "(defaults)"
+TEMPORARY_LABEL: Final = "(temporary)"
 PRIORITIES: Final = 10  # 0 to 9, as JMS has them
 DEFAULT_PRIORITY: Final = 4
 POLICIES_MAX: Final = 10_000  # cached policies, 2 MB; bounded because clients choose the names
@@ -218,6 +220,20 @@ class Rules:
 def kind_of(name: str) -> Kind:
     """Return the kind by the name alone: ``/queue/`` and temporary names are queues, all others topics."""
     return "queue" if name.startswith((QUEUE_PREFIX, *TEMPORARY)) else "topic"
+
+
+def label_of(policy: Policy) -> str:
+    """Return the label of the rule of a destination in metrics (``label_of_rule``)."""
+    if policy.destination.startswith(TEMPORARY):
+        return TEMPORARY_LABEL
+    return label_of_rule(policy.rule)
+
+
+def label_of_rule(rule: Rule) -> str:
+    """Return the label of a rule in metrics: its pattern, or DEFAULTS_LABEL. The labels of all rules differ."""
+    if rule.match is not None:
+        return rule.match
+    return DEFAULTS_LABEL if rule.match_regex is None else f"regex {rule.match_regex}"
 
 
 def describe(policy: Policy) -> dict[str, str]:

@@ -3,7 +3,8 @@
     GET /health    200 while the event loop runs
     GET /ready     200 {"ready": true}, or 503 with the reasons as text
     GET /stats     counters and current values as JSON
-    GET /metrics   the same for Prometheus
+    GET /metrics   the same for Prometheus, with sums by rule
+    GET /metrics/detailed?family=queue&match=/queue/orders.>    the values of single queues, topics ...
     GET /console/  the console (``radiator/console``), a page that is a STOMP client
     GET /console/stomp  its WebSocket: the connection goes to the acceptor, like those of other listeners
 
@@ -25,7 +26,7 @@ import json
 import logging
 import socket as std_socket
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import gevent
 from gevent import socket
@@ -54,10 +55,24 @@ REASONS = {
     503: "Service Unavailable",
 }
 Answer = tuple[int, dict[str, Any]]
-Render = Callable[[str], tuple[str, bytes]]
 Upgrade = Callable[[std_socket.socket, str, bytes], None]
 JSON = "application/json"
 METRICS = "/metrics"
+DETAILED = "/metrics/detailed"
+
+
+class BadRequest(Exception):
+    """The query of a request is not valid. The text says why."""
+
+
+class Metrics(Protocol):
+    """The answers for Prometheus. ``server.prometheus.Exposition`` is the implementation."""
+
+    def render(self, accept: str) -> tuple[str, bytes]:
+        """Return the content type and the text of ``/metrics`` for a request with this header ``Accept``."""
+
+    def render_detailed(self, query: str, accept: str) -> tuple[str, bytes]:
+        """Return the same of ``/metrics/detailed``, for the query of the URL. Raises BadRequest."""
 
 
 class Admin:
@@ -67,7 +82,7 @@ class Admin:
         address: The address to listen on.
         names: The host names that are accepted in ``Host``, beside that of ``address``, localhost and all IP addresses.
         endpoints: The functions by path. Each returns an HTTP status and the JSON content.
-        metrics: Returns the content type and the text of ``/metrics`` for a header ``Accept``.
+        metrics: Answers ``/metrics`` and ``/metrics/detailed``.
         upgrade: Takes the connection of a WebSocket of the console: the socket, non-blocking, the address of the peer,
             and the received bytes.
 
@@ -80,7 +95,7 @@ class Admin:
         address: AdminAddress,
         names: Iterable[str],
         endpoints: Mapping[str, Callable[[], Answer]],
-        metrics: Render,
+        metrics: Metrics,
         upgrade: Upgrade,
     ) -> None:
         self._names = {address.host.lower(), *(name.lower() for name in names)}
@@ -133,7 +148,7 @@ class Admin:
             head = parse_head(request.partition(b"\r\n\r\n")[0])
         except ValueError as error:
             return _response(400, {"error": str(error)}, False)
-        method, path = head.first[0], head.first[1].partition("?")[0]
+        method, (path, _, query) = head.first[0], head.first[1].partition("?")
         if not head.first[2].startswith("HTTP/1.") or " " in head.first[2]:
             return _response(400, {"error": "expected a request of HTTP/1.1, such as GET /ready HTTP/1.1"}, False)
         fault = self._forbidden_origin(head)
@@ -143,14 +158,21 @@ class Admin:
             return _response(405, {"error": f"expected GET or HEAD, got {method[:20]}"}, False)
         if path.startswith(console.ROOT) or path == console.ROOT[:-1]:
             return _file(path, head.headers.get("if-none-match", ""), method == "HEAD")
-        if path == METRICS:
-            content_type, body = self._metrics(head.headers.get("accept", ""))
-            return _answer(200, content_type, body, method == "HEAD")
+        if path in (METRICS, DETAILED):
+            return self._answer_metrics(path, query, head.headers.get("accept", ""), method == "HEAD")
         endpoint = self._endpoints.get(path)
         if endpoint is None:
-            there = ", ".join([*self._endpoints, METRICS, console.ROOT])
+            there = ", ".join([*self._endpoints, METRICS, DETAILED, console.ROOT])
             return _response(404, {"error": f"unknown path {path[:200]}, expected one of {there}"}, method == "HEAD")
         return _response(*endpoint(), method == "HEAD")
+
+    def _answer_metrics(self, path: str, query: str, accept: str, head_only: bool) -> bytes:
+        try:
+            metrics = self._metrics
+            rendered = metrics.render(accept) if path == METRICS else metrics.render_detailed(query, accept)
+        except BadRequest as error:
+            return _response(400, {"error": str(error)}, head_only)
+        return _answer(200, *rendered, head_only)
 
     def _opens_websocket(self, request: bytes) -> bool:
         """Return True if a request is for the WebSocket of the console, and from no page of another host."""

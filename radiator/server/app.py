@@ -14,7 +14,7 @@ from functools import partial
 import gevent
 
 from radiator import __version__, clock, console, limits, speed
-from radiator.broker.admin import drain_verb, readiness
+from radiator.broker.admin import by_rule, drain_verb, readiness
 from radiator.broker.broker import Broker
 from radiator.broker.headers.send import identify
 from radiator.broker.reload import ReloadRequest
@@ -25,12 +25,14 @@ from radiator.routing.rules import Rules
 from radiator.server import descriptors, logs
 from radiator.server.acceptor import Acceptor
 from radiator.server.addresses import is_public
-from radiator.server.admin import Admin, Answer, Render
+from radiator.server.admin import Admin, Answer, Metrics
 from radiator.server.auth import Authenticator, Submit
 from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import ConsoleListener, Listener, address_of
+from radiator.server.loop_lag import LoopLag
+from radiator.server.paced import Pace
 from radiator.server.reload import ConfigReloader
 from radiator.server.stop_signal import StopSignal
 from radiator.server.supervisor import Supervisor
@@ -158,7 +160,9 @@ class App:
             self.admin.start()
             log.info("admin: %s", self.admin.url)
         self._timer.start(self._tick)
-        self._heartbeat_timer.start(self.driver.check_heartbeats)
+        interval_ns = int(HEARTBEAT_CHECK_SECONDS * clock.NS_PER_SECOND)
+        self._lag = LoopLag(self.broker.stats.histograms.event_loop_lag, interval_ns, clock.monotonic_ns())
+        self._heartbeat_timer.start(self._check_heartbeats)
         return [listener.url for listener in self.listeners]
 
     def _arrange_listeners(self, config: Config) -> Callable[[], None]:
@@ -275,7 +279,8 @@ class App:
         return 200, {"ready": True, "held_back": held_back} if held_back else {"ready": True}
 
     def _stats(self) -> Answer:
-        return 200, {"version": __version__, **readiness.figures(self.broker)}
+        figures = readiness.figures(self.broker)
+        return 200, {"version": __version__, **figures, "rules": Pace().run(by_rule.sums(self.broker))}
 
     def reload(self) -> None:
         """Read the configuration, the certificates and the users again, and reopen the log. Called in a greenlet."""
@@ -323,6 +328,10 @@ class App:
                 self._warn_of_public_listeners()
 
         return put_in_place
+
+    def _check_heartbeats(self) -> None:
+        self._lag.fired(clock.monotonic_ns())
+        self.driver.check_heartbeats()
 
     def _tick(self) -> None:
         with self.driver.measured():
@@ -507,11 +516,11 @@ def run(
     return 0
 
 
-def _metrics_of(broker: Broker, data_dir: str) -> Render:
-    """Return the function that renders ``/metrics``. A broker without ``admin:`` does not load its library."""
+def _metrics_of(broker: Broker, data_dir: str) -> Metrics:
+    """Return what answers ``/metrics``. A broker without ``admin:`` does not load its library."""
     from radiator.server.prometheus import Exposition
 
-    return Exposition(broker, data_dir).render
+    return Exposition(broker, data_dir)
 
 
 def _later(seconds: float, what: Callable[[], None]) -> None:

@@ -138,6 +138,7 @@ class Maintenance:
         """Return the number of rewritten segments of a partition since the start."""
         state = self._states.get(partition)
         return 0 if state is None else state.rewritten
+
     def forget(self, partition: FilePartition) -> bool:
         """Drop a log that is removed. Return False, with nothing dropped, while a job uses it."""
         state = self._states.get(partition)

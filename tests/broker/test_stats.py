@@ -6,11 +6,17 @@ from typing import Any
 
 import pytest
 
-from radiator.broker.admin import gauges, readiness
+from radiator.broker.admin import by_rule, detail, gauges, readiness
 from radiator.broker.stats import COUNTERS, Metric, Stats
 from tests.broker.harness import World
 
 TABLES = {"stats": COUNTERS, "now": tuple(metric for metric, _ in gauges.NOW), "store": gauges.STORE}
+OTHERS = (
+    by_rule.TABLE,
+    tuple(metric for metric, _ in gauges.HISTOGRAMS),
+    gauges.HOST,
+    *(family.table for family in detail.FAMILIES.values()),
+)
 
 
 def reported(section: str) -> dict[str, Any]:
@@ -38,7 +44,7 @@ def test_counters_are_zero_at_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    "metric", [metric for table in TABLES.values() for metric in table], ids=lambda each: each.name
+    "metric", [metric for table in (*TABLES.values(), *OTHERS) for metric in table], ids=lambda each: each.name
 )
 def test_the_help_of_a_metric_is_one_line_that_ends_with_a_full_stop(metric: Metric) -> None:
     assert metric.help.endswith(".") and "\n" not in metric.help and metric.unit

@@ -77,7 +77,9 @@ def test_figures_grow_with_what_happens(served: Served) -> None:
 def test_what_is_not_there_is_refused_with_the_reason(served: Served) -> None:
     status, said = served.ask("/metric")
     assert status == 404
-    assert said == {"error": "unknown path /metric, expected one of /health, /ready, /stats, /metrics, /console/"}
+    assert said == {
+        "error": "unknown path /metric, expected one of /health, /ready, /stats, /metrics, /metrics/detailed, /console/"
+    }
     assert served.ask("/ready", "POST")[0] == 405
     assert served.ask("/ready", "HEAD") == (200, None)
     assert served.say(b"CONNECT\n\n\0\r\n\r\n").startswith(b"HTTP/1.1 400 ")

@@ -2,7 +2,7 @@
 
 Each value of ``now`` in ``/stats`` is one entry of ``NOW``: name, unit, help, and the function that reads it.
 ``STORE`` describes the values of ``Store.facts``. ``broker.stats`` has the table of the counters. docs/metrics.md shows
-all three.
+them all. ``HISTOGRAMS`` has the measured durations, ``HOST`` what only ``/metrics`` shows.
 
 This module changes nothing, and runs on the event loop.
 """
@@ -12,12 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from radiator.broker.stats import Metric
-from radiator.clock import NS_PER_MS
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
+from radiator.histogram import BOUNDS_SECONDS, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from radiator.broker.services import Services
+
+QUANTILES: Final = (0.5, 0.99, 1.0)
 
 
 def _gauge(name: str, unit: str, help: str, label: str = "", prometheus: str = "") -> Metric:
@@ -140,6 +143,59 @@ STORE: Final[tuple[Metric, ...]] = (
     Metric("maintenance_failed", "jobs", "Jobs of background maintenance that failed and are tried again."),
     Metric("maintenance_damaged", "segments", "Segments that maintenance left as they are because of damage."),
 )
+
+
+HISTOGRAMS: Final[tuple[tuple[Metric, Callable[[Services], Histogram]], ...]] = (
+    (
+        Metric(
+            "receipt",
+            "seconds",
+            "From the arrival of a message until it is stored as its rule says, so that its RECEIPT may be sent. All "
+            "messages of a batch count as its first one.",
+            "histogram",
+            prometheus="receipt_seconds",
+        ),
+        lambda broker: broker.stats.histograms.receipt,
+    ),
+    (
+        Metric(
+            "sync",
+            "seconds",
+            "The duration of a sync of the journal, which the RECEIPTs of a group commit wait for.",
+            "histogram",
+            prometheus="sync_seconds",
+        ),
+        lambda broker: broker.store.journal.sync_durations,
+    ),
+    (
+        Metric(
+            "event_loop_lag",
+            "seconds",
+            "The delay of a timer of the event loop, measured 50 times per second.",
+            "histogram",
+            prometheus="event_loop_lag_seconds",
+        ),
+        lambda broker: broker.stats.histograms.event_loop_lag,
+    ),
+)
+
+HOST: Final = (
+    _gauge("ready", "true or false", "Whether the broker is ready, as `/ready` says."),
+    _gauge("disk_free_bytes", "bytes", "Free bytes of the disk of `data_dir`."),
+    _gauge("disk_size_bytes", "bytes", "Size of the disk of `data_dir`."),
+    _gauge("build_info", "true", "Always 1; `mode` says whether compiled functions are in use.", "version,mode"),
+)
+
+
+def histograms(broker: Services) -> dict[str, dict[str, float]]:
+    """Return the number, the sum in seconds, and the quantiles 0.5, 0.99 and 1 of each histogram, by name."""
+    return {metric.name: _summary(read(broker)) for metric, read in HISTOGRAMS}
+
+
+def _summary(histogram: Histogram) -> dict[str, float]:
+    quantiles = {f"p{round(share * 100)}": histogram.quantile(share) for share in QUANTILES}
+    shown = {name: min(value, BOUNDS_SECONDS[-1]) for name, value in quantiles.items()}
+    return {"count": histogram.count, "sum": histogram.sum_ns / NS_PER_SECOND, **shown}
 
 
 def now(broker: Services) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from radiator.broker.admin import readiness
+from radiator.broker.admin import by_rule, readiness
 from radiator.broker.admin.request import bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.monitoring import figures
@@ -139,7 +139,14 @@ def stats(broker: Services, request: Request) -> Work:
     found = readiness.figures(broker)
     if not request.view.everything:
         found["cursors"] = [row for row in found["cursors"] if request.view.shows_patterns(row["destination"])]
-    return {"version": broker.server_name, **found}
+    steps = by_rule.sums(broker)
+    while True:
+        try:
+            units = next(steps)
+        except StopIteration as end:
+            return {"version": broker.server_name, **found, "rules": end.value}
+        broker.budget.spend(units)
+        yield True
 
 
 # --- the names of a list ----------------------------------------------------------------------------------------------

@@ -50,5 +50,6 @@ def figures(broker: Services) -> dict[str, Any]:
         "stats": broker.stats.as_dict(),
         "now": gauges.now(broker),
         "store": broker.store.facts(),
+        "histograms": gauges.histograms(broker),
         "cursors": cursors,
     }

@@ -176,6 +176,8 @@ def _apply(
         settlement.take_acked(broker, subscription, acked.keys)
     refused = [(each, settlement.take_refused(broker, each, keys), why) for each, keys, why in prepared.refused]
     waited: list[list[object]] = [partition.open_batch.waiters for partition in firsts]
+    for source, offsets in prepared.settled.items():
+        source.traffic.settled(len(offsets))
     waited += _settle_together(broker, firsts, prepared.settled)
     given_back: list[Any] = []  # settled when the refused messages are returned
     if refused:

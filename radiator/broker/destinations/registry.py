@@ -29,7 +29,7 @@ from radiator.config.settings import OF_LOG, log_values
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.index import NameIndex
 from radiator.routing.policy import Policy
-from radiator.routing.rules import TEMPORARY, Rules
+from radiator.routing.rules import TEMPORARY, Rules, label_of
 from radiator.storage.cursor import Cursor
 from radiator.storage.layout import encode_name
 from radiator.storage.memory import MemoryPartition
@@ -411,8 +411,11 @@ class Registry:
         feed = self._feeds.get(partition.name)
         if feed is None:
             partition.configure(replace(policy.settings, store="file"))
-            feed = self._feeds[partition.name] = Feed(partition, self._start_read, self._whole)
+            feed = self._feeds[partition.name] = self._new_feed(partition, policy)
         return feed
+
+    def _new_feed(self, partition: Any, policy: Policy) -> Feed:
+        return Feed(partition, self._start_read, self._whole, self._timing.traffic.of(label_of(policy)))
 
     def _feed(self, partition_name: str, policy: Policy) -> Feed:
         settings = policy.settings
@@ -422,7 +425,7 @@ class Registry:
                 self.adopt(each)
         if feed is None:
             partition = self._store.partition(partition_name, settings)
-            feed = self._feeds[partition_name] = Feed(partition, self._start_read, self._whole)
+            feed = self._feeds[partition_name] = self._new_feed(partition, policy)
         elif feed.destinations == feed.orphaned and not isinstance(feed.partition, MemoryPartition):  # it was orphaned
             feed.partition.configure(settings)
             feed.release_settled()

@@ -31,7 +31,9 @@ def ack(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | N
             source, offset, _ = subscription.take_one(number)
             if source is not None:
                 source.settle([offset])
-            broker.stats.add_acks(1)
+                broker.stats.add_ack(source.traffic)
+            else:
+                broker.stats.add_acks(1)
             broker.ready.credit(subscription)
             return None
     if flag(headers, "touch"):

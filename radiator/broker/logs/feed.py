@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from radiator import limits
 from radiator.broker.logs.destination_filter import FilterIndex
 from radiator.broker.logs.wire import PartitionWire, Whole
+from radiator.broker.stats import RuleTraffic
 from radiator.storage.batch import RecordBatch
 from radiator.storage.layout import encode_name
 from radiator.storage.memory import MemoryPartition
@@ -45,6 +46,7 @@ class Feed:
         partition: The partition of the store.
         start_read: Called with the feed and a job for each cold read, to run the job off the event loop.
         whole: The encoder of whole batches, shared by all feeds.
+        traffic: The counters of the rule of the destination that opens the log.
 
     Attributes:
         readers: The topic readers.
@@ -74,11 +76,19 @@ class Feed:
         "readers",
         "sources",
         "topics",
+        "traffic",
         "wire",
     )
 
-    def __init__(self, partition: Any, start_read: Callable[[Feed, Any], None], whole: Whole | None = None) -> None:
+    def __init__(
+        self,
+        partition: Any,
+        start_read: Callable[[Feed, Any], None],
+        whole: Whole | None = None,
+        traffic: RuleTraffic | None = None,
+    ) -> None:
         self.partition = partition
+        self.traffic = traffic or RuleTraffic()
         self.wire = PartitionWire(partition.name, encode_name(partition.name), whole or Whole())
         self.readers: dict[Any, None] = {}
         self.sources: list[Any] = []

@@ -24,6 +24,7 @@ from radiator.broker import admission
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.delivery_times import is_dead_letter
 from radiator.broker.logs.header_values import header_value
+from radiator.broker.queues import end_reasons
 from radiator.clock import NS_PER_SECOND, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.headers import escape, split_block
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
+COUNTERS = {
+    end_reasons.REJECTED: "dead_lettered_rejected",
+    end_reasons.MAX_DELIVERIES: "dead_lettered_max_deliveries",
+    end_reasons.EXPIRED: "dead_lettered_expired",
+    end_reasons.UNACKED: "dead_lettered_unacked",
+}
 HEADERS = ("dlq-reason", "dlq-destination", "dlq-deliveries", "dlq-time")
 SUBSCRIPTION = "dlq-subscription"
 RECEIVED = "dlq-received"
@@ -279,7 +286,7 @@ class DeadLetters:
             self.hold_back(letter, "it could not be stored")
             return
         self._pauses.pop(letter.to, None)
-        self._core.stats.count(dead_lettered=1)
+        self._core.stats.count(**{COUNTERS[letter.reason]: 1})
         letter.source.settle([letter.offset])
         letter.source.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
         letter.end(not together)

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.config import Settings
+from radiator.routing.rules import DEFAULTS_LABEL, label_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,16 +35,18 @@ class QueuePolicy(NamedTuple):
         settings: The settings of the destination.
         dead_letter: The name of the dead-letter queue, or None.
         line: The line of the rule in the configuration.
+        rule: The label of the rule in metrics.
     """
 
     settings: Settings = Settings()
     dead_letter: str | None = None
     line: int = 0
+    rule: str = DEFAULTS_LABEL
 
     @classmethod
     def of(cls, policy: Policy) -> QueuePolicy:
         """Return the policy of a destination's queue."""
-        return cls(policy.settings, policy.dead_letter_name, policy.rule.line)
+        return cls(policy.settings, policy.dead_letter_name, policy.rule.line, label_of(policy))
 
     @property
     def buries_expired(self) -> bool:
@@ -98,7 +101,7 @@ def agreed(policies: Iterable[QueuePolicy]) -> QueuePolicy:
     if any(getattr(settings, name) != value for name, value in changes.items()):  # an unchanged object is shared
         settings = replace(settings, **changes)
     dead_letter = next((each.dead_letter for each in known if each.dead_letter is not None), None)
-    return QueuePolicy(settings, dead_letter, first.line)
+    return QueuePolicy(settings, dead_letter, first.line, first.rule)
 
 
 @lru_cache(maxsize=1_000)

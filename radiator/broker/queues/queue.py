@@ -87,6 +87,7 @@ class QueueSource(QueueMessages):
         ahead: Scheduled messages beyond ``next_offset``, once one is known.
         earlier_to: The end of the log when the source was created.
         stuck: True if the next message cannot be deferred for want of memory.
+        traffic: The counters of the rule.
         begins_at: Messages below are not wanted. They may not be stored yet.
         known_to: From ``next_offset`` to this offset no record belongs to the queue.
         idle: True if no record up to the end of the log belongs to the queue.
@@ -113,6 +114,7 @@ class QueueSource(QueueMessages):
         "rewound",
         "settings",
         "stuck",
+        "traffic",
     )
 
     def __init__(
@@ -132,6 +134,7 @@ class QueueSource(QueueMessages):
         self.queue = queue
         self.policy = queue.policy if policy is None else policy
         self.settings: Settings = self.policy.settings
+        self.traffic = queue.timing.traffic.of(self.policy.rule)
         self.from_fan_out = from_fan_out
         self.orphaned = orphaned
         self.first = first
@@ -173,6 +176,7 @@ class QueueSource(QueueMessages):
     def agree(self, policy: QueuePolicy) -> None:
         """Apply another policy from now on, also to messages in flight."""
         before, self.policy, self.settings = self.settings, policy, policy.settings
+        self.traffic = self.queue.timing.traffic.of(policy.rule)
         self._set_timeouts()
         if self.timeouts is not None and before.ack_timeout_ns is None:
             for consumer in self.queue.consumers:
@@ -229,6 +233,21 @@ class QueueSource(QueueMessages):
             return end - self.next_offset
         settled: int = self.cursor.settled_above + self.cursor.floor
         return self.backlog - (self.next_offset - settled - len(self.settled) - len(self.dropped))
+
+    @property
+    def fresh_alone(self) -> int | None:
+        """The number of messages that were never delivered, if all others are in flight; None if it is not that simple.
+
+        It is not if other destinations may store in the log, or if messages were returned, deferred, skipped or
+        scheduled. The sums of metrics ask every queue, so this is quick.
+        """
+        partition = self.feed.partition
+        if self._states or self.skipped is not None or self.ahead is not None or self.feed.destinations > 1:
+            return None
+        if len(partition.destinations) > 1 or self.from_fan_out or self.orphaned:
+            return None
+        end: int = partition.next_offset
+        return end - self.next_offset
 
     @property
     def shared(self) -> bool:
@@ -1312,6 +1331,7 @@ class Queue:
         """Send fresh messages to one consumer with enough credit."""
         tails = source.feed.wire.tails(batch, consumer.session.version)
         count = len(indexes)
+        source.traffic.sent(count)
         if self.gap or self.note:
             first, indexes = indexes[0], indexes[1:]
             lines = self._report(source, batch.offsets[first])
@@ -1361,6 +1381,9 @@ class Queue:
         extra = b"delivery-count:%d\n%b" % (count, self._report(source, offset))
         if count > 1:
             extra = b"redelivered:true\n" + extra
+            source.traffic.sent_again()
+        else:
+            source.traffic.sent(1)
         consumer.deliver(source.feed, source, [offset], [tail], extra)
         consumer.session.queue_ring.served(consumer, self)
         self.served(consumer)

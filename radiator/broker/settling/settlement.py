@@ -51,6 +51,7 @@ def settle(
             if refusal is None:
                 for source, offsets in by_source(take_acked(broker, subscription, numbers)).items():
                     source.settle(offsets)
+                    source.traffic.settled(len(offsets))
             else:
                 broker.returns.refused(subscription, take_refused(broker, subscription, numbers), refusal)
             if receipt is not None:

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from radiator import limits
 from radiator.broker.skipping import SkippedTotals
+from radiator.broker.stats import Traffic
 from radiator.broker.timers.trusted import TrustedClock
 from radiator.clock import BEFORE, NS_PER_MS, MonoNs, Now, WallNs
 from radiator.timers import NEVER_NS, Timers
@@ -63,6 +64,7 @@ class Timing:
         on_error: Called with an unexpected exception of a subject. That subject waits for its next timer; the other
             subjects are called.
         skipped: The totals of messages skipped by selector.
+        traffic: The messages of each rule.
 
     Attributes:
         now: The present time; its wall time is the trusted one.
@@ -85,16 +87,22 @@ class Timing:
         "outcomes",
         "shown_ns",
         "skipped",
+        "traffic",
         "wake",
     )
 
     def __init__(
-        self, wake: Callable[[Any], None], on_error: Callable[[Exception], None], skipped: SkippedTotals[Any]
+        self,
+        wake: Callable[[Any], None],
+        on_error: Callable[[Exception], None],
+        skipped: SkippedTotals[Any],
+        traffic: Traffic,
     ) -> None:
         self.wake = wake
         self._on_error = on_error
         self.outcomes: Outcomes
         self.skipped = skipped
+        self.traffic = traffic
         self.clock = TrustedClock()
         self._steady_ns = NOT_STEADY_NS  # wall time minus monotonic time when the wall clock was last trusted
         self.now = BEFORE

@@ -25,8 +25,9 @@ import errno
 import os
 from typing import NamedTuple
 
-from radiator import limits
+from radiator import clock, limits
 from radiator.errors import StorageError
+from radiator.histogram import Histogram
 from radiator.storage import layout
 from radiator.storage.files import NO_ROOM, FileSystem, close_quietly, storage_error, write_all
 from radiator.storage.journal import format as journal_format
@@ -68,6 +69,7 @@ class Journal:
         self.sync_error: StorageError | None = None  # of the latest sync that has failed
         self.wants_checkpoint = False
         self.syncs = 0  # made so far, for metrics
+        self.sync_durations = Histogram()
         self.next_entry = 1
         self.epoch = 1
         self.file_number = 0  # of the file that is written
@@ -143,11 +145,13 @@ class Journal:
         if self._doubtful == self.file_number:
             raise StorageError(str(self.sync_error))
         self.syncs += 1
+        start_ns = clock.monotonic_ns()
         try:
             for _, fd in self._unsynced:
                 self.fs.fdatasync(fd)
             self._close_unsynced(self.file_number)
             self._sync_file()
+            self.sync_durations.observe(clock.monotonic_ns() - start_ns)
         except OSError as error:
             self._abandoned = self.wants_checkpoint = True
             self._doubtful = self.file_number
