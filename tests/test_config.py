@@ -264,7 +264,6 @@ FAULTS = {
     "a boolean, write never, got 'no'",
     "auth: {plugin: 'a b'}": "radiator.yaml:1: auth.plugin: expected none or the name of an entry point of the group "
     "radiator.auth, or MODULE:NAME, got 'a b'",
-    "logging: x": "logging: known (log configuration), but not supported by this version; leave it out",
     "archive: /topic/a": "archive: expected a list of rules such as - {match: /topic/>, to: /topic/all}, got '/topic/",
     "destinations: [{match: a, redeliver: {delay: fast}}]": "redeliver.delay: expected auto or a duration",
     "destinations: [{match: a, redeliver: {max: 0}}]": "redeliver.max: expected none or a whole number, 1 to 1000000",

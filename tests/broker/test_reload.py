@@ -277,6 +277,7 @@ FIXED = {
     "priority": (Q, "priority: true"),
     "store": (Q, "store: memory"),
     "compact_by": (T, "compact_by: 'header:x'"),
+    "expire.idle": (Q, "expire: {idle: 10m}"),
     "exclusive": (Q, "exclusive: true"),
 }
 
