@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -231,6 +232,17 @@ def test_no_series_has_two_meanings() -> None:
     assert len(set(series)) == len(series)
     shared = {name for name, labels in series if labels}
     assert shared == set(FAMILIES)
+
+
+@pytest.mark.thorough
+def test_the_measurement_of_scrapes_runs() -> None:
+    """``python -m bench.scrape``, whose figures docs/metrics.md has, with a hundredth of the destinations."""
+    sizes = ["--destinations", "500", "--connections", "50", "--rounds", "1", "--seconds", "2"]
+    command = [sys.executable, "-m", "bench.scrape", *sizes]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=PACKAGING.parent)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["scrapes"] > 0 and figures["p99_ms_beside_scrapes"] > 0
 
 
 # --- Prometheus -------------------------------------------------------------------------------------------------------
