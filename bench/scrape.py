@@ -2,7 +2,7 @@
 
 A broker with many queues in memory, each with a message, and many connections, each of which consumes one queue.
 Meanwhile a client sends RATE messages a second to one queue and another receives them. The time from SEND to MESSAGE is
-measured in rounds of SECONDS, in turn without scrapes and with scrapes of ``/metrics`` by another process, one after
+measured in rounds of 6 s, in turn without scrapes and with scrapes of ``/metrics`` by another process, one after
 the other with a pause of as long as the scrape took. The output is the medians over the rounds.
 
 The measurement starts its own broker, with its data in a temporary directory, and removes both.
@@ -30,7 +30,6 @@ from typing import Any
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 RATE = 500
-SECONDS = 6.0
 WAIT_SECONDS = 120.0
 TOGETHER = 500
 CONFIG = """
@@ -178,6 +177,7 @@ def main() -> None:
     parser.add_argument("--destinations", type=int, default=50_000)
     parser.add_argument("--connections", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of a round without and of one with scrapes")
     parser.add_argument("--path", default="/metrics")
     arguments = parser.parse_args()
     needed = 2 * arguments.connections + 200
@@ -192,12 +192,12 @@ def main() -> None:
             fill(broker, arguments.destinations)
             sockets = consume(broker, arguments.connections)
             probe = Probe(broker)
-            probe.run(SECONDS / 2)
+            probe.run(arguments.seconds / 2)
             without, beside, scrapes, sizes = [], [], [], []
             for _ in range(arguments.rounds):
-                without.append(p99(probe.run(SECONDS)))
+                without.append(p99(probe.run(arguments.seconds)))
                 go.set()
-                beside.append(p99(probe.run(SECONDS)))
+                beside.append(p99(probe.run(arguments.seconds)))
                 go.clear()
                 time.sleep(1)
                 while not times.empty():

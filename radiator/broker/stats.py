@@ -66,15 +66,22 @@ class RuleTraffic:
 
     Attributes:
         published: Messages that were stored.
-        delivered: Messages that were sent to consumers and subscribers for the first time.
+        sent_first: Messages that were sent to consumers and subscribers for the first time, as a list of one number. A
+            delivery to a subscriber of a topic is so short that it adds to the list and does not call a method.
         redelivered: Messages that were sent again.
         acknowledged: Deliveries of queues and durable subscriptions that clients acknowledged.
     """
 
-    __slots__ = ("acknowledged", "delivered", "published", "redelivered")
+    __slots__ = ("acknowledged", "published", "redelivered", "sent_first")
 
     def __init__(self) -> None:
-        self.published = self.delivered = self.redelivered = self.acknowledged = 0
+        self.published = self.redelivered = self.acknowledged = 0
+        self.sent_first = [0]
+
+    @property
+    def delivered(self) -> int:
+        """Messages that were sent for the first time."""
+        return self.sent_first[0]
 
     def stored(self, messages: int) -> None:
         """Count stored messages."""
@@ -82,7 +89,7 @@ class RuleTraffic:
 
     def sent(self, messages: int) -> None:
         """Count messages that were sent for the first time."""
-        self.delivered += messages
+        self.sent_first[0] += messages
 
     def settled(self, deliveries: int) -> None:
         """Count acknowledged deliveries."""

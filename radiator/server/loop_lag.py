@@ -26,10 +26,11 @@ class LoopLag:
     def __init__(self, histogram: Histogram, interval_ns: int, now_ns: MonoNs) -> None:
         self._histogram: Final = histogram
         self._interval_ns: Final = interval_ns
-        self._due_ns = now_ns + interval_ns
+        self._due_ns = MonoNs(now_ns + interval_ns)
 
     def fired(self, now_ns: MonoNs) -> None:
-        """Note that the timer fires. It is due again an interval after it was due, or at once if that is over."""
+        """Note that the timer fires. It is due again an interval after it was due, or after now if that is over."""
         due_ns = min(self._due_ns, now_ns)
         self._histogram.observe(now_ns - due_ns)
-        self._due_ns = max(due_ns + self._interval_ns, now_ns)
+        next_ns = due_ns + self._interval_ns
+        self._due_ns = MonoNs(next_ns if next_ns > now_ns else now_ns + self._interval_ns)

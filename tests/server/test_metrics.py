@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -233,6 +234,17 @@ def test_no_series_has_two_meanings() -> None:
     assert shared == set(FAMILIES)
 
 
+@pytest.mark.thorough
+def test_the_measurement_of_scrapes_runs() -> None:
+    """``python -m bench.scrape``, whose figures docs/metrics.md has, with a hundredth of the destinations."""
+    sizes = ["--destinations", "500", "--connections", "50", "--rounds", "1", "--seconds", "2"]
+    command = [sys.executable, "-m", "bench.scrape", *sizes]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=PACKAGING.parent)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["scrapes"] > 0 and figures["p99_ms_beside_scrapes"] > 0
+
+
 # --- Prometheus -------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +293,59 @@ def test_promtool_accepts_the_metrics_and_the_alert_rules(broker: BrokerProcess)
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
     assert [line for line in done.stderr.splitlines() if line.startswith("radiator_")] == []
     done = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def symptom(alert: str, series: dict[str, str]) -> dict[str, Any]:
+    """A test of promtool: with these series, a value a minute, this alert and no other fires; none if it is empty."""
+    sample = {"labels": f'{{alertname="{alert}"}}', "value": 1}
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": "50m",
+                "exp_samples": [sample] if alert else [],
+            }
+        ],
+    }
+
+
+def slow(name: str, bound: str) -> dict[str, str]:
+    """A histogram in which nearly all values are above a bound."""
+    labels = 'job="radiator",instance="b"'
+    buckets = {bound: "0+1x60", "10.0": "0+100x60", "+Inf": "0+100x60"}
+    return {f'{name}_bucket{{{labels},le="{le}"}}': values for le, values in buckets.items()}
+
+
+RULE = '{job="radiator",instance="b",rule="/queue/a"}'
+SYMPTOMS = {
+    "RadiatorBacklogWithoutConsumer": {f"radiator_queue_ready_without_consumer{RULE}": "5x60"},
+    "RadiatorLagGrows": {f"radiator_consumer_lag_messages{RULE}": "20000+600x60"},
+    "RadiatorSyncSlow": slow("radiator_sync_seconds", "0.1"),
+    "RadiatorReceiptsSlow": slow("radiator_receipt_seconds", "1.0"),
+    "RadiatorEventLoopLag": slow("radiator_event_loop_lag_seconds", "0.1"),
+    "RadiatorDeadLetters": {'radiator_dead_letters_total{job="radiator",instance="b",reason="rejected"}': "0+1x60"},
+    "RadiatorNotReady": {'radiator_ready{job="radiator",instance="b"}': "0x60"},
+}
+HEALTHY = {
+    f"radiator_queue_ready_without_consumer{RULE}": "0x60",
+    f"radiator_consumer_lag_messages{RULE}": "20000-100x60",
+    'radiator_dead_letters_total{job="radiator",instance="b",reason="rejected"}': "7x60",
+    'radiator_ready{job="radiator",instance="b"}': "1x60",
+    'radiator_sync_seconds_bucket{job="radiator",instance="b",le="0.001"}': "0+100x60",
+    'radiator_sync_seconds_bucket{job="radiator",instance="b",le="+Inf"}': "0+100x60",
+}
+
+
+@needs_prometheus
+def test_an_alert_fires_by_its_symptom_and_no_other_does(tmp_path: Path) -> None:
+    tests = [symptom(alert, series) for alert, series in {**SYMPTOMS, "": HEALTHY}.items()]
+    rules = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(rules))
+    command = ["promtool", "test", "rules", tmp_path / "test.yml"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

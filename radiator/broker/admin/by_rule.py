@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services
     from radiator.clock import WallNs
+    from radiator.config import Rule
 
 LOOKED_TOGETHER = 16  # destinations
 UNITS = 48  # of work for these, each about a microsecond
@@ -104,7 +105,7 @@ def sums(broker: Services) -> Generator[int, None, Sums]:
         The units of work that were done since the last step (``broker.budget``).
     """
     rows: dict[str, _Row] = {}
-    by_rule: dict[int, _Row] = {}  # by identity of the rule: a rule is one object for all of its destinations
+    by_rule: dict[int, tuple[Rule, _Row]] = {}  # by identity: a rule is one object for all of its destinations
 
     def row_of(label: str) -> _Row:
         row = rows.get(label)
@@ -121,10 +122,10 @@ def sums(broker: Services) -> Generator[int, None, Sums]:
     for first in range(0, len(every), LOOKED_TOGETHER):
         for destination in every[first : first + LOOKED_TOGETHER]:
             policy = destination.policy
-            row = by_rule.get(id(policy.rule))
-            if row is None:
-                row = by_rule[id(policy.rule)] = row_of(label_of(policy))
-            row.add(destination, seen, templates, now_ns)
+            known = by_rule.get(id(policy.rule))
+            if known is None:
+                known = by_rule[id(policy.rule)] = policy.rule, row_of(label_of(policy))
+            known[1].add(destination, seen, templates, now_ns)
         yield UNITS
     for durable in list(broker.durable.by_key.values()):
         sources = durable.queue.sources

@@ -1,7 +1,7 @@
 """The values of single queues, topics, durable subscriptions and partitions, made in steps.
 
 Each *family* has a table of values and a label. A request names a family and a pattern, so a monitoring system gets the
-series that somebody looks at and not those of every destination. At most ``limits.METRICS_SERIES_MAX`` series are
+series that an operator needs and not those of every destination. At most ``limits.METRICS_SERIES_MAX`` series are
 returned, and those beyond are counted.
 
 This module changes nothing, and runs on the event loop. docs/metrics.md shows the tables.

@@ -1334,7 +1334,7 @@ class Reader:
         ):  # the usual case: a whole commit goes to readers that are up to date
             self.next_offset = batch.next_offset
             tails = self.feed.wire.tails(batch, subscription.session.version)
-            self.feed.traffic.sent(len(tails))
+            self.feed.sent_first[0] += len(tails)
             if subscription.ack == "auto":
                 subscription.session.send(self.feed.wire.whole.frames(subscription.prefix(), tails))
             else:
@@ -1364,7 +1364,7 @@ class Reader:
         if picked is not None:
             offsets = [batch.offsets[index] for index in picked]
             tails = [tails[index - start] for index in picked]
-        self.feed.traffic.sent(len(tails))
+        self.feed.sent_first[0] += len(tails)
         extra = b"replayed:true\n" if replayed else b""
         if self.gap or self._extra:
             first = extra + self._extra + (b"gap:%d\n" % self.gap if self.gap else b"")

@@ -51,6 +51,7 @@ class Feed:
     Attributes:
         readers: The topic readers.
         sources: The sources of queues.
+        sent_first: Counts messages that are sent for the first time (``RuleTraffic``).
         committed_to: The end of the last batch that was reported to the sources.
         destinations: The number of destinations that store in the partition.
         orphaned: The number of those whose rule does not name the partition any more.
@@ -74,6 +75,7 @@ class Feed:
         "loading",
         "partition",
         "readers",
+        "sent_first",
         "sources",
         "topics",
         "traffic",
@@ -89,6 +91,7 @@ class Feed:
     ) -> None:
         self.partition = partition
         self.traffic = traffic or RuleTraffic()
+        self.sent_first = self.traffic.sent_first
         self.wire = PartitionWire(partition.name, encode_name(partition.name), whole or Whole())
         self.readers: dict[Any, None] = {}
         self.sources: list[Any] = []

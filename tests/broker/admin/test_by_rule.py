@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from random import Random
 from typing import Any
 
 import pytest
@@ -243,3 +244,40 @@ def test_queues_of_connections_are_not_shown() -> None:
 def test_a_filter_without_meaning_is_refused(family: str, match: str) -> None:
     with pytest.raises(ProtocolError):
         select(World(), family, match)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_sums_are_those_of_a_closer_look_at_every_queue(seed: int) -> None:
+    random = Random(seed)
+    world = World(CONFIG)
+    for _ in range(60):
+        client = random.choice(world.clients or [world.connect()])
+        queue = f"/queue/orders.{random.randrange(3)}"
+        held = client.messages()
+        match random.randrange(8):
+            case 0 | 1:
+                client.publish(queue, "x", "y", **({"delay": "1h"} if random.random() < 0.2 else {}))
+            case 2:
+                client.subscribe(queue, id=str(random.getrandbits(60)), prefetch_count="3")
+            case 3 if held:
+                client.ack(held[0])
+            case 4 if held:
+                client.nack(held[0], requeue=random.choice(["true", "false"]))
+            case 5 if len(world.clients) < 4:
+                world.connect()
+            case 6 if not client.session.closed:
+                client.drop()
+                world.clients.remove(client)
+            case 7 if random.random() < 0.2:
+                world.settle()
+                world.restart()
+        world.settle()
+        queues = [each.queue for name, each in world.broker.destinations.items() if name.startswith("/queue/orders.")]
+        looks = [by_rule.Waiting(queue, world.broker.timing.shown_ns) for queue in queues if queue is not None]
+        names = ("ready", "unacknowledged", "delayed", "lag")
+        expected = {name: count for name in names if (count := sum(getattr(look, name) for look in looks))}
+        assert of(world, ORDERS, *names) == expected
+        held_by_clients = sum(
+            len(each.in_flight) for session in world.broker.sessions.values() for each in session.subscriptions.values()
+        )
+        assert expected.get("unacknowledged", 0) == held_by_clients
