@@ -39,7 +39,10 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Manage queues and clients": {
         "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
+        "describe": ("radiator.cli.describe:describe", "Show one destination of a running broker."),
+        "stats": ("radiator.cli.stats:stats", "Show the counters of a running broker."),
         "clients": ("radiator.cli.online:clients", "List the clients of a running broker."),
+        "disconnect": ("radiator.cli.disconnect:disconnect", "End the connection of a client."),
         "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors."),
         "dlq": ("radiator.cli.dead_letters:dlq", "List dead letters, send them back, or drop them."),
         "purge": ("radiator.cli.purge:purge", "Empty a queue, or drop a topic's history."),
