@@ -53,7 +53,7 @@ def overview(broker: Services, request: Request) -> Work:
         "version": broker.server_name,
         "uptime_seconds": round(monitor.uptime_seconds, 3),
         "ready": not reasons,
-        "draining": False,
+        "draining": bool(getattr(getattr(broker, "draining", None), "active", False)),
         "reasons": reasons if view.everything else [],
         "counters": broker.stats.as_dict(),
         "now": gauges.now(broker),

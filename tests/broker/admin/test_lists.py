@@ -144,6 +144,18 @@ def test_all_who_have_the_same_rights_share_a_list_for_some_seconds(world: World
     assert "/queue/new" in listed(second, sort="ready")
 
 
+def test_a_broker_with_as_many_destinations_as_it_may_have_still_answers() -> None:
+    world = World("limits: {destinations: 3}\n")
+    client = world.connect()
+    for number in range(3):
+        client.publish(f"/topic/{number}", "x")
+    world.settle()
+    assert done(client, "destinations.ls")["matched"] == 3
+    client.publish("/topic/more", "x")
+    world.settle()
+    assert client.error() == "too-many"
+
+
 def test_few_lists_are_remembered_however_many_are_asked_for(world: World) -> None:
     client = world.connect()
     for number in range(3 * listings.LISTS_MAX):
