@@ -52,7 +52,7 @@ class Verb(NamedTuple):
         reads: The verb changes nothing. It needs the right ``monitor``, over some names, and shows only these.
     """
 
-    run: Callable[[Services, Request], Answer | Work]
+    run: Callable[[Services, Request], Answer | Work | None]
     of_names: bool = False
     reads: bool = False
 
