@@ -226,13 +226,19 @@ def _page(
     return page, None
 
 
-def _sorted(budget: Budget, items: list[Any]) -> Generator[bool, None, list[Any]]:
-    """Return the items in order, sorted in portions that are merged, in steps."""
+def sorted_runs(budget: Budget, items: list[Any]) -> Generator[bool, None, list[list[Any]]]:
+    """Return the items in portions, each of which is sorted, in steps."""
     runs = []
     for at in range(0, len(items), SORTED_TOGETHER):
         runs.append(sorted(items[at : at + SORTED_TOGETHER]))
         budget.spend(SORTED_TOGETHER // SORTED_A_UNIT)
         yield True
+    return runs
+
+
+def _sorted(budget: Budget, items: list[Any]) -> Generator[bool, None, list[Any]]:
+    """Return the items in order, in steps."""
+    runs = yield from sorted_runs(budget, items)
     if len(runs) < 2:
         return runs[0] if runs else []
     merged: list[Any] = []
