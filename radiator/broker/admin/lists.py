@@ -119,6 +119,7 @@ def clients(broker: Services, request: Request) -> Work:
         session = sessions.get(name)
         if session is None or not any(fnmatchcase(text, match) for text in (name, session.user, session.address)):
             return False
+        broker.budget.spend(view.session_units(session))
         return view.shows_session(session)
 
     kind = json.dumps([request.verb, match])
@@ -126,7 +127,7 @@ def clients(broker: Services, request: Request) -> Work:
     page, more = yield from _page(broker, request, names, True)
     entries = []
     for each in [session for session in map(sessions.get, page) if session is not None]:
-        broker.budget.spend(ENTRY_UNITS + len(each.subscriptions))
+        broker.budget.spend(ENTRY_UNITS + len(each.subscriptions) + view.session_units(each))
         yield True
         entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))
     return {"clients": entries, "matched": len(names), "next": more}
@@ -174,8 +175,9 @@ def _list(
         every = list(there)
         found: list[str] = []
         keys: list[Key] = []
+        units = NAME_UNITS + request.view.name_units()
         for name in every:
-            budget.spend(NAME_UNITS)
+            budget.spend(units)
             yield True
             if not wanted(name):
                 continue

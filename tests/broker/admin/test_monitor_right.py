@@ -105,6 +105,21 @@ def test_a_client_of_other_destinations_does_not_exist(world: World) -> None:
     assert all(each["messages"] == [] for each in shown["subscriptions"])  # their ids may name other logs
 
 
+def test_a_wildcard_that_looks_permitted_shows_nothing_of_what_it_matches_beyond(world: World) -> None:
+    sender, holder, reader = world.connect(), world.connect(), world.connect()
+    sender.publish("/topic/hidden.deep", "x")
+    holder.subscribe("/topic/>", subscription_name="wide", ack="client", prefetch_count=9)
+    reader.subscribe("/topic/>", id="r", ack="client", prefetch_count=9)
+    world.settle()
+    sender.publish("/topic/hidden.deep", "x")
+    world.settle()
+    client = user(world, monitor=["/topic/*"])  # which matches /topic/> as a name, and not /topic/hidden.deep
+    for verb, args in (("cursors.ls", {}), ("clients.ls", {}), ("stats", {}), ("overview", {})):
+        assert "hidden" not in json.dumps(done(client, verb, **args)), verb
+    for session in (holder.session.id, reader.session.id):
+        assert "hidden" not in json.dumps(done(client, "clients.show", session=session))
+
+
 def test_admin_over_everything_sees_everything(world: World) -> None:
     client = user(world, admin=["#"])
     assert done(client, "destinations.ls")["matched"] == 5
