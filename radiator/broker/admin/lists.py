@@ -1,9 +1,9 @@
 """Lists on the admin channel: destinations, clients, counters.
 
 Lists come in pages: at most ``limit`` entries after the one with the name ``after``; ``next`` in the answer is the
-``after`` of the next page, or null. The names are filtered and sorted once for all pages of a session's list, and for
-all sessions for some seconds (``monitoring.listings``). All of this happens in steps, so that a hundred thousand
-destinations do not block the broker.
+``after`` of the next page, or null. The names are filtered and sorted once for all pages of a session's list. A long
+list serves all sessions for some seconds (``monitoring.listings``). All of this happens in steps, so that a hundred
+thousand destinations do not block the broker.
 
 This module changes nothing. It does not know how answers are sent.
 """
@@ -49,6 +49,7 @@ MERGED_TOGETHER: Final = 50  # names
 MERGED_UNITS: Final = 50
 SEARCHED_TOGETHER: Final = 1_000  # names, compared with one
 SEARCHED_UNITS: Final = 20
+SHARED_FROM: Final = 2_000  # names: a shorter list is made again for each request
 BY_NAME: Final = "name"
 
 Key = tuple[int, str]
@@ -89,7 +90,8 @@ def destinations(broker: Services, request: Request) -> Work:
         return -1 if value is None or destination is None else value(destination, now_ns)
 
     kind = json.dumps([request.verb, match, part, order, request.flag("descending"), only_dead])
-    names = yield from _list(broker, request, kind, there, wanted, None if value is None else key)
+    candidates = [name for name in patterns.names if name in there] if patterns.is_literal else there
+    names = yield from _list(broker, request, kind, candidates, wanted, None if value is None else key)
     page, more = yield from _page(broker, request, names, order == BY_NAME and not request.flag("descending"))
     found = [each for each in map(there.get, page) if each is not None and shows(each.name)]
     reads = LOOKED_READS
@@ -160,7 +162,7 @@ def _list(
         broker: The services of the broker.
         request: The request; later pages use the list of the first one.
         kind: What the list depends on, beside the rights of the user.
-        there: All names.
+        there: The names to look at.
         wanted: Returns True if the list has a name.
         value: Returns the number to sort by; None to sort by name.
     """
@@ -194,7 +196,8 @@ def _list(
                 known.reverse()
         else:
             known = [name for _, name in (yield from _sorted(budget, keys))]
-        listings.put((kind, session.rights), now_ns, len(every), known)
+        if len(every) >= SHARED_FROM:
+            listings.put((kind, session.rights), now_ns, len(every), known)
     session.list_for(kind, known)
     return known
 
