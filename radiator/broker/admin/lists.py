@@ -131,7 +131,8 @@ def clients(broker: Services, request: Request) -> Work:
     for each in [session for session in map(sessions.get, page) if session is not None]:
         broker.budget.spend(ENTRY_UNITS + len(each.subscriptions) + view.session_units(each))
         yield True
-        entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))
+        if view.shows_session(each):
+            entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))
     return {"clients": entries, "matched": len(names), "next": more}
 
 
