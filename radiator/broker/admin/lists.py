@@ -1,9 +1,9 @@
 """Lists on the admin channel: destinations, clients, counters.
 
 Lists come in pages: at most ``limit`` entries after the one with the name ``after``; ``next`` in the answer is the
-``after`` of the next page, or null. The names are filtered and sorted once for all pages of a session's list, and for
-all sessions for some seconds (``monitoring.listings``). All of this happens in steps, so that a hundred thousand
-destinations do not block the broker.
+``after`` of the next page, or null. The names are filtered and sorted once for all pages of a session's list. A long
+list serves all sessions for some seconds (``monitoring.listings``). All of this happens in steps, so that a hundred
+thousand destinations do not block the broker.
 
 This module changes nothing. It does not know how answers are sent.
 """
@@ -49,6 +49,7 @@ MERGED_TOGETHER: Final = 50  # names
 MERGED_UNITS: Final = 50
 SEARCHED_TOGETHER: Final = 1_000  # names, compared with one
 SEARCHED_UNITS: Final = 20
+SHARED_FROM: Final = 2_000  # names: a shorter list is made again for each request
 BY_NAME: Final = "name"
 
 Key = tuple[int, str]
@@ -89,7 +90,8 @@ def destinations(broker: Services, request: Request) -> Work:
         return -1 if value is None or destination is None else value(destination, now_ns)
 
     kind = json.dumps([request.verb, match, part, order, request.flag("descending"), only_dead])
-    names = yield from _list(broker, request, kind, there, wanted, None if value is None else key)
+    candidates = [name for name in patterns.names if name in there] if patterns.is_literal else there
+    names = yield from _list(broker, request, kind, candidates, wanted, None if value is None else key)
     page, more = yield from _page(broker, request, names, order == BY_NAME and not request.flag("descending"))
     found = [each for each in map(there.get, page) if each is not None and shows(each.name)]
     reads = LOOKED_READS
@@ -119,6 +121,7 @@ def clients(broker: Services, request: Request) -> Work:
         session = sessions.get(name)
         if session is None or not any(fnmatchcase(text, match) for text in (name, session.user, session.address)):
             return False
+        broker.budget.spend(view.session_units(session))
         return view.shows_session(session)
 
     kind = json.dumps([request.verb, match])
@@ -126,9 +129,10 @@ def clients(broker: Services, request: Request) -> Work:
     page, more = yield from _page(broker, request, names, True)
     entries = []
     for each in [session for session in map(sessions.get, page) if session is not None]:
-        broker.budget.spend(ENTRY_UNITS + len(each.subscriptions))
+        broker.budget.spend(ENTRY_UNITS + len(each.subscriptions) + view.session_units(each))
         yield True
-        entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))
+        if view.shows_session(each):
+            entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))
     return {"clients": entries, "matched": len(names), "next": more}
 
 
@@ -138,7 +142,7 @@ def stats(broker: Services, request: Request) -> Work:
     yield True
     found = readiness.figures(broker)
     if not request.view.everything:
-        found["cursors"] = [row for row in found["cursors"] if request.view.shows_patterns(row["destination"])]
+        return {"version": broker.server_name, **{name: found[name] for name in ("stats", "now", "store")}}
     steps = by_rule.sums(broker)
     while True:
         try:
@@ -166,7 +170,7 @@ def _list(
         broker: The services of the broker.
         request: The request; later pages use the list of the first one.
         kind: What the list depends on, beside the rights of the user.
-        there: All names.
+        there: The names to look at.
         wanted: Returns True if the list has a name.
         value: Returns the number to sort by; None to sort by name.
     """
@@ -181,8 +185,9 @@ def _list(
         every = list(there)
         found: list[str] = []
         keys: list[Key] = []
+        units = NAME_UNITS + request.view.name_units()
         for name in every:
-            budget.spend(NAME_UNITS)
+            budget.spend(units)
             yield True
             if not wanted(name):
                 continue
@@ -199,7 +204,8 @@ def _list(
                 known.reverse()
         else:
             known = [name for _, name in (yield from _sorted(budget, keys))]
-        listings.put((kind, session.rights), now_ns, len(every), known)
+        if len(every) >= SHARED_FROM:
+            listings.put((kind, session.rights), now_ns, len(every), known)
     session.list_for(kind, known)
     return known
 
@@ -233,13 +239,19 @@ def _page(
     return page, None
 
 
-def _sorted(budget: Budget, items: list[Any]) -> Generator[bool, None, list[Any]]:
-    """Return the items in order, sorted in portions that are merged, in steps."""
+def sorted_runs(budget: Budget, items: list[Any]) -> Generator[bool, None, list[list[Any]]]:
+    """Return the items in portions, each of which is sorted, in steps."""
     runs = []
     for at in range(0, len(items), SORTED_TOGETHER):
         runs.append(sorted(items[at : at + SORTED_TOGETHER]))
         budget.spend(SORTED_TOGETHER // SORTED_A_UNIT)
         yield True
+    return runs
+
+
+def _sorted(budget: Budget, items: list[Any]) -> Generator[bool, None, list[Any]]:
+    """Return the items in order, in steps."""
+    runs = yield from sorted_runs(budget, items)
     if len(runs) < 2:
         return runs[0] if runs else []
     merged: list[Any] = []

@@ -113,6 +113,29 @@ def test_arguments_are_short_printable_and_without_the_secret_of_a_temporary_que
     assert len(line.arguments) == 10
 
 
+def test_what_may_have_secrets_is_not_in_the_log(world: World, lines: pytest.LogCaptureFixture) -> None:
+    client = world.connect()
+    config = "auth:\n  password: hunter2\n"
+    refused(
+        client,
+        "cursors.rm",
+        name="x" * 5_000,
+        text=config,
+        environ={"TOKEN": "hunter2"},
+        tasks=["retention", {"a": "hunter2"}],
+        check=True,
+    )
+    (line,) = audited(lines)
+    assert line.arguments == {
+        "name": "(5000 characters)",
+        "text": f"({len(config)} characters)",
+        "environ": {"TOKEN": "(...)"},
+        "tasks": ["retention", "(...)"],
+        "check": True,
+    }
+    assert "hunter2" not in line.getMessage()
+
+
 def test_who_has_no_right_cannot_flood_the_log(world: World, lines: pytest.LogCaptureFixture) -> None:
     client = user(world, "mallory")
     for _ in range(5 * FULL_PER_ORIGIN):
