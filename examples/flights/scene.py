@@ -3,7 +3,8 @@
     python -m examples.flights.scene            # or: make console; Ctrl-C ends it
 
 * three airports publish flights and weather, from a morning on; the period is repeated;
-* the group `dispatch` reads all flights with three workers, the group `billing` with one, who is too slow: its lag grows;
+* the group `dispatch` reads all flights with three workers, the group `billing` with one slow
+  worker: its lag grows;
 * two workers take delayed flights from a queue, and reject those that nobody can explain: these become dead letters;
 * an exporter moves dead letters to a file, one every half a minute.
 """

@@ -1,4 +1,4 @@
-"""The pages of the console in a real Chromium, with a real broker: with data, empty, without rights, with hostile data."""
+"""The pages of the console in a real Chromium, with a real broker: full, empty, without rights, with hostile data."""
 
 from __future__ import annotations
 

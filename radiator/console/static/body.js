@@ -1,5 +1,5 @@
 // A message: its headers, and its body as text, JSON or bytes.
-import { Empty, Table, Text, bytes, count, download, html, time, useState } from "./ui.js";
+import { Empty, Table, Text, bytes, count, download, html, looksBinary, time, useState } from "./ui.js";
 import { BODY_BYTES_MAX, decoded, fetchWhole } from "./reading.js";
 
 const BROKERS = new Set(["subscription", "message-id", "ack", "offset", "partition", "receive-time", "redelivered", "delivery-count", "replayed", "gap", "gap-removed", "start-adjusted", "destination", "content-length"]);
@@ -33,7 +33,7 @@ function textOf(message) {
 
 export function preview(message) {
   const text = textOf({ ...message, size: Infinity, body: message.body.subarray(0, 160) });
-  return text === null ? `${count(message.size)} bytes, not text` : text.replace(/\s+/g, " ");
+  return text === null || looksBinary(text) ? `${count(message.size)} bytes, not text` : text.replace(/\s+/g, " ");
 }
 
 export function Message({ message, where, tools }) {
@@ -43,7 +43,7 @@ export function Message({ message, where, tools }) {
   const kinds = [text !== null && ["text", "Text"], json !== null && ["json", "JSON"], ["hex", "Hex"]].filter(Boolean);
   const [chosen, set] = useState(null);
   const [error, setError] = useState(null);
-  const kind = kinds.some(([key]) => key === chosen) ? chosen : json !== null ? "json" : kinds[0][0];
+  const kind = kinds.some(([key]) => key === chosen) ? chosen : json !== null ? "json" : text !== null && looksBinary(text) ? "hex" : kinds[0][0];
   const save = async () => {
     setError(null);
     try {
