@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -520,3 +522,27 @@ def subscribed(served: Served, destination: str) -> bool:
     """Return True if a client is subscribed to the destination."""
     clients = served.ask("clients.ls")["clients"]
     return any(each["destination"] == destination for row in clients for each in row["subscriptions"])
+
+
+@pytest.mark.alone
+def test_an_open_console_costs_the_broker_less_than_a_percent_of_a_core(browser: Browser, tmp_path: Path) -> None:
+    broker = Served(tmp_path)
+    broker.start()
+
+    def cpu_seconds() -> float:
+        fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def used_while(seconds: float) -> float:
+        before = cpu_seconds()
+        time.sleep(seconds)  # what is measured takes this long
+        return cpu_seconds() - before
+
+    try:
+        browser.open("about:blank")
+        idle = used_while(20)
+        browser.open(f"{broker.url}#/overview")
+        browser.see("The last hour")
+        assert used_while(20) - idle < 20 / 100
+    finally:
+        assert broker.stop() == 0, broker.text()

@@ -175,10 +175,10 @@ export function Panel({ title, tools, children, id }) {
   </section>`;
 }
 
-// columns: {key, title, cell(row), number, sort, wide}. On a narrow screen a row is a card.
-export function Table({ label, columns, rows, rowKey, sort, descending, onSort, empty, selected }) {
+// columns: {title, cell(row), number, sort, wide, broad}. On a narrow screen a row is a card, unless the table has pairs.
+export function Table({ label, columns, rows, rowKey, sort, descending, onSort, empty, selected, pairs }) {
   if (!rows.length) return html`<${Empty}>${empty}<//>`;
-  return html`<div class="table-box"><table role="table" aria-label=${label}>
+  return html`<div class="table-box ${pairs ? "pairs" : "cards"}"><table role="table" aria-label=${label}>
     <thead role="rowgroup"><tr role="row">${columns.map((column) => {
       const active = sort && sort === column.sort;
       const order = active ? (descending ? "descending" : "ascending") : undefined;

@@ -107,7 +107,7 @@ function One({ name }) {
       <//>
       <${Panel} title="Rule">
         ${rule ? html`<p class="note">${rule.pattern ? html`<code><${Text}>${rule.pattern}<//></code> in <${Text}>${rule.source}<//>` : "No rule matches. These are the defaults."}</p>
-          <${Table} label="Settings" rows=${Object.entries(rule.settings || {})} rowKey=${(row) => row[0]} empty="All settings are the defaults." columns=${[
+          <${Table} label="Settings" pairs rows=${Object.entries(rule.settings || {})} rowKey=${(row) => row[0]} empty="All settings are the defaults." columns=${[
             { title: "Setting", cell: (row) => html`<code><${Text}>${row[0]}<//></code>` },
             { title: "Value", cell: (row) => html`<${Text}>${settingText(row[1])}<//>` },
           ]} />` : html`<${Empty}>Not known.<//>`}
