@@ -31,6 +31,7 @@ TRANSACTION_BYTES_MAX = 16 * MIB  # a transaction is held in memory until COMMIT
 TRANSACTION_TIMEOUT_SECONDS = 300.0  # it holds back what it has acknowledged; Artemis's default, Kafka's is 60 s
 DESTINATION_BYTES_MAX = 240  # of the percent-encoded name: it is a directory name (NAME_MAX is 255)
 DESTINATIONS_MAX = 100_000
+TEMPORARY_SPARE = 1_000  # temporary queues above it: who administers a broker that is full needs one for the answer
 PATTERN_SEGMENTS_MAX = 128  # a name has no more segments than bytes; bounds the cost of one match
 PATTERNS_PER_LIST_MAX = 100  # a comma list in one SUBSCRIBE: one frame must not be too much work
 REGEX_CHARS_MAX = 256  # an expression of a client

@@ -32,8 +32,9 @@ STDOUT = "-"
 def cursors() -> None:
     """List, sample, move and delete the cursors of queues, durable subscriptions and groups of a running broker.
 
-    Needs the admin right. The name of a cursor is queue:NAME, sub:NAME or group:NAME. A name without prefix is looked
-    up as a subscription first, then as a group, then as a queue.
+    Needs the admin right over everything; to list and sample, the monitor right suffices. The name of a cursor is
+    queue:NAME, sub:NAME or group:NAME. A name without prefix is looked up as a subscription first, then as a group,
+    then as a queue.
     """
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from radiator.storage.reader import StoredCursor, StoredPartition
 
 SHOWN_DESTINATIONS = 3
+SORTS = ("name", "ready", "in_flight", "bytes", "consumers", "published")  # of a broker
 PRIORITY_LOG = re.compile(r".*-p[0-9]", re.DOTALL)
 Item = TypeVar("Item")
 Group = TypeVar("Group", bound=Hashable)
@@ -69,18 +70,25 @@ class Listed:
 @click.command(short_help="List the contents of a data directory.")
 @click.argument("pattern", required=False)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
+@click.option("--sort", type=click.Choice(SORTS), help="With --url: the order; numbers come with the highest first.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="With --url: list the first N only.")
 @partial(connection_options, url="List the destinations of this broker instead.", default=None)
 @json_option
-def ls(pattern: str | None, data: str, broker: BrokerOptions | None, as_json: bool) -> int:
+def ls(
+    pattern: str | None, data: str, sort: str | None, limit: int | None, broker: BrokerOptions | None, as_json: bool
+) -> int:
     """List the partitions of a data directory, and the cursors of queues with their backlog.
 
     Needs no broker; a running broker is not disturbed. With --url a running broker lists its destinations: waiting and
-    unacknowledged messages, and subscribers. That needs the admin right. PATTERN selects destinations, as in SUBSCRIBE.
+    unacknowledged messages, and subscribers. That needs the monitor right. PATTERN selects destinations, as in
+    SUBSCRIBE.
     """
     if broker is not None:
         from radiator.cli.online import list_destinations
 
-        return list_destinations(broker, as_json, pattern)
+        return list_destinations(broker, as_json, pattern, sort, limit)
+    if sort is not None or limit is not None:
+        raise click.UsageError("--sort and --limit are for the list of a broker: give --url")
     from radiator.cli.formats import visible
     from radiator.storage.reader import list_cursors, list_partitions
 

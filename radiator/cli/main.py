@@ -39,7 +39,10 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Manage queues and clients": {
         "ls": ("radiator.cli.ls:ls", "List the contents of a data directory."),
+        "describe": ("radiator.cli.describe:describe", "Show one destination of a running broker."),
+        "stats": ("radiator.cli.stats:stats", "Show the counters of a running broker."),
         "clients": ("radiator.cli.online:clients", "List the clients of a running broker."),
+        "disconnect": ("radiator.cli.disconnect:disconnect", "End the connection of a client."),
         "pause": ("radiator.cli.online:pause", "Deliver no more messages of a queue."),
         "resume": ("radiator.cli.online:resume", "Deliver the messages of a paused queue again."),
         "cursors": ("radiator.cli.cursors:cursors", "List, sample, move and delete cursors."),

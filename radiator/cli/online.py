@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ SELDOM = ("dead_lettering", "unchecked")  # figures that are shown if not zero
 DROPPED = {"total": 4, "delayed": 3}  # order in which a narrow terminal drops figures
 TEMPORARY = "/temp-queue/"
 LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
+PAGE = 1_000  # entries of an answer of the broker at most
 
 
 def ask_all(broker: BrokerOptions, verb: str, field: str, **args: Any) -> list[dict[str, Any]]:
@@ -24,9 +26,16 @@ def ask_all(broker: BrokerOptions, verb: str, field: str, **args: Any) -> list[d
         return list(pages(connection, verb, field, **args))
 
 
-def list_destinations(broker: BrokerOptions, as_json: bool, pattern: str | None) -> int:
+def list_destinations(
+    broker: BrokerOptions, as_json: bool, pattern: str | None, sort: str | None, limit: int | None
+) -> int:
     """Run ``radiator ls --url``, and return the exit code."""
-    found = _destinations(broker, {} if pattern is None else {"match": pattern})
+    args: dict[str, Any] = {} if pattern is None else {"match": pattern}
+    if sort is not None:
+        args |= {"sort": sort, "descending": sort != "name"}
+    if limit is not None:
+        args["limit"] = min(limit, PAGE)
+    found = _destinations(broker, args, limit)
     if as_json:
         put_json({"destinations": found})
         return OK
@@ -58,8 +67,8 @@ def _kind(destination: dict[str, Any]) -> str:
     return f"{kind} (paused)" if destination.get("paused") else kind
 
 
-def _destinations(broker: BrokerOptions, match: dict[str, str]) -> list[dict[str, Any]]:
-    """Return all destinations that match.
+def _destinations(broker: BrokerOptions, args: dict[str, Any], limit: int | None) -> list[dict[str, Any]]:
+    """Return all destinations that match, or the first ``limit`` of them.
 
     After a restart each request makes the broker examine some stored messages. So the request is repeated for a short
     time while the counts are not complete.
@@ -69,7 +78,7 @@ def _destinations(broker: BrokerOptions, match: dict[str, str]) -> list[dict[str
     end = time.monotonic() + LOOKING_SECONDS
     with broker.connect() as connection:
         while True:
-            found = list(pages(connection, "destinations.ls", "destinations", **match))
+            found = list(islice(pages(connection, "destinations.ls", "destinations", **args), limit))
             if not any(each.get("unchecked") for each in found) or time.monotonic() > end:
                 return found
             time.sleep(LOOK_SECONDS)
@@ -84,7 +93,7 @@ def _destinations(broker: BrokerOptions, match: dict[str, str]) -> list[dict[str
 def clients(match: str, broker: BrokerOptions, as_json: bool) -> int:
     """List the clients of a running broker: user, address, version, subscriptions, unacknowledged messages.
 
-    Needs the admin right. The list includes the connection of this command.
+    Needs the monitor right. The list includes the connection of this command.
     """
     found = ask_all(broker, "clients.ls", "clients", match=match)
     if as_json:
@@ -141,7 +150,7 @@ def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
     """Show whether a running broker trusts its wall clock.
 
     After a step forward nothing expires, and retention removes nothing because of the step, until it is confirmed:
-    after some time, or with --accept. Needs the admin right over everything.
+    after some time, or with --accept. Needs the monitor right, and --accept the admin right over everything.
     """
     from radiator.cli.formats import rfc3339
     from radiator.client.admin import ask

@@ -61,6 +61,10 @@ class Rights:
         """Return whether the right includes any name at all."""
         return bool(self._patterns[right])
 
+    def pattern_count(self, right: str) -> int:
+        """Return how many lists of patterns a decision may have to look at."""
+        return 0 if self._covers_all[right] else len(self._patterns[right])
+
     def covers_all(self, right: str) -> bool:
         """Return whether the right includes every possible name."""
         return self._covers_all[right]

@@ -16,6 +16,7 @@ import pytest
 
 from radiator.cli.main import run
 from radiator.client import connect
+from radiator.client.errors import ServerError
 from radiator.stomp.frames import Frame
 from tests.client.fake import FakeBroker, Peer
 from tests.running import BrokerProcess
@@ -344,3 +345,51 @@ def test_cursors_are_listed_moved_and_deleted(address: str, capfdbinary: Any) ->
     assert b"sub:cli" in printed(capfdbinary, "cursors", "ls", "sub:*")
     assert printed(capfdbinary, "cursors", "rm", "cli", "--yes") == b"sub:cli is deleted\n"
     assert run(["cursors", "rm", "cli", "--yes"]) == 5
+
+
+def test_a_list_comes_in_the_order_that_was_asked_for(address: str, capfdbinary: Any) -> None:
+    with connect(address) as connection:
+        connection.send_many([(f"/queue/sorted.{number}", b"x") for number in (1, 2, 2, 3, 3, 3)])
+    lines = printed(capfdbinary, "ls", "--url", address, "/queue/sorted.*", "--sort", "ready", "--limit", "2")
+    assert [line.split()[0] for line in lines.splitlines()[1:]] == [b"/queue/sorted.3", b"/queue/sorted.2"]
+    assert run(["ls", "--sort", "ready"]) == 2
+    assert b"give --url" in capfdbinary.readouterr().err
+
+
+def test_one_destination_is_described(address: str, capfdbinary: Any) -> None:
+    with connect(address) as connection:
+        connection.send("/queue/described", "x" * 2000)
+        inbox = connection.subscribe("/queue/described", ack="client-individual")
+        assert inbox.fetch(10) is not None
+        connection.send("/queue/described", "y", receipt=True)
+        text = printed(capfdbinary, "describe", "/queue/described").decode()
+        shown = json.loads(printed(capfdbinary, "describe", "/queue/described", "--json"))
+        assert shown["destination"]["in_flight"] == 1
+        assert [each["session"] for each in shown["consumers"]] == [connection.session]
+    facts = dict(line.split(maxsplit=1) for line in text.partition("\n\n")[0].splitlines())
+    assert facts["ready"] == "1" and facts["published"] == "2"
+    assert facts["rule"] == "none matches (defaults)" and facts["oldest"].startswith("message  offset 0, ")
+    for words in (connection.session, "/queue/described  ", "redeliver.max", "fsync"):
+        assert words in text
+    assert run(["describe", "/queue/descrbed"]) == 5
+    assert b"Did you mean '/queue/described'?" in capfdbinary.readouterr().err
+
+
+def test_the_counters_of_a_broker_are_printed(address: str, capfdbinary: Any) -> None:
+    found = json.loads(printed(capfdbinary, "stats", "--json"))
+    assert set(found) == {"version", "stats", "now", "store", "cursors"}
+    text = printed(capfdbinary, "stats").decode()
+    for name in (*found["stats"], *found["store"], "memory.total"):
+        assert f"\n{name} " in text
+
+
+def test_a_client_is_disconnected(address: str, capfdbinary: Any) -> None:
+    with connect(address) as connection:
+        assert run(["disconnect", connection.session]) == 2  # it asks first, and there is nobody to answer
+        assert printed(capfdbinary, "disconnect", connection.session, "--reason", "for a test", "-y") == (
+            f"{connection.session} is disconnected\n".encode()
+        )
+        with pytest.raises(ServerError, match="disconnected") as caught:
+            connection.send("/queue/a", "x", receipt=True)
+        assert "for a test" in str(caught.value)
+    assert run(["disconnect", connection.session, "-y"]) == 5

@@ -19,6 +19,7 @@ from radiator.config import AuthConfig
 from radiator.errors import ConfigError, ProtocolError
 from radiator.server import passwords
 from radiator.server.auth import Authenticator
+from radiator.server.users import granted
 from radiator.server.users_file import check
 from tests.broker.harness import World
 
@@ -558,3 +559,12 @@ def test_a_login_that_the_users_file_has_a_hash_of_now_is_verified_by_it(users: 
     logins.threads.run()
     (decision,) = frank
     assert user(decision) == "frank"
+
+
+def test_a_plugin_may_give_every_right() -> None:
+    user, rights = granted({"monitor": ["/queue/a"], "read": ["/topic/>"]}, "alice")
+    assert user == "alice" and rights is not None
+    assert rights.may("monitor", "/queue/a") and not rights.may("monitor", "/queue/b")
+    assert not rights.may("admin", "/queue/a")
+    _, rights = granted({"admin": ["/queue/*"]}, "alice")
+    assert rights is not None and rights.may("monitor", "/queue/a")

@@ -1,7 +1,8 @@
 """The audit log: one line in ``radiator.audit`` for each request that changes something, carried out or refused.
 
 A line has the user, the address, the session, the verb, its arguments and the result, as text and as fields of the log
-record. Arguments are shortened; secrets of temporary queues are left out. Requests have no bodies and no passcodes.
+record. An argument is logged if it is a number or a short text on one line. Of a longer text only the length is logged,
+and of an object only the names in it, because a configuration or an environment may have secrets.
 
 This module knows sessions and loggers. It does not know verbs.
 """
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("radiator.audit")
 
 ARGUMENT_CHARS_MAX: Final = 300  # of one argument
-ARGUMENTS_MAX: Final = 10
+ARGUMENTS_MAX: Final = 10  # of a request, and entries of one argument
+NAME_CHARS_MAX: Final = 100  # of an argument
 UNFINISHED: Final = "the connection ended before the request did"
 
 
@@ -66,10 +68,21 @@ def who(session: Session) -> str:
 
 def shortened(args: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a request as they are logged: bounded, printable, without secrets."""
-    found: dict[str, Any] = {}
-    for name, value in list(args.items())[:ARGUMENTS_MAX]:
-        if not (value is None or isinstance(value, bool | int | float)):
-            text = printable(value if isinstance(value, str) else json.dumps(value))
-            value = text if len(text) <= ARGUMENT_CHARS_MAX else text[:ARGUMENT_CHARS_MAX] + "..."
-        found[printable(name[:100])] = value
-    return found
+    return {_name(name): _value(value) for name, value in list(args.items())[:ARGUMENTS_MAX]}
+
+
+def _value(value: Any, depth: int = 0) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        short = len(value) <= ARGUMENT_CHARS_MAX and "\n" not in value
+        return printable(value) if short else f"({len(value)} characters)"
+    if depth:
+        return "(...)"
+    if isinstance(value, dict):
+        return {_name(name): "(...)" for name in list(value)[:ARGUMENTS_MAX]}
+    return [_value(each, depth + 1) for each in value[:ARGUMENTS_MAX]]
+
+
+def _name(name: str) -> str:
+    return printable(name[:NAME_CHARS_MAX])

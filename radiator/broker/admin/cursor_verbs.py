@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin import lag
+from radiator.broker.admin.view import JOINED_EXAMINED_MAX
 from radiator.broker.clients.session import subscriptions_of
 from radiator.broker.headers.positions import Position, parse_position
 from radiator.broker.logs import cursor_names
@@ -35,6 +36,7 @@ PAGE = 500
 ROWS_MAX = 2_000  # rows in a page; no further name is begun after them
 NAMES_A_UNIT = 2  # names that are compared
 ROW_UNITS = 5
+JOINED_A_UNIT = 3  # topics of a durable subscription that are compared with the rights of the user
 PLACE_UNITS = 20  # per log in which a queue's cursor is set
 
 
@@ -82,7 +84,8 @@ def _shows(broker: Services, view: View, key: str) -> bool:
         return True
     durable = broker.durable.by_key.get(key)
     if durable is not None:
-        return view.shows_durable(durable)
+        broker.budget.spend(min(len(durable.destinations), JOINED_EXAMINED_MAX) // JOINED_A_UNIT)
+        return view.shows_whole(durable)
     return key.startswith(cursor_names.QUEUE) and view.shows(key.removeprefix(cursor_names.QUEUE))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from radiator.broker.admin import lists, suggestions
 from radiator.broker.clients.session import subscriptions_of
+from radiator.broker.monitoring import figures
 from radiator.clock import NS_PER_SECOND, MonoNs
 from radiator.routing.rules import describe
 
@@ -59,7 +60,7 @@ def destination(broker: Services, request: Request) -> Work:
         "rule": _rule(broker, found),
         "rates": broker.monitor.rates_of(found),
         "oldest": oldest,
-        "paused": bool(getattr(found.queue, "paused", False)),
+        "paused": found.queue is not None and figures.paused(found.queue),
         "consumers": consumers,
         "storage": _storage(found),
     }
@@ -76,15 +77,15 @@ def client(broker: Services, request: Request) -> Work:
     if session is None or not view.shows_session(session):
         sessions = broker.sessions if view.everything else ()
         raise (yield from suggestions.not_found(broker, "client", name, sessions))
-    broker.budget.spend(lists.ENTRY_UNITS + 2 * len(session.subscriptions))
+    broker.budget.spend(lists.ENTRY_UNITS + 2 * (len(session.subscriptions) + view.session_units(session)))
     yield True
     entry = lists.client_entry(session, view, 0)
     shown: list[dict[str, Any]] = []
     for each, text in list(view.subscriptions_of(session))[:SUBSCRIPTIONS_SHOWN]:
         broker.budget.spend(CONSUMER_UNITS)
         yield True
-        whole = view.shows_patterns(each.asked.text)
-        shown.append({**lists.subscription_entry(each, text), "messages": _held(broker, each) if whole else []})
+        messages = _held(broker, each) if view.shows_whole(broker.durable.used_by(each) or each) else []
+        shown.append({**lists.subscription_entry(each, text), "messages": messages})
     return {**entry, "subscriptions": shown}
 
 

@@ -119,6 +119,7 @@ def clients(broker: Services, request: Request) -> Work:
         session = sessions.get(name)
         if session is None or not any(fnmatchcase(text, match) for text in (name, session.user, session.address)):
             return False
+        broker.budget.spend(view.session_units(session))
         return view.shows_session(session)
 
     kind = json.dumps([request.verb, match])
@@ -126,7 +127,7 @@ def clients(broker: Services, request: Request) -> Work:
     page, more = yield from _page(broker, request, names, True)
     entries = []
     for each in [session for session in map(sessions.get, page) if session is not None]:
-        broker.budget.spend(ENTRY_UNITS + len(each.subscriptions))
+        broker.budget.spend(ENTRY_UNITS + len(each.subscriptions) + view.session_units(each))
         yield True
         entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))
     return {"clients": entries, "matched": len(names), "next": more}
@@ -138,7 +139,7 @@ def stats(broker: Services, request: Request) -> Work:
     yield True
     found = readiness.figures(broker)
     if not request.view.everything:
-        found["cursors"] = [row for row in found["cursors"] if request.view.shows_patterns(row["destination"])]
+        found = {name: found[name] for name in ("stats", "now", "store")}
     return {"version": broker.server_name, **found}
 
 
@@ -174,8 +175,9 @@ def _list(
         every = list(there)
         found: list[str] = []
         keys: list[Key] = []
+        units = NAME_UNITS + request.view.name_units()
         for name in every:
-            budget.spend(NAME_UNITS)
+            budget.spend(units)
             yield True
             if not wanted(name):
                 continue
@@ -226,13 +228,19 @@ def _page(
     return page, None
 
 
-def _sorted(budget: Budget, items: list[Any]) -> Generator[bool, None, list[Any]]:
-    """Return the items in order, sorted in portions that are merged, in steps."""
+def sorted_runs(budget: Budget, items: list[Any]) -> Generator[bool, None, list[list[Any]]]:
+    """Return the items in portions, each of which is sorted, in steps."""
     runs = []
     for at in range(0, len(items), SORTED_TOGETHER):
         runs.append(sorted(items[at : at + SORTED_TOGETHER]))
         budget.spend(SORTED_TOGETHER // SORTED_A_UNIT)
         yield True
+    return runs
+
+
+def _sorted(budget: Budget, items: list[Any]) -> Generator[bool, None, list[Any]]:
+    """Return the items in order, in steps."""
+    runs = yield from sorted_runs(budget, items)
     if len(runs) < 2:
         return runs[0] if runs else []
     merged: list[Any] = []

@@ -6,9 +6,11 @@ This module changes nothing. The survey of the monitor finds problems of queues 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
-from radiator.broker.admin import clock_verbs, gauges, readiness
+from radiator.broker.admin import clock_verbs, gauges, lists, readiness
 from radiator.broker.monitoring.history import STEP_NS
 from radiator.broker.monitoring.survey import Problem
 from radiator.clock import NS_PER_SECOND
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from radiator.broker.services import Services
 
 SHOWN_MAX: Final = 50
-PROBLEMS_A_UNIT: Final = 4
+PROBLEM_UNITS: Final = 2
 FIGURES_UNITS: Final = 1_000
 RATES_UNITS: Final = 700  # per request: 360 samples of seven series
 DISK_SHARE: Final = 0.05  # less of the disk is free: a problem
@@ -36,24 +38,27 @@ KINDS: Final = (
 def overview(broker: Services, request: Request) -> Work:
     """Return what is wrong, and the numbers of the broker, in steps (``overview``)."""
     view, monitor = request.view, broker.monitor
-    found = list(_of_broker(broker, view))
-    for number, problem in enumerate(monitor.survey.problems):
-        if number % PROBLEMS_A_UNIT == 0:
-            broker.budget.spend(1)
-            yield True
-        if view.everything or (problem.destination is not None and view.shows(problem.destination)):
-            found.append(problem)
-    found.sort(key=lambda each: (SEVERITIES.index(each.severity), KINDS.index(each.kind), -(each.value or 0)))
+    found: list[tuple[Any, ...]] = []  # problems with their place in the order, which is unique
+    own = list(_of_broker(broker, view))
+    for number, problem in enumerate((*own, *monitor.survey.problems)):
+        broker.budget.spend(PROBLEM_UNITS)
+        yield True
+        name = problem.destination
+        if view.everything or number < len(own) or (name is not None and view.shows(name)):
+            place = (SEVERITIES.index(problem.severity), KINDS.index(problem.kind), -(problem.value or 0), number)
+            found.append((*place, problem))
+    runs = yield from lists.sorted_runs(broker.budget, found)
+    shown = [problem for *_, problem in islice(merge(*runs), SHOWN_MAX)]
     broker.budget.spend(FIGURES_UNITS)
     yield True
     reasons = readiness.reasons(broker)
     return {
-        "problems": [each._asdict() for each in found[:SHOWN_MAX]],
+        "problems": [each._asdict() for each in shown],
         "more_problems": max(0, len(found) - SHOWN_MAX),
         "version": broker.server_name,
         "uptime_seconds": round(monitor.uptime_seconds, 3),
         "ready": not reasons,
-        "draining": False,
+        "draining": bool(getattr(getattr(broker, "draining", None), "active", False)),
         "reasons": reasons if view.everything else [],
         "counters": broker.stats.as_dict(),
         "now": gauges.now(broker),

@@ -11,15 +11,17 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from radiator.broker.durable.subscription import DurableSubscription
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from radiator.broker.clients.session import Session, Subscription
-    from radiator.broker.durable.subscription import DurableSubscription
     from radiator.routing.rights import Rights
 
 JOINED_EXAMINED_MAX: Final = 1_000  # destinations of the wildcard subscriptions of one session
 JOINED_SHOWN_MAX: Final = 20
+NAMES_A_UNIT: Final = 3
 
 
 class View:
@@ -41,10 +43,6 @@ class View:
     def shows(self, destination: str) -> bool:
         """Return True if the user may see the destination."""
         return self.everything or self._rights.may("monitor", destination)
-
-    def shows_patterns(self, text: str) -> bool:
-        """Return True if the user may see all names and patterns of a list."""
-        return self.everything or all(map(self.shows, text.split(",")))
 
     def subscriptions_of(self, session: Session) -> Iterator[tuple[Subscription, str]]:
         """Yield the subscriptions of a session that the user may see, each with its destinations as text.
@@ -70,6 +68,22 @@ class View:
         """Return True if the user may see a session: everything, or a subscription of it."""
         return self.everything or any(True for _ in self.subscriptions_of(session))
 
-    def shows_durable(self, durable: DurableSubscription) -> bool:
-        """Return True if the user may see all topics of a durable subscription."""
-        return self.shows_patterns(durable.patterns.text)
+    def shows_whole(self, subscription: Subscription | DurableSubscription) -> bool:
+        """Return True if the user may see everything that a subscription is subscribed to, and has joined."""
+        if self.everything:
+            return True
+        named = subscription.patterns if isinstance(subscription, DurableSubscription) else subscription.asked
+        if len(subscription.destinations) > JOINED_EXAMINED_MAX or not all(map(self.shows, named.text.split(","))):
+            return False
+        return all(self.shows(each.name) for each in subscription.destinations)
+
+    def name_units(self) -> int:
+        """Return what it costs to decide about one destination, in units of the budget."""
+        return self._rights.pattern_count("monitor")
+
+    def session_units(self, session: Session) -> int:
+        """Return what it costs to decide about one session, in units of the budget."""
+        if self.everything:
+            return 0
+        names = sum(1 + len(each.destinations) for each in session.subscriptions.values())
+        return min(names, len(session.subscriptions) + JOINED_EXAMINED_MAX) * (1 + self.name_units()) // NAMES_A_UNIT

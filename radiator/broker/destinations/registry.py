@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from radiator import limits
 from radiator.broker.destinations import priorities
 from radiator.broker.destinations.cursor_creation import CursorCreation
 from radiator.broker.destinations.cursor_starts import CursorStarts
@@ -148,7 +149,8 @@ class Registry:
                 f"The rule on line {policy.rule.line} of the configuration sets create: deny.",
             )
         most = self.rules.config.limits.destinations
-        if len(self.destinations) >= most:
+        spare = limits.TEMPORARY_SPARE if name.startswith(TEMPORARY) else 0
+        if len(self.destinations) >= most + spare:
             raise ProtocolError("too-many", "too many destinations", f"limits.destinations in the YAML file is {most}.")
         return self.add(name, policy)
 

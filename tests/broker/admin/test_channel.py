@@ -5,28 +5,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from radiator.broker.admin.channel import REQUEST_BYTES_MAX, VERBS
 from radiator.routing.rights import Rights
-from tests.broker.harness import Client, World
+from tests.broker.admin.asking import ask
+from tests.broker.harness import World
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def ask(client: Client, request: Any, **headers: str) -> dict[str, Any]:
-    body = request if isinstance(request, str) else json.dumps(request)
-    client.say("SEND", body, destination="/radiator/admin", reply_to="/temp-queue/answers", **headers)
-    client.world.settle()
-    (answer,) = client.messages()
-    assert answer.headers["content-type"] == "application/json"
-    found: dict[str, Any] = json.loads(answer.body)
-    return found
 
 
 def test_a_question_is_answered_once_with_its_correlation_id_and_the_receipt_comes_too(world: World) -> None:

@@ -1,0 +1,147 @@
+"""The audit log: who changed what, with what result, and nothing that is secret."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from radiator.broker.admin.channel import VERBS
+from radiator.broker.peer_log import FULL_PER_ORIGIN
+from radiator.routing.rights import Rights
+from tests.broker.admin.asking import ask, done, refused, user
+from tests.broker.harness import World
+
+CHANGES = [verb for verb in VERBS if not VERBS[verb].reads]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "radiator.audit")
+    return caplog
+
+
+def audited(lines: pytest.LogCaptureFixture) -> list[Any]:
+    return [each for each in lines.records if each.name == "radiator.audit"]
+
+
+def test_a_change_is_one_line_with_its_user_its_arguments_and_its_result(
+    world: World, lines: pytest.LogCaptureFixture
+) -> None:
+    client = user(world, "alice", admin=["#"], write=["#"])
+    client.publish("/queue/a", "body")
+    world.settle()
+    done(client, "queues.purge", name="/queue/a")
+    (line,) = audited(lines)
+    assert line.levelname == "INFO"
+    assert line.getMessage() == f'alice at test ({client.session.id}): queues.purge {{"name": "/queue/a"}}: ok'
+    fields = ("user", "address", "session", "verb", "arguments", "result", "reason")
+    assert json.loads(json.dumps({name: getattr(line, name) for name in fields})) == {
+        "user": "alice",
+        "address": "test",
+        "session": client.session.id,
+        "verb": "queues.purge",
+        "arguments": {"name": "/queue/a"},
+        "result": "ok",
+        "reason": None,
+    }
+
+
+@pytest.mark.parametrize("verb", CHANGES)
+def test_every_verb_that_changes_something_has_a_line_also_if_it_is_refused(
+    world: World, lines: pytest.LogCaptureFixture, verb: str
+) -> None:
+    client = user(world, "bob", monitor=["#"])
+    refused(client, verb, name="/queue/a", session="x", position="first")
+    (line,) = audited(lines)
+    assert line.levelname == "WARNING" and f"{verb} " in line.getMessage()
+    assert "refused (denied: user 'bob' has no admin right" in line.getMessage()
+    client.session.rights = Rights({"admin": ["#"]})
+    ask(client, {"do": verb, "name": "/queue/none", "session": "none", "position": "first"})
+    assert len(audited(lines)) == 2
+    assert audited(lines)[1].verb == verb
+
+
+def test_a_verb_that_only_reads_has_no_line(world: World, lines: pytest.LogCaptureFixture) -> None:
+    client = world.connect()
+    for verb in VERBS:
+        if VERBS[verb].reads:
+            ask(client, {"do": verb, "name": "/queue/a", "session": "x"})
+    assert audited(lines) == []
+
+
+def test_a_change_that_ends_later_has_its_line_then(world: World, lines: pytest.LogCaptureFixture) -> None:
+    client = world.connect()
+    client.publish("/queue/a", "1", "2")
+    world.settle()
+    done(client, "cursors.set", name="queue:/queue/a", position="last:1")
+    assert [each.result for each in audited(lines)] == ["ok"]
+    refused(client, "cursors.set", name="queue:/queue/none", position="first")
+    assert [each.reason for each in audited(lines)][1].startswith("not-found: ")
+
+
+def test_a_change_whose_client_is_gone_is_in_the_log(world: World, lines: pytest.LogCaptureFixture) -> None:
+    client = world.connect()
+    client.publish("/queue/a", "x")  # the purge waits until it is stored
+    request = json.dumps({"do": "queues.purge", "name": "/queue/a"})
+    client.say("SEND", request, destination="/radiator/admin", reply_to="/temp-queue/a")
+    assert client.rest
+    client.drop()
+    world.settle()
+    (line,) = audited(lines)
+    assert (line.result, line.reason) == ("refused", "timeout: the connection ended before the request did")
+
+
+def test_arguments_are_short_printable_and_without_the_secret_of_a_temporary_queue(
+    world: World, lines: pytest.LogCaptureFixture
+) -> None:
+    client = world.connect()
+    secret = f"/temp-queue/a@{client.session.id}~{client.session.secret}"
+    many = {f"extra {number}": [number] * 200 for number in range(50)}
+    refused(client, "queues.purge", name=f"\x1b[31m\u202e{secret}", **many)
+    (line,) = audited(lines)
+    text = line.getMessage()
+    assert client.session.secret not in text and client.session.secret not in json.dumps(line.arguments)
+    assert text.isprintable() and len(text) < 4_000
+    assert len(line.arguments) == 10
+
+
+def test_what_may_have_secrets_is_not_in_the_log(world: World, lines: pytest.LogCaptureFixture) -> None:
+    client = world.connect()
+    config = "auth:\n  password: hunter2\n"
+    refused(
+        client,
+        "cursors.rm",
+        name="x" * 5_000,
+        text=config,
+        environ={"TOKEN": "hunter2"},
+        tasks=["retention", {"a": "hunter2"}],
+        check=True,
+    )
+    (line,) = audited(lines)
+    assert line.arguments == {
+        "name": "(5000 characters)",
+        "text": f"({len(config)} characters)",
+        "environ": {"TOKEN": "(...)"},
+        "tasks": ["retention", "(...)"],
+        "check": True,
+    }
+    assert "hunter2" not in line.getMessage()
+
+
+def test_who_has_no_right_cannot_flood_the_log(world: World, lines: pytest.LogCaptureFixture) -> None:
+    client = user(world, "mallory")
+    for _ in range(5 * FULL_PER_ORIGIN):
+        refused(client, "queues.purge", name="/queue/a")
+    assert len(audited(lines)) == FULL_PER_ORIGIN
+    trusted = user(world, "alice", admin=["#"])
+    for _ in range(5 * FULL_PER_ORIGIN):
+        refused(trusted, "queues.purge", name="/queue/a")
+    assert len(audited(lines)) == 6 * FULL_PER_ORIGIN
