@@ -3,9 +3,10 @@
     python -m examples.flights.scene            # or: make console; Ctrl-C ends it
 
 * three airports publish flights and weather, from a morning on; the period is repeated;
-* the group `dispatch` reads all flights with three workers, the group `billing` with one, who is too slow: its lag grows;
+* the group `dispatch` reads all flights with three workers, the group `billing` with one slow
+  worker: its lag grows;
 * two workers take delayed flights from a queue, and reject those that nobody can explain: these become dead letters;
-* an exporter moves dead letters to a file, one every half a minute.
+* an exporter moves dead letters to a file, one every three minutes.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ SPEED = 50.0
 MORNING = "2013-01-01T10:00:00"  # UTC: five o'clock in New York
 PAUSE_SECONDS_MAX = 5.0  # the nights are short
 SLOW_SECONDS = 8.0
-EXPORT_SECONDS = 30.0
-HOPELESS_MINUTES = 150
+EXPORT_SECONDS = 180.0
+HOPELESS_MINUTES = 90
 START_SECONDS = 30.0
 AGAIN_SECONDS = 1.0
 

@@ -1,15 +1,17 @@
-"""The pages of the console in a real Chromium, with a real broker: with data, empty, without rights, with hostile data."""
+"""The pages of the console in a real Chromium, with a real broker: full, empty, without rights, with hostile data."""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from radiator.client import Connection
+from radiator.client import Connection, ServerError
 from tests.console.browser import Browser
 from tests.console.served import PASSCODE, Served
 
@@ -152,6 +154,15 @@ def test_a_user_logs_in_and_out(browser: Browser, with_users: Served) -> None:
     browser.see("Log in with a user of this broker.")
     browser.open(with_users.url)
     browser.see("Log in with a user of this broker.")
+
+
+def test_a_login_is_optional_where_the_broker_has_no_users(browser: Browser, served: Served) -> None:
+    browser.open(served.url)
+    browser.see("without a login", "Problems")
+    browser.press("Log in")
+    browser.see("Log in with a user of this broker.")
+    browser.press("Continue without a login")
+    browser.see("Problems")
 
 
 def test_the_right_monitor_shows_numbers_and_changes_nothing(browser: Browser, with_users: Served) -> None:
@@ -378,6 +389,45 @@ def test_a_queue_is_purged_only_after_its_name_is_typed(browser: Browser, served
         assert drain(client, "/queue/old") == []
 
 
+def test_a_queue_is_paused_and_resumed(browser: Browser, served: Served) -> None:
+    served.fill({"/queue/slow": [b"x"]})
+    browser.open(f"{served.url}#/destinations?name=/queue/slow")
+    browser.press("Pause")
+    browser.press("Pause", "dialog")
+    browser.see("The queue is paused.")
+    browser.press("Close", "dialog")
+    browser.see("Paused: messages are accepted, none is delivered.")
+    assert served.ask("destinations.show", name="/queue/slow")["paused"]
+    browser.open(f"{served.url}#/actions")
+    browser.type("Queue", "/queue/slow")
+    browser.press("Resume")
+    browser.press("Resume", "dialog")
+    browser.see("The queue is resumed.")
+    assert not served.ask("destinations.show", name="/queue/slow")["paused"]
+
+
+def test_a_reload_shows_its_changes_before_it_applies_them(browser: Browser, tmp_path: Path) -> None:
+    broker = Served(tmp_path, RULES)
+    broker.start()
+    try:
+        with pytest.raises(ServerError) as unknown:
+            broker.ask("?")
+        if "config.reload" not in unknown.value.detail:
+            pytest.skip("this broker has no verb config.reload")
+        browser.open(f"{broker.url}#/actions")
+        browser.press("Compare with the file")
+        browser.see("Nothing has changed.")
+        path = tmp_path / "radiator.yaml"
+        path.write_text(path.read_text().replace("max: 1,", "max: 7,"))
+        browser.press("Compare with the file")
+        browser.see("redeliver.max", "7", "now")
+        browser.press("Reload …")
+        browser.press("Reload", "dialog")
+        browser.see("The configuration is reloaded.")
+    finally:
+        assert broker.stop() == 0, broker.text()
+
+
 def test_texts_of_others_stay_texts(browser: Browser, served: Served) -> None:
     """Names, headers and bodies with markup, with characters that turn the text around, and of 1 MiB."""
     name = f"/queue/{SCRIPT}{TURNED}"[:70]
@@ -520,3 +570,27 @@ def subscribed(served: Served, destination: str) -> bool:
     """Return True if a client is subscribed to the destination."""
     clients = served.ask("clients.ls")["clients"]
     return any(each["destination"] == destination for row in clients for each in row["subscriptions"])
+
+
+@pytest.mark.alone
+def test_an_open_console_costs_the_broker_less_than_a_percent_of_a_core(browser: Browser, tmp_path: Path) -> None:
+    broker = Served(tmp_path)
+    broker.start()
+
+    def cpu_seconds() -> float:
+        fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def used_while(seconds: float) -> float:
+        before = cpu_seconds()
+        time.sleep(seconds)  # what is measured takes this long
+        return cpu_seconds() - before
+
+    try:
+        browser.open("about:blank")
+        idle = used_while(20)
+        browser.open(f"{broker.url}#/overview")
+        browser.see("The last hour")
+        assert used_while(20) - idle < 20 / 100
+    finally:
+        assert broker.stop() == 0, broker.text()

@@ -113,8 +113,10 @@ def test_the_path_without_a_slash_leads_to_the_page(served: Served) -> None:
     assert (answer.status, answer.headers["Location"]) == (301, "/console/")
 
 
-def test_the_websocket_of_the_console_speaks_stomp_with_the_users_of_the_broker(served: Served) -> None:
-    origin = f"http://127.0.0.1:{served.admin_port}"
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_websocket_of_the_console_speaks_stomp_with_the_users_of_the_broker(served: Served, scheme: str) -> None:
+    """With the origin of the listener, also as a proxy with TLS has it."""
+    origin = f"{scheme}://127.0.0.1:{served.admin_port}"
     page = open_socket(served, origin=origin, suppress_origin=False, subprotocols=["v12.stomp"])
     page.send(CONNECT.format(more="login:root\npasscode:secret\n"))
     assert page.recv().startswith("CONNECTED\n")

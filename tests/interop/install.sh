@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the STOMP clients of other makes that tests/interop tries the broker with: those of Perl, Ruby and PHP as
 # Debian packages (as root only), those of Node into node_modules beside this file. The Python ones come with the extra
-# [dev]. Prometheus, for tests/server/test_metrics.py, is a Debian package too. What is installed already is left alone.
+# [dev]. Prometheus (tests/server/test_metrics.py) and Chromium with its driver (tests/console) are Debian packages too.
+# What is installed already is left alone.
 # Ends with 1, and says what is missing, if not all could be installed.
 set -uo pipefail
 cd "$(dirname "$0")"
@@ -15,6 +16,8 @@ declare -A probes=(
     [nodejs]="node -e process.exit(Number(process.versions.node.split('.')[0]<18))"
     [npm]="npm --version"
     [prometheus]="promtool --version"
+    [chromium]="chromium --version"
+    [chromium-driver]="chromedriver --version"
 )
 
 missing() {

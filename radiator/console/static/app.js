@@ -1,7 +1,7 @@
 // The frame of the page: login, navigation, the banner about the connection, and the page that the hash names.
 import { render } from "./vendor/preact/preact.js";
 import { Dialogs, Text, go, html, route, useEffect, useRef, useSession, useState } from "./ui.js";
-import { logIn, logOut, start } from "./session.js";
+import { logIn, logOut, start, withoutLogin } from "./session.js";
 import { Overview } from "./pages/overview.js";
 import { Destinations } from "./pages/destinations.js";
 import { Messages } from "./pages/messages.js";
@@ -61,6 +61,7 @@ function Login({ session }) {
     <label class="field wide"><span>Passcode</span><input name="passcode" type="password" autocomplete="current-password" required /></label>
     ${session.error && html`<p class="notice bad" role="alert"><${Text}>${session.error.message}<//></p>`}
     <button type="submit" class="primary">Log in</button>
+    ${session.anonymous && html`<button type="button" onClick=${withoutLogin}>Continue without a login</button>`}
   </form></main>`;
 }
 

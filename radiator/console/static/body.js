@@ -1,5 +1,5 @@
 // A message: its headers, and its body as text, JSON or bytes.
-import { Empty, Table, Text, bytes, count, download, html, time, useState } from "./ui.js";
+import { Empty, Table, Text, bytes, count, download, html, looksBinary, time, useEffect, useRef, useState } from "./ui.js";
 import { BODY_BYTES_MAX, decoded, fetchWhole } from "./reading.js";
 
 const BROKERS = new Set(["subscription", "message-id", "ack", "offset", "partition", "receive-time", "redelivered", "delivery-count", "replayed", "gap", "gap-removed", "start-adjusted", "destination", "content-length"]);
@@ -33,7 +33,7 @@ function textOf(message) {
 
 export function preview(message) {
   const text = textOf({ ...message, size: Infinity, body: message.body.subarray(0, 160) });
-  return text === null ? `${count(message.size)} bytes, not text` : text.replace(/\s+/g, " ");
+  return text === null || looksBinary(text) ? `${count(message.size)} bytes, not text` : text.replace(/\s+/g, " ");
 }
 
 export function Message({ message, where, tools }) {
@@ -43,7 +43,11 @@ export function Message({ message, where, tools }) {
   const kinds = [text !== null && ["text", "Text"], json !== null && ["json", "JSON"], ["hex", "Hex"]].filter(Boolean);
   const [chosen, set] = useState(null);
   const [error, setError] = useState(null);
-  const kind = kinds.some(([key]) => key === chosen) ? chosen : json !== null ? "json" : kinds[0][0];
+  const box = useRef(null);
+  useEffect(() => {
+    if (matchMedia("(max-width: 1100px)").matches) box.current.scrollIntoView({ block: "start" }); // it is above the list there
+  }, []);
+  const kind = kinds.some(([key]) => key === chosen) ? chosen : json !== null ? "json" : text !== null && looksBinary(text) ? "hex" : kinds[0][0];
   const save = async () => {
     setError(null);
     try {
@@ -53,7 +57,7 @@ export function Message({ message, where, tools }) {
     }
   };
   const content = kind === "hex" ? hex(message.body) : kind === "json" ? json : text;
-  return html`<article class="message" aria-label="The message">
+  return html`<article class="message" ref=${box} aria-label="The message">
     <div class="message-head"><h3>${count(message.offset)} <small><${Text}>${message.partition}<//>, ${time(message.timeNs)}, ${bytes(message.size)}</small></h3><div class="tools">${tools}</div></div>
     <div class="body-box">
       <div class="body-tools"><div role="group" aria-label="Show the body as">${kinds.map(([key, title]) => html`<button type="button" aria-pressed=${key === kind} onClick=${() => set(key)}>${title}</button>`)}</div>
@@ -63,7 +67,7 @@ export function Message({ message, where, tools }) {
       ${kind === "hex" && message.size > HEX_BYTES_MAX && html`<p class="note">The first ${bytes(HEX_BYTES_MAX)} are shown as hex.</p>`}
       ${error && html`<p class="notice bad" role="alert"><${Text}>${error.message}<//></p>`}
     </div>
-    <${Table} label="Headers" rows=${Object.entries(message.headers).sort((a, b) => BROKERS.has(a[0]) - BROKERS.has(b[0]))} rowKey=${(row) => row[0]} empty="It has no headers." columns=${[
+    <${Table} label="Headers" pairs rows=${Object.entries(message.headers).sort((a, b) => BROKERS.has(a[0]) - BROKERS.has(b[0]))} rowKey=${(row) => row[0]} empty="It has no headers." columns=${[
       { title: "Header", cell: (row) => html`<code class=${BROKERS.has(row[0]) ? "note" : ""}><${Text}>${row[0]}<//></code>` },
       { title: "Value", broad: true, cell: (row) => html`<${Text}>${row[1]}<//>` },
     ]} />

@@ -163,6 +163,7 @@ export const session = {
   verbs: null, // the verbs of the broker, or null if they are not known
   admin: true, // false: this user may not use the admin channel
   acts: true, // false: this user may change nothing
+  anonymous: false, // true: the broker has accepted a connection without a login
   generation: 0, // counts connections
   retryMs: 0,
 };
@@ -198,6 +199,7 @@ async function open() {
   }
   if (link !== control) return link.close();
   attempt = 0;
+  if (!credentials) session.anonymous = true;
   if (session.admin) await learn(link);
   if (link === control && link.open) {
     change({ phase: "online", user: credentials ? credentials.login : "", error: null, generation: session.generation + 1 });
@@ -246,6 +248,11 @@ export function logIn(login, passcode) {
   credentials = { login, passcode };
   if (control) control.close();
   change({ phase: "connecting", admin: true, acts: true, verbs: null, wanted: true, error: null });
+  open();
+}
+
+export function withoutLogin() {
+  change({ phase: "connecting", error: null });
   open();
 }
 

@@ -13,11 +13,21 @@ export { useCallback, useEffect, useId, useRef, useState };
 // eslint-disable-next-line no-control-regex
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
+const PIECES_MAX = 500; // of a text; further hidden characters are shown as one that is not
+
+// eslint-disable-next-line no-control-regex
+const CONTROL = /[\u0000-\u0008\u000e-\u001a\u001c-\u001f]/g;
+export const looksBinary = (text) => text.length > 0 && (text.match(CONTROL) || []).length > text.length / 10;
+
 function pieces(text, multiline) {
   const found = [];
   let end = 0;
   for (const match of text.matchAll(HIDDEN)) {
     if (multiline && match[0] === "\r" && text[match.index + 1] === "\n") continue;
+    if (found.length >= PIECES_MAX) {
+      found.push(text.slice(end).replace(HIDDEN, "\ufffd"));
+      return found;
+    }
     if (match.index > end) found.push(text.slice(end, match.index));
     const code = match[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
     found.push(html`<span class="hidden-char" title="a character that is not visible">U+${code}</span>`);
@@ -165,10 +175,10 @@ export function Panel({ title, tools, children, id }) {
   </section>`;
 }
 
-// columns: {key, title, cell(row), number, sort, wide}. On a narrow screen a row is a card.
-export function Table({ label, columns, rows, rowKey, sort, descending, onSort, empty, selected }) {
+// columns: {title, cell(row), number, sort, wide, broad}. On a narrow screen a row is a card, unless the table has pairs.
+export function Table({ label, columns, rows, rowKey, sort, descending, onSort, empty, selected, pairs }) {
   if (!rows.length) return html`<${Empty}>${empty}<//>`;
-  return html`<div class="table-box"><table role="table" aria-label=${label}>
+  return html`<div class="table-box ${pairs ? "pairs" : "cards"}"><table role="table" aria-label=${label}>
     <thead role="rowgroup"><tr role="row">${columns.map((column) => {
       const active = sort && sort === column.sort;
       const order = active ? (descending ? "descending" : "ascending") : undefined;

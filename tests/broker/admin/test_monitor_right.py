@@ -17,6 +17,9 @@ ARGS: dict[str, dict[str, Any]] = {
     "clients.disconnect": {},
     "cursors.set": {"name": "sub:both", "position": "next"},
     "cursors.rm": {"name": "sub:both"},
+    "maintenance.run": {"background": True},
+    "queues.pause": {"name": "/queue/mine.a"},
+    "queues.resume": {"name": "/queue/mine.a"},
     "queues.purge": {"name": "/queue/mine.a"},
 }
 MINE = ["/queue/mine.*", "/topic/mine"]

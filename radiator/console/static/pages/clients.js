@@ -10,9 +10,10 @@ const views = (current) => html`<${Tabs} label="Views" current=${current} items=
   { key: "durable", title: "Durable names and groups", href: link("clients", { view: "durable" }) },
 ]} />`;
 
-function Pager({ data, params, make }) {
+function Pager({ data, params, make, what }) {
   const page = Number(params.get("page") || 1);
-  return html`<div class="pager"><span role="status">page ${page}</span>
+  if (page === 1 && data.next === null && data.matched === undefined) return null;
+  return html`<div class="pager"><span role="status">${data.matched === undefined ? "" : `${count(data.matched)} ${what}, `}page ${page}</span>
     ${page > 1 && html`<button type="button" onClick=${() => history.back()}>Previous</button>`}
     ${data.next !== null && html`<a class="button" href=${make({ after: data.next, page: page + 1 })}>Next</a>`}</div>`;
 }
@@ -38,7 +39,7 @@ function Connections({ params }) {
     <${Failure} error=${error} />
     ${data ? html`<${Table} label="Connections" rows=${data.clients} rowKey=${(row) => row.session} columns=${columns}
         empty=${search ? "No connection matches." : "There are no connections."} />
-      <${Pager} data=${data} params=${params} make=${(more) => link("clients", { search, ...more })} />` : error ? null : html`<${Empty}>Loading …<//>`}
+      <${Pager} data=${data} params=${params} what="connections" make=${(more) => link("clients", { search, ...more })} />` : error ? null : html`<${Empty}>Loading …<//>`}
   <//>`;
 }
 
@@ -132,6 +133,7 @@ function Durable({ params }) {
   if (params.get("after")) args.after = params.get("after");
   const { data, error, refresh } = usePoll("cursors.ls", args, 4000);
   const rows = data ? data.cursors.filter((row) => all || !row.cursor.startsWith("queue:")) : [];
+  const firsts = new Set(rows.filter((row, at) => !at || rows[at - 1].cursor !== row.cursor)); // the actions are for all logs of a name
   const to = (more) => ({ view: "durable", search, queues: all, ...more });
   const tools = html`
     <label class="check"><input type="checkbox" checked=${all} onChange=${(event) => go("clients", to({ queues: event.currentTarget.checked }))} /> with queues</label>
@@ -146,7 +148,7 @@ function Durable({ params }) {
         { title: "In flight", number: true, cell: (row) => count(row.in_flight) },
         { title: "Members", number: true, cell: (row) => count(row.members) },
         { title: "Last used", number: true, cell: (row) => (row.members ? "now" : row.used_ns ? html`<span title=${time(row.used_ns)}>${since(row.used_ns)} ago</span>` : NONE) },
-        { title: "", cell: (row) => html`<div class="row-buttons">
+        { title: "", cell: (row) => firsts.has(row) && html`<div class="row-buttons">
             <${Act} verb="cursors.set" aria-label=${`Move ${row.cursor}`} onClick=${() => move(row.cursor, refresh)}>Move<//>
             <${Act} verb="cursors.set" aria-label=${`Reset ${row.cursor}`} onClick=${() => reset(row.cursor, refresh)}>Reset<//>
             ${row.cursor.startsWith("queue:") ? null : html`<${Act} verb="cursors.rm" danger aria-label=${`Delete ${row.cursor}`} onClick=${() => remove(row.cursor, refresh)}>Delete<//>`}

@@ -36,6 +36,7 @@ function List({ params }) {
   if (data && !data.destinations.some((row) => "published" in row)) columns.splice(5, 1);
   return html`<${Panel} title="All destinations" tools=${html`<${Search} label="Search" value=${search} placeholder="a part of the name" onSearch=${(text) => to({ search: text })} />`}>
     <${Failure} error=${error} />
+    ${error && after && html`<div class="pager"><a class="button" href=${link("destinations", { sort, descending, search })}>First page</a></div>`}
     ${data ? html`
       <${Table} label="Destinations" columns=${columns} rows=${data.destinations} rowKey=${(row) => row.name}
         sort=${sort} descending=${descending} onSort=${has("overview") ? (by, down) => to({ sort: by, descending: down }) : null}
@@ -106,7 +107,7 @@ function One({ name }) {
       <//>
       <${Panel} title="Rule">
         ${rule ? html`<p class="note">${rule.pattern ? html`<code><${Text}>${rule.pattern}<//></code> in <${Text}>${rule.source}<//>` : "No rule matches. These are the defaults."}</p>
-          <${Table} label="Settings" rows=${Object.entries(rule.settings || {})} rowKey=${(row) => row[0]} empty="All settings are the defaults." columns=${[
+          <${Table} label="Settings" pairs rows=${Object.entries(rule.settings || {})} rowKey=${(row) => row[0]} empty="All settings are the defaults." columns=${[
             { title: "Setting", cell: (row) => html`<code><${Text}>${row[0]}<//></code>` },
             { title: "Value", cell: (row) => html`<${Text}>${settingText(row[1])}<//>` },
           ]} />` : html`<${Empty}>Not known.<//>`}
