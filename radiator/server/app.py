@@ -30,7 +30,7 @@ from radiator.server.certificates import LOOK_SECONDS, Certificates
 from radiator.server.driver import Driver
 from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import Listener, address_of
-from radiator.server.reload import ConfigReloader
+from radiator.server.reload import ConfigReloader, Prepared
 from radiator.server.stop_signal import StopSignal
 from radiator.server.supervisor import Supervisor
 from radiator.server.trimming import Trimming
@@ -145,7 +145,7 @@ class App:
                 endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
                 metrics = _metrics_of(self.broker, self.config.data_dir)
                 self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints, metrics)
-            self._arrange_listeners(self.config)()
+            self._arrange_listeners(self.config).put_in_place()
         except BaseException:
             self.stop()
             raise
@@ -157,13 +157,19 @@ class App:
         self._heartbeat_timer.start(self.driver.check_heartbeats)
         return [listener.url for listener in self.listeners]
 
-    def _arrange_listeners(self, config: Config) -> Callable[[], None]:
-        """Open the addresses of ``listen:`` that are new, and return the function that starts and stops listeners.
+    def _arrange_listeners(self, config: Config) -> Prepared:
+        """Open the addresses of ``listen:`` that are new.
 
         Raises:
             ConfigError: An address cannot be listened on, or a certificate cannot be used.
         """
-        left, changed, opened = list(self.listeners), [], []
+        left, changed = list(self.listeners), []
+        opened: list[Listener] = []
+
+        def drop() -> None:
+            for each in opened:
+                each.stop()
+
         frame_bytes_max = config.limits.headers + config.limits.message
         try:
             for listen in config.listen:
@@ -175,8 +181,7 @@ class App:
                     left.remove(same)
                     changed.append((same, listen, certificate))
         except BaseException:
-            for each in opened:
-                each.stop()
+            drop()
             raise
 
         def put_in_place() -> None:
@@ -188,7 +193,7 @@ class App:
                 listener.start()
             self.listeners = [*(listener for listener, _, _ in changed), *opened]
 
-        return put_in_place
+        return Prepared(put_in_place, drop)
 
     def _warn_of_public_listeners(self) -> None:
         """Warn about listeners that other machines can reach, if the rights of their clients are doubtful."""
@@ -285,8 +290,8 @@ class App:
         except (ConfigError, StorageError) as error:
             log.error("reload: refused, nothing has changed: %s", error)
 
-    def prepare(self, config: Config) -> Callable[[], None]:
-        """Make what another configuration needs, and return the function that puts it in place.
+    def prepare(self, config: Config) -> Prepared:
+        """Make what another configuration needs.
 
         Raises:
             ConfigError: An address cannot be listened on, or a certificate, the users file or the plug-in cannot be
@@ -294,11 +299,15 @@ class App:
         """
         old = self.config
         made = None if config.auth == old.auth else self._new_authenticator(config.auth)
-        try:
-            arrange = self._arrange_listeners(config)
-        except BaseException:
+
+        def drop() -> None:
             for thread in [] if made is None else made[1]:
                 thread.stop()
+
+        try:
+            listeners = self._arrange_listeners(config)
+        except BaseException:
+            drop()
             raise
 
         def put_in_place() -> None:
@@ -306,7 +315,7 @@ class App:
             if config.limits.connections != old.limits.connections:
                 self._acceptor.limit(descriptors.raise_limit(config.limits.connections).connections)
             self._acceptor.use(config)
-            arrange()
+            listeners.put_in_place()
             self.driver.partial_frames.use(config)
             if made is not None:
                 self._use(*made)
@@ -314,7 +323,11 @@ class App:
             if (config.listen, config.auth) != (old.listen, old.auth):
                 self._warn_of_public_listeners()
 
-        return put_in_place
+        def drop_all() -> None:
+            drop()
+            listeners.drop()
+
+        return Prepared(put_in_place, drop_all)
 
     def _tick(self) -> None:
         with self.driver.measured():
