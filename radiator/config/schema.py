@@ -106,12 +106,11 @@ LISTEN: Final[tuple[Key, ...]] = TLS
 RULE: Final[tuple[Key, ...]] = RULE_ONLY + SETTINGS
 
 # Keys of the top level whose value is a list or a table; the loader reads each by its own function.
-OTHERS: Final = ("listen", "defaults", "destinations")
+OTHERS: Final = ("listen", "defaults", "destinations", "subscriptions")
 
 NOT_OFFERED: Final[dict[str, str]] = {
     "archive": "further copies for analysis",
     "logging": "log configuration",
-    "subscriptions": "durable subscriptions created by configuration",
 }
 RULE_NOT_OFFERED: Final[dict[str, str]] = {}
 # What a bare yes/no/on/off/true/false most likely meant, by key.

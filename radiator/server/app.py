@@ -15,6 +15,7 @@ import gevent
 from radiator import __version__, clock, limits, speed
 from radiator.broker.admin import readiness
 from radiator.broker.broker import Broker
+from radiator.broker.durable import declared
 from radiator.broker.headers.send import identify
 from radiator.broker.reload import ReloadRequest
 from radiator.config import AuthConfig, Config
@@ -77,6 +78,7 @@ class App:
     ) -> None:
         self.config = config
         self.rules = Rules(config)
+        declared.check(config)
         hooks = load_hooks(config.rules, config.source)
         available = descriptors.raise_limit(config.limits.connections)
         self.store = Store(
@@ -108,6 +110,8 @@ class App:
             self.driver.stop()
             self.store.close()
             raise
+        for _ in self.broker.declarations.apply(config.subscriptions):
+            pass
         self.driver.attach(self.broker, TICK_SECONDS)
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None

@@ -25,6 +25,7 @@ import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
+from radiator.broker.durable import declared
 from radiator.broker.reload import Outcome, Reload, ReloadRequest
 from radiator.config import Config, load, load_text
 from radiator.config.compare import Change, compare, describe, share_settings
@@ -152,11 +153,11 @@ class ConfigReloader:
         running, broker = self._running, self._running.broker
         loaded = _on(worker, partial(self._load, running.config, request))
         config = loaded.rules.config
-        plan = Reload(broker, broker.durable, loaded.rules)
+        plan = Reload(broker, broker.durable, broker.declarations, loaded.rules)
         try:
             self._run(plan.decide())
             outcome = Outcome(plan.refused(loaded.changes), False)
-            same = config == running.config and not (loaded.hooks or broker.hooks)
+            same = not outcome.changes and config == running.config and not (loaded.hooks or broker.hooks)
             if not (request.check or outcome.refused or same):
                 outcome = self._apply(worker, loaded, plan)
         finally:
@@ -203,6 +204,7 @@ class ConfigReloader:
             new = load(old.source)
         new = share_settings(old, self._adjust(new))
         rules = Rules(new)
+        declared.check(new)
         hooks: Mapping[int, RuleHooks] = {}
         schemas: list[tuple[str, bytes, str]] = []
         if request.text is None:  # a client must not decide which modules and files this process loads
@@ -221,8 +223,8 @@ class ConfigReloader:
             more = False
             with self._running.driver.measured():
                 budget.begin()
-                for _ in steps:
-                    if budget.exhausted:
+                for at_once in steps:
+                    if budget.exhausted or not at_once:
                         more = True
                         break
             if more:

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple
 
-from radiator.broker.admin import clock_verbs, cursor_verbs, delayed_verbs, lists, reload_verbs
+from radiator.broker.admin import clock_verbs, cursor_verbs, declared_verbs, delayed_verbs, lists, reload_verbs
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.subscribing import subscribing, temporary
@@ -64,6 +64,7 @@ VERBS: dict[str, Verb] = {
     "cursors.set": Verb(cursor_verbs.move),
     "cursors.rm": Verb(cursor_verbs.rm),
     "queues.settle_delayed": Verb(delayed_verbs.settle, of_names=True),
+    "subscriptions.apply": Verb(declared_verbs.apply),
 }
 
 
