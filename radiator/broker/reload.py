@@ -122,6 +122,7 @@ class Reload:
         self._blocked: dict[Blocked, list[str]] = {}
         self._clashes: list[str] = []
         self._logs: dict[str, tuple[Settings, str]] = {}  # by log: its new settings, and a destination with them
+        self._declared: list[Change] = []
         self._added = core.registry.note_added()
         self.policies: dict[Destination, Policy] = {}
 
@@ -134,6 +135,7 @@ class Reload:
             self._core.budget.spend(DECIDE_UNITS)
             yield True
         yield from self.decide_added()
+        self._declared = yield from self._declarations.plan(self._rules.config.subscriptions)
 
     def decide_added(self) -> Steps:
         """Compute the policies of the destinations that were created since the last call, in steps."""
@@ -185,8 +187,7 @@ class Reload:
                 rule="" if rule is None else rule_name(rule),
                 refused=f"{earlier.refused}; {reason}" if earlier is not None and earlier.refused else reason,
             )
-        for change in self._declarations.plan(self._rules.config.subscriptions):
-            found[change.path] = change
+        found.update((change.path, change) for change in self._declared)
         for number, clash in enumerate(self._clashes[:SHOWN_MAX]):
             found[f"clash {number}"] = Change(path="destinations", before=None, after=None, refused=clash)
         return list(found.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ BUDGET = 150
 STEP = 80  # the most that one indivisible step is counted as: a destination is created
 MANY = 300  # destinations, subscriptions, frames
 DELIVERIES = 3_000
-SMALL = ("CONNECT", "STOMP", "BEGIN", "stats", "clock", "clock.accept")  # no input makes them long
+SMALL = ("CONNECT", "STOMP", "BEGIN", "stats", "clock", "clock.accept", "config.reload")  # no input makes them long
 RULES = """
 destinations:
   - {match: '/topic/mem.>', store: memory}
@@ -232,7 +233,7 @@ def sends(client: Client) -> None:
     client.say_bytes(b"".join(frames) + encode("SEND", [("destination", "/topic/mem.new.0"), ("receipt", "done")]))
 
 
-def ask(do: str, **args: str) -> Callable[[Client], None]:
+def ask(do: str, **args: Any) -> Callable[[Client], None]:
     def asked(client: Client) -> None:
         body = json.dumps({"do": do, **args})
         client.say("SEND", body, destination="/radiator/admin", reply_to="/temp-queue/a", receipt="done")
@@ -344,6 +345,14 @@ CASES: dict[str, Case] = {
     "cursors": ("cursors.ls", asking_about_a_name, ask("cursors.ls")),
     "a cursor that is moved": ("cursors.set", asking_about_a_name, ask("cursors.set", name="me", position="first")),
     "a cursor that is deleted": ("cursors.rm", asking_about_a_name, ask("cursors.rm", name="me")),
+    "declared subscriptions": (
+        "subscriptions.apply",
+        asking,
+        ask(
+            "subscriptions.apply",
+            subscriptions=[{"name": str(each), "destination": f"/topic/mem.{each}"} for each in range(MANY)],
+        ),
+    ),
     "delayed messages": (
         "queues.settle_delayed",
         asking_about_delays,

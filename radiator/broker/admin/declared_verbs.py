@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin.request import bad_request
-from radiator.broker.durable.declared import parse
+from radiator.broker.durable.declared import DECLARED_UNITS, parse
 from radiator.config.subscriptions import SUBSCRIPTION, DeclaredSubscription
 
 if TYPE_CHECKING:
@@ -28,11 +28,14 @@ def apply(broker: Services, request: Request) -> Work:
     given = request.args.get("subscriptions")
     if not isinstance(given, list):
         raise bad_request("subscriptions: expected a list of objects", f"got {given!r}"[:200])
-    wanted = [_read(each, index) for index, each in enumerate(given)]
-    for each in wanted:
-        parse(each, request.now.wall)
+    wanted = []
+    for index, each in enumerate(given):
+        wanted.append(_read(each, index))
+        parse(wanted[-1], request.now.wall)
+        broker.budget.spend(2 * DECLARED_UNITS)
+        yield True
     prune = request.flag("prune")
-    changes = broker.declarations.plan(wanted, prune)
+    changes = yield from broker.declarations.plan(wanted, prune)
     applied = bool(changes) and not request.flag("check") and not any(change.refused for change in changes)
     if applied:
         yield from broker.declarations.apply(wanted, prune)

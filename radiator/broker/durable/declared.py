@@ -11,7 +11,7 @@ Invariant: applying the same declarations twice changes nothing the second time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from radiator import limits
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
+DECLARED_UNITS = 40  # cost of parsing an entry
 IN_USE = "it is in use; disconnect its subscribers first"
 
 
@@ -101,17 +102,22 @@ class Declarations:
         self._core = core
         self._names = names
 
-    def plan(self, wanted: Sequence[DeclaredSubscription], prune: bool = False) -> list[Change]:
-        """Return what ``apply`` would change.
+    def plan(self, wanted: Sequence[DeclaredSubscription], prune: bool = False) -> Generator[bool, None, list[Change]]:
+        """Compute what ``apply`` would change, in steps.
 
         Args:
             wanted: The declarations, which ``parse`` accepts.
             prune: Delete declared subscriptions that are not in ``wanted``.
+
+        Returns:
+            The changes, once all steps are done.
         """
-        found = []
+        found: list[Change] = []
         for index, entry in enumerate(wanted):
             declared, path = parse(entry, self._core.timing.shown_ns), f"subscriptions[{index}]"
             durable = self._names.by_key.get(declared.name.key)
+            self._core.budget.spend(DECLARED_UNITS)
+            yield True
             if durable is None:
                 full = len(self._names.by_key) >= limits.SUBSCRIPTION_NAMES_MAX
                 refused = f"there are {len(self._names.by_key)} durable subscriptions" if full else ""
@@ -137,6 +143,7 @@ class Declarations:
         names, now_ns = self._names, self._core.timing.shown_ns
         for entry in wanted:
             declared = parse(entry, now_ns)
+            self._core.budget.spend(DECLARED_UNITS)
             yield from names.wait_unlocked(declared.name.key)
             try:
                 yield from names.declare(*declared, now_ns)

@@ -261,9 +261,10 @@ class DurableSubscriptions:
                 self._index.add(durable, patterns.patterns)
             if is_new or moves:
                 topics = []
-                for each in list(core.destinations.values()):
+                for name in patterns.names if patterns.is_literal else list(core.destinations):
                     core.budget.spend(MATCH_UNITS)
-                    if each.policy.kind == "topic" and durable.patterns.matches(each.name):
+                    each = core.destinations.get(name)
+                    if each is not None and each.policy.kind == "topic" and patterns.matches(name):
                         topics.append(each)
                     yield True
                 try:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from radiator.broker.durable import declared
+from radiator.config.compare import Change
 from radiator.config.load import load_text
 from radiator.config.subscriptions import DeclaredSubscription
 from radiator.errors import ConfigError
@@ -18,10 +19,20 @@ T = "/topic/a"
 NAMED = f"subscriptions: [{{name: billing, destination: {T}}}]"
 
 
+def planned(world: World, *entries: DeclaredSubscription, prune: bool = False) -> list[Change]:
+    steps = world.broker.declarations.plan(entries, prune)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: list[Change] = end.value
+            return found
+
+
 def declare(world: World, *entries: DeclaredSubscription, prune: bool = False) -> list[str]:
     """Apply declarations, and return the paths of what has changed."""
     declarations = world.broker.declarations
-    changes = declarations.plan(entries, prune)
+    changes = planned(world, *entries, prune=prune)
     for _ in declarations.apply(entries, prune):
         pass
     world.settle()
@@ -106,7 +117,7 @@ def test_a_subscription_in_use_is_not_changed(world: World) -> None:
     client = world.connect()
     client.subscribe(T, subscription_name="billing")
     world.settle()
-    (change,) = world.broker.declarations.plan([entry(destination="/topic/b")])
+    (change,) = planned(world, entry(destination="/topic/b"))
     assert "in use" in change.refused
     declare(world, entry(destination="/topic/b"))
     publish(world, "1")
@@ -115,7 +126,7 @@ def test_a_subscription_in_use_is_not_changed(world: World) -> None:
 
 def test_a_subscription_of_another_user_is_refused(world: World) -> None:
     declare(world, entry(user="ann"))
-    (change,) = world.broker.declarations.plan([entry(user="bob")])
+    (change,) = planned(world, entry(user="bob"))
     assert (change.before, change.after) == ("ann", "bob") and "belongs" in change.refused
 
 
