@@ -110,6 +110,7 @@ class App:
             self.driver.stop()
             self.store.close()
             raise
+        self.broker.timing.see(clock.now())  # positions such as ago:1h count from now
         for _ in self.broker.declarations.apply(config.subscriptions):
             pass
         self.driver.attach(self.broker, TICK_SECONDS)

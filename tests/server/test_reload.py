@@ -176,6 +176,7 @@ def test_check_config_against_shows_the_same_beforehand(
     assert '"effect":"refused"' in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_declared_subscriptions_exist_after_the_start_after_a_reload_and_after_apply(
     start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,6 +245,11 @@ def test_logins_follow_the_file(start_broker: StartBroker, tmp_path: Path) -> No
         anonymous.send("/queue/a", b"1")
     with client.connect(broker.address, login="ann", passcode="secret") as ann:
         ann.send("/queue/a", b"1")
+        users.write_text(users.read_text().replace("write: '#'", "write: /queue/b"))  # this file is watched now
+        with pytest.raises(ServerError, match="denied"):
+            while True:
+                ann.send("/queue/a", b"1")
+    with client.connect(broker.address, login="ann", passcode="secret"):
         broker.hang_up(PLAIN)
         assert broker.process.logs("auth.anonymous: never -> loopback")
     with client.connect(broker.address) as again:

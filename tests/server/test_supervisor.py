@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,6 +58,22 @@ def test_the_manager_hears_of_the_whole_life(manager: Manager, start_broker: Sta
     assert manager.next() == ready
     assert broker.stop() == 0
     assert manager.next()["STOPPING"] == "1"
+
+
+@pytest.mark.parametrize("manager", ["path"], indirect=True)
+def test_the_manager_hears_of_the_end_of_a_reload_when_the_new_values_hold(
+    manager: Manager, start_broker: StartBroker
+) -> None:
+    broker = start_broker("limits: {connections: 7}\n")
+    ready = manager.next()
+    path = broker.data.parent / "radiator.yaml"
+    for text, words in (("limits: {connections: 8}\n", "limits.connections: 7 -> 8"), ("x: 1\n", "x: unknown key")):
+        path.write_text(text)
+        before_us = time.monotonic_ns() // 1_000
+        os.kill(broker.pid, signal.SIGHUP)
+        assert int(manager.next_with("RELOADING")["MONOTONIC_USEC"]) >= before_us
+        assert manager.next() == ready
+        assert broker.logs(words)
 
 
 def test_a_broker_whose_event_loop_stands_still_sends_no_beat(
