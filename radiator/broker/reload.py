@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from radiator.broker.budget import Steps
     from radiator.broker.core import Core
     from radiator.broker.destinations.destination import Destination
+    from radiator.broker.durable.declared import Declarations
     from radiator.broker.durable.subscriptions import DurableSubscriptions
     from radiator.broker.rule_hooks import RuleHooks
     from radiator.config.settings import Settings
@@ -106,19 +107,22 @@ class Reload:
     Args:
         core: The core of the broker.
         durable: The durable subscriptions.
+        declarations: Those that the configuration declares.
         rules: The new rules, with their configuration.
 
     Attributes:
         policies: The new policy of each destination.
     """
 
-    def __init__(self, core: Core, durable: DurableSubscriptions, rules: Rules) -> None:
+    def __init__(self, core: Core, durable: DurableSubscriptions, declarations: Declarations, rules: Rules) -> None:
         self._core = core
+        self._declarations = declarations
         self._durable = durable
         self._rules = rules
         self._blocked: dict[Blocked, list[str]] = {}
         self._clashes: list[str] = []
         self._logs: dict[str, tuple[Settings, str]] = {}  # by log: its new settings, and a destination with them
+        self._declared: list[Change] = []
         self._added = core.registry.note_added()
         self.policies: dict[Destination, Policy] = {}
 
@@ -131,6 +135,7 @@ class Reload:
             self._core.budget.spend(DECIDE_UNITS)
             yield True
         yield from self.decide_added()
+        self._declared = yield from self._declarations.plan(self._rules.config.subscriptions)
 
     def decide_added(self) -> Steps:
         """Compute the policies of the destinations that were created since the last call, in steps."""
@@ -182,6 +187,7 @@ class Reload:
                 rule="" if rule is None else rule_name(rule),
                 refused=f"{earlier.refused}; {reason}" if earlier is not None and earlier.refused else reason,
             )
+        found.update((change.path, change) for change in self._declared)
         for number, clash in enumerate(self._clashes[:SHOWN_MAX]):
             found[f"clash {number}"] = Change(path="destinations", before=None, after=None, refused=clash)
         return list(found.values())
@@ -213,7 +219,7 @@ class Reload:
         self._core.use(self._rules, hooks, self.policies)
 
     def adopt(self) -> Steps:
-        """Let all destinations and durable subscriptions take their new policies, in steps."""
+        """Let all destinations and durable subscriptions take their new policies, and create the declared ones."""
         budget = self._core.budget
         registry = self._core.registry
         while registry.has_stale:
@@ -223,6 +229,7 @@ class Reload:
             yield True
         for durable in list(self._durable.by_key.values()):
             yield from durable.agree_again()
+        yield from self._declarations.apply(self._rules.config.subscriptions)
 
 
 def _fixed(policy: Policy) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from radiator.broker.access import Access
 from radiator.broker.core import Core
 from radiator.broker.destination_creation import DestinationCreation
+from radiator.broker.durable.declared import Declarations
 from radiator.broker.durable.orphaned_partitions import OrphanedPartitions
 from radiator.broker.durable.subscriptions import DurableSubscriptions
 from radiator.broker.maintenance_run import MaintenanceRun
@@ -57,6 +58,7 @@ class Services(Core):
         self.idle.restart()
         self.orphaned = OrphanedPartitions(self, self.durable)
         self.monitor = Monitor(self, self.durable)
+        self.declarations = Declarations(self, self.durable)
         self.reloader: Reloader | None = None
 
     def use_reloader(self, reloader: Reloader) -> None:

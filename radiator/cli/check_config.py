@@ -38,6 +38,7 @@ def check_config(
     file: str | None, config: str | None, explain: tuple[str, ...], broker: BrokerOptions | None, as_json: bool
 ) -> int:
     """Check a configuration FILE and explain its rules. Without FILE, show the defaults."""
+    from radiator.broker.durable import declared
     from radiator.config import load
     from radiator.routing.rules import Rules
     from radiator.server import listener
@@ -50,6 +51,7 @@ def check_config(
         raise click.UsageError("give the file once: as argument or with --config")
     settings = load(file or config)
     rules = Rules(settings)
+    declared.check(settings)
     load_hooks(settings.rules, settings.source)
     warnings = check(settings.auth)
     try:

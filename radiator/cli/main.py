@@ -35,6 +35,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "serve": ("radiator.cli.serve:serve", "Run the broker until SIGTERM or SIGINT."),
         "reload": ("radiator.cli.reload:reload", "Let a running broker read its configuration again."),
         "drain": ("radiator.cli.drain:drain", "Disconnect the clients of a broker before it stops."),
+        "apply": ("radiator.cli.reload:apply", "Create the durable subscriptions of a configuration."),
         "check-config": ("radiator.cli.check_config:check_config", "Check a configuration and explain its rules."),
         "passwd": ("radiator.cli.passwd:passwd", "Set or delete the passcode of a user in a users file."),
         "bench": ("radiator.cli.bench:bench", "Measure a broker: throughput, latency, memory."),

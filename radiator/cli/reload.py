@@ -1,4 +1,4 @@
-"""``radiator reload``: let a running broker read its configuration again, and print what changes."""
+"""``radiator reload`` and ``radiator apply``: change the configuration of a running broker, and print what changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,34 @@ def reload(check: bool, broker: BrokerOptions, as_json: bool) -> int:
     All changes are applied, or none: the broker refuses a file with a fault, and changes that need a restart. Needs the
     admin right over everything.
     """
-    return _show(_ask(broker, check=check), as_json)
+    return _show(_ask(broker, "config.reload", check=check), as_json)
+
+
+@click.command("apply", short_help="Create the durable subscriptions of a configuration.")
+@click.option(
+    "--config", metavar="FILE", required=True, type=click.Path(dir_okay=False), help="The file with `subscriptions:`."
+)
+@click.option("--prune", is_flag=True, help="Delete those that an earlier file declared and this one does not.")
+@click.option("--check", is_flag=True, help="Only print what would change.")
+@connection_options
+@json_option
+def apply(config: str, prune: bool, check: bool, broker: BrokerOptions, as_json: bool) -> int:
+    """Create the durable subscriptions and groups that FILE declares, and change those that differ.
+
+    The broker need not read FILE. Nothing changes if they exist as declared. Needs the admin right over everything.
+    """
+    from radiator.config import load
+    from radiator.config.subscriptions import SUBSCRIPTION
+
+    wanted = [
+        {
+            key.path: key.show(entry)
+            for key in SUBSCRIPTION
+            if getattr(entry, key.field) is not None or key.path == "selector"
+        }
+        for entry in load(config).subscriptions
+    ]
+    return _show(_ask(broker, "subscriptions.apply", subscriptions=wanted, prune=prune, check=check), as_json)
 
 
 def compare_with(broker: BrokerOptions, path: str | None, as_json: bool) -> int:
@@ -46,16 +73,16 @@ def compare_with(broker: BrokerOptions, path: str | None, as_json: bool) -> int:
     text = read_text(path, "the configuration")
     used = {found[2] for found in re.finditer(VARIABLE, text)}
     environ = {name: value for name in used if (value := os.environ.get(name)) is not None}
-    return _show(_ask(broker, check=True, text=text or "\n", source=path, environ=environ), as_json)
+    return _show(_ask(broker, "config.reload", check=True, text=text or "\n", source=path, environ=environ), as_json)
 
 
-def _ask(broker: BrokerOptions, **args: Any) -> dict[str, Any]:
+def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
     from radiator.client.admin import ask
     from radiator.client.errors import ServerError
 
     with broker.connect() as connection:
         try:
-            return ask(connection, "config.reload", **args)
+            return ask(connection, verb, **args)
         except ServerError as error:
             if error.code != "bad-request":
                 raise
@@ -75,7 +102,7 @@ def _show(found: dict[str, Any], as_json: bool) -> int:
         click.echo("refused: nothing has changed")
         return FAILED
     if found["applied"]:
-        click.echo("the new configuration is in force")
+        click.echo("applied")
     elif not found["changed"]:
         click.echo("nothing changes")
     return OK

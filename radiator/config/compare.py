@@ -59,7 +59,7 @@ class Change:
 
 def compare(old: Config, new: Config) -> list[Change]:
     """Return the differences between two configurations, in the order of the file."""
-    return [*_of_top(old, new), *_of_defaults(old, new), *_of_rules(old, new)]
+    return [*_of_top(old, new), *_of_defaults(old, new), *_of_rules(old, new), *_of_subscriptions(old, new)]
 
 
 def share_settings(old: Config, new: Config) -> Config:
@@ -208,6 +208,17 @@ def _of_rule(old: Config, new: Config, before: Rule, after: Rule, index: int) ->
         path = f"{rule_path(index)}.{key.path}"
         found.append(_change(path, show(key, before), show(key, after), key.applies, rule_name(after)))
     return found
+
+
+def _of_subscriptions(old: Config, new: Config) -> list[Change]:
+    """Return the subscriptions that are declared no more. The broker compares the others with those that exist."""
+    kept = {entry.title for entry in new.subscriptions}
+    note = "it stays until `radiator apply --prune` or `radiator cursors rm`"
+    return [
+        Change(path=f"subscriptions[{index}]", before=str(entry), after=None, note=note)
+        for index, entry in enumerate(old.subscriptions)
+        if entry.title not in kept
+    ]
 
 
 def values(key: Key, rule: Rule) -> Any:

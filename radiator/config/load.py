@@ -23,6 +23,7 @@ from radiator.config.listening import Listening, read_url, tls_of
 from radiator.config.model import ArchiveRule, AuthConfig, Config, HeartBeat, Listen, LoggingConfig
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
 from radiator.config.settings import LIMITS, SETTINGS, LimitsConfig, Rule, Settings
+from radiator.config.subscriptions import SUBSCRIPTION, DeclaredSubscription
 from radiator.config.values import BOOLEAN
 from radiator.errors import ConfigError
 
@@ -110,6 +111,7 @@ class Loader:
         listen: list[Listen] = [read_url(schema.DEFAULT_LISTEN)]
         rules: list[Rule] = []
         archive: list[ArchiveRule] = []
+        subscriptions: list[DeclaredSubscription] = []
         if root is not None and not isinstance(root, Mapping):
             self.fault(root.line, "", f"expected keys such as data_dir: or destinations:, got {root}")
         elif root is not None:
@@ -126,6 +128,8 @@ class Loader:
                 rules = self.rules(node, default_rule)
             if (node := root.items.get("archive")) is not None:
                 archive = self.archive(node)
+            if (node := root.items.get("subscriptions")) is not None:
+                subscriptions = self.subscriptions(node)
         return Config(
             source=source,
             data_dir=values["data_dir"],
@@ -150,7 +154,30 @@ class Loader:
             defaults=_rule(default_rule),
             rules=tuple(rules),
             archive=tuple(archive),
+            subscriptions=tuple(subscriptions),
         )
+
+    def subscriptions(self, node: Node) -> list[DeclaredSubscription]:
+        """Return the entries of ``subscriptions:``."""
+        found: dict[str, DeclaredSubscription] = {}
+        if not isinstance(node, Sequence):
+            wanted = "expected a list such as - {name: billing, destination: /topic/orders}"
+            self.fault(node.line, "subscriptions", f"{wanted}, got {node}")
+            return []
+        for index, item in enumerate(node.items):
+            path = f"subscriptions[{index}]"
+            own = self.table(item, SUBSCRIPTION, path, {})
+            if not isinstance(item, Mapping):
+                continue
+            if ("name" in item.items) == ("group" in item.items):
+                self.fault(item.line, path, "expected one of name: and group:")
+            elif "destination" not in item.items:
+                self.fault(item.line, path, "expected destination: too, such as destination: /topic/orders")
+            elif own.keys() >= {"destination"} and own.keys() & {"name", "group"}:
+                entry = DeclaredSubscription(line=item.line, **own)
+                if found.setdefault(entry.title, entry) is not entry:
+                    self.fault(item.line, path, f"{entry.title} is in the list twice")
+        return list(found.values())
 
     def rules(self, node: Node, default_rule: dict[str, Any]) -> list[Rule]:
         """Return the rules of ``destinations:``."""

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from radiator.config.settings import LimitsConfig, Rule
+from radiator.config.subscriptions import DeclaredSubscription
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,3 +125,4 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Rule
     rules: tuple[Rule, ...]
     archive: tuple[ArchiveRule, ...]
+    subscriptions: tuple[DeclaredSubscription, ...]

@@ -117,7 +117,7 @@ LISTEN: Final[tuple[Key, ...]] = TLS
 RULE: Final[tuple[Key, ...]] = RULE_ONLY + SETTINGS
 
 # Keys of the top level whose value is a list or a table; the loader reads each by its own function.
-OTHERS: Final = ("listen", "defaults", "destinations", "archive")
+OTHERS: Final = ("listen", "defaults", "destinations", "archive", "subscriptions")
 
 # In an entry of ``archive:``.
 ARCHIVE: Final[tuple[Key, ...]] = (
@@ -125,9 +125,7 @@ ARCHIVE: Final[tuple[Key, ...]] = (
     _key("to", "to", text("the name of a destination"), ""),
 )
 
-NOT_OFFERED: Final[dict[str, str]] = {
-    "subscriptions": "durable subscriptions created by configuration",
-}
+NOT_OFFERED: Final[dict[str, str]] = {}
 RULE_NOT_OFFERED: Final[dict[str, str]] = {}
 # What a bare yes/no/on/off/true/false most likely meant, by key.
 MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)

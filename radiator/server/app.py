@@ -16,6 +16,7 @@ import gevent
 from radiator import __version__, clock, console, limits, speed
 from radiator.broker.admin import by_rule, drain_verb, readiness
 from radiator.broker.broker import Broker
+from radiator.broker.durable import declared
 from radiator.broker.headers.send import identify
 from radiator.broker.reload import ReloadRequest
 from radiator.config import AuthConfig, Config
@@ -33,7 +34,7 @@ from radiator.server.hooks import load_hooks, register_schemas
 from radiator.server.listener import ConsoleListener, Listener, address_of
 from radiator.server.loop_lag import LoopLag
 from radiator.server.paced import Pace
-from radiator.server.reload import ConfigReloader
+from radiator.server.reload import ConfigReloader, Prepared
 from radiator.server.stop_signal import StopSignal
 from radiator.server.supervisor import Supervisor
 from radiator.server.trimming import Trimming
@@ -81,6 +82,7 @@ class App:
     ) -> None:
         self.config = config
         self.rules = Rules(config)
+        declared.check(config)
         hooks = load_hooks(config.rules, config.source)
         available = descriptors.raise_limit(config.limits.connections)
         self.store = Store(
@@ -112,6 +114,9 @@ class App:
             self.driver.stop()
             self.store.close()
             raise
+        self.broker.timing.see(clock.now())  # positions such as ago:1h count from now
+        for _ in self.broker.declarations.apply(config.subscriptions):
+            pass
         self.driver.attach(self.broker, TICK_SECONDS)
         self.listeners: list[Listener] = []
         self.admin: Admin | None = None
@@ -151,7 +156,7 @@ class App:
                 page_socket = ConsoleListener(console.STOMP_PATH)
                 upgrade = partial(self._acceptor.accept, page_socket)
                 self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints, metrics, upgrade)
-            self._arrange_listeners(self.config)()
+            self._arrange_listeners(self.config).put_in_place()
         except BaseException:
             self.stop()
             raise
@@ -165,13 +170,19 @@ class App:
         self._heartbeat_timer.start(self._check_heartbeats)
         return [listener.url for listener in self.listeners]
 
-    def _arrange_listeners(self, config: Config) -> Callable[[], None]:
-        """Open the addresses of ``listen:`` that are new, and return the function that starts and stops listeners.
+    def _arrange_listeners(self, config: Config) -> Prepared:
+        """Open the addresses of ``listen:`` that are new.
 
         Raises:
             ConfigError: An address cannot be listened on, or a certificate cannot be used.
         """
-        left, changed, opened = list(self.listeners), [], []
+        left, changed = list(self.listeners), []
+        opened: list[Listener] = []
+
+        def drop() -> None:
+            for each in opened:
+                each.stop()
+
         frame_bytes_max = config.limits.headers + config.limits.message
         try:
             for listen in config.listen:
@@ -183,8 +194,7 @@ class App:
                     left.remove(same)
                     changed.append((same, listen, certificate))
         except BaseException:
-            for each in opened:
-                each.stop()
+            drop()
             raise
 
         def put_in_place() -> None:
@@ -196,7 +206,7 @@ class App:
                 listener.start()
             self.listeners = [*(listener for listener, _, _ in changed), *opened]
 
-        return put_in_place
+        return Prepared(put_in_place, drop)
 
     def _warn_of_public_listeners(self) -> None:
         """Warn about listeners that other machines can reach, if the rights of their clients are doubtful."""
@@ -297,8 +307,8 @@ class App:
         except (ConfigError, StorageError) as error:
             log.error("reload: refused, nothing has changed: %s", error)
 
-    def prepare(self, config: Config) -> Callable[[], None]:
-        """Make what another configuration needs, and return the function that puts it in place.
+    def prepare(self, config: Config) -> Prepared:
+        """Make what another configuration needs.
 
         Raises:
             ConfigError: An address cannot be listened on, or a certificate, the users file or the plug-in cannot be
@@ -306,11 +316,15 @@ class App:
         """
         old = self.config
         made = None if config.auth == old.auth else self._new_authenticator(config.auth)
-        try:
-            arrange = self._arrange_listeners(config)
-        except BaseException:
+
+        def drop() -> None:
             for thread in [] if made is None else made[1]:
                 thread.stop()
+
+        try:
+            listeners = self._arrange_listeners(config)
+        except BaseException:
+            drop()
             raise
 
         def put_in_place() -> None:
@@ -318,7 +332,7 @@ class App:
             if config.limits.connections != old.limits.connections:
                 self._acceptor.limit(descriptors.raise_limit(config.limits.connections).connections)
             self._acceptor.use(config)
-            arrange()
+            listeners.put_in_place()
             self.driver.partial_frames.use(config)
             logs.set_levels(config.logging.level, config.logging.levels)
             if made is not None:
@@ -327,7 +341,11 @@ class App:
             if (config.listen, config.auth) != (old.listen, old.auth):
                 self._warn_of_public_listeners()
 
-        return put_in_place
+        def drop_all() -> None:
+            drop()
+            listeners.drop()
+
+        return Prepared(put_in_place, drop_all)
 
     def _check_heartbeats(self) -> None:
         self._lag.fired(clock.monotonic_ns())

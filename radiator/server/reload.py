@@ -5,22 +5,27 @@
 One reload runs at a time; the next one waits. A file with a fault, and a change that this broker refuses, change
 nothing. The event loop serves clients meanwhile, except in the turn of the switch.
 
+The file of the last rules (``storage.last_rules``) is removed before the switch if it will not hold any more, and
+written after it. A start without it skips no message, so the process may end in between.
+
 This module knows files and threads. What a reload means for destinations is in ``broker.reload``.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
+from radiator.broker.durable import declared
 from radiator.broker.reload import Outcome, Reload, ReloadRequest
 from radiator.config import Config, load, load_text
 from radiator.config.compare import Change, compare, describe, share_settings
@@ -45,6 +50,18 @@ PAUSE_SECONDS: Final = 0.001  # between two portions: with 0, gevent runs up to 
 T = TypeVar("T")
 
 
+class Prepared(NamedTuple):
+    """What another configuration needs: sockets, an authenticator.
+
+    Attributes:
+        put_in_place: Uses it from now on.
+        drop: Closes it.
+    """
+
+    put_in_place: Callable[[], None]
+    drop: Callable[[], None]
+
+
 class Running(Protocol):
     """The parts of the application that a reload uses."""
 
@@ -53,11 +70,11 @@ class Running(Protocol):
     driver: Driver
     store: Store
 
-    def prepare(self, config: Config) -> Callable[[], None]:
-        """Make what another configuration needs, and return the function that puts it in place.
+    def prepare(self, config: Config) -> Prepared:
+        """Make what another configuration needs.
 
         Raises:
-            ConfigError: The users file or the plug-in cannot be loaded.
+            ConfigError: An address, a certificate, the users file or the plug-in cannot be used.
         """
 
 
@@ -122,6 +139,7 @@ class ConfigReloader:
             StorageError: The data directory cannot be written. Nothing has changed.
         """
         with self._one_at_a_time:
+            gc.freeze()  # as after a start: a reload makes many objects, and the collector need not search all others
             worker = Worker("radiator-reload")
             try:
                 if request.check:
@@ -135,35 +153,42 @@ class ConfigReloader:
         running, broker = self._running, self._running.broker
         loaded = _on(worker, partial(self._load, running.config, request))
         config = loaded.rules.config
-        plan = Reload(broker, broker.durable, loaded.rules)
+        plan = Reload(broker, broker.durable, broker.declarations, loaded.rules)
         try:
             self._run(plan.decide())
             outcome = Outcome(plan.refused(loaded.changes), False)
-            same = config == running.config and not (loaded.hooks or broker.hooks)
-            if request.check or outcome.refused or same:
-                if not request.check:
-                    _log(outcome)
-                return outcome
-            root, entries = running.store.root, entries_of(config)
-            changed = entries != entries_of(running.config)
-            _on(worker, partial(self._write, loaded, root, changed))
+            same = not outcome.changes and config == running.config and not (loaded.hooks or broker.hooks)
+            if not (request.check or outcome.refused or same):
+                outcome = self._apply(worker, loaded, plan)
+        finally:
+            plan.cancel()
+        if not request.check:
+            _log(outcome)
+        return outcome
+
+    def _apply(self, worker: Worker, loaded: Loaded, plan: Reload) -> Outcome:
+        running, config = self._running, loaded.rules.config
+        store, before, after = running.store, entries_of(running.config), entries_of(config)
+        prepared = running.prepare(config)
+        switched = False
+        try:
+            if before != after:
+                _on(worker, partial(last_rules.remove, store.fs, store.root))
+            _on(worker, partial(store_schemas, loaded.schemas, store.fs, store.root))
             self._run(plan.decide_added())  # no other greenlet runs from its last step to the switch
             outcome = Outcome(plan.refused(loaded.changes), False)
             if outcome.refused:
-                _log(outcome)
                 return outcome
-            put_in_place = running.prepare(config)
             plan.switch(loaded.hooks)
-        except BaseException:
-            plan.cancel()
-            raise
-        put_in_place()
-        self._run(plan.adopt())
-        if changed:
-            _on(worker, partial(last_rules.replace, running.store.fs, root, entries))
-        outcome = Outcome(outcome.changes, True)
-        _log(outcome)
-        return outcome
+            switched = True
+            prepared.put_in_place()
+            self._run(plan.adopt())
+        finally:
+            if not switched:
+                prepared.drop()
+            if before != after:
+                _on(worker, partial(last_rules.replace, store.fs, store.root, after if switched else before))
+        return Outcome(outcome.changes, True)
 
     def _load(self, old: Config, request: ReloadRequest) -> Loaded:
         """Read and compile the configuration, and compare it. Runs on a thread.
@@ -179,6 +204,7 @@ class ConfigReloader:
             new = load(old.source)
         new = share_settings(old, self._adjust(new))
         rules = Rules(new)
+        declared.check(new)
         hooks: Mapping[int, RuleHooks] = {}
         schemas: list[tuple[str, bytes, str]] = []
         if request.text is None:  # a client must not decide which modules and files this process loads
@@ -190,16 +216,6 @@ class ConfigReloader:
                 check(new.auth)
         return Loaded(rules, compare(old, new), hooks, schemas)
 
-    def _write(self, loaded: Loaded, root: str, changed: bool) -> None:
-        """Store new versions of schemas, and remove the rules of the last run if they do not hold any more.
-
-        A start without that file delivers from the first message, so no message is lost if the process ends meanwhile.
-        """
-        fs = self._running.store.fs
-        if changed:
-            last_rules.remove(fs, root)
-        store_schemas(loaded.schemas, fs, root)
-
     def _run(self, steps: Steps) -> None:
         """Run steps, as many in each round of the event loop as the budget of a turn allows."""
         budget, more = self._running.broker.budget, True
@@ -207,8 +223,8 @@ class ConfigReloader:
             more = False
             with self._running.driver.measured():
                 budget.begin()
-                for _ in steps:
-                    if budget.exhausted:
+                for at_once in steps:
+                    if budget.exhausted or not at_once:
                         more = True
                         break
             if more:

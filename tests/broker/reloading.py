@@ -15,7 +15,7 @@ def plan(world: World, text: str) -> tuple[Reload, list[Change]]:
     """Decide, and return the changes."""
     broker = world.broker
     config = share_settings(broker.config, load_text(text))
-    reload = Reload(broker, broker.durable, Rules(config))
+    reload = Reload(broker, broker.durable, broker.declarations, Rules(config))
     for _ in reload.decide():
         pass
     return reload, reload.refused(compare(broker.config, config))

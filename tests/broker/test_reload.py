@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import permutations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from radiator.broker.reload import Reload
 from radiator.clock import NS_PER_SECOND
+from radiator.config.compare import share_settings
 from radiator.config.keys import To
+from radiator.config.load import load_text
 from radiator.config.settings import RULE_ONLY, SETTINGS
+from radiator.errors import ConfigError
+from radiator.routing.rules import Rules
 from tests.broker.harness import World
 from tests.broker.reloading import in_force, plan, refused, reload, switch
+from tests.tiers import sampled
 
 Q, T = "/queue/a", "/topic/a"
 
@@ -153,6 +162,31 @@ def test_a_receipt_means_what_the_new_rule_says() -> None:
     assert "2" in reader.bodies()
 
 
+@pytest.mark.parametrize(("one", "other"), sampled(permutations(("always", "never", "50ms"), 2), 2))
+def test_receipts_of_messages_on_their_way_come_when_fsync_changes(one: str, other: str) -> None:
+    world = World(rules(f"{{match: {Q}, fsync: {one}}}"))
+    sender, reader = world.connect(), world.connect()
+    reader.subscribe(Q, prefetch_count="9")
+    world.settle()
+    sender.publish(Q, "1", receipt="r")  # in the open batch
+    reload(world, rules(f"{{match: {Q}, fsync: {other}}}"))
+    sender.publish(Q, "2", receipt="r")
+    world.take()
+    world.write()
+    reload(world, rules(f"{{match: {Q}, fsync: {one}}}"))  # on the disk thread
+    world.sync()
+    world.completed()
+    sender.publish(Q, "3", receipt="r")
+    world.tick(1)
+    assert sender.receipts() == ["r"] * 3
+    messages = reader.messages()
+    assert [message.body for message in messages] == [b"1", b"2", b"3"]
+    for message in messages:
+        reader.ack(message, receipt="a")
+    world.tick(1)
+    assert reader.receipts() == ["a"] * 3
+
+
 def test_retention_follows_at_once() -> None:
     world = World(rules(f"{{match: {T}, segment: {{size: 64KiB}}}}"))
     sender = world.connect()
@@ -166,8 +200,9 @@ def test_retention_follows_at_once() -> None:
     assert len(feed.partition.segments) == 1
 
 
-def test_ids_are_recognised_as_the_new_rule_says() -> None:
-    world = World()
+@pytest.mark.parametrize("store", ["file", "memory"])
+def test_ids_are_recognised_as_the_new_rule_says(store: str) -> None:
+    world = World(f"defaults: {{store: {store}}}")
     sender = world.connect()
 
     def duplicates(id: str) -> bool:
@@ -177,10 +212,12 @@ def test_ids_are_recognised_as_the_new_rule_says() -> None:
         return "duplicate" in receipt.headers
 
     assert not duplicates("1") and duplicates("1")
-    reload(world, rules(f"{{match: {Q}, dedup: {{window: none}}}}"))
+    reload(world, f"defaults: {{store: {store}, dedup: {{window: none}}}}")
     assert not duplicates("1")
-    reload(world, "")
+    reload(world, f"defaults: {{store: {store}}}")
     assert not duplicates("1") and duplicates("1")
+    if store == "memory":
+        return
     world.restart()
     sender = world.connect()
     assert duplicates("1")
@@ -390,8 +427,6 @@ def test_a_destination_that_appears_while_the_reload_is_decided_is_decided_too()
 
 
 def test_a_destination_that_appears_and_hinders_the_reload_stops_it() -> None:
-    from radiator.errors import ConfigError
-
     world = World()
     decided, changes = plan(world, rules("{match: /queue/late, store: memory}"))
     assert not any(change.refused for change in changes)
@@ -414,6 +449,31 @@ def test_a_new_destination_in_the_log_of_one_that_has_not_taken_its_policy_is_cr
     assert sender.receipts() == ["r"]
     for _ in rest.adopt():
         pass
+
+
+def test_no_step_is_more_work_than_a_few_destinations() -> None:
+    world = World()
+    sender = world.connect()
+    for number in range(200):
+        sender.publish(f"/queue/{number}", "1")
+        sender.publish(f"/topic/{number}", "1")
+    sender.subscribe("/topic/*", subscription_name="d", id="d")
+    world.settle()
+    budget, most, count = world.broker.budget, 0, 0
+
+    def run(steps: Iterator[bool]) -> None:
+        nonlocal most, count
+        budget.begin()
+        before = budget.left
+        for _ in steps:
+            most, count, before = max(most, before - budget.left), count + 1, budget.left
+
+    config = share_settings(world.broker.config, load_text("defaults: {fsync: never, message_ttl: 1h}"))
+    reload = Reload(world.broker, world.broker.durable, world.broker.declarations, Rules(config))
+    run(reload.decide())
+    reload.switch({})
+    run(reload.adopt())
+    assert most <= 50 and count > 1_000
 
 
 # --- as if started with it --------------------------------------------------------------------------------------------
@@ -448,10 +508,6 @@ FILES = st.lists(RULES, max_size=3, unique_by=lambda rule: rule[0])
 
 def file_of(parts: list[tuple[str, list[str]]]) -> str | None:
     """The file, unless the broker refuses it."""
-    from radiator.config.load import load_text
-    from radiator.errors import ConfigError
-    from radiator.routing.rules import Rules
-
     text = rules(*(f"{{{', '.join([f'match: {match}', *keys])}}}" for match, keys in parts))
     try:
         Rules(load_text(text))
@@ -460,7 +516,7 @@ def file_of(parts: list[tuple[str, list[str]]]) -> str | None:
     return text
 
 
-@settings(max_examples=settings().max_examples // 5)
+@settings(max_examples=settings().max_examples // 10)
 @given(FILES, FILES)
 def test_after_a_reload_the_broker_has_the_values_of_one_that_was_started_with_the_file(
     one: list[tuple[str, list[str]]], other: list[tuple[str, list[str]]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ BUDGET = 150
 STEP = 80  # the most that one indivisible step is counted as: a destination is created
 MANY = 300  # destinations, subscriptions, frames
 DELIVERIES = 3_000
-OF_THE_BROKER = ("stats", "clock", "clock.accept", "overview", "rates", "clients.show")
+OF_THE_BROKER = ("stats", "clock", "clock.accept", "overview", "rates", "clients.show", "config.reload")
 SMALL = ("CONNECT", "STOMP", "BEGIN", *OF_THE_BROKER)  # no input makes them long
 RULES = """
 destinations:
@@ -249,7 +250,7 @@ def sends(client: Client) -> None:
     client.say_bytes(b"".join(frames) + encode("SEND", [("destination", "/topic/mem.new.0"), ("receipt", "done")]))
 
 
-def ask(do: str, **args: str | int) -> Callable[[Client], None]:
+def ask(do: str, **args: Any) -> Callable[[Client], None]:
     def asked(client: Client) -> None:
         body = json.dumps({"do": do, **args})
         client.say("SEND", body, destination="/radiator/admin", reply_to="/temp-queue/a", receipt="done")
@@ -368,6 +369,14 @@ CASES: dict[str, Case] = {
         "clients.disconnect",
         lambda w: ([w.connect() for _ in range(MANY)], asking(w))[1],
         ask("clients.disconnect", session="s1x"),
+    ),
+    "declared subscriptions": (
+        "subscriptions.apply",
+        asking,
+        ask(
+            "subscriptions.apply",
+            subscriptions=[{"name": str(each), "destination": f"/topic/mem.{each}"} for each in range(MANY)],
+        ),
     ),
     "a queue that is purged": ("queues.purge", asking_about_delays, ask("queues.purge", name="/queue/mem.late")),
 }

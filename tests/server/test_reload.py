@@ -153,7 +153,7 @@ def test_the_command_prints_the_changes_and_its_exit_code_says_whether_they_are_
         connection.send("/queue/a", b"1")
     broker.write("limits: {connections: 80}\n" + PLAIN)
     assert run(["reload", "--url", broker.address]) == 0
-    assert capsys.readouterr().out == "limits.connections: 10000 -> 80\nthe new configuration is in force\n"
+    assert capsys.readouterr().out == "limits.connections: 10000 -> 80\napplied\n"
     broker.write("destinations: [{match: /queue/a, store: memory}]\n")
     assert run(["reload", "--url", broker.address]) == 1
     assert "destinations[0].store (/queue/a): file -> memory: REFUSED: /queue/a: " in capsys.readouterr().out
@@ -174,6 +174,34 @@ def test_check_config_against_shows_the_same_beforehand(
     new.write_text("destinations: [{match: /queue/a, partitions: 3}]\n")
     assert run(["check-config", str(new), "--against", broker.address, "--json"]) == 1
     assert '"effect":"refused"' in capsys.readouterr().out
+
+
+@pytest.mark.thorough
+def test_declared_subscriptions_exist_after_the_start_after_a_reload_and_after_apply(
+    start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = "subscriptions: [{name: first, destination: /topic/a}"
+    broker = Reloadable(start_broker(first + "]\n"))
+
+    def names() -> set[str]:
+        with client.connect(broker.address) as connection:
+            return {each["cursor"] for each in admin.ask_all(connection, "cursors.ls", "cursors")}
+
+    with client.connect(broker.address) as connection:
+        connection.send("/topic/a", b"1")
+    assert names() == {"sub:first"}
+    broker.hang_up(first + ", {group: second, destination: /topic/a, start: first}]\n")
+    assert broker.process.logs("subscriptions[1]: new: group:second", "the new configuration is in force")
+    assert names() == {"sub:first", "group:second"}
+    own = tmp_path / "own.yaml"
+    own.write_text("subscriptions: [{name: third, destination: /topic/a, selector: 'size = 1'}]\n")
+    assert run(["apply", "--config", str(own), "--url", broker.address]) == 0
+    assert "subscriptions[0]: new: sub:third, /topic/a, selector size = 1" in capsys.readouterr().out
+    assert run(["apply", "--config", str(own), "--url", broker.address]) == 0
+    assert capsys.readouterr().out == "nothing changes\n"
+    assert names() == {"sub:first", "group:second", "sub:third"}
+    assert run(["apply", "--config", str(own), "--url", broker.address, "--prune"]) == 0
+    assert names() == {"sub:third"}
 
 
 # --- what belongs to the server ---------------------------------------------------------------------------------------
@@ -217,6 +245,11 @@ def test_logins_follow_the_file(start_broker: StartBroker, tmp_path: Path) -> No
         anonymous.send("/queue/a", b"1")
     with client.connect(broker.address, login="ann", passcode="secret") as ann:
         ann.send("/queue/a", b"1")
+        users.write_text(users.read_text().replace("write: '#'", "write: /queue/b"))  # this file is watched now
+        with pytest.raises(ServerError, match="denied"):
+            while True:
+                ann.send("/queue/a", b"1")
+    with client.connect(broker.address, login="ann", passcode="secret"):
         broker.hang_up(PLAIN)
         assert broker.process.logs("auth.anonymous: never -> loopback")
     with client.connect(broker.address) as again:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -69,6 +70,22 @@ def test_the_manager_waits_for_a_drain(manager: Manager, start_broker: StartBrok
     stopping = manager.next_with("STOPPING")
     assert stopping["STATUS"] == "Disconnecting clients for 0.2 s"
     assert 200_000 < int(stopping["EXTEND_TIMEOUT_USEC"]) < 30_000_000
+
+
+@pytest.mark.parametrize("manager", ["path"], indirect=True)
+def test_the_manager_hears_of_the_end_of_a_reload_when_the_new_values_hold(
+    manager: Manager, start_broker: StartBroker
+) -> None:
+    broker = start_broker("limits: {connections: 7}\n")
+    ready = manager.next()
+    path = broker.data.parent / "radiator.yaml"
+    for text, words in (("limits: {connections: 8}\n", "limits.connections: 7 -> 8"), ("x: 1\n", "x: unknown key")):
+        path.write_text(text)
+        before_us = time.monotonic_ns() // 1_000
+        os.kill(broker.pid, signal.SIGHUP)
+        assert int(manager.next_with("RELOADING")["MONOTONIC_USEC"]) >= before_us
+        assert manager.next() == ready
+        assert broker.logs(words)
 
 
 def test_a_broker_whose_event_loop_stands_still_sends_no_beat(

@@ -27,6 +27,7 @@ from radiator.broker.admin import (
     audit,
     clock_verbs,
     cursor_verbs,
+    declared_verbs,
     details,
     drain_verb,
     lists,
@@ -90,6 +91,7 @@ VERBS: dict[str, Verb] = {
     "queues.pause": Verb(pause_verbs.pause, of_names=True),
     "queues.resume": Verb(pause_verbs.resume, of_names=True),
     "queues.purge": Verb(actions.purge, of_names=True),
+    "subscriptions.apply": Verb(declared_verbs.apply),
 }
 
 

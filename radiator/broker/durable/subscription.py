@@ -98,6 +98,7 @@ class DurableSubscription:
         position_lookups: Look-ups of start positions.
         used_ns: The time of its last use, in nanoseconds since 1970.
         deleted: True once it was deleted.
+        declared: True if the configuration declares it, or did so when it was applied last.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class DurableSubscription:
         self.requested: Starts = {}
         self.position_lookups = PositionLookups(dependencies.reading)
         self.deleted = False
+        self.declared = False
         self._dependencies = dependencies
 
     @property
@@ -323,6 +325,10 @@ class DurableSubscription:
     def note_use(self, now_ns: WallNs) -> None:
         """Note the time of its last use."""
         self.used_ns = now_ns
+
+    def note_declared(self) -> None:
+        """Note that the configuration declares it."""
+        self.declared = True
 
     def note_deleted(self) -> None:
         """Note that it was deleted."""

@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from radiator.broker.clients.session import Session, Subscription
     from radiator.broker.core import Core
     from radiator.broker.destinations.destination import Destination
+    from radiator.broker.headers.positions import Position
     from radiator.broker.headers.subscribe import SubscribeHeaders
 
 log = logging.getLogger("radiator.broker")
 
 LOOK_EVERY_NS = 60 * NS_PER_SECOND
+MATCH_UNITS = 2  # per destination that is compared with the patterns of a declared subscription
 FORGET_UNITS = 2  # per topic that a subscription has left
 GRACE_NS = 3_600 * NS_PER_SECOND  # after a start: time for clients to reconnect before a subscription expires
 
@@ -110,6 +112,8 @@ class DurableSubscriptions:
                 durable.filter.want_since(int(entry.get("since_ns", 0)))
                 for topic, since_ns in dict(entry.get("since", {})).items():
                     durable.filter.want_since(int(since_ns), [topic])
+                if entry.get("declared"):
+                    durable.note_declared()
                 durable.restore_starts(entry.get("starts", {}), entry.get("wished", {}))
             except (AssertionError, KeyError, TypeError, ValueError, ProtocolError) as error:
                 log.error("subscription %s: the stored definition cannot be used: %r", key, error)
@@ -224,6 +228,62 @@ class DurableSubscriptions:
         self._core.take_part(subscription, durable.queue, subscription.alone)
         return durable
 
+    def declare(
+        self,
+        asked: SubscriptionName,
+        patterns: PatternSet,
+        selection: Selection | None,
+        position: Position,
+        user: str,
+        now_ns: WallNs,
+    ) -> Steps:
+        """Create a durable subscription without a subscriber, or change one that nobody uses, in steps.
+
+        Args:
+            asked: Its name.
+            patterns: Its topics.
+            selection: Its selector, or None.
+            position: Where it begins in topics that it has not joined.
+            user: The user who owns it.
+            now_ns: The current time, in nanoseconds since 1970.
+
+        Raises:
+            ProtocolError: It belongs to another user, or too many destinations are joined.
+        """
+        durable, core = self.by_key.get(asked.key), self._core
+        if durable is not None and durable.user != user:
+            raise ProtocolError("denied", f"{asked} belongs to another user", "`radiator cursors rm` deletes it.")
+        is_new, moves = durable is None, False
+        with self.lock(asked.key):
+            if durable is None:
+                durable = self._add(self._new(asked, user, patterns, now_ns))
+            elif not durable.active and durable.patterns.text != patterns.text:
+                moves = True
+                self._index.remove(durable, durable.patterns.patterns)
+                durable.set_patterns(patterns)
+                self._index.add(durable, patterns.patterns)
+            if is_new or moves:
+                topics = []
+                for name in patterns.names if patterns.is_literal else list(core.destinations):
+                    core.budget.spend(MATCH_UNITS)
+                    each = core.destinations.get(name)
+                    if each is not None and each.policy.kind == "topic" and patterns.matches(name):
+                        topics.append(each)
+                    yield True
+                try:
+                    if moves:
+                        yield from self._drop_topics_except(durable, topics)
+                    more = [each for each in topics if each not in durable.destinations]
+                    yield from durable.join(more, position, now_ns, is_new=is_new)
+                except ProtocolError:
+                    if is_new:
+                        self.delete(durable)
+                    raise
+            if not durable.active:
+                durable.queue.select_by(selection)
+        durable.note_declared()
+        self.store_once_settled(durable)
+
     def check(self, session: Session, headers: SubscribeHeaders) -> None:
         """Check whether a SUBSCRIBE may use a name. Changes nothing.
 
@@ -293,6 +353,8 @@ class DurableSubscriptions:
             entry["since_ns"] = durable.filter.since_ns
         if durable.filter.since:
             entry["since"] = dict(durable.filter.since)
+        if durable.declared:
+            entry["declared"] = True
         if durable.queue.selection is not None:
             entry["selector"] = durable.queue.selection.given
         old = self._definitions.entries.get(durable.key)
@@ -524,7 +586,12 @@ class DurableSubscriptions:
                 self.delete(durable)
 
     def _expiry_ns(self, durable: DurableSubscription) -> int | None:
-        """Return the longest ``cursor_expiry`` of the topics' rules, in nanoseconds; None if one has no limit."""
+        """Return the longest ``cursor_expiry`` of the topics' rules, in nanoseconds; None if one has no limit.
+
+        What the configuration declares does not expire.
+        """
+        if durable.declared:
+            return None
         expiries = [each.policy.settings.cursor_expiry_ns for each in durable.destinations]
         if not expiries:
             return self._core.config.defaults.settings.cursor_expiry_ns
