@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 GRACE: Final = 1 / 3  # of the period: time of the last session to acknowledge what it has
 LOOKED_AT_MAX: Final = 1_000  # sessions of a tick
+SESSIONS_A_UNIT: Final = 10  # looked at
 END_UNITS: Final = 50  # to end a session
 WHILE_DRAINING: Final = "while-draining"  # header of CONNECT
 HINT: Final = "Connect to another broker, or to this one after its restart."
@@ -73,9 +74,10 @@ class Draining:
         self.active = True
         self._begun_ns = now_ns
         self._ends_ns = MonoNs(now_ns + int(seconds * NS_PER_SECOND))
-        leaving = self._leaving
+        self._leaving = leaving = {each: min(until, self._ends_ns) for each, until in self._leaving.items()}
         self._order = [each for each in self._sessions.values() if self._ends(each) and each not in leaving]
         self._next = 0
+        self._budget.spend(len(self._sessions) // SESSIONS_A_UNIT)
         self._pause_due(now_ns)
 
     def cancel(self) -> None:
@@ -83,9 +85,7 @@ class Draining:
         self.active = False
         leaving, self._leaving = self._leaving, {}
         self._order, self._next = [], 0
-        for session in leaving:
-            for subscription in session.resume_deliveries():
-                self._credit(subscription)
+        self._background.add(self._resume(leaving))
         self._report_done()
 
     def when_done(self, then: Callable[[], None]) -> None:
@@ -145,6 +145,14 @@ class Draining:
             if not session.closing:
                 self._refuse(session, ProtocolError("draining", "the broker is going down", HINT))
             self._budget.spend(END_UNITS)
+            yield True
+
+    def _resume(self, sessions: Iterable[Session]) -> Steps:
+        for session in sessions:
+            waiting = session.resume_deliveries()
+            for subscription in waiting:
+                self._credit(subscription)
+            self._budget.spend(1 + len(waiting))
             yield True
 
     def _report_done(self) -> None:

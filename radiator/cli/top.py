@@ -376,7 +376,8 @@ def _published(each: dict[str, Any]) -> int | None:
 
 def _settled(each: dict[str, Any]) -> int | None:
     published, total = _published(each), each.get("total")
-    return None if published is None or total is None else published - total
+    # ``total`` also counts messages that are being written.
+    return None if published is None or total is None else max(0, int(published - total))
 
 
 def _order(entry: dict[str, Any], field: str) -> tuple[float, str]:

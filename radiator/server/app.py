@@ -415,11 +415,16 @@ class App:
         return (self.config.drain_on_stop_seconds or 0.0) if self.broker.sessions else 0.0
 
     def drain(self, seconds: float) -> None:
-        """Refuse new clients and disconnect the others. Return when all have left, at the latest after ``seconds``."""
+        """Refuse new clients and disconnect the others. Return when all have left, at the latest after ``seconds``.
+
+        With 0 it does nothing.
+        """
         if not seconds:
             return
-        draining, start_ns = self.broker.draining, clock.monotonic_ns()
-        draining.begin(seconds, start_ns)
+        draining, now_ns = self.broker.draining, clock.monotonic_ns()
+        if draining.active:  # by a request, which may end sooner
+            seconds = min(seconds, draining.seconds_left(now_ns))
+        draining.begin(seconds, now_ns)
         log.info("%s", drain_verb.reason(self.broker))
         over = False
         while draining.left and not over:

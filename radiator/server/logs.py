@@ -39,6 +39,7 @@ from radiator.errors import ConfigError
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 STDERR: Final = "stderr"  # the logger of text that is written to stderr, where the log is JSON
 FILE_MODE: Final = 0o640  # lines have names of users and addresses
+REPORT_SECONDS: Final = 10.0  # between two reports that the file cannot be written
 UNREAD: Final = "this output was not read fast enough"
 FLUSH_SECONDS: Final = 1.0  # the process waits so long at its end until the last lines are written
 WRITE_BYTES: Final = 64 * limits.KIB  # of one write: the capacity of a pipe
@@ -169,6 +170,8 @@ class Output:
         self._failed = 0  # lines that could not be written
         self._reported = 0  # dropped lines that the output reports
         self._fault = ""  # why the last write failed; empty if it did not
+        self._fault_reported = False
+        self._report_at = 0.0  # the monotonic time from which on a failure is reported again
 
     @property
     def lines_dropped(self) -> int:
@@ -251,11 +254,17 @@ class Output:
 
     def _set_fault(self, fault: str) -> None:
         before, self._fault = self._fault, fault
-        if self._report is not None and fault != before:
-            if fault:
-                self._report(f"the log cannot be written: {fault}; its lines are dropped and counted")
-            else:
-                self._report(f"the log is written again; {self._failed} lines could not be written since the start")
+        if self._report is None or not (fault or before):
+            return
+        now = time.monotonic()
+        if (
+            fault and not self._fault_reported and now >= self._report_at
+        ):  # a disk that is almost full fails again and again
+            self._fault_reported, self._report_at = True, now + REPORT_SECONDS
+            self._report(f"the log cannot be written: {fault}; its lines are dropped and counted")
+        elif not fault and self._fault_reported:
+            self._fault_reported = False
+            self._report(f"the log is written again; {self._failed} lines could not be written since the start")
 
 
 def _dropped_text(count: int, why: str) -> str:

@@ -188,6 +188,10 @@ def test_another_request_without_seconds_leaves_the_period_as_it_is(world: World
     pass_time(world, 15)
     assert ask(operator)["ends_in_seconds"] == 45
     assert ask(operator, seconds=90)["ends_in_seconds"] == 90
+    assert not holder.session.closing
+    ask(operator, seconds=1)
+    pass_time(world, 1.25)  # also for a session whose turn had come before
+    assert holder.error() == "draining"
 
 
 def test_a_draining_broker_is_not_ready_and_says_why(world: World, operator: Client) -> None:

@@ -27,7 +27,7 @@ BUDGET = 150
 STEP = 80  # the most that one indivisible step is counted as: a destination is created
 MANY = 300  # destinations, subscriptions, frames
 DELIVERIES = 3_000
-OF_THE_BROKER = ("stats", "clock", "clock.accept", "overview", "rates", "clients.show", "config.reload")
+OF_THE_BROKER = ("stats", "clock", "clock.accept", "overview", "rates", "clients.show", "config.reload", "broker.drain")
 SMALL = ("CONNECT", "STOMP", "BEGIN", *OF_THE_BROKER)  # no input makes them long
 RULES = """
 destinations:

@@ -123,6 +123,7 @@ def test_a_screen_fits_a_terminal_and_the_keys_change_it(address: str) -> None:
         assert "\x1b[?1049l" in terminal.data  # the former screen is back
 
 
+@pytest.mark.thorough
 def test_a_signal_restores_the_terminal(address: str) -> None:
     with Terminal("--url", address) as terminal:
         terminal.shows(lambda lines: True)

@@ -319,3 +319,27 @@ def test_a_broker_that_restarts_is_found_again(start_broker: Callable[..., Broke
     two = user("1.2", broker)
     two.subscribe("/queue/again", ack="client")
     assert two.listener.message().body == "kept"
+
+
+@pytest.mark.thorough
+def test_a_drain_reaches_the_listener_and_what_was_acknowledged_stays_so(
+    start_broker: Callable[..., BrokerProcess], user: UserOf
+) -> None:
+    broker = start_broker("drain: {on_stop: 500ms}\n")
+    users = [user(version, broker) for version in VERSIONS]
+    for each in users:
+        each.subscribe(f"/queue/drain.{each.version}", ack="client")
+        each.stored(f"/queue/drain.{each.version}", "once")
+        each.answer(each.listener.message())
+    assert broker.stop() == 0, broker.text()
+    for each in users:
+        error = each.listener.error()
+        assert (error.headers["error-code"], error.headers["message"]) == ("draining", "the broker is going down")
+        assert each.listener.disconnected.wait(WAIT_SECONDS)
+    broker.start()
+    again = user("1.2", broker)
+    again.subscribe("/queue/drain.>")
+    again.stored("/queue/drain.1.2", "twice")
+    assert again.listener.message().body == "twice"
+    again.connection.disconnect()
+    assert broker.stop() == 0

@@ -132,6 +132,7 @@ def test_a_stop_disconnects_clients_over_the_period_and_is_not_ready_meanwhile(s
     assert broker.stop() == 0  # at once, as no client is left
 
 
+@pytest.mark.thorough
 def test_a_second_signal_ends_a_drain_at_once(start_broker: StartBroker) -> None:
     broker = start_broker("drain: {on_stop: 1h}\n")
     with Wire(broker) as client:

@@ -334,6 +334,7 @@ def test_a_stop_says_goodbye_with_a_code(start_broker: StartBroker, authority: A
     assert web.broker.process is not None and web.broker.process.wait(20) == 0
 
 
+@pytest.mark.thorough
 def test_a_drained_page_gets_an_error_and_the_code_of_a_stop(start_broker: StartBroker, authority: Authority) -> None:
     web = Web(start_broker, authority)
     with connect(web.broker.address, headers={"while-draining": "true"}) as operator, Page(web.url) as page:
