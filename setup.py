@@ -34,6 +34,7 @@ PARQUET = ["pyarrow>=18", "numpy>=1.26", *CRC]  # `radiator archive`, `radiator 
 
 SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
 
+JWT = ["PyJWT[crypto]>=2.8"]  # `auth: {jwt: ...}`
 REGEX = ["google-re2>=1.1"]  # `regex_subscriptions: true`: expressions of clients, in linear time
 
 CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
@@ -67,6 +68,7 @@ DEV = [
     *CELERY,
     *SCHEMA,
     *REGEX,
+    *JWT,
     *FSSPEC,
     *CONNECT,
     "moto[s3,server]>=5.0",  # an S3 on this machine
@@ -120,6 +122,7 @@ setup(
         "demo": DEMO,
         "schema": SCHEMA,
         "regex": REGEX,
+        "jwt": JWT,
         "celery": CELERY,
         "fsspec": FSSPEC,
         "connect": [*SPARK, *CONNECT],

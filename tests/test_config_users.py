@@ -95,5 +95,5 @@ def test_the_documented_users_file_loads() -> None:
     (text,) = re.findall(r"```yaml users\n(.*?)```", CONFIGURATION, re.DOTALL)
     found = load_users_text(text.replace("password_file: /run/secrets/operator, ", ""), "configuration.md", {})
     assert set(found.users) == {"alice", "operator"}
-    entries = re.findall(r"(?m)^\| `(users|users\.NAME\.\w+|anonymous|certificates)` \|", CONFIGURATION)
-    assert entries == ["users", "users.NAME.password", "users.NAME.password_file", "anonymous", "certificates"]
+    entries = re.findall(r"(?m)^\| `(users|users\.NAME\.\w+|anonymous|certificates|roles)` \|", CONFIGURATION)
+    assert entries == ["users", "users.NAME.password", "users.NAME.password_file", "anonymous", "certificates", "roles"]
