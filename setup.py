@@ -34,7 +34,7 @@ PARQUET = ["pyarrow>=18", "numpy>=1.26", *CRC]  # `radiator archive`, `radiator 
 
 SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
 
-JWT = ["PyJWT[crypto]>=2.8"]  # `auth: {jwt: ...}`
+JWT = ["PyJWT>=2.8", "cryptography>=42"]  # `auth: {jwt: ...}`
 REGEX = ["google-re2>=1.1"]  # `regex_subscriptions: true`: expressions of clients, in linear time
 
 CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator

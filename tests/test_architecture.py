@@ -86,6 +86,8 @@ THIRD_PARTY = {
     "websockets": {"tunnels"},
     "prometheus_client": {"server"},
     "argon2": {"server"},
+    "jwt": {"server"},
+    "cryptography": {"server"},
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},
     "re2": {"routing"},
@@ -101,7 +103,14 @@ THIRD_PARTY = {
 }
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
-OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC"}
+OPTIONAL = {
+    "jsonschema_rs": "SCHEMA",
+    "re2": "REGEX",
+    "kombu": "CELERY",
+    "fsspec": "FSSPEC",
+    "jwt": "JWT",
+    "cryptography": "JWT",
+}
 
 STDLIB = sys.stdlib_module_names
 
@@ -414,7 +423,7 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
             if top in THIRD_PARTY:
                 extra = OPTIONAL.get(top) or extras.get(part_of(name), "INSTALL")
                 imported.setdefault(extra, set()).add(top.replace("_", "-"))
-    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2"}
+    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2", "jwt": "pyjwt"}
     imported = {extra: {called.get(top, top) for top in tops} for extra, tops in imported.items()}
     assert imported["INSTALL"] == required["INSTALL"]
     for extra in {*extras.values(), *OPTIONAL.values()}:

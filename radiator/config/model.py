@@ -80,8 +80,8 @@ class JwtConfig(NamedTuple):
     audience: tuple[str, ...]
     issuer: str
     algorithms: tuple[str, ...]
-    user_claim: str
-    roles_claim: str | None
+    user_from: str
+    roles_from: str | None
     leeway_ns: int
 
 

@@ -348,7 +348,7 @@ class Authenticator:
 
     @property
     def _has_roles(self) -> bool:
-        return self._config.jwt is not None and self._config.jwt.roles_claim is not None
+        return self._config.jwt is not None and self._config.jwt.roles_from is not None
 
     def _rights_of_token(self, table: users.UserTable, user: str, roles: tuple[str, ...]) -> Rights | None:
         """Return the rights of a token's user, or None if the users file has neither the user nor a role."""

@@ -17,8 +17,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -61,15 +59,23 @@ class _Refused(Exception):
     pass
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Follow no redirect: it might lead to a server that is not authenticated."""
-
-
 def fetch(url: str) -> bytes:
-    """Return the body of a URL. Raises OSError."""
-    opener = urllib.request.build_opener(_NoRedirect)
-    request = urllib.request.Request(url, headers={"Accept": "application/json", "User-Agent": "radiator"})
+    """Return the body of a URL.
+
+    Args:
+        url: The URL.
+
+    Raises:
+        OSError: The server cannot be reached, or its answer is an error, a redirect, or too large.
+    """
+    from urllib.request import HTTPRedirectHandler, Request, build_opener  # slow to load, and only key sets need it
+
+    class NoRedirect(HTTPRedirectHandler):
+        def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+            pass  # a redirect might lead to a server that is not authenticated
+
+    opener = build_opener(NoRedirect)
+    request = Request(url, headers={"Accept": "application/json", "User-Agent": "radiator"})
     with opener.open(request, timeout=FETCH_SECONDS) as answer:
         data: bytes = answer.read(FETCH_BYTES_MAX + 1)
     if len(data) > FETCH_BYTES_MAX:
@@ -98,9 +104,9 @@ class TokenVerifier:
         fetch: Callable[[str], bytes] = fetch,
     ) -> None:
         try:
+            import cryptography.x509  # noqa: F401
             import jwt  # an optional package
             import jwt.api_jwk
-            from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: F401
         except ImportError:
             raise ConfigError("auth.jwt needs more packages: pip install 'radiator-broker[jwt]'") from None
         self._jwt = jwt
@@ -139,7 +145,7 @@ class TokenVerifier:
             audience=list(config.audience),
             issuer=config.issuer,
             options={
-                "require": ["exp", "aud", "iss", config.user_claim],
+                "require": ["exp", "aud", "iss", config.user_from],
                 "verify_exp": False,  # by the trusted clock, below
                 "verify_nbf": False,
                 "verify_iat": False,
@@ -147,9 +153,9 @@ class TokenVerifier:
             },
         )
         expires_ns = self._check_times(claims)
-        user = claims[config.user_claim]
+        user = claims[config.user_from]
         if not isinstance(user, str) or not 1 <= len(user) <= USER_CHARS_MAX or not user.isprintable():
-            raise _Refused(f"claim {config.user_claim}: expected 1 to {USER_CHARS_MAX} printable characters")
+            raise _Refused(f"claim {config.user_from}: expected 1 to {USER_CHARS_MAX} printable characters")
         return Token(user, self._roles(claims), expires_ns)
 
     def _check_times(self, claims: Mapping[str, Any]) -> WallNs:
@@ -164,18 +170,18 @@ class TokenVerifier:
         return WallNs(expires_ns)
 
     def _roles(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
-        claim = self._config.roles_claim
-        if claim is None:
+        wanted = self._config.roles_from
+        if wanted is None:
             return ()
-        found: Any = claims.get(claim)
+        found: Any = claims.get(wanted)
         if found is None:  # realm_access.roles is a claim within a claim
             found = claims
-            for part in claim.split("."):
+            for part in wanted.split("."):
                 found = found.get(part) if isinstance(found, Mapping) else None
         if isinstance(found, str):
             found = found.split()
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found) or len(found) > ROLES_MAX:
-            raise _Refused(f"claim {claim}: expected a list of at most {ROLES_MAX} roles")
+            raise _Refused(f"claim {wanted}: expected a list of at most {ROLES_MAX} roles")
         return tuple(sorted(set(found)))
 
     # --- keys ---------------------------------------------------------------------------------------------------------

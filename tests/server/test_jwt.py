@@ -55,8 +55,8 @@ def config(**changes: Any) -> JwtConfig:
         "audience": ("radiator",),
         "issuer": "https://id.example",
         "algorithms": ("RS256", "ES256"),
-        "user_claim": "sub",
-        "roles_claim": None,
+        "user_from": "sub",
+        "roles_from": None,
         "leeway_ns": 30 * NS_PER_SECOND,
     }
     return JwtConfig(**values | changes)
@@ -188,13 +188,13 @@ def test_unknown_critical_parameters_are_refused(server: Server) -> None:
     assert reason(server.verifier()(made))
 
 
-def test_roles_come_from_a_list_a_text_or_a_claim_within_a_claim(server: Server) -> None:
-    verifier = server.verifier(roles_claim="roles")
+def test_roles_come_from_a_list_a_text_or_an_object(server: Server) -> None:
+    verifier = server.verifier(roles_from="roles")
     found = verifier(token(roles=["worker", "reader", "worker"]))
     assert isinstance(found, Token) and found.roles == ("reader", "worker")
     found = verifier(token(roles="reader worker"))
     assert isinstance(found, Token) and found.roles == ("reader", "worker")
-    found = server.verifier(roles_claim="realm_access.roles")(token(realm_access={"roles": ["reader"]}))
+    found = server.verifier(roles_from="realm_access.roles")(token(realm_access={"roles": ["reader"]}))
     assert isinstance(found, Token) and found.roles == ("reader",)
     for wrong in (None, {"a": 1}, [1], [str(number) for number in range(201)]):
         assert "claim roles" in reason(verifier(token(roles=wrong)))
@@ -394,7 +394,7 @@ def logins(tmp_path: Path, server: Server) -> TokenLogins:
 
 @pytest.fixture
 def role_logins(tmp_path: Path, server: Server) -> TokenLogins:
-    return TokenLogins(tmp_path, server, roles_claim="roles")
+    return TokenLogins(tmp_path, server, roles_from="roles")
 
 
 @pytest.mark.parametrize("login", ["", "jwt", "alice"])
