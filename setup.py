@@ -34,6 +34,7 @@ PARQUET = ["pyarrow>=18", "numpy>=1.26", *CRC]  # `radiator archive`, `radiator 
 
 SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
 
+JWT = ["PyJWT>=2.8", "cryptography>=42"]  # `auth: {jwt: ...}`
 REGEX = ["google-re2>=1.1"]  # `regex_subscriptions: true`: expressions of clients, in linear time
 
 CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
@@ -69,6 +70,7 @@ DEV = [
     *CELERY,
     *SCHEMA,
     *REGEX,
+    *JWT,
     *FSSPEC,
     *OTEL,
     "opentelemetry-sdk>=1.25",  # tests/client/test_tracing.py
@@ -133,6 +135,7 @@ setup(
         "demo": DEMO,
         "schema": SCHEMA,
         "regex": REGEX,
+        "jwt": JWT,
         "celery": CELERY,
         "fsspec": FSSPEC,
         "otel": OTEL,

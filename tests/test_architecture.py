@@ -88,6 +88,8 @@ THIRD_PARTY = {
     "websockets": {"tunnels"},
     "prometheus_client": {"server"},
     "argon2": {"server"},
+    "jwt": {"server"},
+    "cryptography": {"server"},
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},
     "re2": {"routing"},
@@ -104,7 +106,15 @@ THIRD_PARTY = {
 }
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
-OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC", "opentelemetry": "OTEL"}
+OPTIONAL = {
+    "jsonschema_rs": "SCHEMA",
+    "re2": "REGEX",
+    "kombu": "CELERY",
+    "fsspec": "FSSPEC",
+    "jwt": "JWT",
+    "cryptography": "JWT",
+    "opentelemetry": "OTEL",
+}
 
 STDLIB = sys.stdlib_module_names
 
@@ -419,7 +429,7 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
             if top in THIRD_PARTY:
                 extra = OPTIONAL.get(top) or extras.get(part_of(name), "INSTALL")
                 imported.setdefault(extra, set()).add(top.replace("_", "-"))
-    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2", "opentelemetry": "opentelemetry-api"}
+    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2", "jwt": "pyjwt", "opentelemetry": "opentelemetry-api"}
     imported = {extra: {called.get(top, top) for top in tops} for extra, tops in imported.items()}
     assert imported["INSTALL"] == required["INSTALL"]
     for extra in {*extras.values(), *OPTIONAL.values()}:

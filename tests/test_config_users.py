@@ -96,5 +96,5 @@ def test_the_documented_users_file_loads() -> None:
     (text,) = re.findall(r"```yaml users\n(.*?)```", CONFIGURATION, re.DOTALL)
     found = load_users_text(re.sub(r"password_file: [^,]*, ", "", text), "configuration.md", {})
     assert set(found.users) == {"alice", "operator", "dashboard"}
-    entries = re.findall(r"(?m)^\| `(users|users\.NAME\.\w+|anonymous|certificates)` \|", CONFIGURATION)
-    assert entries == ["users", "users.NAME.password", "users.NAME.password_file", "anonymous", "certificates"]
+    entries = re.findall(r"(?m)^\| `(users|users\.NAME\.\w+|anonymous|certificates|roles)` \|", CONFIGURATION)
+    assert entries == ["users", "users.NAME.password", "users.NAME.password_file", "anonymous", "certificates", "roles"]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from radiator.broker.clients.identity import Identity
+from radiator.clock import Now, WallNs
 from radiator.errors import ProtocolError, printable
 from radiator.routing.rights import EVERYTHING
 
@@ -38,6 +39,24 @@ RIGHTS_REDUCED: Final = ProtocolError(
     "the rights of this user have changed, and no longer permit a subscription",
     "The broker's users file was changed.",
 )
+
+
+EXPIRED: Final = ProtocolError("denied", "the token of this connection has expired", "Log in with a new token.")
+
+
+class _Expiry:
+    """Ends a session when its token expires."""
+
+    __slots__ = ("_core", "_session")
+
+    def __init__(self, core: Core, session: Session) -> None:
+        self._core = core
+        self._session = session
+
+    def due(self, now: Now) -> None:
+        """End the session, unless it is ending already."""
+        if not self._session.closing:
+            self._core.refuse(self._session, EXPIRED)
 
 
 class Login:
@@ -93,11 +112,12 @@ class Access:
         names: The durable subscriptions.
     """
 
-    __slots__ = ("_core", "_ended", "_names", "authenticator")
+    __slots__ = ("_core", "_ended", "_expiries", "_names", "authenticator")
 
     def __init__(self, core: Core, names: DurableSubscriptions) -> None:
         self._core = core
         self._names = names
+        self._expiries: dict[Session, _Expiry] = {}
         self._ended: deque[Session] = deque()  # ended by ``changed``, not released yet
         self.authenticator: Authenticator = open_to_all
 
@@ -137,11 +157,20 @@ class Access:
                 core.end(session, decision, receipt)
                 return
             session.identify(decision)
+            if decision.expires_ns:
+                expiry = self._expiries[session] = _Expiry(core, session)
+                core.timing.at_wall(WallNs(decision.expires_ns), expiry)
             welcome()
 
         self.authenticator(Login(session, login, passcode, decided))
         if session.undecided:
             core.budget.give_way()
+
+    def forget(self, session: Session) -> None:
+        """Cancel the timer of a session that ends."""
+        expiry = self._expiries.pop(session, None)
+        if expiry is not None:
+            self._core.timing.forget(expiry)
 
     def changed(self, identity: Callable[[Session], Decision]) -> None:
         """Apply changed users to open sessions.

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from radiator.config import schema
 from radiator.config.keys import ONLY_OFF, REFUSED, Key
 from radiator.config.listening import Listening, read_url, tls_of
-from radiator.config.model import ArchiveRule, AuthConfig, Config, HeartBeat, Listen, LoggingConfig
+from radiator.config.model import ArchiveRule, AuthConfig, Config, HeartBeat, JwtConfig, Listen, LoggingConfig
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
 from radiator.config.settings import LIMITS, SETTINGS, LimitsConfig, Rule, Settings
 from radiator.config.subscriptions import SUBSCRIPTION, DeclaredSubscription
@@ -35,6 +35,7 @@ FAULTY: Final = object()  # in place of a value that could not be read
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # a larger file is not a configuration
 
 RULE_KEYS: Final = frozenset(key.section for key in schema.RULE)
+JWT_FIELDS: Final = ("key_file", "jwks_url", "audience", "issuer", "algorithms")  # tokens are accepted with these
 SETTINGS_FIELDS: Final = frozenset(key.field for key in SETTINGS)
 
 VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
@@ -138,7 +139,13 @@ class Loader:
             admin=values["admin"],
             admin_hosts=values["admin_hosts"],
             limits=LimitsConfig(**{key.field: values[key.field] for key in LIMITS}),
-            auth=AuthConfig(values["users_file"], values["anonymous"], values["plugin"], values["plugin_timeout_ns"]),
+            auth=AuthConfig(
+                values["users_file"],
+                values["anonymous"],
+                values["plugin"],
+                values["plugin_timeout_ns"],
+                self.jwt(root, values),
+            ),
             heart_beat=HeartBeat(values["send_ms"], values["expect_ms"], values["grace"]),
             logging=LoggingConfig(
                 values["log_format"],
@@ -178,6 +185,24 @@ class Loader:
                 if found.setdefault(entry.title, entry) is not entry:
                     self.fault(item.line, path, f"{entry.title} is in the list twice")
         return list(found.values())
+
+    def jwt(self, root: Node | None, values: dict[str, Any]) -> JwtConfig | None:
+        """Return how tokens are verified; None without ``auth.jwt:``."""
+        auth = root.items.get("auth") if isinstance(root, Mapping) else None
+        node = auth.items.get("jwt") if isinstance(auth, Mapping) else None
+        found = {field: values[f"jwt_{field}"] for field in JwtConfig._fields}
+        if node is None or not any(found[field] for field in JWT_FIELDS):
+            return None
+        missing = [name for name in JWT_FIELDS[2:] if not found[name]]
+        if (found["key_file"] is None) == (found["jwks_url"] is None):
+            missing.insert(0, "key_file or jwks_url")
+        if missing:
+            self.fault(node.line, "auth.jwt", f"expected {', '.join(missing)}")
+        if values["users_file"] is None:
+            self.fault(node.line, "auth.jwt", "expected auth.users_file too: it has the rights of users and roles")
+        if values["plugin"] is not None:
+            self.fault(node.line, "auth.jwt", "expected no auth.plugin beside it")
+        return JwtConfig(**found)
 
     def rules(self, node: Node, default_rule: dict[str, Any]) -> list[Rule]:
         """Return the rules of ``destinations:``."""

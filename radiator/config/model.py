@@ -73,13 +73,27 @@ class HeartBeat(NamedTuple):
     grace: float
 
 
+class JwtConfig(NamedTuple):
+    """How tokens are verified (``auth.jwt``). One of ``key_file`` and ``jwks_url`` is None."""
+
+    key_file: str | None
+    jwks_url: str | None
+    audience: tuple[str, ...]
+    issuer: str
+    algorithms: tuple[str, ...]
+    user_from: str
+    roles_from: str | None
+    leeway_ns: int
+
+
 class AuthConfig(NamedTuple):
     """How clients are authenticated. Without file and plug-in there are no users, and logins are ignored."""
 
     users_file: str | None
     anonymous: Literal["loopback", "never", "always"]
     plugin: str | None  # an entry point of the group radiator.auth, or module:name
-    plugin_timeout_ns: int  # of one call
+    plugin_timeout_ns: int  # of one call, or of the verification of a token
+    jwt: JwtConfig | None = None  # then there is a users file
 
     @property
     def has_users(self) -> bool:

@@ -33,6 +33,13 @@ def _read_plugin(value: str) -> str:
         raise ValueError("expected the name of an entry point of the group radiator.auth, or MODULE:NAME") from None
 
 
+def _read_jwks_url(value: str) -> str:
+    host = re.fullmatch(r"(https://[^\s/?#@]+|http://(?:127\.0\.0\.1|\[::1\]|localhost)(?::[0-9]+)?)(?:/\S*)?", value)
+    if host is None:
+        raise ValueError("expected an https:// URL (http:// only of this machine)")
+    return value
+
+
 def _read_http_address(value: str) -> AdminAddress:
     match = re.fullmatch(r"http://([A-Za-z0-9._-]+|\*|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})/?", value)
     if match is None or int(match[2]) > 65_535:
@@ -57,6 +64,9 @@ HTTP_ADDRESS: Final = ValueType(_read_http_address)
 ORIGIN: Final = ValueType(_read_origin)
 LEVEL: Final = choice(("debug", "info", "warning", "error"))
 PLUGIN: Final = ValueType(_read_plugin)
+JWKS_URL: Final = ValueType(_read_jwks_url)
+# Asymmetric ones only: who can verify a token must not be able to sign one.
+JWT_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
 
 LOCKED: Final = Applies("the broker opens and locks it when it starts", To.NOTHING)
@@ -94,6 +104,14 @@ TOP: Final[tuple[Key, ...]] = (
     _key("auth.anonymous", "anonymous", choice(("loopback", "never", "always")), "loopback"),
     _key("auth.plugin", "plugin", or_none(PLUGIN), "none"),
     _key("auth.plugin_timeout", "plugin_timeout_ns", duration("100ms", "1h"), f"{limits.PLUGIN_SECONDS_MAX:.0f}s"),
+    _key("auth.jwt.key_file", "jwt_key_file", or_none(text("a file with a public key")), "none"),
+    _key("auth.jwt.jwks_url", "jwt_jwks_url", or_none(JWKS_URL), "none"),
+    _key("auth.jwt.audience", "jwt_audience", text("the name of this broker in tokens"), "", many=True),
+    _key("auth.jwt.issuer", "jwt_issuer", or_none(text("the issuer of the tokens")), "none"),
+    _key("auth.jwt.algorithms", "jwt_algorithms", choice(JWT_ALGORITHMS), "", many=True),
+    _key("auth.jwt.user_claim", "jwt_user_from", text("the name of a claim"), "sub"),
+    _key("auth.jwt.roles_claim", "jwt_roles_from", or_none(text("the name of a claim")), "none"),
+    _key("auth.jwt.leeway", "jwt_leeway_ns", duration("0ms", "10m"), "30s"),
     _key("regex_subscriptions", "regex_subscriptions", BOOLEAN, "false"),
     *LIMITS,
     _key("heart_beat.send", "send_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s", AT_CONNECT),
@@ -159,9 +177,9 @@ def tree(keys: tuple[Key, ...]) -> dict[str, Any]:
     """Return the keys by section: ``limits.message`` becomes ``{"limits": {"message": ...}}``."""
     found: dict[str, Any] = {}
     for key in keys:
-        section, dot, name = key.path.partition(".")
-        if dot:
-            found.setdefault(section, {})[name] = key
-        else:
-            found[section] = key
+        *sections, name = key.path.split(".")
+        place = found
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = key
     return found

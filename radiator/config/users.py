@@ -9,6 +9,9 @@
     certificates:
       sensor-7: {write: /topic/sensors.7}                  # by the name in a certificate that was verified
 
+    roles:
+      reader: {read: /topic/>}                             # by the roles in a token (auth.jwt)
+
 This module knows the keys and the form of a hash. It does not know how a hash is verified, or what a pattern means.
 Invariant: no message shows the value of a password, which may be a plain one.
 """
@@ -48,7 +51,7 @@ USER_KEYS: Final = (
     Key(path="password_file", field="password_file", type=text("the path of a file with a hash")),
     *RIGHT_KEYS,
 )
-TOP_KEYS: Final = ("users", "anonymous", "certificates")
+TOP_KEYS: Final = ("users", "anonymous", "certificates", "roles")
 
 
 class Grants(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +84,7 @@ class Users(msgspec.Struct, frozen=True, kw_only=True):
     users: dict[str, User]
     anonymous: Grants | None
     certificates: dict[str, Grants]
+    roles: dict[str, Grants] = {}
     password_files: tuple[str, ...] = ()
     blank: bool = False  # it says nothing at all
 
@@ -115,6 +119,7 @@ class _UsersLoader(Loader):
     def users_file(self, root: Node | None, source: str) -> Users:
         users: dict[str, User] = {}
         certificates: dict[str, Grants] = {}
+        roles: dict[str, Grants] = {}
         anonymous = None
         if root is not None and not isinstance(root, Mapping):
             self.fault(root.line, "", f"expected keys such as users:, got {root}")
@@ -125,6 +130,8 @@ class _UsersLoader(Loader):
                 users[name] = User(password=self.password(node, values, name), grants=_grants(node, values))
             for name, node in self.entries(root, "certificates"):
                 certificates[name] = _grants(node, self.entry(node, RIGHT_KEYS, f"certificates.{name}"))
+            for name, node in self.entries(root, "roles"):
+                roles[name] = _grants(node, self.entry(node, RIGHT_KEYS, f"roles.{name}"))
             if (entry := root.items.get("anonymous")) is not None:
                 anonymous = _grants(entry, self.entry(entry, RIGHT_KEYS, "anonymous"))
         return Users(
@@ -132,6 +139,7 @@ class _UsersLoader(Loader):
             users=users,
             anonymous=anonymous,
             certificates=certificates,
+            roles=roles,
             password_files=self.password_files,
             blank=root is None,
         )

@@ -249,14 +249,22 @@ class App:
             return [thread.submit for thread in started]
 
         verify = threads("auth", 1 if auth.has_users else 0)
-        plugin = threads("plugin", 0 if auth.plugin is None else limits.PLUGIN_CALLS_MAX)
+        plugin = threads("plugin", 0 if auth.plugin is None and auth.jwt is None else limits.PLUGIN_CALLS_MAX)
         look = (
             threads("users", 1)[0] if auth.users_file is not None else None
         )  # a thread of its own, not delayed by logins
         changed, peer_log = self._users_changed, self.broker.peer_log
         try:
             authenticator = Authenticator(
-                auth, verify, plugin, _later, clock.monotonic_ns, changed, look, peer_log=peer_log
+                auth,
+                verify,
+                plugin,
+                _later,
+                clock.monotonic_ns,
+                changed,
+                look,
+                peer_log=peer_log,
+                wall_ns=lambda: self.broker.timing.now.wall,
             )
         except BaseException:
             for thread in running:

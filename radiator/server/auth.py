@@ -29,17 +29,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from radiator import limits
+from radiator import clock, limits
 from radiator.broker.access import Decision, Login
 from radiator.broker.clients.identity import Identity
 from radiator.broker.peer_log import PeerLog
-from radiator.clock import NS_PER_SECOND, MonoNs
+from radiator.clock import NS_PER_SECOND, MonoNs, WallNs
 from radiator.config import AuthConfig
-from radiator.errors import ProtocolError
-from radiator.routing.rights import EVERYTHING
+from radiator.errors import ProtocolError, printable
+from radiator.routing.rights import EVERYTHING, RIGHTS, Rights
 from radiator.server import users
 from radiator.server.addresses import host_of, is_local, neighbourhood
 from radiator.server.fair_queue import FairQueue
+from radiator.server.jwt import Refusal, TokenVerifier
 from radiator.server.login_throttle import LoginThrottle
 from radiator.server.users_watch import UsersWatch
 
@@ -52,6 +53,7 @@ REMEMBERED_MAX: Final = 10_000  # verified logins: 100 bytes each
 PLUGIN_CACHE_NS: Final = 60 * NS_PER_SECOND  # how long the answer of a plug-in is cached
 FOR_EVER_NS: Final = 1 << 62
 LOGGED_CHARS_MAX: Final = 100
+TOKEN_LOGIN: Final = "jwt"  # a client without a login of its own may send this beside a token
 
 Submit = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 DENIED: Final = ProtocolError("denied", "the login was refused", "Expected a known login and its passcode.")
@@ -116,6 +118,7 @@ class Authenticator:
         changed: Called when the users file was read again.
         look: The thread that reads the users file.
         peer_log: The log of events that peers cause.
+        wall_ns: The trusted wall clock.
 
     Raises:
         ConfigError: The users file or the plug-in cannot be read.
@@ -132,6 +135,7 @@ class Authenticator:
         look: Submit | None = None,
         *,
         peer_log: PeerLog,
+        wall_ns: Callable[[], WallNs] = clock.now_ns,
     ) -> None:
         self._config = config
         self._later = later
@@ -140,6 +144,9 @@ class Authenticator:
         self._peer_log = peer_log
         self._users = UsersWatch(config.users_file, look, now_ns(), self._new_users)
         self._plugin = None if config.plugin is None else users.load_plugin(config.plugin)
+        self._tokens = None if config.jwt is None else TokenVerifier(config.jwt, wall_ns, now_ns)
+        self._wall_ns = wall_ns
+        self._by_roles: dict[tuple[str, ...], Rights] = {}  # the same roles have the same object
         self._secret = secrets.token_bytes(32)
         self._throttle = LoginThrottle()
         self._verified_logins: OrderedDict[bytes, tuple[int, Identity]] = OrderedDict()  # key: (expiry, identity)
@@ -173,6 +180,9 @@ class Authenticator:
             now = self._by_certificate(known.user)
         elif known.source == "plugin":
             return known
+        elif known.source == "jwt":
+            rights = self._rights_of_token(self._users.table, known.user, known.roles)
+            return REMOVED if rights is None else known._replace(rights=rights)
         elif known.hash and known.user in table.rights and table.hashes.get(known.user) != known.hash:
             return CHANGED
         elif known.user in table.rights:
@@ -234,13 +244,15 @@ class Authenticator:
 
     def _queue_for(self, login: str) -> _VerificationQueue:
         """Return the queue of a login: of the users file if that has a hash of the user, else of the plug-in."""
-        if self._plugin is None or login in self._users.table.hashes:
+        if (self._plugin is None and self._tokens is None) or login in self._users.table.hashes:
             return self._file_queue
         return self._plugin_queue
 
     def _remembered(self, key: bytes) -> Identity | None:
         remembered = self._verified_logins.get(key)
         if remembered is None or self._now_ns() >= remembered[0]:
+            return None
+        if remembered[1].expires_ns and self._wall_ns() >= remembered[1].expires_ns:
             return None
         self._verified_logins.move_to_end(key)
         return remembered[1]
@@ -271,7 +283,7 @@ class Authenticator:
                 submit, table = queue.idle.pop(), self._users.table
                 verify = self._verify
                 if queue is self._plugin_queue:
-                    verify = self._call_plugin
+                    verify = self._verify_token if self._plugin is None else self._call_plugin
                     self._calls.append((self._now_ns() + self._config.plugin_timeout_ns, attempt))
                 work = partial(verify, table, first.login, first.passcode, first.address)
                 submit(work, partial(self._finish, attempt, first, table, submit))
@@ -317,6 +329,41 @@ class Authenticator:
         except BaseException as error:  # time-outs of gevent are not derived from Exception
             return error
 
+    def _verify_token(self, table: users.UserTable, login: str, passcode: str, address: str) -> Any:
+        """Return the identity by the token, or a Refusal. Runs on a thread."""
+        assert self._tokens is not None
+        try:
+            token = self._tokens(passcode)
+            if isinstance(token, Refusal):
+                return token
+            if login not in ("", TOKEN_LOGIN, token.user):
+                return Refusal(f"the login is {_short(login)!r}, and the token is of {token.user!r}")
+            rights = self._rights_of_token(table, token.user, token.roles)
+            if rights is None:
+                who = f"no role of {', '.join(token.roles)[:200]!r}" if self._has_roles else f"no user {token.user!r}"
+                return Refusal(f"{who} in the users file")
+            return Identity(token.user, rights, "jwt", "", token.expires_ns, token.roles)
+        except Exception as error:
+            return error
+
+    @property
+    def _has_roles(self) -> bool:
+        return self._config.jwt is not None and self._config.jwt.roles_from is not None
+
+    def _rights_of_token(self, table: users.UserTable, user: str, roles: tuple[str, ...]) -> Rights | None:
+        """Return the rights of a token's user, or None if the users file has neither the user nor a role."""
+        if not self._has_roles:
+            return table.rights.get(user)
+        known = tuple(role for role in roles if role in table.roles)
+        if not known:
+            return None
+        rights = self._by_roles.get(known) if table is self._users.table else None
+        if rights is None:
+            rights = Rights({right: [each for role in known for each in table.roles[role][right]] for right in RIGHTS})
+            if table is self._users.table:
+                self._by_roles[known] = rights
+        return rights
+
     def _finish(self, attempt: _Attempt, first: Login, table: users.UserTable, thread: Submit, result: Any) -> None:
         queue = attempt.queue
         queue.idle.append(thread)
@@ -327,15 +374,25 @@ class Authenticator:
         elif isinstance(result, Identity):
             self._throttle.succeeded(first.login, attempt.origin)
             if table is self._users.table:
-                cache_ns = FOR_EVER_NS if self._plugin is None else PLUGIN_CACHE_NS
+                cache_ns = FOR_EVER_NS if queue is self._file_queue and self._plugin is None else PLUGIN_CACHE_NS
                 self._verified_logins[attempt.key] = (self._now_ns() + cache_ns, result)
                 if len(self._verified_logins) > REMEMBERED_MAX:
                     self._verified_logins.popitem(last=False)
             self._answer(attempt, result)
         else:
-            if result is None:
+            if result is None or isinstance(result, Refusal):
                 self._throttle.failed(first.login, attempt.origin, self._now_ns())
-            else:
+            if isinstance(result, Refusal):
+                self._peer_log.line(
+                    logging.WARNING,
+                    "refused tokens",
+                    attempt.origin,
+                    "token from %s refused: %s",
+                    first.address,
+                    printable(result.reason),
+                    logger=log,
+                )
+            elif result is not None:
                 what = "the plug-in failed" if queue is self._plugin_queue else "the verification failed"
                 self._peer_log.line(
                     logging.ERROR,
@@ -427,6 +484,7 @@ class Authenticator:
 
     def _new_users(self) -> None:
         self._verified_logins.clear()
+        self._by_roles.clear()
         self._changed()
 
 

@@ -34,6 +34,7 @@ class UserTable:
         rights: The rights, by user.
         anonymous: The rights of clients without a login.
         certificates: The rights of clients with a certificate, by the name in it.
+        roles: The patterns of each right, by role.
         files: The files that were read: the users file and those of ``password_file:``.
         blank: True if the users file is empty.
         dummy: The hash to verify for an unknown user, so that the answer takes as long as for a known one.
@@ -43,6 +44,7 @@ class UserTable:
     rights: Mapping[str, Rights] = field(default_factory=dict)
     anonymous: Rights = NOTHING
     certificates: Mapping[str, Rights] = field(default_factory=dict)
+    roles: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     blank: bool = False
     dummy: str = ""

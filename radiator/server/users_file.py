@@ -6,10 +6,12 @@ broker calls it on a thread.
 
 from __future__ import annotations
 
+from radiator import clock
 from radiator.config import AuthConfig
 from radiator.config.users import Grants, load_users
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.rights import NOTHING, RIGHTS, Rights
+from radiator.server.jwt import TokenVerifier
 from radiator.server.passwords import cost_of, dummy_like
 from radiator.server.users import UserTable, load_plugin
 
@@ -30,12 +32,17 @@ def load(path: str) -> UserTable:
             faults.append(f"{path}:{grants.line}: {where}: {error.message}, {error.detail}")
             return NOTHING
 
+    def role(where: str, grants: Grants) -> dict[str, tuple[str, ...]]:
+        rights(where, grants)
+        return {right: getattr(grants, right) for right in RIGHTS}
+
     hashes = {name: user.password for name, user in users.users.items() if user.password is not None}
     table = UserTable(
         hashes=hashes,
         rights={name: rights(f"users.{name}", user.grants) for name, user in users.users.items()},
         anonymous=NOTHING if users.anonymous is None else rights("anonymous", users.anonymous),
         certificates={name: rights(f"certificates.{name}", each) for name, each in users.certificates.items()},
+        roles={name: role(f"roles.{name}", each) for name, each in users.roles.items()},
         files=(path, *users.password_files),
         blank=users.blank,
         dummy=dummy_like(max(hashes.values(), key=cost_of, default=None)),
@@ -68,4 +75,6 @@ def check(auth: AuthConfig) -> list[str]:
         )
     if auth.plugin is not None:
         load_plugin(auth.plugin)
+    if auth.jwt is not None:
+        TokenVerifier(auth.jwt, clock.now_ns, clock.monotonic_ns)
     return warnings

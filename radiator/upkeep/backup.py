@@ -210,7 +210,8 @@ class _Backup:
             self._write(layout.SALT, key)
         fs.mkdir(layout.partitions_path(partial))
         self.whole, self.decided = point.whole, point.decided
-        copied = [self._partition(stored, point.heads[stored.name]) for stored in partitions]
+        found = [self._partition(stored, point.heads[stored.name]) for stored in partitions]
+        copied = [each for each in found if each is not None]
         for name in sorted(point.decided.keys() - point.heads.keys()):
             fs.mkdir(layout.partition_path(partial, name))
             copied.append(CopiedPartition(name, 0, point.decided[name], 0))
@@ -268,7 +269,8 @@ class _Backup:
 
     # --- a partition --------------------------------------------------------------------------------------------------
 
-    def _partition(self, stored: StoredPartition, head: Head | None) -> CopiedPartition:
+    def _partition(self, stored: StoredPartition, head: Head | None) -> CopiedPartition | None:
+        """Copy a partition. Return None, with nothing copied, if it was removed since the backup began."""
         fs, partial = self.fs, f"{self.partial}/{_relative(stored)}"
         fs.mkdir(partial)
         if head is None:
@@ -276,6 +278,11 @@ class _Backup:
         copied: dict[int, CopiedFile] = {}
         for _ in range(TRIES_MAX):
             there = segment_bases(fs, stored.directory)
+            if not there and not fs.has_name(stored.directory):
+                for base in copied:
+                    fs.remove(layout.segment_path(partial, base))
+                fs.rmdir(partial)
+                return None
             bases = [base for base in there if head and base <= head.segment_base]
             try:
                 for base in bases:

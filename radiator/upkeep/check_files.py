@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from radiator.errors import StorageError
-from radiator.storage import archived, dedup_file, definitions, last_rules, layout, transaction_log
+from radiator.storage import archived, dedup_file, definitions, last_rules, layout, removal, transaction_log
 from radiator.storage.files import FileSystem, read_file
 from radiator.storage.journal.format import FILE_HEADER_BYTES
 from radiator.storage.journal.reading import JournalFiles
@@ -82,9 +82,10 @@ def journal(fs: FileSystem, root: str) -> Iterator[Finding]:
 
 
 def definition_files(fs: FileSystem, root: str) -> Iterator[Finding]:
-    """Yield a finding for each of ``subscriptions`` and ``last_rules`` that cannot be read."""
+    """Yield a finding for each of ``subscriptions``, ``removals`` and ``last_rules`` that cannot be read."""
     for kind, head, effect in (
         ("subscriptions", definitions.HEAD, "a start renames it, and names are unknown until they are used again"),
+        (layout.REMOVALS, removal.HEAD, "a start ignores it: partitions that were about to be removed stay"),
         ("last_rules", last_rules.HEAD, "a start ignores it: queues without a cursor get all messages"),
     ):
         path = f"{root}/{kind}"

@@ -41,6 +41,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "archived": (WARNING, "`archived` is damaged, or ahead of its log: retention waits"),
     "cursor": (WARNING, "a cursor that is ahead of its log, or whose records contradict one another"),
     "subscriptions": (DAMAGE, "the file of durable subscriptions cannot be read: they are unknown"),
+    "removals": (WARNING, "the list of partitions that are being removed cannot be read: they stay"),
     "last_rules": (
         WARNING,
         "the `fan_out` rules of the last run cannot be read: queues without a cursor get all messages",

@@ -23,6 +23,7 @@ from radiator.storage import (
     last_rules,
     layout,
     names,
+    removal,
     salt,
     transaction_log,
 )
@@ -257,6 +258,11 @@ def read_last_rules(data: bytes) -> Iterator[Line]:
     return _definitions(data, last_rules.HEAD, "rule", "rule")
 
 
+def read_removals(data: bytes) -> Iterator[Line]:
+    """Yield the partitions that are being removed."""
+    return _definitions(data, removal.HEAD, "removal", "of")
+
+
 def read_subscriptions(data: bytes) -> Iterator[Line]:
     """Yield each durable subscription."""
     return _definitions(data, definitions.HEAD, "subscription", "cursor")
@@ -335,6 +341,7 @@ FILES: list[tuple[str, str, Reader]] = [
     (r"transactions", "redo log of transactions, of an earlier version", read_transactions),
     (r"subscriptions(\.damaged)?", "durable subscriptions", read_subscriptions),
     (r"mirror", "a mirror writes here", read_words),
+    (r"removals", "partitions that are being removed", read_removals),
     (r"last_rules", "fan_out rules of the last run", read_last_rules),
     (r"snapshot(\.copy|\.damaged)?", "snapshot of the cursors", read_snapshot),
     (r"journal-\d+", "journal of the cursors, of an earlier version", read_old_journal),

@@ -186,6 +186,38 @@ def test_segments_that_retention_removes_meanwhile_leave_no_gap_in_the_copy(
     store.close()
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_log_that_is_removed_meanwhile_is_not_in_the_copy(tmp_path: Path, nth: int) -> None:
+    root = str(tmp_path / "data")
+    store = filled(root)
+    store.cursors.open("queue:/queue/a", "/queue/a", 0)
+    put(store.partition("/queue/b", SMALL), b"stays")
+    commit(store)
+
+    def removal() -> None:
+        store.remove([store.partitions["/queue/a"]], lambda _: store.cursors.delete("queue:/queue/a"))
+        while store.removals.names:
+            commit(store)
+
+    found = made(Meddling(root, nth, removal), root, str(tmp_path / "copy")).manifest
+    assert [each.name for each in found.partitions] == ["/queue/b"]
+    assert restored(FileSystem(), str(tmp_path / "copy"), str(tmp_path / "again")) == {"/queue/b": {0: b"stays"}}
+    store.close()
+
+
+def test_a_backup_after_a_removal_has_the_next_log_of_the_name_and_nothing_of_the_one_before(tmp_path: Path) -> None:
+    root = str(tmp_path / "data")
+    store = filled(root)
+    store.remove([store.partitions["/queue/a"]], lambda _: None)
+    while store.removals.names:
+        commit(store)
+    put(store.partition("/queue/a", SMALL), b"new")
+    commit(store)
+    made(FileSystem(), root, str(tmp_path / "copy"))
+    assert restored(FileSystem(), str(tmp_path / "copy"), str(tmp_path / "again")) == {"/queue/a": {0: b"new"}}
+    store.close()
+
+
 def test_a_log_that_goes_on_and_has_its_last_segment_replaced_is_copied_up_to_a_new_end(tmp_path: Path) -> None:
     """The active segment is sealed, and a rewriter puts another file in its place: no byte position holds any more."""
     root = str(tmp_path / "data")

@@ -14,7 +14,9 @@ class Identity(NamedTuple):
     Attributes:
         user: The name of the user; empty for anonymous.
         rights: The rights of the user.
-        source: The authentication method: anonymous, users, certificate or plugin.
+        source: The authentication method: anonymous, users, certificate, plugin or jwt.
+        expires_ns: The trusted wall time at which the session ends, because its token expires; 0: it has no token.
+        roles: The roles in the token.
         hash: The hash in the users file that verified the passcode; empty for other methods.
     """
 
@@ -22,3 +24,5 @@ class Identity(NamedTuple):
     rights: Rights
     source: str
     hash: str = ""
+    expires_ns: int = 0
+    roles: tuple[str, ...] = ()

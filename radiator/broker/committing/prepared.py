@@ -218,7 +218,8 @@ class Prepared:
             budget.spend(FRAME_UNITS)
             yield True
             if frame.head.command == "SEND":
-                yield from self._broker.until_removed(frame.head.headers.get("destination", ""))
+                if self._broker.store.removals.names:
+                    yield from self._broker.until_removed(frame.head.headers.get("destination", ""))
                 self._send(frame, plans)
             else:
                 yield from self._answer(frame, next(answers))

@@ -104,6 +104,7 @@ def release(broker: Services, session: Session) -> None:
         broker.background.add(all_of(broker, session))
     broker.ready.forget_session(session)
     broker.throttle.forget(session)
+    broker.access.forget(session)
 
 
 def all_of(broker: Services, session: Session) -> Steps:
