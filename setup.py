@@ -36,6 +36,8 @@ SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two micros
 
 REGEX = ["google-re2>=1.1"]  # `regex_subscriptions: true`: expressions of clients, in linear time
 
+CRON = ["cronsim>=2.5"]  # `schedules:` cron expressions, as Debian's cron has them
+
 CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
 
 FSSPEC = ["fsspec>=2024.6"]  # stores and archives by URI, beside a driver: s3fs, gcsfs, adlfs ...
@@ -67,6 +69,7 @@ DEV = [
     *CELERY,
     *SCHEMA,
     *REGEX,
+    *CRON,
     *FSSPEC,
     *CONNECT,
     "moto[s3,server]>=5.0",  # an S3 on this machine
@@ -120,6 +123,7 @@ setup(
         "demo": DEMO,
         "schema": SCHEMA,
         "regex": REGEX,
+        "cron": CRON,
         "celery": CELERY,
         "fsspec": FSSPEC,
         "connect": [*SPARK, *CONNECT],

@@ -89,6 +89,7 @@ THIRD_PARTY = {
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},
     "re2": {"routing"},
+    "cronsim": {"routing"},
     "kombu": {"kombu"},
     "pyspark": {"spark"},
     "pyarrow": {"columns", "archive", "spark", "export", "replay"},
@@ -101,7 +102,7 @@ THIRD_PARTY = {
 }
 
 # Packages that some part imports only when they are asked for: the list of setup.py that has them.
-OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "kombu": "CELERY", "fsspec": "FSSPEC"}
+OPTIONAL = {"jsonschema_rs": "SCHEMA", "re2": "REGEX", "cronsim": "CRON", "kombu": "CELERY", "fsspec": "FSSPEC"}
 
 STDLIB = sys.stdlib_module_names
 
@@ -354,7 +355,7 @@ BROKER = [
     *("stats", "skipping", "internal_errors", "budget", "peer_log", "rule_hooks", "memory_watch", "storage_failures"),
     *("timers", "logs", "headers", "queues", "destinations", "admission", "clients", "delivery", "core"),
     *("durable", "access", "outcomes", "destination_creation", "maintenance_run", "services"),
-    *("transactions", "subscribing", "admin", "settling", "publishing", "committing", "frames", "broker"),
+    *("transactions", "subscribing", "admin", "settling", "publishing", "committing", "schedules", "frames", "broker"),
 ]
 
 

@@ -11,6 +11,10 @@ QUEUE = "queue:"
 SUBSCRIPTION = "sub:"
 GROUP = "group:"
 
+# Keys beside those of durable subscriptions in their file (``storage.definitions``), which are no names of cursors.
+PAUSED = "paused:"
+SCHEDULE = "schedule:"
+
 
 def of_queue(name: str) -> str:
     """Return the name of the cursors of a queue. A queue has one cursor for each of its partitions."""
