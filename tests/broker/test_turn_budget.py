@@ -26,7 +26,10 @@ BUDGET = 150
 STEP = 80  # the most that one indivisible step is counted as: a destination is created
 MANY = 300  # destinations, subscriptions, frames
 DELIVERIES = 3_000
-SMALL = ("CONNECT", "STOMP", "BEGIN", "stats", "clock", "clock.accept")  # no input makes them long
+SMALL = (  # no input makes them long
+    *("CONNECT", "STOMP", "BEGIN", "stats", "clock", "clock.accept"),
+    *("maintenance.run", "maintenance.status", "queues.pause", "queues.resume"),
+)
 RULES = """
 destinations:
   - {match: '/topic/mem.>', store: memory}
