@@ -37,6 +37,8 @@ SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two micros
 JWT = ["PyJWT>=2.8", "cryptography>=42"]  # `auth: {jwt: ...}`
 REGEX = ["google-re2>=1.1"]  # `regex_subscriptions: true`: expressions of clients, in linear time
 
+CRON = ["cronsim>=2.5"]  # `schedules:` cron expressions, as Debian's cron has them
+
 CELERY = ["kombu>=5.4", "celery>=5.4"]  # tasks of Celery in queues of radiator
 
 FSSPEC = ["fsspec>=2024.6"]  # stores and archives by URI, beside a driver: s3fs, gcsfs, adlfs ...
@@ -71,6 +73,7 @@ DEV = [
     *SCHEMA,
     *REGEX,
     *JWT,
+    *CRON,
     *FSSPEC,
     *OTEL,
     "opentelemetry-sdk>=1.25",  # tests/client/test_tracing.py
@@ -136,6 +139,7 @@ setup(
         "schema": SCHEMA,
         "regex": REGEX,
         "jwt": JWT,
+        "cron": CRON,
         "celery": CELERY,
         "fsspec": FSSPEC,
         "otel": OTEL,

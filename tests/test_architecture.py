@@ -93,6 +93,7 @@ THIRD_PARTY = {
     "zstandard": {"storage"},
     "jsonschema_rs": {"server"},
     "re2": {"routing"},
+    "cronsim": {"routing"},
     "kombu": {"kombu"},
     "pyspark": {"spark"},
     "pyarrow": {"columns", "archive", "spark", "export", "replay"},
@@ -109,6 +110,7 @@ THIRD_PARTY = {
 OPTIONAL = {
     "jsonschema_rs": "SCHEMA",
     "re2": "REGEX",
+    "cronsim": "CRON",
     "kombu": "CELERY",
     "fsspec": "FSSPEC",
     "jwt": "JWT",
@@ -369,7 +371,7 @@ BROKER = [
     *("stats", "peer_log", "skipping", "internal_errors", "budget", "rule_hooks", "memory_watch", "storage_failures"),
     *("timers", "logs", "headers", "queues", "destinations", "admission", "clients", "delivery", "draining", "core"),
     *("durable", "access", "outcomes", "destination_creation", "maintenance_run", "monitoring", "reload", "services"),
-    *("transactions", "subscribing", "admin", "settling", "publishing", "committing", "frames", "broker"),
+    *("transactions", "subscribing", "admin", "settling", "publishing", "committing", "schedules", "frames", "broker"),
 ]
 
 
@@ -429,7 +431,13 @@ def test_what_is_installed_is_imported_and_what_is_imported_is_installed() -> No
             if top in THIRD_PARTY:
                 extra = OPTIONAL.get(top) or extras.get(part_of(name), "INSTALL")
                 imported.setdefault(extra, set()).add(top.replace("_", "-"))
-    called = {"yaml": "pyyaml", "argon2": "argon2-cffi", "re2": "google-re2", "jwt": "pyjwt", "opentelemetry": "opentelemetry-api"}
+    called = {
+        "yaml": "pyyaml",
+        "argon2": "argon2-cffi",
+        "re2": "google-re2",
+        "jwt": "pyjwt",
+        "opentelemetry": "opentelemetry-api",
+    }
     imported = {extra: {called.get(top, top) for top in tops} for extra, tops in imported.items()}
     assert imported["INSTALL"] == required["INSTALL"]
     for extra in {*extras.values(), *OPTIONAL.values()}:

@@ -18,7 +18,8 @@ Invariants: no reader gets a message above the high watermark. A receipt leaves 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admission import Dropped, Wait
@@ -27,6 +28,7 @@ from radiator.broker.clients.session import Session
 from radiator.broker.destinations.registry import BeingRemoved
 from radiator.broker.frames import commands
 from radiator.broker.publishing import sending
+from radiator.broker.schedules import Schedules
 from radiator.broker.services import Services
 from radiator.broker.subscribing import leaving, subscribing
 from radiator.clock import NS_PER_MS, NS_PER_SECOND, MonoNs, Now
@@ -36,7 +38,10 @@ from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Reader, Subscription
     from radiator.broker.delivery.cold_reads import Read
+    from radiator.broker.rule_hooks import RuleHooks
+    from radiator.routing.rules import Rules
     from radiator.stomp.frames import Frame
+    from radiator.storage.store import Store
 
 log = logging.getLogger("radiator.broker")
 
@@ -49,6 +54,18 @@ class Broker(Services):
     """A broker over a store. The arguments are those of ``Core``."""
 
     _settled_ns = _advanced_ns = MonoNs(0)
+
+    def __init__(
+        self,
+        rules: Rules,
+        store: Store,
+        wake: Callable[[Session], None],
+        *,
+        hooks: Mapping[int, RuleHooks] = MappingProxyType({}),
+        late: Callable[[], bool] = bool,
+    ) -> None:
+        super().__init__(rules, store, wake, hooks=hooks, late=late)
+        self.schedules = Schedules(self)
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ Invariants: one run at a time. A run ends: what it waits for in one log is bound
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from radiator.clock import NS_PER_MS, Now
@@ -22,6 +22,7 @@ from radiator.storage.file_partition import FilePartition
 if TYPE_CHECKING:
     from radiator.broker.core import Core
     from radiator.routing.pattern import PatternSet
+    from radiator.storage.partition import Partition
 
 log = logging.getLogger("radiator.broker")
 
@@ -102,7 +103,7 @@ class MaintenanceRun:
         if self.running:
             raise ProtocolError("too-many", "maintenance is running already", "Wait until it has ended.")
         store = self._core.store
-        logs = [each for each in store.partitions.values() if isinstance(each, FilePartition)]
+        logs = list(store.partitions.values())
         works = RETENTION in tasks or COMPACTION in tasks
         self.running = True
         self._tasks, self._patterns, self._on_end = tasks, patterns, on_end
@@ -169,11 +170,11 @@ class MaintenanceRun:
             if COMPACTION in self._tasks:
                 maintenance.plan_now(partition, now)
 
-    def _find(self, logs: list[FilePartition]) -> Iterator[FilePartition | None]:
+    def _find(self, logs: Sequence[Partition]) -> Iterator[FilePartition | None]:
         """Yield the logs with sealed segments that the run is for, and None in between, after some comparisons."""
         patterns = self._patterns
         for partition in logs:
-            wanted = len(partition.segments) > 1
+            wanted = isinstance(partition, FilePartition) and len(partition.segments) > 1
             if wanted and patterns is not None:
                 wanted = False
                 for number, name in enumerate(list(partition.destinations), 1):
@@ -183,7 +184,7 @@ class MaintenanceRun:
                     if number % NAMES_A_LOOK == 0:
                         yield None
             self._looked_at += 1
-            yield partition if wanted else None
+            yield partition if wanted and isinstance(partition, FilePartition) else None
 
     def _is_finished(self, work: LogWork) -> bool:
         maintenance, partition = self._core.store.maintenance, work.partition

@@ -20,7 +20,16 @@ from typing import Any, Final, TypeAlias, TypeVar
 from radiator.config import schema
 from radiator.config.keys import ONLY_OFF, REFUSED, Key
 from radiator.config.listening import Listening, read_url, tls_of
-from radiator.config.model import ArchiveRule, AuthConfig, Config, HeartBeat, JwtConfig, Listen, LoggingConfig
+from radiator.config.model import (
+    ArchiveRule,
+    AuthConfig,
+    Config,
+    HeartBeat,
+    JwtConfig,
+    Listen,
+    LoggingConfig,
+    ScheduleRule,
+)
 from radiator.config.nodes import Mapping, Node, Scalar, Sequence, YamlError
 from radiator.config.settings import LIMITS, SETTINGS, LimitsConfig, Rule, Settings
 from radiator.config.subscriptions import SUBSCRIPTION, DeclaredSubscription
@@ -113,6 +122,7 @@ class Loader:
         rules: list[Rule] = []
         archive: list[ArchiveRule] = []
         subscriptions: list[DeclaredSubscription] = []
+        schedules: list[ScheduleRule] = []
         if root is not None and not isinstance(root, Mapping):
             self.fault(root.line, "", f"expected keys such as data_dir: or destinations:, got {root}")
         elif root is not None:
@@ -131,6 +141,8 @@ class Loader:
                 archive = self.archive(node)
             if (node := root.items.get("subscriptions")) is not None:
                 subscriptions = self.subscriptions(node)
+            if (node := root.items.get("schedules")) is not None:
+                schedules = self.schedules(node)
         return Config(
             source=source,
             data_dir=values["data_dir"],
@@ -162,6 +174,7 @@ class Loader:
             rules=tuple(rules),
             archive=tuple(archive),
             subscriptions=tuple(subscriptions),
+            schedules=tuple(schedules),
         )
 
     def subscriptions(self, node: Node) -> list[DeclaredSubscription]:
@@ -235,6 +248,44 @@ class Loader:
             elif not missing:
                 rules.append(ArchiveRule(**own, line=item.line))
         return rules
+
+    def schedules(self, node: Node) -> list[ScheduleRule]:
+        """Return the entries of ``schedules:``."""
+        if not isinstance(node, Sequence):
+            self.fault(node.line, "schedules", f"expected a list of entries with name: and cron:, got {node}")
+            return []
+        found = []
+        for index, item in enumerate(node.items):
+            path = f"schedules[{index}]"
+            if not isinstance(item, Mapping):
+                self.fault(item.line, path, f"expected keys such as name:, got {item}")
+                continue
+            own = self.keys(item, schema.tree(schema.SCHEDULE), f"{path}.", {}, ("headers",))
+            headers = self.headers(item.items.get("headers"), f"{path}.headers")
+            missing = [key for key in ("name", "cron", "destination") if key not in own]
+            if absent := [key for key in missing if key not in item.items]:  # the others have a fault already
+                self.fault(item.line, path, f"expected the key {absent[0]}:")
+            if not missing:
+                found.append(ScheduleRule(**{**_defaults(schema.SCHEDULE), **own}, headers=headers, line=item.line))
+        return found
+
+    def headers(self, node: Node | None, path: str) -> tuple[tuple[str, str], ...]:
+        """Return the headers of a message: a mapping of names to texts."""
+        if node is None:
+            return ()
+        if not isinstance(node, Mapping):
+            self.fault(node.line, path, f"expected names and values such as {{content-type: text/plain}}, got {node}")
+            return ()
+        found = []
+        for name, value in node.items.items():
+            if not isinstance(value, Scalar) or value.reads_as == "null":
+                self.fault(node.key_lines[name], f"{path}.{name}", f"expected one value, got {value}")
+                continue
+            try:
+                found.append((name, self.expand(value.text)))
+            except ValueError as error:
+                self.fault(value.line, f"{path}.{name}", str(error))
+        return tuple(found)
 
     def check_rule(self, node: Mapping, path: str, own: dict[str, Any], whole: dict[str, Any]) -> None:
         """Check keys that need or exclude one another."""

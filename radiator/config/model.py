@@ -120,6 +120,19 @@ class LoggingConfig(NamedTuple):
     keep: int = 5  # older files that the broker's own rotation leaves
 
 
+class ScheduleRule(NamedTuple):
+    """A message that the broker sends by itself at the times of a cron expression."""
+
+    name: str
+    cron: str
+    time_zone: str
+    destination: str
+    body: str
+    headers: tuple[tuple[str, str], ...]
+    missed: Literal["skip", "last"]  # what happens to times at which the broker did not run
+    line: int
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """A whole configuration. ``source`` is the file's path as given, None without a file."""
 
@@ -140,3 +153,4 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...]
     archive: tuple[ArchiveRule, ...]
     subscriptions: tuple[DeclaredSubscription, ...]
+    schedules: tuple[ScheduleRule, ...]

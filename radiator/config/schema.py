@@ -132,10 +132,20 @@ TOP: Final[tuple[Key, ...]] = (
 # In an entry of ``listen:`` that is a mapping, beside ``url``, ``origins`` and ``deflate``.
 LISTEN: Final[tuple[Key, ...]] = TLS
 
+# In an entry of ``schedules:``, beside ``headers``.
+SCHEDULE: Final[tuple[Key, ...]] = (
+    _key("name", "name", text("a name without blanks, of at most 100 characters", r"[^\x00-\x20]{1,100}"), ""),
+    _key("cron", "cron", text("a cron expression such as 0 2 * * *"), ""),
+    _key("time_zone", "time_zone", text("a time zone such as Europe/Berlin"), "UTC"),
+    _key("destination", "destination", text("the name of a destination"), ""),
+    _key("body", "body", text("a text", r"[^\x00]*"), ""),
+    _key("missed", "missed", choice(("skip", "last")), "skip"),
+)
+
 RULE: Final[tuple[Key, ...]] = RULE_ONLY + SETTINGS
 
 # Keys of the top level whose value is a list or a table; the loader reads each by its own function.
-OTHERS: Final = ("listen", "defaults", "destinations", "archive", "subscriptions")
+OTHERS: Final = ("listen", "defaults", "destinations", "archive", "schedules", "subscriptions")
 
 # In an entry of ``archive:``.
 ARCHIVE: Final[tuple[Key, ...]] = (

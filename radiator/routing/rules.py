@@ -21,10 +21,10 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from radiator.config import Config, Rule, Settings
-from radiator.config.model import ArchiveRule
+from radiator.config.model import ArchiveRule, ScheduleRule
 from radiator.config.settings import OF_LOG, RULE_ONLY, SETTINGS, Kind
 from radiator.errors import ConfigError, ProtocolError
-from radiator.routing import dead_letter, regex
+from radiator.routing import cron, dead_letter, regex
 from radiator.routing.pattern import (
     WILDCARDS,
     Pattern,
@@ -98,6 +98,7 @@ class Rules:
         self._index = RuleIndex(each.matcher for each in self._compiled)
         self._check_fan_out()
         self._archive = _archive_rules(config, self._source)
+        _check_schedules(config, self._source)
         self._temporary = _of_temporary_queues(config.defaults)
         faults = [f"{self._source}{fault}" for fault in dead_letter.cycles(config, self._find)]
         if faults:
@@ -324,6 +325,41 @@ def _archive_patterns(rule: ArchiveRule) -> PatternSet:
     if is_pattern(rule.to) or rule.to.startswith((*TEMPORARY, "/radiator/")) or rule.to != rule.to.strip(" "):
         raise ValueError(f"to: expected the name of a destination that is not temporary, got {rule.to!r}")
     return patterns
+
+
+# Headers that the broker sets itself in a recurring message, or that mean nothing without a client.
+NOT_SCHEDULED: Final = frozenset(
+    {"destination", "content-length", "receipt", "transaction", "reply-to", "mandatory", "expected-offset"}
+    | {"dedup-id", "producer-id", "sequence", "scheduled-time", "expires", "deliver-at"}
+)
+
+
+def _check_schedules(config: Config, source: str) -> None:
+    """Check the entries of ``schedules:``. Raises ConfigError."""
+    faults = []
+    names: dict[str, int] = {}
+    if config.schedules and not cron.is_installed():
+        raise ConfigError(f"{source}: schedules: need one more package: pip install 'radiator-broker[cron]'")
+    for index, rule in enumerate(config.schedules):
+        try:
+            cron.CronTimes(rule.cron, rule.time_zone)
+            _check_schedule(rule)
+            if (other := names.setdefault(rule.name, index)) != index:
+                raise ValueError(f"name: {rule.name!r} is also the name of schedules[{other}]")
+        except ValueError as error:
+            faults.append(f"{source}:{rule.line}: schedules[{index}].{error}")
+    if faults:
+        raise ConfigError("\n".join(faults))
+
+
+def _check_schedule(rule: ScheduleRule) -> None:
+    """Check the destination and the headers of an entry of ``schedules:``. Raises ValueError."""
+    name = rule.destination
+    if is_pattern(name) or name.startswith((*TEMPORARY, "/radiator/")) or name != name.strip(" "):
+        raise ValueError(f"destination: expected the name of a destination that is not temporary, got {name!r}")
+    for header, _ in rule.headers:
+        if header in NOT_SCHEDULED:
+            raise ValueError(f"headers: {header} cannot be set here")
 
 
 def _check_segments(pattern: Pattern) -> None:

@@ -28,7 +28,8 @@ STEP = 80  # the most that one indivisible step is counted as: a destination is 
 MANY = 300  # destinations, subscriptions, frames
 DELIVERIES = 3_000
 OF_THE_BROKER = ("stats", "clock", "clock.accept", "overview", "rates", "clients.show", "config.reload", "broker.drain")
-SMALL = ("CONNECT", "STOMP", "BEGIN", *OF_THE_BROKER)  # no input makes them long
+OF_QUEUES = ("maintenance.run", "maintenance.status", "queues.pause", "queues.resume")
+SMALL = ("CONNECT", "STOMP", "BEGIN", *OF_THE_BROKER, *OF_QUEUES)  # no input makes them long
 RULES = """
 destinations:
   - {match: '/topic/mem.>', store: memory}

@@ -29,7 +29,6 @@ from radiator.broker.headers.positions import NEXT
 from radiator.broker.headers.subscribe import SubscriptionName
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.selection import Selection, text_of
-from radiator.broker.queues.pauses import is_pause
 from radiator.clock import NS_PER_SECOND, MonoNs, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
 from radiator.memory import SUBSCRIPTIONS
@@ -96,7 +95,7 @@ class DurableSubscriptions:
         A definition that cannot be used is logged and left as it is.
         """
         for key, entry in self._definitions.entries.items():
-            if is_pause(key) or key.startswith(cursor_names.EXPIRY):
+            if key.startswith((cursor_names.PAUSED, cursor_names.EXPIRY, cursor_names.SCHEDULE)):
                 continue
             prefix = next(
                 (each for each in (cursor_names.SUBSCRIPTION, cursor_names.GROUP) if key.startswith(each)), None

@@ -5,7 +5,8 @@ others (``partition-key``, ``priority``, the ids of deduplication) mean anything
 ``identity_of`` parse those.
 
 Every form of a delay is stored as ``deliver-at`` in milliseconds since 1970, so the delay survives a restart and is the
-same for every reader. The value is rounded up: a message may be delivered late, never early.
+same for every reader. The value is rounded up: a message may be delivered late, never early. In the same way
+``message-ttl`` is stored as ``expires``.
 
 An identity has 16 bytes: a hash of the destination and of ``dedup-id``, or of ``producer-id`` with ``sequence``. The
 partition remembers identities (``radiator.storage.dedup``). After a crash storage calls ``identify`` for the messages
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
 RESERVED_PREFIX = "/radiator/"
 EXPIRES, DELIVER_AT = "expires", "deliver-at"
+MESSAGE_TTL = "message-ttl"  # stored as ``expires``
 DELAYS = ("delay", "delay-ms", "AMQ_SCHEDULED_DELAY")  # the first that is present counts
-TIMED = frozenset([EXPIRES, DELIVER_AT, *DELAYS])
+TIMED = frozenset([EXPIRES, MESSAGE_TTL, DELIVER_AT, *DELAYS])
 _DELAYS = tuple(f"{name}:".encode() for name in DELAYS)
 _TIMES = (b"deliver-at:", *_DELAYS)
 IDENTITY = frozenset({"dedup-id", "producer-id", "sequence"})
@@ -49,6 +51,7 @@ class SendHeaders:
     Args:
         head: The head of the frame.
         now_ns: The present wall time, from which a delay counts.
+        trusted_ns: The trusted wall time, from which ``message-ttl`` counts, as ``message_ttl`` of a rule does.
 
     Attributes:
         fields: The headers by name.
@@ -64,6 +67,7 @@ class SendHeaders:
         transmit_ns: ``transmit-time`` in nanoseconds since 1970, or None.
         due_ms: The earliest delivery time in milliseconds since 1970; None without a delay.
         at_once: True if the delay is 0, which every destination accepts.
+        expires_ms: The expiry time by ``message-ttl`` in milliseconds since 1970, or None.
         expected: The offset that the message must get (``expected-offset``), or None.
 
     Raises:
@@ -77,6 +81,7 @@ class SendHeaders:
         "due_ms",
         "event_ns",
         "expected",
+        "expires_ms",
         "fields",
         "is_temporary",
         "mandatory",
@@ -88,7 +93,7 @@ class SendHeaders:
         "transmit_ns",
     )
 
-    def __init__(self, head: Head, now_ns: WallNs) -> None:
+    def __init__(self, head: Head, now_ns: WallNs, trusted_ns: WallNs) -> None:
         headers = head.headers
         self._head = head
         self.fields = headers
@@ -104,8 +109,11 @@ class SendHeaders:
         self.transmit_ns = time_ns(headers, "transmit-time")
         self.due_ms: int | None = None
         self.at_once = False
+        self.expires_ms: int | None = None
         if not TIMED.isdisjoint(headers):
             time_ms(headers, EXPIRES, "0 for never")  # stored as it came
+            if MESSAGE_TTL in headers:
+                self.expires_ms = -(-trusted_ns // NS_PER_MS) + _ttl_ms(headers)
             self.due_ms = time_ms(headers, DELIVER_AT)
             if self.due_ms is None:
                 for each in DELAYS:
@@ -139,7 +147,7 @@ class SendHeaders:
             reply_to: The value of ``reply-to``; empty if the header is stored as it came.
         """
         block = stored_block(self._head)
-        if self.due_ms is None and not reply_to:
+        if self.due_ms is None and self.expires_ms is None and not reply_to:
             return block
         lines = block.split(b"\n")
         if reply_to:
@@ -149,6 +157,9 @@ class SendHeaders:
             lines = [line for line in lines if line and not line.startswith(_TIMES if due_ms is not None else _DELAYS)]
         if due_ms is not None:
             lines.append(b"deliver-at:%d" % due_ms)
+        if self.expires_ms is not None:
+            lines = [line for line in lines if not line.startswith(b"message-ttl:")]
+            lines.append(b"expires:%d" % self.expires_ms)
         return b"\n".join(lines)
 
 
@@ -246,6 +257,22 @@ def identify(destination: str, block: bytes) -> bytes | None:
         return identity_of(destination, dict(split_block(block)))
     except (ProtocolError, ValueError):  # stored while deduplication was off, or by another program
         return None
+
+
+def _ttl_ms(headers: Mapping[str, str]) -> int:
+    """Return the value of ``message-ttl`` in milliseconds.
+
+    Raises:
+        ProtocolError: ``bad-header``.
+    """
+    if EXPIRES in headers:
+        raise ProtocolError(
+            "bad-header", "a message has one time of expiry", "Expected expires or message-ttl, got both."
+        )
+    ttl_ms = delay_ms(MESSAGE_TTL, headers[MESSAGE_TTL])
+    if not ttl_ms:
+        raise ProtocolError("bad-header", "header message-ttl: expected more than 0", "Leave it out for no expiry.")
+    return ttl_ms
 
 
 def _offset(text: str) -> int:

@@ -12,6 +12,10 @@ SUBSCRIPTION = "sub:"
 GROUP = "group:"
 EXPIRY = "expiry:"  # no cursor: the key of what a SUBSCRIBE says of the removal of a queue, among the definitions
 
+# Keys beside those of durable subscriptions in their file (``storage.definitions``), which are no names of cursors.
+PAUSED = "paused:"
+SCHEDULE = "schedule:"
+
 
 def of_queue(name: str) -> str:
     """Return the name of the cursors of a queue. A queue has one cursor for each of its partitions."""

@@ -43,7 +43,17 @@ INDEXED_TOGETHER = 32  # message ids of a transaction that enter the index in on
 INDEXED_A_UNIT = 2
 # Headers of a SEND that a copy does not have: conditions and times of the message itself, ids, and what the frame asks.
 NOT_COPIED = frozenset(
-    {"dedup-id", "sequence", "expected-offset", "durability", "expires", "deliver-at", "mandatory", "transaction"}
+    {
+        "dedup-id",
+        "sequence",
+        "expected-offset",
+        "durability",
+        "expires",
+        "message-ttl",
+        "deliver-at",
+        "mandatory",
+        "transaction",
+    }
 ).union(DELAYS)
 PLAIN_MAX = 32  # messages between two checks of the time: about 60 us
 RUN_MAX = 256  # the same for messages with one head
@@ -167,7 +177,7 @@ def read_headers(broker: Services, session: Session, head: Head) -> SendHeaders:
     Raises:
         ProtocolError: A header is bad, or the session may not send to the destination.
     """
-    headers = SendHeaders(head, broker.timing.shown_ns)
+    headers = SendHeaders(head, broker.timing.shown_ns, broker.timing.now.wall)
     session.require("write", headers.name)
     return headers
 
@@ -196,7 +206,7 @@ def plan_for(broker: Services, session: Session, head: Head, headers: SendHeader
     if plan.destination.policy.copied_to:
         plan.add_copies(tuple(_plans_of_copies(broker, session, plan, head)))
     if (
-        not (plan.due_ns or headers.is_temporary or reply_to)
+        not (plan.due_ns or headers.expires_ms or headers.is_temporary or reply_to)
         and plan.identity is None
         and headers.transaction is None
         and plan.destination.policy.rule_index not in broker.hooks
@@ -215,7 +225,7 @@ def _plans_of_copies(broker: Services, session: Session, plan: Plan, head: Head)
     for target in plan.destination.policy.copied_to:
         own = {**fields, "destination": target, "archived-from": plan.name}
         copy = Head("SEND", own, join(own.items(), "1.2")[1:].encode(), "1.2", -1)
-        headers = SendHeaders(copy, broker.timing.shown_ns)
+        headers = SendHeaders(copy, broker.timing.shown_ns, broker.timing.now.wall)
         yield Plan(plan.generation, broker.creation.receiver(target), headers, "", session.rights)
 
 

@@ -12,17 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from radiator.broker.logs.cursor_names import PAUSED
+
 if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue
     from radiator.clock import WallNs
     from radiator.storage.definitions import Definitions
-
-PREFIX = "paused:"  # of the keys
-
-
-def is_pause(key: str) -> bool:
-    """Return whether a stored definition is that of a pause."""
-    return key.startswith(PREFIX)
 
 
 class Pauses:
@@ -37,11 +32,11 @@ class Pauses:
 
     def names(self) -> list[str]:
         """Return the names of the cursors of all paused queues."""
-        return [key.removeprefix(PREFIX) for key in self._definitions.entries if is_pause(key)]
+        return [key.removeprefix(PAUSED) for key in self._definitions.entries if key.startswith(PAUSED)]
 
     def has(self, cursor: str) -> bool:
         """Return whether the queue with cursors of this name is paused."""
-        return PREFIX + cursor in self._definitions.entries
+        return PAUSED + cursor in self._definitions.entries
 
     def apply(self, cursor: str, queue: Queue) -> None:
         """Pause a queue that was just created, if its pause is stored."""
@@ -51,16 +46,16 @@ class Pauses:
     def pause(self, cursor: str, now_ns: WallNs) -> None:
         """Store a pause from ``now_ns`` on."""
         if not self.has(cursor):
-            self._definitions.put(PREFIX + cursor, {"since_ns": now_ns})
+            self._definitions.put(PAUSED + cursor, {"since_ns": now_ns})
 
     def remove(self, cursor: str) -> None:
         """Remove a stored pause, if there is one."""
         if self.has(cursor):
-            self._definitions.put(PREFIX + cursor, None)
+            self._definitions.put(PAUSED + cursor, None)
 
     def is_stored(self, cursor: str) -> bool:
         """Return whether the last change for this queue is stored."""
-        return self._definitions.is_stored(PREFIX + cursor)
+        return self._definitions.is_stored(PAUSED + cursor)
 
     def wait(self, waiter: object) -> None:
         """Settle ``waiter`` once all changes up to now are stored, or could not be stored."""
