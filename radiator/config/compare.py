@@ -11,17 +11,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from radiator.config import schema
 from radiator.config.keys import AT_CONNECT, AT_RUN_TIME, Applies, Key, To
-from radiator.config.model import Config, Listen
+from radiator.config.model import Config, JwtConfig, Listen
 from radiator.config.settings import LIMITS, RULE_ONLY, SETTINGS, Rule
 
 IDENTITY: Final = ("match", "match_regex")  # the keys that recognise a rule
 KEYS: Final = tuple(key for key in RULE_ONLY if key.path not in IDENTITY) + SETTINGS
+SCHEDULED: Final = Applies("their times are computed from the start on", To.NOTHING)
+NO_JWT: Final = JwtConfig(
+    *(key.default_value for field in JwtConfig._fields for key in schema.TOP if key.field == f"jwt_{field}")
+)
 OF_SETTINGS: Final = frozenset(key.field for key in SETTINGS)
 
 
@@ -120,6 +124,10 @@ def _of_top(old: Config, new: Config) -> list[Change]:
         for key in schema.TOP
         if key.field in before and before[key.field] != after[key.field]
     ]
+    if old.archive != new.archive:
+        found.append(_change("archive", _copies(old), _copies(new), AT_RUN_TIME))
+    if old.schedules != new.schedules:
+        found.append(_change("schedules", _schedules(old), _schedules(new), SCHEDULED))
     if old.listen != new.listen:
         found.append(_change("listen", _listeners(old.listen), _listeners(new.listen), AT_CONNECT))
     return found
@@ -137,10 +145,28 @@ def _top_values(config: Config) -> dict[str, Any]:
         "tls_client_ca": None if tls is None else tls.client_ca,
         "regex_subscriptions": config.regex_subscriptions,
         "min_free_bytes": config.disk_min_free_bytes,
-        **config.auth._asdict(),
+        "drain_on_stop_seconds": config.drain_on_stop_seconds,
+        **{field: value for field, value in config.auth._asdict().items() if field != "jwt"},
+        **_with_prefix("jwt_", config.auth.jwt or NO_JWT),
+        **_with_prefix("log_", config.logging),
         **config.heart_beat._asdict(),
         **{key.field: getattr(config.limits, key.field) for key in LIMITS},
     }
+
+
+def _with_prefix(prefix: str, value: NamedTuple) -> dict[str, Any]:
+    return {prefix + field: each for field, each in value._asdict().items()}
+
+
+def _copies(config: Config) -> str:
+    return ", ".join(f"{rule.match} to {rule.to}" for rule in config.archive) or "none"
+
+
+def _schedules(config: Config) -> str:
+    return (
+        ", ".join(f"{rule.name} ({rule.cron} {rule.time_zone}, {rule.destination})" for rule in config.schedules)
+        or "none"
+    )
 
 
 def _shown(key: Key, value: Any) -> str:

@@ -141,7 +141,7 @@ class Settings:
         "expire.idle",
         or_none(duration("1s", DAY_MAX)),
         "none",
-        Applies("a destination is watched from its creation on", To.NEW_DESTINATIONS),
+        AT_RUN_TIME,
         temporary="none",
     )
     """Time after which an unused destination is removed."""

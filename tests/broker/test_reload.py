@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from radiator.broker.reload import Reload
 from radiator.clock import NS_PER_SECOND
-from radiator.config.compare import share_settings
+from radiator.config.compare import _top_values, share_settings
 from radiator.config.keys import To
 from radiator.config.load import load_text
+from radiator.config.schema import TOP
 from radiator.config.settings import RULE_ONLY, SETTINGS
 from radiator.errors import ConfigError
 from radiator.routing.rules import Rules
@@ -127,6 +128,54 @@ def test_messages_no_longer_expire_without_a_time_to_live() -> None:
     reader.subscribe(Q)
     world.settle()
     assert reader.bodies() == ["1"]
+
+
+def test_a_queue_that_exists_is_removed_by_a_new_idle_time_and_stays_without_one() -> None:
+    world = queue_with("1")
+    reload(world, rules(f"{{match: {Q}, expire: {{idle: 10s}}}}"))
+    reload(world, "")
+    world.tick(20)
+    assert Q in world.broker.destinations
+    reload(world, rules(f"{{match: {Q}, expire: {{idle: 10s}}}}"))
+    world.tick(20)
+    world.settle()
+    assert Q not in world.broker.destinations
+
+
+def test_a_copy_is_stored_where_the_new_archive_rules_say() -> None:
+    world = queue_with("1")
+    reload(world, f"archive: [{{match: {Q}, to: /topic/copies}}]")
+    sender = world.connect()
+    sender.publish(Q, "2")
+    reload(world, "")
+    sender.publish(Q, "3")
+    reader = world.connect()
+    reader.subscribe("/topic/copies", start_position="first")
+    world.settle()
+    assert reader.bodies() == ["2"]
+
+
+def test_messages_are_counted_for_the_new_rule() -> None:
+    world = queue_with("1")
+    reload(world, rules(f"{{match: {Q}}}"))
+    reader, sender = world.connect(), world.connect()
+    reader.subscribe(Q, prefetch_count="9")
+    sender.publish(Q, "2")
+    world.settle()
+    counted = world.broker.stats.traffic.by_rule[Q]
+    assert (counted.published, counted.delivered) == (1, 2)
+
+
+def test_every_key_of_the_top_level_is_compared() -> None:
+    """Otherwise a changed value would be neither applied nor refused."""
+    compared = _top_values(load_text(""))
+    assert [key.path for key in TOP if key.field not in compared] == ["version"]
+
+
+def test_schedules_are_refused_by_name() -> None:
+    world = World("")
+    text = "schedules: [{name: nightly, cron: '0 3 * * *', destination: /queue/night}]"
+    assert list(refused(world, text)) == ["schedules"]
 
 
 def test_a_refused_message_goes_to_the_dead_letters_of_the_new_rule() -> None:
@@ -314,7 +363,6 @@ FIXED = {
     "priority": (Q, "priority: true"),
     "store": (Q, "store: memory"),
     "compact_by": (T, "compact_by: 'header:x'"),
-    "expire.idle": (Q, "expire: {idle: 10m}"),
     "exclusive": (Q, "exclusive: true"),
 }
 

@@ -116,6 +116,7 @@ class IdleDestinations:
         self._timing = timing
         self._removed = removed
         self._watched: dict[Destination, Watch] = {}
+        registry.on_adopted(self.created)
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -135,7 +136,7 @@ class IdleDestinations:
             self._set_timer(watch)
 
     def created(self, destination: Destination) -> None:
-        """Watch a new destination if its rule has ``expire``."""
+        """Watch a destination if its rule has ``expire``: a new one, or one with a new rule."""
         if destination.policy.settings.idle_ns is not None:
             self._set_timer(self._watch(destination))
 

@@ -86,6 +86,7 @@ class Registry:
         self._timing = timing
         self._feeds: dict[str, Feed] = {}
         self._added: list[Destination] | None = None  # those created while a reload is decided
+        self._on_adopted: Callable[[Destination], None] = lambda destination: None
         self._stale: dict[Destination, Policy] = {}  # the policies that destinations take after a reload
 
     def listen(
@@ -166,6 +167,10 @@ class Registry:
         """True if a destination has not taken its new policy yet."""
         return bool(self._stale)
 
+    def on_adopted(self, call: Callable[[Destination], None]) -> None:
+        """Call ``call`` with each destination that has taken its new policy."""
+        self._on_adopted = call
+
     def adopt_next(self) -> None:
         """Let one more destination take its new policy."""
         self.adopt(next(iter(self._stale)))
@@ -176,13 +181,18 @@ class Registry:
         if policy is None or self.destinations.get(destination.name) is not destination:
             return
         before, settings = destination.policy.settings, policy.settings
+        counters = self._timing.traffic
+        counted, counts = counters.of(label_of(destination.policy)), counters.of(label_of(policy))
         destination.set_policy(policy)
         for feed in destination.feeds:
+            if feed.traffic is counted:
+                feed.count_for(counts)
             if log_values(feed.partition.settings) != log_values(settings):
                 feed.partition.configure(settings)
         for feed in destination.orphaned:
             if feed.destinations == feed.orphaned:
                 feed.partition.configure(replace(settings, store="file"))
+        self._on_adopted(destination)
         queue = destination.queue
         if queue is None:
             return
@@ -263,6 +273,8 @@ class Registry:
         if destination.subscribers or destination.parents or destination.orphaned or policy.fan_out:
             return False
         if policy.settings.wait_for_archive:  # no message goes before an archive has it
+            return False
+        if destination.queue is not None and destination.queue.paused:  # an administrator wants to see it again
             return False
         if destination.queue is not None and any(source.burying for source in destination.queue.sources):
             return False  # its dead letters are on their way

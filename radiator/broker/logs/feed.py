@@ -110,6 +110,10 @@ class Feed:
         self._foreign: set[str] = set()  # the checked destinations that no queue here owns
         partition.report_to(self.forced, self.settled_in)
 
+    def count_for(self, traffic: RuleTraffic) -> None:
+        """Count for another rule from now on."""
+        self.traffic, self.sent_first = traffic, traffic.sent_first
+
     def add_destination(self, kind: str) -> None:
         """Count another destination that stores in the partition."""
         self.destinations += 1

@@ -344,3 +344,17 @@ destinations:
     world.settle()
     pass_time(world, 300)
     assert names <= set(world.broker.destinations)
+
+
+def test_a_paused_queue_stays_until_it_is_resumed() -> None:
+    world = World(IDLE)
+    client = world.connect()
+    client.publish("/queue/s.1", "x")
+    world.settle()
+    queue = world.broker.destinations["/queue/s.1"].queue
+    queue.pause()
+    pass_time(world, 1800)
+    assert "/queue/s.1" in world.broker.destinations
+    queue.resume()
+    pass_time(world, 60)
+    assert "/queue/s.1" not in world.broker.destinations
