@@ -91,9 +91,11 @@ function App() {
     document.title = `${title} – radiator`;
     if (heading.current && heading.current !== page && main.current) main.current.focus();
     heading.current = page;
+  }, [page]);
+  useEffect(() => {
     const current = document.querySelector(".side [aria-current]");
     if (current) current.scrollIntoView({ block: "nearest", inline: "nearest" });
-  }, [page]);
+  }, [page, shown]);
   if (session.phase === "login") return html`<${Login} session=${session} />`;
   if (!shown) {
     return html`<main class="login" id="main"><p role="status">${session.phase === "offline" ? "The broker does not answer. Trying again …" : "Connecting …"}</p></main>`;
