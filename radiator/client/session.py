@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from radiator.client.address import Address
+from radiator.client.contents import MessageView
 from radiator.client.errors import ClientError, ConnectFailed, Disconnected, ServerError, StaleDelivery, copy_error
-from radiator.client.message import MessageView
 from radiator.client.receipts import Receipt, receipt_of
 from radiator.client.reconnect import TRANSIENT_CODES, may_return
 from radiator.client.sending import Encoder, Headers, Sendable, checked
@@ -56,7 +56,8 @@ DURABLE_HEADERS = frozenset(
         "group",
     }
 )
-READING_HEADERS = frozenset({"start-position", "stop-position", "start-at", "browser"})
+POSITION_HEADERS = frozenset({"start-position", "stop-position", "start-at"})
+READING_HEADERS = POSITION_HEADERS | {"browser"}
 
 
 class OnLoss(Enum):
@@ -241,6 +242,7 @@ class Inbox:
         self._lines: list[tuple[str, str]] = []
         self._durable = False
         self._replays = False
+        self._positioned = False  # a browser without a position ends by itself, and would not with ``start-at``
         self._frames: deque[Frame] = deque()
         self._stale = 0  # of the frames: those of earlier connections
         self._last_ids: dict[str, tuple[int, str]] = {}  # by partition: the last offset and its message-id
@@ -264,6 +266,7 @@ class Inbox:
         names = {name for name, value in self._lines if value and value != "false"}
         self._durable = bool(names & DURABLE_HEADERS)
         self._replays = bool(names & READING_HEADERS) and not self._durable
+        self._positioned = bool(names & POSITION_HEADERS)
 
     def subscribe_frame(self, receipt: str) -> bytes:
         """Return SUBSCRIBE for the present connection. A replay goes on behind the last received message.
@@ -272,7 +275,7 @@ class Inbox:
             receipt: The receipt id.
         """
         lines = self._lines
-        if self._last_ids:
+        if self._last_ids and self._positioned:
             ids: list[str] = []
             size = 0
             for _, text in sorted(self._last_ids.values(), reverse=True):
@@ -281,7 +284,7 @@ class Inbox:
                     break
                 ids.append(text)
             lines = [*(each for each in lines if each[0] != "start-at"), ("start-at", ",".join(ids))]
-        elif self._session.generation > 1:  # a durable subscription is reset once
+        elif self.opening is not None and self.opening.decided:  # a durable subscription is reset once
             lines = [each for each in lines if each[0] != "reset"]
         protocol = self._session.protocol
         return protocol.subscribe(self.destination, self.id, self.ack, lines, receipt=receipt)
@@ -386,6 +389,10 @@ class Inbox:
         if self.error is None:
             self.error = error
         self.wake()
+
+    def forked(self) -> None:
+        """End the subscription in a child process, in which no caller waits and the locks are those of the parent."""
+        self.error = Disconnected("this subscription belongs to the parent process; subscribe again")
 
     def wake(self) -> None:
         """Wake the callers that wait for a message."""
@@ -634,15 +641,20 @@ class Session:
             for inbox in self.inboxes.values():
                 inbox.wake()
 
-    def forked(self) -> None:
-        """Begin again in a child process. Subscriptions and requests stay with the parent."""
+    def forked(self, error: ClientError | None = None) -> None:
+        """Begin again in a child process. Subscriptions and requests stay with the parent.
+
+        Args:
+            error: The error of all calls in the child; None if the client can be used there.
+        """
+        self.error = self.error or error
         self.connected = False
         self.generation += 1  # deliveries and transactions belong to the parent
         self.inboxes, inboxes = {}, self.inboxes
         self._requests = {}
         self.buffered_bytes = 0
         for inbox in inboxes.values():
-            inbox.abandon(Disconnected("this subscription belongs to the parent process; subscribe again"))
+            inbox.forked()
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

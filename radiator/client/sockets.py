@@ -59,6 +59,9 @@ class Socket(Protocol):
             seconds: The limit in seconds; None waits without limit.
         """
 
+    def fileno(self) -> int:
+        """Return the file descriptor; -1 of a closed socket."""
+
     def shutdown(self, how: int, /) -> None:
         """End the connection.
 
@@ -112,12 +115,16 @@ def open_socket(
 
 
 def _connected(place: Address, deadline: float) -> socket.socket:
-    """Return a socket that is connected to one of the IP addresses of the host, within one time limit for all."""
+    """Return a socket that is connected to one of the IP addresses of the host.
+
+    Each address gets an equal part of the time that is left, so one that does not answer leaves time for the others.
+    """
     problem: OSError | None = None
-    for family, kind, protocol, _, target in resolve(place.host, place.port, deadline - time.monotonic()):
+    found = resolve(place.host, place.port, deadline - time.monotonic())
+    for index, (family, kind, protocol, _, target) in enumerate(found):
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.settimeout(max(0.001, (deadline - time.monotonic()) / (len(found) - index)))
             sock.connect(target)
         except OSError as error:
             sock.close()
@@ -168,6 +175,22 @@ def resolve(host: str, port: int, seconds: float) -> list[Any]:
     return found
 
 
+def disown(sock: Socket) -> None:
+    """Take a socket that a child process inherited away from it, without effect on the parent.
+
+    The descriptor becomes one of ``os.devnull``. Closing it instead would remove the socket from the epoll set that
+    gevent's hub still shares with the parent at this moment.
+
+    Args:
+        sock: The socket, which stays open as an object.
+    """
+    number = sock.fileno()
+    if number >= 0:
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, number, inheritable=False)
+        os.close(null)
+
+
 def is_ip_address(host: str) -> bool:
     """Return True if a host is an IP address, which needs no resolver.
 
@@ -181,6 +204,15 @@ def make_tunnel(place: Address, ca: str | None, cert: str | None, key: str | Non
     """Return the tunnel for the scheme, or None for plain STOMP.
 
     Imports are local, so a plain client loads neither OpenSSL nor websockets.
+
+    Args:
+        place: The address of the broker.
+        ca: The file with the certificate authorities to trust; None uses RADIATOR_CA, or those of the system.
+        cert: The file with the certificate of the client; None uses RADIATOR_CERT.
+        key: The file with the key of that certificate; None uses RADIATOR_KEY.
+
+    Raises:
+        BadTls: A TLS file cannot be read.
     """
     if not place.encrypted and not place.web:
         return None
@@ -331,6 +363,10 @@ class Carrier:
             seconds: The limit in seconds; None waits without limit.
         """
         self._sock.settimeout(seconds)
+
+    def fileno(self) -> int:
+        """Return the file descriptor; -1 of a closed socket."""
+        return self._sock.fileno()
 
     def shutdown(self, how: int, /) -> None:
         """Send the closing bytes of the tunnel if the send buffer has room, and end the connection.

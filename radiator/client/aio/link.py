@@ -32,7 +32,7 @@ UNSENT_BYTES_MAX = 1024 * 1024  # of the send buffer, above which a writer waits
 GRACE = 2.0  # times the promised heart-beat interval before the broker counts as dead
 TICK_SECONDS_MAX = 30.0
 
-Dial = Callable[[Address], Awaitable[Stream]]
+Dial = Callable[[Address, float], Awaitable[Stream]]
 OnEvent = Callable[[ClientError | None], object]
 
 
@@ -104,7 +104,7 @@ class Link:
     Args:
         session: The state of the client.
         addresses: The addresses of the brokers.
-        dial: Opens a stream to an address.
+        dial: Opens a stream to an address within a number of seconds.
         policy: The policy of reconnects, or None.
         timeout: The default time limit of all calls that wait, in seconds.
         connect_timeout: The time limit of one attempt to connect, in seconds.
@@ -194,7 +194,7 @@ class Link:
         stream: Stream | None = None
         try:
             async with asyncio.timeout(seconds):
-                stream = await self._dial(place)
+                stream = await self._dial(place, seconds)
                 stream.write(session.hello(place))
                 frames = None
                 while frames is None:
@@ -367,7 +367,7 @@ class Link:
                         await self._ready.wait()
             except TimeoutError:
                 raise TimedOut(
-                    f"no connection to a broker within {self.timeout:g} s; the client goes on trying"
+                    f"no connection to a broker within {self.timeout:g} s; the client continues to try"
                 ) from None
             session.check()
         if generation is not None and (generation != session.generation or not session.connected):
@@ -502,7 +502,7 @@ class Link:
 
     def forked(self) -> None:
         """End the link in a child process, which has no event loop of its parent."""
-        self.session.end(Disconnected("this client belongs to the parent process; call connect in the child"))
+        self.session.forked(Disconnected("this client belongs to the parent process; call connect in the child"))
 
 
 _LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
