@@ -435,8 +435,8 @@ def _keys() -> Iterator[Callable[[float], str]]:
         data = os.read(fd, 1_024)
         return SEQUENCE.sub("", data.decode("utf-8", "ignore")) if data else "q"  # the terminal is gone
 
-    tty.setcbreak(fd)
     try:
+        tty.setcbreak(fd)
         yield wait
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
@@ -509,8 +509,8 @@ def _run(screen: Top, interval: float) -> None:
     with ExitStack() as stack:
         keys = stack.enter_context(_keys())
         live = Live(screen.screen(console.height), console=console, screen=True, auto_refresh=False)
-        stack.enter_context(live)
-        live.refresh()
+        stack.callback(live.stop)  # first, because a signal may come while it starts
+        live.start(refresh=True)
         due = time.monotonic() + interval
         while True:
             for key in keys(due - time.monotonic()):

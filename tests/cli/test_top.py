@@ -132,6 +132,17 @@ def test_a_signal_restores_the_terminal(address: str) -> None:
         assert "\x1b[?1049l" in terminal.data
 
 
+@pytest.mark.thorough
+def test_a_broker_that_stops_ends_the_screen(start_broker: Callable[..., BrokerProcess]) -> None:
+    broker = start_broker()
+    with Terminal("--url", broker.address, "--interval", "0.3") as terminal:
+        terminal.shows(lambda lines: True)
+        assert broker.stop() == 0
+        assert terminal.ends() == 3
+        assert "\x1b[?1049l" in terminal.data
+        assert "stopping" in terminal.data.partition("\x1b[?1049l")[2]
+
+
 def test_once_prints_json_or_text(address: str, capfd: pytest.CaptureFixture[str]) -> None:
     args = ["top", "--url", address, "--once", "--interval", "0.6"]
     assert run([*args, "--json"]) == 0
