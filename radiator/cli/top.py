@@ -246,11 +246,15 @@ class Top:
         flow = [
             f"{name} {_rate(rates[name])}/s" for name in ("published", "delivered", "acknowledged") if name in rates
         ]
-        if memory:
-            flow.append(f"memory {size(memory['total'])} of {size(memory['limit'])}")
+        held = [f"memory {size(memory['total'])} of {size(memory['limit'])}"] if memory else []
         if disk := facts.get("disk"):
-            flow.append(f"disk {size(disk['free'])} free")
-        lines = [Text("  ".join(parts), style="bold"), Text("  ".join(flow)), _problem_line(problems), Text("")]
+            held.append(f"disk {size(disk['free'])} free of {size(disk['size'])}")
+        lines = [
+            Text("  ".join(parts), style="bold"),
+            Text("  ".join(flow)),
+            Text("  ".join(held)),
+            _problem_line(problems),
+        ]
         rows = max(LINES_MIN, height - LINES_AROUND)
         return Group(
             *(_one_line(line) for line in lines), self._table(rows), _one_line(Text(self._foot(rows), style="dim"))
