@@ -45,6 +45,7 @@ SERVER_EXITS = {
     "no-route": NOT_FOUND,
     "timeout": UNREACHABLE,
     "draining": UNREACHABLE,
+    "shutting-down": UNREACHABLE,
 }
 DEFAULT_URL = "127.0.0.1:61613"
 MORE_OPTIONS = "Login, passcode, TLS and timeout: see `radiator help connection`."

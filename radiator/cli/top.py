@@ -246,11 +246,15 @@ class Top:
         flow = [
             f"{name} {_rate(rates[name])}/s" for name in ("published", "delivered", "acknowledged") if name in rates
         ]
-        if memory:
-            flow.append(f"memory {size(memory['total'])} of {size(memory['limit'])}")
+        held = [f"memory {size(memory['total'])} of {size(memory['limit'])}"] if memory else []
         if disk := facts.get("disk"):
-            flow.append(f"disk {size(disk['free'])} free")
-        lines = [Text("  ".join(parts), style="bold"), Text("  ".join(flow)), _problem_line(problems), Text("")]
+            held.append(f"disk {size(disk['free'])} free of {size(disk['size'])}")
+        lines = [
+            Text("  ".join(parts), style="bold"),
+            Text("  ".join(flow)),
+            Text("  ".join(held)),
+            _problem_line(problems),
+        ]
         rows = max(LINES_MIN, height - LINES_AROUND)
         return Group(
             *(_one_line(line) for line in lines), self._table(rows), _one_line(Text(self._foot(rows), style="dim"))
@@ -435,8 +439,8 @@ def _keys() -> Iterator[Callable[[float], str]]:
         data = os.read(fd, 1_024)
         return SEQUENCE.sub("", data.decode("utf-8", "ignore")) if data else "q"  # the terminal is gone
 
-    tty.setcbreak(fd)
     try:
+        tty.setcbreak(fd)
         yield wait
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
@@ -509,8 +513,8 @@ def _run(screen: Top, interval: float) -> None:
     with ExitStack() as stack:
         keys = stack.enter_context(_keys())
         live = Live(screen.screen(console.height), console=console, screen=True, auto_refresh=False)
-        stack.enter_context(live)
-        live.refresh()
+        stack.callback(live.stop)  # first, because a signal may come while it starts
+        live.start(refresh=True)
         due = time.monotonic() + interval
         while True:
             for key in keys(due - time.monotonic()):

@@ -105,7 +105,8 @@ def test_a_screen_fits_a_terminal_and_the_keys_change_it(address: str) -> None:
         lines = terminal.shows(lambda lines: "published" in lines[1] and "-" not in lines[1].split()[1])
         assert max(map(len, lines)) <= 80
         assert lines[0].startswith(f"radiator/0.1.0  {address}")
-        assert re.match(r"published \d.*/s  acknowledged \d.*/s  memory .* of 256.0 MiB", lines[1])
+        assert re.match(r"published \d.*/s  acknowledged \d.*/s", lines[1])
+        assert re.match(r"memory .* of 256.0 MiB", lines[2])
         assert lines[4].split() == ["name", "ready*", "in", "flight", "in/s", "out/s", "consumers", "size"]
         assert lines[5].split()[:3] == ["/queue/orders", "3", "2"]
         assert lines[6].startswith("/queue/a-name-that") and "…" in lines[6]
@@ -130,6 +131,17 @@ def test_a_signal_restores_the_terminal(address: str) -> None:
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.ends() == 0
         assert "\x1b[?1049l" in terminal.data
+
+
+@pytest.mark.thorough
+def test_a_broker_that_stops_ends_the_screen(start_broker: Callable[..., BrokerProcess]) -> None:
+    broker = start_broker()
+    with Terminal("--url", broker.address, "--interval", "0.3") as terminal:
+        terminal.shows(lambda lines: True)
+        assert broker.stop() == 0
+        assert terminal.ends() == 3
+        assert "\x1b[?1049l" in terminal.data
+        assert "stopping" in terminal.data.partition("\x1b[?1049l")[2]
 
 
 def test_once_prints_json_or_text(address: str, capfd: pytest.CaptureFixture[str]) -> None:
