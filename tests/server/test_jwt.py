@@ -8,6 +8,7 @@ import hmac
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from radiator.broker.access import Decision
 from radiator.broker.clients.identity import Identity
+from radiator.client import ClientError, connect
 from radiator.clock import NS_PER_SECOND
 from radiator.config import AuthConfig
 from radiator.config.load import load_text
@@ -26,6 +28,7 @@ from radiator.server.auth import Authenticator
 from radiator.server.jwt import FETCH_EVERY_NS, REFRESH_NS, STALE_NS, Refusal, Token, TokenVerifier, fetch
 from radiator.server.users_file import check
 from tests.broker.harness import NOW, World
+from tests.running import BrokerProcess
 from tests.server.test_authenticator import Threads
 
 jwt = pytest.importorskip("jwt")
@@ -507,3 +510,34 @@ def test_a_verification_that_takes_too_long_is_refused(logins: TokenLogins) -> N
     waiting.flush()
     (error,) = waiting.take("ERROR")
     assert error.headers["error-code"] == "timeout" and client.stats.logins_refused == 1
+
+
+@pytest.mark.thorough
+def test_a_broker_verifies_tokens_and_ends_a_connection_at_its_end(tmp_path: Path, key_file: str) -> None:
+    users = tmp_path / "users.yaml"
+    users.write_text('roles: {worker: {read: "#", write: "#"}}\nanonymous: {read: /topic/none}\n')
+    broker = BrokerProcess(
+        tmp_path,
+        f"auth: {{users_file: {users}, jwt: {{key_file: {key_file}, audience: radiator, issuer: "
+        "'https://id.example', algorithms: [RS256], roles_claim: roles, leeway: 0ms}}\n",
+    )
+    broker.start()
+    try:
+
+        def passcode(seconds: float, **claims: Any) -> str:
+            return token(kid=None, exp=time.time() + seconds, **{"roles": ["worker"]} | claims)
+
+        for wrong in (passcode(-1), passcode(60, roles=["other"]), passcode(60, aud="other"), "nothing"):
+            with pytest.raises(ClientError, match="denied|refused"):
+                connect(broker.address, login="jwt", passcode=wrong, timeout=20)
+        with connect(broker.address, login="jwt", passcode=passcode(600), timeout=20) as sender:
+            sender.send("/queue/a", b"x", receipt=True)
+            worker = connect(broker.address, login="jwt", passcode=passcode(2), timeout=20)
+            assert worker.subscribe("/queue/a", ack="client-individual").fetch(20) is not None
+            with pytest.raises(ClientError, match="expired"):
+                worker.subscribe("/queue/b").fetch(20)
+            message = sender.subscribe("/queue/a").fetch(20)
+            assert message is not None and message.body == b"x" and message.headers["redelivered"] == "true"
+        assert broker.logs("token from", "the token has expired", "no role of 'other' in the users file")
+    finally:
+        broker.kill()
