@@ -88,6 +88,7 @@ DEV = [
     "stompest>=2.3",
     "stompman>=3.16",
     "faststream-stomp>=2.8",
+    "channels>=4.1",
     "duckdb>=1.1",  # plain readers of an archive: tests/archive/test_plain_readers.py
     "polars>=1.20",
     "trustme>=1.1",  # certificates of an afternoon, for tests of TLS

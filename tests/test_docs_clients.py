@@ -158,7 +158,7 @@ def test_the_table_of_clients_is_what_the_interop_tests_go_by() -> None:
 
 def test_the_links_of_the_table_lead_to_sections() -> None:
     anchors = {
-        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^## (.*)$", PAGE, re.M)
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^##+ (.*)$", PAGE, re.M)
     }
     assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) <= anchors
 
