@@ -30,7 +30,7 @@ export class Link {
     const login = credentials ? { login: credentials.login, passcode: credentials.passcode } : {};
     this._client = new Client({
       brokerURL: SOCKET.href,
-      connectHeaders: { host: SOCKET.hostname, ...login },
+      connectHeaders: { host: SOCKET.hostname, "while-draining": "true", ...login },
       reconnectDelay: 0,
       connectionTimeout: CONNECT_SECONDS_MAX * 1000,
       heartbeatIncoming: 10000,
