@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from radiator.broker.admin import lists, suggestions
 from radiator.broker.clients.session import subscriptions_of
-from radiator.broker.monitoring import figures
 from radiator.clock import NS_PER_SECOND, MonoNs
 from radiator.routing.rules import describe
 
@@ -60,7 +59,7 @@ def destination(broker: Services, request: Request) -> Work:
         "rule": _rule(broker, found),
         "rates": broker.monitor.rates_of(found),
         "oldest": oldest,
-        "paused": found.queue is not None and figures.paused(found.queue),
+        "paused": found.queue is not None and found.queue.paused,
         "consumers": consumers,
         "storage": _storage(found),
     }

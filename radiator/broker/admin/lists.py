@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Generator
 from fnmatch import fnmatchcase
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from radiator.broker.admin import by_rule, readiness
+from radiator.broker.admin import by_rule, lag, readiness
 from radiator.broker.admin.request import bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.monitoring import figures
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.services import Services
     from radiator.clock import WallNs
+
+T = TypeVar("T")
 
 PAGE: Final = 1_000  # entries of an answer: a few hundred kilobytes
 PARTITIONS_SHOWN: Final = 16  # of a destination
@@ -51,8 +53,6 @@ SEARCHED_TOGETHER: Final = 1_000  # names, compared with one
 SEARCHED_UNITS: Final = 20
 SHARED_FROM: Final = 2_000  # names: a shorter list is made again for each request
 BY_NAME: Final = "name"
-
-Key = tuple[int, str]
 
 
 def destinations(broker: Services, request: Request) -> Work:
@@ -140,15 +140,22 @@ def stats(broker: Services, request: Request) -> Work:
     """Return the counters since the start and the current state, in steps (``stats``)."""
     broker.budget.spend(FIGURES_UNITS)
     yield True
-    found = readiness.figures(broker)
+    found = {"version": broker.server_name, **readiness.numbers(broker)}
     if not request.view.everything:
-        return {"version": broker.server_name, **{name: found[name] for name in ("stats", "now", "store")}}
-    steps = by_rule.sums(broker)
+        return found
+    found["cursors"] = yield from _spent(broker, lag.furthest_behind(broker, readiness.CURSORS_SHOWN))
+    found["rules"] = yield from _spent(broker, by_rule.sums(broker))
+    return found
+
+
+def _spent(broker: Services, steps: Generator[int, None, T]) -> Generator[bool, None, T]:
+    """Run steps that yield their units of work within the budget of a turn."""
     while True:
         try:
             units = next(steps)
         except StopIteration as end:
-            return {"version": broker.server_name, **found, "rules": end.value}
+            found: T = end.value
+            return found
         broker.budget.spend(units)
         yield True
 
@@ -183,27 +190,25 @@ def _list(
     if known is None:
         descending = request.flag("descending")
         every = list(there)
-        found: list[str] = []
-        keys: list[Key] = []
+        found: dict[int, list[str]] = {}  # the names by the number to sort by
         units = NAME_UNITS + request.view.name_units()
         for name in every:
             budget.spend(units)
             yield True
             if not wanted(name):
                 continue
-            if value is None:
-                found.append(name)
-                continue
-            budget.spend(VALUE_UNITS)
-            yield True
-            number = value(name)
-            keys.append((-number if descending else number, name))
-        if value is None:
-            known = yield from _sorted(budget, found)
-            if descending:
-                known.reverse()
-        else:
-            known = [name for _, name in (yield from _sorted(budget, keys))]
+            number = 0
+            if value is not None:
+                budget.spend(VALUE_UNITS)
+                yield True
+                number = value(name)
+            found.setdefault(number, []).append(name)
+        numbers = yield from _sorted(budget, list(found))
+        known = []
+        for number in reversed(numbers) if descending else numbers:
+            known += yield from _sorted(budget, found[number])
+        if value is None and descending:
+            known.reverse()
         if len(every) >= SHARED_FROM:
             listings.put((kind, session.rights), now_ns, len(every), known)
     session.list_for(kind, known)
@@ -244,7 +249,7 @@ def sorted_runs(budget: Budget, items: list[Any]) -> Generator[bool, None, list[
     runs = []
     for at in range(0, len(items), SORTED_TOGETHER):
         runs.append(sorted(items[at : at + SORTED_TOGETHER]))
-        budget.spend(SORTED_TOGETHER // SORTED_A_UNIT)
+        budget.spend(1 + len(runs[-1]) // SORTED_A_UNIT)
         yield True
     return runs
 

@@ -45,11 +45,6 @@ def ready(queue: Queue, now_ns: WallNs) -> int | None:
     return waiting - sum(source.delayed(now_ns) for source in queue.sources) if waiting else 0
 
 
-def paused(queue: Queue) -> bool:
-    """Return True if a queue delivers nothing until an operator resumes it."""
-    return bool(getattr(queue, "paused", False))
-
-
 def published(destination: Destination) -> int | None:
     """Return how many messages were ever sent to a destination."""
     total = 0
