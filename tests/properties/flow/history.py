@@ -46,7 +46,7 @@ WEIGHTS = {
 }
 
 
-RELOADS = 0.02  # after an operation
+RELOADS = 0.01  # after an operation
 
 
 class History(Acts):
