@@ -15,6 +15,7 @@ from radiator import limits
 from radiator.broker.delivery import selective
 from radiator.stomp.frames import Frame
 from tests.broker.harness import World
+from tests.broker.reloading import reload
 from tests.properties.flow import rules
 from tests.properties.flow.acts import Acts, Person
 from tests.properties.flow.model import Model
@@ -45,11 +46,15 @@ WEIGHTS = {
 }
 
 
+RELOADS = 0.01  # after an operation
+
+
 class History(Acts):
     """A history. ``run`` raises Violation."""
 
     def __init__(self, seed: int, operations: int = OPERATIONS) -> None:
         self.random = Random(seed)
+        self.reloads = Random(-1 - seed)  # of its own, so that the other draws are those of histories without reloads
         self.operations = operations
         self.found_max, self.again_max = (2, 1) if seed % 2 else (limits.SKIPPED_FOUND_MAX, selective.AGAIN_MAX)
         self.trace = deque(maxlen=80)
@@ -95,6 +100,8 @@ class History(Acts):
             for what in self.random.choices(list(WEIGHTS), self.weights, k=self.operations):
                 self.counts[what] += 1
                 self._operation(what)
+                if self.reloads.random() < RELOADS:
+                    self._reload()
                 self._turns()
             self._end()
         except AssertionError as violation:  # of the harness: the broker does not come to rest
@@ -204,6 +211,14 @@ class History(Acts):
         self.model.restarted(rules.FORGOTTEN)
         for _ in range(CLIENTS):
             self._join()
+
+    def _reload(self) -> None:
+        """The other configuration, which means the same for all clients: other places of rules, other settings."""
+        self.trace.append("reload")
+        text = rules.CONFIG if self.world.config.rules[0].match == rules.NEVER else rules.OTHER_CONFIG
+        changes = reload(self.world, text)
+        if not changes or any(change.refused for change in changes):
+            raise Violation(f"a reload was refused: {changes}")
 
     # --- what clients hear --------------------------------------------------------------------------------------------
 

@@ -37,6 +37,13 @@ destinations:
 """
 
 
+NEVER = "/queue/never"
+OTHER_CONFIG = CONFIG.replace(
+    "defaults: {redeliver: {delay: 0ms}}",
+    "defaults: {redeliver: {delay: 0ms}, max_messages: 1000000, segment: {size: 64MiB}, fsync: 50ms}",
+).replace("destinations:\n", f"destinations:\n  - {{match: {NEVER}, prefetch: 7}}\n")
+
+
 @dataclass(frozen=True)
 class Rule:
     """The settings of a destination, and of a topic's messages in a durable subscription. Times are in steps."""
