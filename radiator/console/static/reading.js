@@ -18,7 +18,7 @@ export function decoded(body) {
 }
 
 // What the page keeps of a message: its headers, and the beginning of its body.
-export function kept(message, most = BODY_BYTES_MAX) {
+function kept(message, most = BODY_BYTES_MAX) {
   const body = message.binaryBody;
   const { headers } = message;
   return {
@@ -142,7 +142,7 @@ function base64(body) {
 }
 
 // A line of JSON with the fields that `radiator export` and `radiator tail --json` write.
-export function jsonLine(message) {
+function jsonLine(message) {
   const { headers, binaryBody: body } = message;
   const text = decoded(body);
   const record = {
@@ -160,7 +160,7 @@ export function jsonLine(message) {
 }
 
 export const RANGE_COUNT_MAX = 10000;
-export const RANGE_BYTES_MAX = 64 * 1024 * 1024;
+const RANGE_BYTES_MAX = 64 * 1024 * 1024;
 
 // Reads a range as lines of JSON, until its end or a limit.
 export function readRange(destination, headers, most, onProgress) {

@@ -9,7 +9,7 @@ const RETRY_MS = [500, 1000, 2000, 4000, 8000];
 const SOCKET = new URL("stomp", document.baseURI);
 SOCKET.protocol = SOCKET.protocol === "https:" ? "wss:" : "ws:";
 
-export class BrokerError extends Error {
+class BrokerError extends Error {
   constructor(code, message, detail = "") {
     super(message);
     this.code = code;
@@ -19,7 +19,7 @@ export class BrokerError extends Error {
 
 const closed = () => new BrokerError("closed", "the connection to the broker was lost");
 
-export class Link {
+class Link {
   constructor(credentials, onClose = () => {}) {
     this._asked = new Map(); // correlation-id -> {resolve, reject, timer}
     this._receipts = new Map(); // receipt -> {resolve, reject}
@@ -165,7 +165,6 @@ export const session = {
   acts: true, // false: this user may change nothing
   anonymous: false, // true: the broker has accepted a connection without a login
   generation: 0, // counts connections
-  retryMs: 0,
 };
 const listeners = new Set();
 let credentials = null;
@@ -191,9 +190,10 @@ async function open() {
     await link.connect();
   } catch (error) {
     if (link !== control) return;
-    if (error.code === "denied") {
+    const refused = credentials !== null && session.phase === "connecting" && error.code !== "closed"; // such as too-many
+    if (error.code === "denied" || refused) {
+      change({ phase: "login", error: credentials === null ? null : error });
       credentials = null;
-      change({ phase: "login", error: session.wanted ? error : null, wanted: false });
     } else again();
     return;
   }
@@ -236,7 +236,7 @@ function lost(link, error) {
 
 function again() {
   const pause = RETRY_MS[Math.min(attempt++, RETRY_MS.length - 1)];
-  change({ phase: "offline", retryMs: pause });
+  change({ phase: "offline" });
   timer = setTimeout(open, pause);
 }
 
@@ -247,7 +247,7 @@ export function start() {
 export function logIn(login, passcode) {
   credentials = { login, passcode };
   if (control) control.close();
-  change({ phase: "connecting", admin: true, acts: true, verbs: null, wanted: true, error: null });
+  change({ phase: "connecting", admin: true, acts: true, verbs: null, error: null });
   open();
 }
 
@@ -261,7 +261,7 @@ export function logOut() {
   if (control) control.close();
   control = null;
   clearTimeout(timer);
-  change({ phase: "login", user: "", admin: true, acts: true, verbs: null, error: null, wanted: false });
+  change({ phase: "login", user: "", admin: true, acts: true, verbs: null, error: null });
 }
 
 export function ask(verb, args) {

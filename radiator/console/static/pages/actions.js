@@ -23,7 +23,7 @@ function Queues() {
 
 const shown = (value) => (value === null || value === undefined ? "none" : typeof value === "string" ? value : JSON.stringify(value));
 
-export function Changes({ changes }) {
+function Changes({ changes }) {
   return html`<${Table} label="Changes of the configuration" rows=${changes} rowKey=${(row) => row.path} empty="Nothing has changed." columns=${[
     { title: "Key", cell: (row) => html`<code><${Text}>${row.path}<//></code>` },
     { title: "Before", cell: (row) => html`<${Text}>${shown(row.before)}<//>` },
