@@ -7,6 +7,7 @@ that name. ``on["SEND"] = function(peer, frame)`` replaces what it does with a c
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -63,6 +64,7 @@ class Peer:
         except OSError:
             pass
         finally:
+            self.subscriptions.clear()
             self.sock.close()
 
 
@@ -105,13 +107,14 @@ class FakeBroker:
         elif frame.command == "SEND":
             destination = headers["destination"]
             offset = self.logs[destination] = self.logs.get(destination, -1) + 1
-            found = [(p, name) for p in self.peers for name, to in p.subscriptions.items() if to == destination]
+            found = [(p, name) for p in self.peers for name, to in [*p.subscriptions.items()] if to == destination]
             carried = {k: v for k, v in headers.items() if k not in ("content-length", "transaction", "destination")}
             for other, name in found:
                 self.serial += 1
                 number = {"message-id": f"m{self.serial}", "ack": f"m{self.serial}", "offset": offset}
                 base = {"subscription": name, "destination": destination, **number}
-                other.send("MESSAGE", {**base, **carried}, frame.body)
+                with contextlib.suppress(OSError):  # that client has just gone
+                    other.send("MESSAGE", {**base, **carried}, frame.body)
             peer.receipt(frame, offset=offset, partition=destination, delivered_to=len(found))
         else:
             if frame.command == "SUBSCRIBE":
