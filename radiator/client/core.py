@@ -172,7 +172,8 @@ class BaseConnection:
         """
         source = iter(messages)
         while chunk := list(islice(source, CHUNK_MESSAGES)):
-            self.link.write(sends_encoder(self.link.session, chunk, transaction, now_ns()), generation)
+            encode = sends_encoder(self.link.session, chunk, transaction, now_ns())
+            self.link.write(encode, generation, repeat=len(chunk) == 1 and transaction is None)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 

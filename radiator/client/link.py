@@ -290,12 +290,14 @@ class Link:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def write(self, encode: Callable[[], bytes], generation: int | None = None) -> int:
+    def write(self, encode: Callable[[], bytes], generation: int | None = None, *, repeat: bool = False) -> int:
         """Write whole frames to the socket, and return the generation of the connection.
 
         Args:
             encode: Returns the encoded frames for the present connection.
             generation: The only connection for which the frames make sense, or None for any.
+            repeat: Write to the next connection if this one breaks meanwhile. For one frame that is safe: the broker
+                has not received it whole.
 
         Raises:
             StaleDelivery: The connection of ``generation`` was lost.
@@ -308,8 +310,14 @@ class Link:
             with self._writing:
                 self._check(generation)
                 if self._writable:
-                    self._send_all(encode())
-                    return self.session.generation
+                    try:
+                        self._send_all(encode())
+                    except Disconnected:
+                        self._check(generation, sending=True)
+                        if not repeat:
+                            raise
+                    else:
+                        return self.session.generation
             self._wait_until_writable(deadline)
 
     def ask(
@@ -391,16 +399,19 @@ class Link:
             try:
                 self._send_all(data)
             except Disconnected:
-                if on_loss is not OnLoss.REPEAT or self.error is not None:
+                self.check()
+                if on_loss is OnLoss.STALE:
+                    raise stale_delivery() from None
+                if on_loss is not OnLoss.REPEAT:
                     raise
         return pending
 
-    def _check(self, generation: int | None) -> None:
+    def _check(self, generation: int | None, *, sending: bool = False) -> None:
         """Raise if the link has ended, or if it has lost the connection of ``generation``."""
         session = self.session
         session.check()
-        if generation is not None and (generation != session.generation or not session.connected):
-            raise stale_delivery()
+        if generation is not None and (sending or generation != session.generation or not session.connected):
+            raise stale_delivery() from None
         if self._reader is None and not self.closing:  # after a fork
             self._start()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from radiator.client.errors import ClientError, Disconnected
+from radiator.client.errors import ClientError, Disconnected, StaleDelivery
 from radiator.client.sending import Body, Headers, Sendable
 from radiator.client.session import OnLoss
 
@@ -93,7 +93,10 @@ class Transaction:
             TypeError: A body is neither bytes nor text.
         """
         self._check()
-        self._connection.write_sends(messages, self.id, self._generation)
+        try:
+            self._connection.write_sends(messages, self.id, self._generation)
+        except StaleDelivery:
+            raise self._lost() from None
 
     def ack(self, message: Message) -> None:
         """Add an acknowledgement: the message is settled when the transaction is committed.

@@ -1,0 +1,156 @@
+"""Clients that reconnect, against real brokers that are killed, drained or cut off."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from radiator.client import ClientError, Reconnect, StaleDelivery, Subscription, connect
+from tests.client.chaos import CuttingProxy, killing
+from tests.running import BrokerProcess
+
+WAIT_SECONDS = 60.0
+PATIENT = Reconnect(delay=0.02, delay_max=0.2, timeout=60.0)
+
+
+def stored(address: str, destination: str) -> list[bytes]:
+    with connect(address) as connection:
+        return [each.body for each in connection.subscribe(destination, start_position="first", stop_position="end")]
+
+
+class Collector(threading.Thread):
+    """Reads a subscription until it has ``count`` different bodies; ``offsets`` and ``bodies`` are in order."""
+
+    def __init__(self, subscription: Subscription, count: int) -> None:
+        super().__init__(daemon=True)
+        self.offsets: list[int | None] = []
+        self.bodies: list[bytes] = []
+        self.error: BaseException | None = None
+        self._subscription = subscription
+        self._count = count
+        self.start()
+
+    def run(self) -> None:
+        seen: set[bytes] = set()
+        try:
+            while len(seen) < self._count:
+                message = self._subscription.fetch(WAIT_SECONDS)
+                if message is None:
+                    raise AssertionError(f"{len(seen)} of {self._count} messages came")
+                seen.add(message.body)
+                self.bodies.append(message.body)
+                self.offsets.append(message.offset)
+                with contextlib.suppress(StaleDelivery):
+                    message.ack()
+        except BaseException as error:
+            self.error = error
+
+
+@pytest.mark.thorough
+def test_a_broker_that_is_killed_again_and_again_stores_each_message_once_and_consumers_miss_none(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = start_broker()
+    sent = 0
+    with connect(broker.address, reconnect=PATIENT) as producer, connect(broker.address, reconnect=PATIENT) as consumer:
+        replay = consumer.subscribe("/topic/killed", start_position="first")
+        queue = consumer.subscribe("/queue/killed", prefetch=20)
+        durable = consumer.subscribe(
+            "/topic/killed", ack="client-individual", headers={"subscription-name": "killed"}, prefetch=20
+        )
+        bodies: list[bytes] = []
+        with killing(broker, 6, 0.7) as killed_enough:
+            while not killed_enough.is_set():
+                chunk = [b"%d" % number for number in range(sent, sent + 50)]
+                for destination in ("/topic/killed", "/queue/killed"):
+                    producer.send_many(
+                        [(destination, body, {"dedup-id": body.decode()}) for body in chunk], timeout=WAIT_SECONDS
+                    )
+                sent += 50
+                bodies += chunk
+        collectors = [Collector(replay, sent), Collector(queue, sent), Collector(durable, sent)]
+        for collector in collectors:
+            collector.join(WAIT_SECONDS)
+            assert collector.error is None
+        assert collectors[0].offsets == list(range(sent))
+        assert collectors[0].bodies == bodies
+        assert set(collectors[1].bodies) == set(collectors[2].bodies) == set(bodies)
+    assert stored(broker.address, "/topic/killed") == bodies
+
+
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.thorough), pytest.param(3, marks=pytest.mark.thorough)]
+)
+def test_connections_that_are_cut_at_random_bytes_lose_and_repeat_nothing(
+    seed: int, shared_broker: BrokerProcess
+) -> None:
+    proxy = CuttingProxy(shared_broker.port, seed, 6_000)
+    topic, queue = f"/topic/cut{seed}", f"/queue/cut{seed}"
+    bodies = [b"%d" % number for number in range(400)]
+    with (
+        connect(proxy.address, reconnect=PATIENT) as producer,
+        connect(proxy.address, reconnect=PATIENT) as consumer,
+    ):
+        following = Collector(consumer.subscribe(topic, start_position="first"), len(bodies))
+        working = Collector(consumer.subscribe(queue, prefetch=10), len(bodies))
+        for begin in range(0, len(bodies), 20):
+            for destination in (topic, queue):
+                producer.send_many(
+                    [(destination, body, {"dedup-id": body.decode()}) for body in bodies[begin : begin + 20]],
+                    timeout=WAIT_SECONDS,
+                )
+        for collector in (following, working):
+            collector.join(WAIT_SECONDS)
+            assert collector.error is None
+        proxy.calm = True
+    assert proxy.cuts > 5
+    assert following.bodies == bodies
+    assert following.offsets == list(range(len(bodies)))
+    assert set(working.bodies) == set(bodies)
+    assert stored(shared_broker.address, topic) == bodies
+    proxy.close()
+
+
+def test_clients_of_a_broker_that_stops_go_on_with_the_other_one(
+    start_broker: Callable[..., BrokerProcess], shared_broker: BrokerProcess
+) -> None:
+    first = start_broker()
+    with connect(f"{first.address},{shared_broker.address}", reconnect=PATIENT) as connection:
+        subscription = connection.subscribe("/topic/moved")
+        connection.send("/topic/moved", b"one")
+        assert first.stop() == 0
+        connection.send("/topic/moved", b"two", timeout=WAIT_SECONDS)
+        assert [subscription.fetch(WAIT_SECONDS).body for _ in range(2)] == [b"one", b"two"]  # type: ignore[union-attr]
+        assert str(connection.address) == shared_broker.address
+
+
+@pytest.mark.thorough
+def test_fifty_forked_children_store_their_messages_once_each(shared_broker: BrokerProcess) -> None:
+    children, messages = 50, 50
+    with connect(shared_broker.address, reconnect=PATIENT) as connection:
+        connection.send("/queue/forked", b"parent")
+        pids = []
+        for child in range(children):
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    for number in range(messages):
+                        connection.send("/queue/forked", b"%d-%d" % (child, number), timeout=WAIT_SECONDS)
+                    connection.close()
+                    code = 0
+                except ClientError as error:
+                    print(error, flush=True)
+                finally:
+                    os._exit(code)
+            pids.append(pid)
+        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * children
+        connection.send("/queue/forked", b"parent again")
+    expected = {b"%d-%d" % (child, number) for child in range(children) for number in range(messages)}
+    found = stored(shared_broker.address, "/queue/forked")
+    assert len(found) == children * messages + 2
+    assert set(found) == expected | {b"parent", b"parent again"}
