@@ -22,14 +22,13 @@ from radiator.client.receipts import Receipt
 from radiator.client.reconnect import Reconnect, policy_of
 from radiator.client.requests import LazyRequests
 from radiator.client.sending import Body, Headers, Sendable
-from radiator.client.session import Hello, Session
+from radiator.client.session import Hello, Session, subscribe_values
 from radiator.client.sockets import open_socket
-from radiator.client.subscription import ACK_MODES, Subscription
+from radiator.client.subscription import Subscription
 from radiator.client.transaction import Transaction
 from radiator.stomp.spec import VERSIONS
 
 WINDOW_MESSAGES = 20_000  # sends without receipt yet in send_many
-QUEUE_PREFIX = "/queue/"
 
 
 def connect(
@@ -239,21 +238,9 @@ class Connection(BaseConnection):
 
         Source: STOMP 1.2, "SUBSCRIBE"; ``docs/protocol.md`` for positions, patterns and ``prefetch-count``.
         """
-        names = destination if isinstance(destination, str) else ",".join(destination)
-        reading_only = browser or start_position is not None
-        if ack is None:
-            queues = all(name.strip().startswith(QUEUE_PREFIX) for name in names.split(","))
-            ack = "client-individual" if queues and not reading_only else "auto"
-        if ack not in ACK_MODES:
-            raise ValueError(f"ack: expected one of {', '.join(ACK_MODES)}, got {ack!r}")
-        extra: dict[str, str | int] = dict(headers or {})
-        options: dict[str, str | int | None] = {
-            "start-position": start_position,
-            "stop-position": stop_position,
-            "prefetch-count": prefetch,
-            "browser": "true" if browser else None,
-        }
-        extra.update((name, value) for name, value in options.items() if value is not None)
+        names, ack, extra = subscribe_values(
+            destination, ack, start_position, stop_position, prefetch, browser, headers
+        )
         subscription = Subscription(self, self.new_name("s"), names, ack)
         self.open_subscription(subscription, extra)
         return subscription

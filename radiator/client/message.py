@@ -66,14 +66,13 @@ class Receiver(Protocol):
         """End the subscription. See ``Subscription.close``."""
 
 
-class Message:
-    """One message as it was delivered to one subscription.
+class MessageView:
+    """The contents of one message as it was delivered to one subscription.
 
     Attributes:
         headers: The headers of the MESSAGE frame, decoded; the first value of a repeated header.
         body: The body, byte for byte.
         raw: The header lines as they were received, or empty.
-        subscription: The subscription that received the message.
         settled: True after an ACK or a NACK was sent.
         generation: The number of the connection that delivered the message; 0 if it was lost before the message was
             read.
@@ -81,20 +80,17 @@ class Message:
     Source: STOMP 1.2, "MESSAGE"; ``docs/protocol.md`` for the headers that this broker adds.
     """
 
-    __slots__ = ("body", "generation", "headers", "raw", "settled", "subscription")
+    __slots__ = ("body", "generation", "headers", "raw", "settled")
 
-    def __init__(
-        self, headers: Mapping[str, str], body: bytes, subscription: Receiver, raw: bytes = b"", generation: int = 0
-    ) -> None:
+    def __init__(self, headers: Mapping[str, str], body: bytes, raw: bytes = b"", generation: int = 0) -> None:
         self.headers = headers
         self.raw = raw
         self.body = body
-        self.subscription = subscription
         self.settled = False
         self.generation = generation
 
     def __repr__(self) -> str:
-        return f"<Message {self.id or '?'} of {self.destination}, {len(self.body)} bytes>"
+        return f"<{type(self).__name__} {self.id or '?'} of {self.destination}, {len(self.body)} bytes>"
 
     # --- contents -------------------------------------------------------------------------------------------------
 
@@ -207,6 +203,41 @@ class Message:
         """
         self.settled = settled
 
+    def reply_headers(self, headers: Headers | None) -> tuple[str, dict[str, str | int]]:
+        """Return the destination and the headers of a reply to this message.
+
+        Args:
+            headers: More headers of the reply.
+
+        Raises:
+            ValueError: The message has no ``reply-to`` header.
+        """
+        target = self.reply_to
+        if target is None:
+            raise ValueError(f"cannot reply to {self!r}: expected a message with a reply-to header, got none")
+        extra = dict(headers or {})
+        if self.correlation_id is not None:
+            extra["correlation-id"] = self.correlation_id
+        return target, extra
+
+
+class Message(MessageView):
+    """One message as it was delivered to one subscription.
+
+    Attributes:
+        subscription: The subscription that received the message.
+
+    Source: STOMP 1.2, "MESSAGE"; ``docs/protocol.md`` for the headers that this broker adds.
+    """
+
+    __slots__ = ("subscription",)
+
+    def __init__(
+        self, headers: Mapping[str, str], body: bytes, subscription: Receiver, raw: bytes = b"", generation: int = 0
+    ) -> None:
+        super().__init__(headers, body, raw, generation)
+        self.subscription = subscription
+
     # --- acknowledging and replying -------------------------------------------------------------------------------
 
     def ack(self, *, receipt: bool = False) -> None:
@@ -291,10 +322,5 @@ class Message:
             ServerError: The broker refused an earlier frame.
             Disconnected: The connection has ended.
         """
-        target = self.reply_to
-        if target is None:
-            raise ValueError(f"cannot reply to {self!r}: expected a message with a reply-to header, got none")
-        extra = dict(headers or {})
-        if self.correlation_id is not None:
-            extra["correlation-id"] = self.correlation_id
+        target, extra = self.reply_headers(headers)
         self.subscription.connection.send(target, body, extra, receipt=False)

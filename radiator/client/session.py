@@ -28,6 +28,7 @@ from enum import Enum
 
 from radiator.client.address import Address
 from radiator.client.errors import ClientError, ConnectFailed, Disconnected, ServerError, StaleDelivery, copy_error
+from radiator.client.message import MessageView
 from radiator.client.receipts import Receipt, receipt_of
 from radiator.client.reconnect import TRANSIENT_CODES, may_return
 from radiator.client.sending import Encoder, Headers, Sendable, checked
@@ -40,7 +41,9 @@ from radiator.stomp.spec import VERSIONS
 REPLY_BODY_BYTES_MAX = 256 * MIB  # the broker has its own, smaller limits; this one bounds a broken peer
 FRAME_OVERHEAD_BYTES = 512  # memory of a buffered frame beside its body
 START_AT_BYTES_MAX = 8_000  # of the header ``start-at``: partitions beyond are filtered here
-QUEUE_PREFIXES = ("/queue/", "/temp-queue/")
+ACK_MODES = ("auto", "client", "client-individual")
+QUEUE_PREFIX = "/queue/"
+CONSUMED_PREFIXES = (QUEUE_PREFIX, "/temp-queue/")
 DURABLE_HEADERS = frozenset(
     {
         "subscription-name",
@@ -256,6 +259,34 @@ class Inbox:
         protocol = self._session.protocol
         return protocol.subscribe(self.destination, self.id, self.ack, lines, receipt=receipt)
 
+    def settle_encoder(
+        self, message: MessageView, command: str, headers: Mapping[str, str], transaction: str | None
+    ) -> Callable[[str | None], bytes] | None:
+        """Return the function that encodes ACK or NACK for a message with a receipt id; None if nothing is to be sent.
+
+        Nothing is sent under ``auto``, for a settled message, and for a delivery of a lost connection that does not
+        come again: the broker has forgotten it.
+
+        Args:
+            message: A message of this subscription.
+            command: ``ACK`` or ``NACK``.
+            headers: More headers of the frame.
+            transaction: The id of an open transaction, or None.
+        """
+        session = self._session
+        if self.ack == "auto" or message.settled:
+            return None
+        stale = message.generation != session.generation or not session.connected
+        if stale and session.error is None and not self.comes_again(message.headers):
+            message.mark_settled(True)
+            return None
+
+        def encode(receipt: str | None) -> bytes:
+            make = session.protocol.ack if command == "ACK" else session.protocol.nack
+            return make(message.headers, headers, receipt=receipt, transaction=transaction)
+
+        return encode
+
     def put(self, frame: Frame) -> None:
         """Store a MESSAGE frame.
 
@@ -306,7 +337,7 @@ class Inbox:
         """
         if self.ack == "auto" or self._replays:
             return False
-        return self._durable or headers.get("destination", "").startswith(QUEUE_PREFIXES)
+        return self._durable or headers.get("destination", "").startswith(CONSUMED_PREFIXES)
 
     def interrupted(self) -> None:
         """Drop the frames that come again on the next connection, after one was lost."""
@@ -331,6 +362,47 @@ class Inbox:
 
     def wake(self) -> None:
         """Wake the callers that wait for a message."""
+
+
+def subscribe_values(
+    destination: str | Iterable[str],
+    ack: str | None,
+    start_position: str | None,
+    stop_position: str | None,
+    prefetch: int | None,
+    browser: bool,
+    headers: Headers | None,
+) -> tuple[str, str, Headers]:
+    """Return destination, acknowledgement mode and headers of SUBSCRIBE for the arguments of ``subscribe``.
+
+    Args:
+        destination: A destination or a pattern, or several of them.
+        ack: ``auto``, ``client``, ``client-individual``, or None for the default.
+        start_position: Where a replay starts, or None.
+        stop_position: Where a replay stops, or None.
+        prefetch: The number of messages that the broker may send before they are acknowledged, or None.
+        browser: Read the messages of a queue without consuming them.
+        headers: More headers.
+
+    Raises:
+        ValueError: ``ack`` is unknown.
+    """
+    names = destination if isinstance(destination, str) else ",".join(destination)
+    reading_only = browser or start_position is not None
+    if ack is None:
+        queues = all(name.strip().startswith(QUEUE_PREFIX) for name in names.split(","))
+        ack = "client-individual" if queues and not reading_only else "auto"
+    if ack not in ACK_MODES:
+        raise ValueError(f"ack: expected one of {', '.join(ACK_MODES)}, got {ack!r}")
+    extra: dict[str, str | int] = dict(headers or {})
+    options: dict[str, str | int | None] = {
+        "start-position": start_position,
+        "stop-position": stop_position,
+        "prefetch-count": prefetch,
+        "browser": "true" if browser else None,
+    }
+    extra.update((name, value) for name, value in options.items() if value is not None)
+    return names, ack, extra
 
 
 class Session:

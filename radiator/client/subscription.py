@@ -26,7 +26,6 @@ from radiator.client.session import Inbox, OnLoss
 if TYPE_CHECKING:
     from radiator.client.core import BaseConnection
 
-ACK_MODES = ("auto", "client", "client-individual")
 LATEST_SECONDS = 1.0  # how long ``receive_latest`` waits for a message that the broker has
 
 
@@ -198,26 +197,15 @@ class Subscription(Inbox):
             StaleDelivery: The connection that delivered the message was lost; it is delivered again.
             Disconnected: The connection has ended.
         """
-        if self.ack == "auto" or message.settled:
+        encode = self.settle_encoder(message, command, headers, transaction)
+        if encode is None:
             return
-        link = self._link
-        generation = message.generation
-        stale = generation != link.session.generation or not link.session.connected
-        if stale and link.error is None and not self.comes_again(message.headers):
-            message.mark_settled(True)
-            return
-
-        def encode(receipt: str | None = None) -> bytes:
-            protocol = link.session.protocol
-            make = protocol.ack if command == "ACK" else protocol.nack
-            return make(message.headers, headers, receipt=receipt, transaction=transaction)
-
         if receipt:
-            pending = link.ask(encode, OnLoss.STALE, generation)
+            pending = self._link.ask(encode, OnLoss.STALE, message.generation)
             message.mark_settled(True)
             pending.wait()
         else:
-            link.write(encode, generation)
+            self._link.write(lambda: encode(None), message.generation)
             message.mark_settled(True)
 
     def touch(self, message: Message) -> None:

@@ -167,6 +167,8 @@ class Transaction:
         session = self._link.session
         session.check()
         if self._generation != session.generation or not session.connected:
-            raise Disconnected(
-                "the connection was lost, and the transaction with it: none of it takes effect; repeat it"
-            )
+            raise self._lost()
+
+    @staticmethod
+    def _lost() -> Disconnected:
+        return Disconnected("the connection was lost with the transaction: none of it takes effect; repeat it")
