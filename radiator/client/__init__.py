@@ -29,6 +29,7 @@ from radiator.client.errors import (
     TimedOut,
 )
 from radiator.client.message import Message
+from radiator.client.producer import Producer
 from radiator.client.receipts import Receipt
 from radiator.client.reconnect import Reconnect
 from radiator.client.sending import Outgoing
@@ -44,6 +45,7 @@ __all__ = [
     "Disconnected",
     "Message",
     "Outgoing",
+    "Producer",
     "Receipt",
     "Reconnect",
     "ServerError",

@@ -18,6 +18,7 @@ from radiator.client.core import CHUNK_MESSAGES, BaseConnection
 from radiator.client.errors import ClientError, Disconnected
 from radiator.client.link import Link, Pending
 from radiator.client.message import Message
+from radiator.client.producer import BATCH_MESSAGES, LINGER_SECONDS, MAX_PENDING, OnDelivery, Producer
 from radiator.client.receipts import Receipt
 from radiator.client.reconnect import Reconnect, policy_of
 from radiator.client.requests import LazyRequests
@@ -173,6 +174,31 @@ class Connection(BaseConnection):
         for pending in waiting:
             receipts += pending.wait(timeout)
         return receipts
+
+    def producer(
+        self,
+        *,
+        linger: float = LINGER_SECONDS,
+        batch: int = BATCH_MESSAGES,
+        max_pending: int = MAX_PENDING,
+        on_delivery: OnDelivery | None = None,
+    ) -> Producer:
+        """Return a producer, which sends messages in the background, in batches.
+
+        Args:
+            linger: How long a message waits for others to form a batch, in seconds.
+            batch: The number of messages that is sent without waiting any longer.
+            max_pending: The maximum number of messages without a result; above that ``send`` waits.
+            on_delivery: Called with each message (an ``Outgoing``), its receipt or None, and its error or None, in a
+                thread of the producer.
+
+        Returns:
+            The producer. Close it, or use it in a ``with`` block.
+
+        Raises:
+            ValueError: ``batch`` or ``max_pending`` is less than 1.
+        """
+        return Producer(self, linger=linger, batch=batch, max_pending=max_pending, on_delivery=on_delivery)
 
     def transaction(self) -> Transaction:
         """Return a new transaction for a ``with`` block, whose end commits it."""

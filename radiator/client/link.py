@@ -21,6 +21,7 @@ cooperative.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import socket
@@ -37,6 +38,8 @@ from radiator.client.session import Inbox, OnLoss, Request, Session, stale_deliv
 from radiator.client.sockets import Socket
 from radiator.clock import monotonic_ns
 from radiator.stomp.frames import Frame
+
+log = logging.getLogger("radiator.client")
 
 RECV_BYTES = 256 * 1024
 INBOX_BYTES_MAX = 16 * 1024 * 1024
@@ -55,12 +58,17 @@ class Pending(Request):
         link: The link that sends the frames.
         first: The first receipt id.
         count: The number of receipts; their ids are consecutive.
-        encode: Returns the encoded frames, without those of the first n receipts.
+        encode: Returns the encoded frames that belong to the receipts with these indices.
         on_loss: What becomes of the request when its connection is lost.
     """
 
     def __init__(
-        self, link: Link, first: int, count: int, encode: Callable[[int], bytes], on_loss: OnLoss = OnLoss.REPEAT
+        self,
+        link: Link,
+        first: int,
+        count: int,
+        encode: Callable[[Sequence[int]], bytes],
+        on_loss: OnLoss = OnLoss.REPEAT,
     ) -> None:
         super().__init__(first, count, encode, on_loss)
         self._link = link
@@ -85,9 +93,11 @@ class Pending(Request):
         limit = link.timeout if timeout is None else timeout
         with link.lock:
             self._done.wait_for(lambda: self.decided or link.error is not None, limit)
+            if self.error is not None and not self.left:
+                raise copy_error(self.error)
             if self.left:
                 link.session.forget(self)
-                error = self.error or link.error
+                error = link.error or self.error
                 if error is not None:
                     raise copy_error(error)
                 raise TimedOut(
@@ -341,7 +351,7 @@ class Link:
     def ask_many(
         self,
         count: int,
-        encode: Callable[[range, int], bytes],
+        encode: Callable[[range, Sequence[int]], bytes],
         on_loss: OnLoss = OnLoss.REPEAT,
         generation: int | None = None,
     ) -> Pending:
@@ -349,7 +359,7 @@ class Link:
 
         Args:
             count: The number of receipts.
-            encode: Returns the encoded frames for the receipt ids, without those of the first n receipts.
+            encode: Returns the encoded frames for the receipt ids, of the receipts with these indices.
             on_loss: What becomes of the request when its connection is lost.
             generation: The only connection for which the frames make sense, or None for any.
 
@@ -382,12 +392,12 @@ class Link:
             return self._ask(1, lambda numbers, _: inbox.subscribe_frame(str(numbers.start)), OnLoss.REPEAT, inbox)
 
     def _ask(
-        self, count: int, encode: Callable[[range, int], bytes], on_loss: OnLoss, inbox: Inbox | None = None
+        self, count: int, encode: Callable[[range, Sequence[int]], bytes], on_loss: OnLoss, inbox: Inbox | None = None
     ) -> Pending:
         session = self.session
         first = session.reserve(count)
         numbers = range(first, first + count)
-        pending = Pending(self, first, count, lambda skipped: encode(numbers, skipped), on_loss)
+        pending = Pending(self, first, count, lambda missing: encode(numbers, missing), on_loss)
         data = pending.encoded(sent=self._writable)  # also without a connection, because it raises for bad headers
         with self.lock:
             if inbox is None:
@@ -579,7 +589,10 @@ class Link:
 
             def call() -> None:
                 while (event := events.get()) is not None:
-                    event[0](event[1])
+                    try:
+                        event[0](event[1])
+                    except Exception:
+                        log.exception("a callback of the client raised")
 
             threading.Thread(target=call, name="radiator-client-callbacks", daemon=True).start()
         self._events.put((callback, error))

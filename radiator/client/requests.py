@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from radiator.client.errors import Disconnected, TimedOut, copy_error
 from radiator.client.message import Message
 from radiator.client.sending import Body, Headers
+from radiator.client.session import request_headers
 from radiator.client.subscription import Subscription
-from radiator.clock import NS_PER_MS, NS_PER_SECOND, now_ns
+from radiator.clock import now_ns
 from radiator.stomp.frames import Frame
 
 if TYPE_CHECKING:
@@ -72,10 +73,8 @@ class Requests(Subscription):
             ValueError: A header is not allowed.
             TypeError: The body is neither bytes nor text.
         """
-        key = secrets.token_hex(8)
         link = self._link
-        extra: dict[str, str | int] = {**(headers or {}), "reply-to": self.destination, "correlation-id": key}
-        extra.setdefault("expires", (now_ns() + int(timeout * NS_PER_SECOND)) // NS_PER_MS)
+        key, extra = request_headers(self.destination, headers, timeout, now_ns())
         with link.lock:
             self._replies[key] = None
             link.await_reply(1)

@@ -21,6 +21,7 @@ Source: STOMP 1.2; ``docs/protocol.md``, "Replay" and "Repeats".
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from radiator.client.message import MessageView
 from radiator.client.receipts import Receipt, receipt_of
 from radiator.client.reconnect import TRANSIENT_CODES, may_return
 from radiator.client.sending import Encoder, Headers, Sendable, checked
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.limits import MIB
 from radiator.stomp.connection import ClientConnection
 from radiator.stomp.frames import Frame
@@ -106,52 +108,61 @@ class Request:
     Args:
         first: The first receipt id.
         count: The number of receipts; their ids are consecutive.
-        encode: Returns the encoded frames for the present connection, without those of the first n receipts.
+        encode: Returns the encoded frames for the present connection that belong to the receipts with these indices.
         on_loss: What becomes of the request when its connection is lost.
 
     Attributes:
         first: The first receipt id.
         left: The number of receipts that have not come yet.
-        error: The error of this request alone, or None.
+        error: The error of this request alone, or None: the first one, if several frames were refused.
         times: How often the frames were passed to a connection.
     """
 
-    def __init__(self, first: int, count: int, encode: Callable[[int], bytes], on_loss: OnLoss) -> None:
+    def __init__(self, first: int, count: int, encode: Callable[[Sequence[int]], bytes], on_loss: OnLoss) -> None:
         self.first = first
         self.left = count
         self.error: ClientError | None = None
         self.times = 0
         self.on_loss = on_loss
         self._encode = encode
-        self._receipts: list[Receipt | None] = [None] * count
+        self._results: list[Receipt | ClientError | None] = [None] * count
 
     @property
     def numbers(self) -> range:
         """The receipt ids."""
-        return range(self.first, self.first + len(self._receipts))
+        return range(self.first, self.first + len(self._results))
 
     @property
     def count(self) -> int:
         """The number of receipts, those that have come included."""
-        return len(self._receipts)
+        return len(self._results)
 
     @property
     def decided(self) -> bool:
-        """True if all receipts have come, or none will come any more."""
-        return not self.left or self.error is not None
+        """True if nothing more will come."""
+        return not self.left
 
     def encoded(self, *, sent: bool = True) -> bytes:
-        """Return the frames for the present connection, from the first one without a receipt.
+        """Return the frames without an answer, for the present connection.
 
         Args:
             sent: The caller sends them.
         """
         self.times += sent
-        return self._encode(next((index for index, receipt in enumerate(self._receipts) if receipt is None), 0))
+        return self._encode([index for index, result in enumerate(self._results) if result is None])
 
     def receipts(self) -> list[Receipt]:
         """Return the receipts that have come, in order."""
-        return [receipt for receipt in self._receipts if receipt is not None]
+        return [result for result in self._results if isinstance(result, Receipt)]
+
+    def results(self, error: ClientError | None = None) -> list[Receipt | ClientError]:
+        """Return the receipt or the error of each frame, in order.
+
+        Args:
+            error: The error of the frames that have neither.
+        """
+        missing = error or Disconnected("the connection has ended before the receipt came")
+        return [missing if result is None else result for result in self._results]
 
     def arrived(self, number: int, receipt: Receipt) -> None:
         """Store a receipt.
@@ -160,24 +171,40 @@ class Request:
             number: The receipt id.
             receipt: The receipt.
         """
-        self._receipts[number - self.first] = receipt
+        self._settle(number, receipt)
+
+    def refuse(self, number: int, error: ClientError) -> None:
+        """Note that the broker refused one of the frames.
+
+        Args:
+            number: The receipt id of the frame.
+            error: The error to raise.
+        """
+        self.error = self.error or error
+        self._settle(number, error)
+
+    def _settle(self, number: int, result: Receipt | ClientError) -> None:
+        self._results[number - self.first] = result
         self.left -= 1
         if not self.left:
             self.wake()
 
     def fail(self, error: ClientError) -> None:
-        """End the request without its receipts.
+        """End the request without the receipts that have not come.
 
         Args:
             error: The error to raise.
         """
-        if not self.decided:
-            self.error = error
-            self.wake()
+        if self.left:
+            self.error = self.error or error
+            self._fill(error)
 
     def complete(self) -> None:
         """End the request as if its receipts had come."""
-        self._receipts = [Receipt() if receipt is None else receipt for receipt in self._receipts]
+        self._fill(Receipt())
+
+    def _fill(self, result: Receipt | ClientError) -> None:
+        self._results = [result if each is None else each for each in self._results]
         self.left = 0
         self.wake()
 
@@ -561,8 +588,11 @@ class Session:
         """Raise an ERROR. With reconnects, a request that it names gets it, and the others go on."""
         entry = self._requests.get(error.receipt or "")
         if self.reconnects and entry is not None and error.code not in TRANSIENT_CODES:
-            self.forget(entry[0])
-            entry[0].fail(error)
+            del self._requests[error.receipt or ""]
+            entry[0].refuse(entry[1], error)
+            for inbox in [*self.inboxes.values()]:
+                if inbox.opening is entry[0]:
+                    del self.inboxes[inbox.id]
             raise Disconnected(f"the broker refused a frame and closed the connection: {error}")
         raise error
 
@@ -698,7 +728,7 @@ class Session:
 
 def run_encoder(
     session: Session, messages: Sequence[Sendable], count: int, now_ns: int
-) -> Callable[[range, int], bytes]:
+) -> Callable[[range, Sequence[int]], bytes]:
     """Return the function that encodes SENDs with receipts for the last ``count`` of them, as ``ask_many`` calls it.
 
     Args:
@@ -709,10 +739,13 @@ def run_encoder(
     """
     silent = len(messages) - count
 
-    def encode(numbers: range, skipped: int) -> bytes:
+    def encode(numbers: range, missing: Sequence[int]) -> bytes:
         encoder = session.encoder
-        first = [] if skipped else encoder.encode(messages[:silent], None, None, now_ns)
-        return b"".join(first + encoder.encode(messages[silent + skipped :], numbers[skipped:], None, now_ns))
+        first = encoder.encode(messages[:silent], None, None, now_ns) if silent and missing[0] == 0 else []
+        if len(missing) == count:
+            return b"".join(first + encoder.encode(messages[silent:], numbers, None, now_ns))
+        asking, receipts = [messages[silent + index] for index in missing], [numbers[index] for index in missing]
+        return b"".join(first + encoder.encode(asking, receipts, None, now_ns))
 
     return encode
 
@@ -738,9 +771,26 @@ class _Reopening(Request):
         super().__init__(first, 1, lambda _: inbox.subscribe_frame(str(first)), OnLoss.DONE)
         self._inbox = inbox
 
-    def fail(self, error: ClientError) -> None:
-        super().fail(error)
+    def refuse(self, number: int, error: ClientError) -> None:
+        super().refuse(number, error)
         self._inbox.abandon(error)
+
+
+def request_headers(
+    reply_to: str, headers: Headers | None, seconds: float, now_ns: int
+) -> tuple[str, dict[str, str | int]]:
+    """Return a new correlation id, and the headers of a request with it.
+
+    Args:
+        reply_to: The destination for the reply.
+        headers: More headers of the request. ``expires`` is set to the end of the time limit if it is missing.
+        seconds: The time limit for the reply.
+        now_ns: The current time in nanoseconds since the epoch.
+    """
+    key = secrets.token_hex(8)
+    extra: dict[str, str | int] = {**(headers or {}), "reply-to": reply_to, "correlation-id": key}
+    extra.setdefault("expires", (now_ns + int(seconds * NS_PER_SECOND)) // NS_PER_MS)
+    return key, extra
 
 
 def stale_delivery() -> StaleDelivery:

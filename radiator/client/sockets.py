@@ -88,7 +88,7 @@ def open_socket(
         BadTls: A TLS file cannot be read, or the certificate of the broker is not trusted.
     """
     deadline = time.monotonic() + seconds
-    tunnel = _tunnel(place, ca, cert, key)
+    tunnel = make_tunnel(place, ca, cert, key)
     if place.scheme == "unix":
         sock = socket.socket(socket.AF_UNIX)
         try:
@@ -177,7 +177,7 @@ def is_ip_address(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdigit()
 
 
-def _tunnel(place: Address, ca: str | None, cert: str | None, key: str | None) -> Tunnel | None:
+def make_tunnel(place: Address, ca: str | None, cert: str | None, key: str | None) -> Tunnel | None:
     """Return the tunnel for the scheme, or None for plain STOMP.
 
     Imports are local, so a plain client loads neither OpenSSL nor websockets.

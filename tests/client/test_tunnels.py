@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from radiator.client import ClientError, ConnectFailed, connect
+from radiator.client import ClientError, ConnectFailed, aio, connect
 from radiator.client.errors import BadTls
 from tests.certificates import Authority
 from tests.running import BrokerProcess
@@ -52,6 +53,28 @@ def test_messages_of_every_size_pass_through(broker: BrokerProcess, authority: A
             connection.send(f"/queue/{scheme}", body)
             message = jobs.fetch(timeout=20)
             assert message is not None and message.body == body
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_messages_of_the_asyncio_client_pass_through(broker: BrokerProcess, authority: Authority, scheme: str) -> None:
+    async def work() -> None:
+        async with asyncio.timeout(60), aio.connect(url_of(broker, scheme), ca=authority.ca) as client:
+            jobs = client.subscribe(f"/queue/aio-{scheme}", ack="auto")
+            for size in (0, 65_536, 4_194_304):
+                body = os.urandom(size)
+                await client.send(f"/queue/aio-{scheme}", body)
+                message = await jobs.fetch(timeout=20)
+                assert message is not None and message.body == body
+
+    asyncio.run(work())
+
+
+def test_the_asyncio_client_refuses_an_unknown_authority(broker: BrokerProcess) -> None:
+    async def work() -> None:
+        await aio.connect(url_of(broker, "stomp+tls"))
+
+    with pytest.raises(BadTls):
+        asyncio.run(work())
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
