@@ -133,7 +133,7 @@ def replay(
         from radiator.client.reliable import ReliableSender
 
         return ReliableSender(
-            lambda: broker.connect(transmit_time=False),
+            lambda policy: broker.connect(transmit_time=False, reconnect=policy),
             patience_seconds=broker.timeout,
             receipt_each=name is not None,  # to report which messages were stored before
             on_receipts=on_receipts,

@@ -78,6 +78,16 @@ class Pending(Request):
         """Wake the waiting thread. Called with the lock held."""
         self._done.notify_all()
 
+    def poll(self, timeout: float) -> bool:
+        """Wait for all receipts or for the end of the link, and return whether ``wait`` would return or raise at once.
+
+        Args:
+            timeout: The time limit in seconds.
+        """
+        link = self._link
+        with link.lock:
+            return self._done.wait_for(lambda: self.decided or link.error is not None, timeout)
+
     def wait(self, timeout: float | None = None) -> list[Receipt]:
         """Wait for all receipts and return them in order.
 

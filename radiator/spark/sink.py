@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from radiator.client import Connection, connect
+from radiator.client import Connection, Reconnect, connect
 from radiator.client.errors import BadTls, ConnectFailed, ServerError, TimedOut
 from radiator.client.reliable import ReliableSender
 from radiator.errors import ClientError, ConfigError
@@ -143,7 +143,9 @@ def batch_sink(given: Mapping[str, str], schema: StructType, overwrite: bool) ->
         )
     options = parse(given)
     sink = BatchSink(options, Rows(schema, options))
-    probe = ReliableSender(lambda: _connect(options), patience_seconds=min(options.timeout_seconds, PROBE_SECONDS_MAX))
+    probe = ReliableSender(
+        lambda policy: _connect(options, policy), patience_seconds=min(options.timeout_seconds, PROBE_SECONDS_MAX)
+    )
     with _in_words(options):
         probe.open()
     probe.close()
@@ -178,7 +180,7 @@ def _write(
     context = TaskContext.get()
     ids = Ids(query, epoch, context.partitionId() if context else 0, options.dedup, bool(options.dedup_by))
     sender = ReliableSender(
-        lambda: _connect(options, transmit_time=not rows.speaks_of_transmit_time),
+        lambda policy: _connect(options, policy, transmit_time=not rows.speaks_of_transmit_time),
         patience_seconds=options.timeout_seconds,
         messages_per_receipt=options.messages_per_receipt,
     )
@@ -228,7 +230,7 @@ def _in_words(options: SinkOptions) -> Iterator[None]:
         raise ConfigError(f"a row cannot be sent: {' '.join(str(error).split())}") from None
 
 
-def _connect(options: SinkOptions, transmit_time: bool = True) -> Connection:
+def _connect(options: SinkOptions, policy: Reconnect, transmit_time: bool = True) -> Connection:
     try:
         return connect(
             options.address,
@@ -236,6 +238,7 @@ def _connect(options: SinkOptions, transmit_time: bool = True) -> Connection:
             passcode=options.passcode,
             timeout=options.timeout_seconds,
             connect_timeout=min(options.timeout_seconds, CONNECT_SECONDS_MAX),
+            reconnect=policy,
             transmit_time=transmit_time,
             ca=options.ca,
             cert=options.cert,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from radiator.client import ConnectFailed, Connection, Outgoing, ServerError, TimedOut, connect
+from radiator.client import ConnectFailed, Connection, Outgoing, Reconnect, ServerError, TimedOut, connect
 from radiator.client.reliable import ReliableSender
 from tests.client.fake import FakeBroker
 from tests.running import BrokerProcess
@@ -24,23 +24,8 @@ def held(address: str, destination: str) -> list[bytes]:
         return [each.body for each in connection.subscribe(destination, start_position="first", stop_position="end")]
 
 
-class Clock:
-    """Time that passes only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.pauses: list[float] = []
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.pauses.append(seconds)
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_one_receipt_speaks_for_a_run_and_the_last_message_always_has_one(fake: FakeBroker) -> None:
-    sender = ReliableSender(lambda: connect(fake.address), messages_per_receipt=10)
+    sender = ReliableSender(lambda policy: connect(fake.address, reconnect=policy), messages_per_receipt=10)
     for message in numbered(25):
         sender.send(message)
     sender.flush()
@@ -51,7 +36,7 @@ def test_one_receipt_speaks_for_a_run_and_the_last_message_always_has_one(fake: 
 
 
 def test_nothing_is_connected_before_the_first_message() -> None:
-    def connecting() -> Connection:
+    def connecting(policy: Reconnect) -> Connection:
         raise AssertionError
 
     sender = ReliableSender(connecting)
@@ -60,7 +45,7 @@ def test_nothing_is_connected_before_the_first_message() -> None:
 
 
 def test_large_bodies_have_their_receipts_sooner(fake: FakeBroker) -> None:
-    sender = ReliableSender(lambda: connect(fake.address), messages_per_receipt=1_000)
+    sender = ReliableSender(lambda policy: connect(fake.address, reconnect=policy), messages_per_receipt=1_000)
     for message in numbered(4, size=600_000):
         sender.send(message)
     sender.flush()
@@ -69,7 +54,7 @@ def test_large_bodies_have_their_receipts_sooner(fake: FakeBroker) -> None:
 
 
 def test_headers_count_among_the_bytes_that_are_kept(fake: FakeBroker) -> None:
-    sender = ReliableSender(lambda: connect(fake.address), messages_per_receipt=1_000)
+    sender = ReliableSender(lambda policy: connect(fake.address, reconnect=policy), messages_per_receipt=1_000)
     for _ in range(300):
         sender.send(Outgoing("/topic/a", b"", {"x": "y" * 8_000}))
     sender.flush()
@@ -78,13 +63,11 @@ def test_headers_count_among_the_bytes_that_are_kept(fake: FakeBroker) -> None:
 
 
 def test_a_file_of_tls_that_is_not_there_is_reported_at_once() -> None:
-    clock = Clock()
     sender = ReliableSender(
-        lambda: connect("stomp+tls://127.0.0.1:1", ca="/not/there"), sleep=clock.sleep, monotonic=clock
+        lambda policy: connect("stomp+tls://127.0.0.1:1", ca="/not/there", reconnect=policy), patience_seconds=1_000
     )
     with pytest.raises(ConnectFailed, match="/not/there"):
         sender.open()
-    assert not clock.pauses
 
 
 def test_what_has_no_receipt_is_sent_again_in_order_on_the_next_connection(fake: FakeBroker) -> None:
@@ -101,8 +84,7 @@ def test_what_has_no_receipt_is_sent_again_in_order_on_the_next_connection(fake:
         peer.receipt(frame)
 
     fake.on["SEND"] = on_send
-    clock = Clock()
-    sender = ReliableSender(lambda: connect(fake.address), messages_per_receipt=10, sleep=clock.sleep, monotonic=clock)
+    sender = ReliableSender(lambda policy: connect(fake.address, reconnect=policy), messages_per_receipt=10)
     for message in numbered(50):
         sender.send(message)
     sender.flush()
@@ -115,24 +97,23 @@ def test_what_has_no_receipt_is_sent_again_in_order_on_the_next_connection(fake:
 
 
 def test_it_gives_up_when_the_broker_stays_away_longer_than_its_patience() -> None:
-    clock = Clock()
+    policies: list[Reconnect] = []
 
-    def nobody() -> Connection:
-        raise ConnectFailed("nobody there")
+    def connecting(policy: Reconnect) -> Connection:
+        policies.append(policy)
+        return connect("127.0.0.1:1", reconnect=policy)
 
-    sender = ReliableSender(nobody, patience_seconds=30, sleep=clock.sleep, monotonic=clock)
-    with pytest.raises(ConnectFailed, match="nobody there"):
+    sender = ReliableSender(connecting, patience_seconds=0.2)
+    with pytest.raises(ConnectFailed):
         sender.open()
-    assert 25 < clock.now <= 30
-    assert clock.pauses[:3] == [0.05, 0.1, 0.2]
-    assert max(clock.pauses) == 1.0
+    assert [(each.delay, each.delay_max, each.timeout) for each in policies] == [(0.05, 1.0, 0.2)]
 
 
 def test_an_error_of_the_broker_is_raised_and_not_tried_again(broker: BrokerProcess) -> None:
     connections = []
 
-    def connecting() -> Connection:
-        connections.append(connect(broker.address))
+    def connecting(policy: Reconnect) -> Connection:
+        connections.append(connect(broker.address, reconnect=policy))
         return connections[-1]
 
     sender = ReliableSender(connecting)
@@ -146,7 +127,7 @@ def test_an_error_of_the_broker_is_raised_and_not_tried_again(broker: BrokerProc
 
 def test_a_receipt_that_does_not_come_is_reported(fake: FakeBroker) -> None:
     fake.on["SEND"] = lambda peer, frame: None
-    sender = ReliableSender(lambda: connect(fake.address), patience_seconds=0.05)
+    sender = ReliableSender(lambda policy: connect(fake.address, reconnect=policy), patience_seconds=0.05)
     sender.send(Outgoing("/topic/a", b"1"))
     with pytest.raises(TimedOut):
         sender.flush()
@@ -159,7 +140,7 @@ def test_a_broker_that_restarts_in_the_middle_holds_each_message_once(
     start_broker: Callable[..., BrokerProcess], end: Callable[[BrokerProcess], object]
 ) -> None:
     broker = start_broker()
-    sender = ReliableSender(lambda: connect(broker.address), messages_per_receipt=50)
+    sender = ReliableSender(lambda policy: connect(broker.address, reconnect=policy), messages_per_receipt=50)
     restarted = threading.Event()
 
     def restart() -> None:

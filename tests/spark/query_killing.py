@@ -53,7 +53,9 @@ class Producer(threading.Thread):
 
     def run(self) -> None:
         try:
-            sender = ReliableSender(lambda: connect(f"stomp://{self.broker.address}"), patience_seconds=60.0)
+            sender = ReliableSender(
+                lambda policy: connect(f"stomp://{self.broker.address}", reconnect=policy), patience_seconds=60.0
+            )
             sent = 0
             while not self.stopping.wait(PAUSE_SECONDS):
                 for number in range(sent, sent + PER_RUN):
