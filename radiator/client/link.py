@@ -439,7 +439,7 @@ class Link:
         with self.lock:
             seconds = max(0.0, deadline - time.monotonic())
             if not self._ready.wait_for(lambda: self._writable or self.error is not None, seconds):
-                raise TimedOut(f"no connection to a broker within {self.timeout:g} s; the client goes on trying")
+                raise TimedOut(f"no connection to a broker within {self.timeout:g} s; the client continues to try")
 
     def _send_all(self, data: bytes) -> None:
         sock = self._sock

@@ -22,16 +22,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from radiator.client.core import BaseConnection
 from radiator.client.errors import ClientError, Disconnected, TimedOut, copy_error
 from radiator.client.link import Pending
 from radiator.client.receipts import Receipt
 from radiator.client.sending import Body, Headers, Outgoing, body_bytes, check_headers, checked
 from radiator.limits import MIB
-
-if TYPE_CHECKING:
-    from radiator.client.connection import Connection
 
 log = logging.getLogger("radiator.client")
 
@@ -170,7 +168,7 @@ class Producer:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: BaseConnection,
         *,
         linger: float = LINGER_SECONDS,
         batch: int = BATCH_MESSAGES,
@@ -310,8 +308,8 @@ class Producer:
             pending: Pending | ClientError
             try:
                 pending = self._connection.send_nowait(batch.messages)
-            except ClientError as error:
-                pending = error
+            except (ClientError, ValueError) as error:  # a header that this version of STOMP cannot have
+                pending = error if isinstance(error, ClientError) else ClientError(str(error))
             with self._lock:
                 self._sent.append((batch, pending))
                 self._changed.notify_all()

@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from radiator.client.address import Address
+from radiator.client.contents import MessageView
 from radiator.client.errors import ClientError, ConnectFailed, Disconnected, ServerError, StaleDelivery, copy_error
-from radiator.client.message import MessageView
 from radiator.client.receipts import Receipt, receipt_of
 from radiator.client.reconnect import TRANSIENT_CODES, may_return
 from radiator.client.sending import Encoder, Headers, Sendable, checked

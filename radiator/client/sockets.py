@@ -181,6 +181,15 @@ def make_tunnel(place: Address, ca: str | None, cert: str | None, key: str | Non
     """Return the tunnel for the scheme, or None for plain STOMP.
 
     Imports are local, so a plain client loads neither OpenSSL nor websockets.
+
+    Args:
+        place: The address of the broker.
+        ca: The file with the certificate authorities to trust; None uses RADIATOR_CA, or those of the system.
+        cert: The file with the certificate of the client; None uses RADIATOR_CERT.
+        key: The file with the key of that certificate; None uses RADIATOR_KEY.
+
+    Raises:
+        BadTls: A TLS file cannot be read.
     """
     if not place.encrypted and not place.web:
         return None

@@ -23,8 +23,8 @@ from radiator.client import address as addresses
 from radiator.client.aio.link import Link, Pending
 from radiator.client.aio.producer import Producer
 from radiator.client.aio.stream import open_stream
+from radiator.client.contents import MessageView
 from radiator.client.errors import ClientError, Disconnected, StaleDelivery, TimedOut, copy_error
-from radiator.client.message import MessageView
 from radiator.client.producer import BATCH_MESSAGES, LINGER_SECONDS, MAX_PENDING, OnDelivery
 from radiator.client.receipts import Receipt
 from radiator.client.reconnect import Reconnect, policy_of
@@ -344,7 +344,7 @@ class Client:
         Raises:
             ValueError: ``batch`` or ``max_pending`` is less than 1.
         """
-        return Producer(self, linger=linger, batch=batch, max_pending=max_pending, on_delivery=on_delivery)
+        return Producer(self.link, linger=linger, batch=batch, max_pending=max_pending, on_delivery=on_delivery)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -362,8 +362,7 @@ class Client:
         except BaseException:
             transaction.abort_now()
             raise
-        if transaction.is_open:
-            await transaction.commit()
+        await transaction.finish()
 
     async def request(
         self, destination: str, body: Body = b"", headers: Headers | None = None, *, timeout: float | None = None
@@ -771,12 +770,11 @@ class Transaction:
 
     Attributes:
         id: The transaction id.
-        is_open: True between BEGIN and COMMIT or ABORT.
     """
 
     def __init__(self, client: Client, name: str) -> None:
         self.id = name
-        self.is_open = False
+        self._open = False
         self._client = client
         self._link = client.link
         self._generation = 0
@@ -785,7 +783,7 @@ class Transaction:
     async def begin(self) -> None:
         """Send BEGIN. ``Client.transaction`` does this."""
         self._generation = await self._link.write(lambda: self._link.session.protocol.begin(self.id))
-        self.is_open = True
+        self._open = True
 
     async def send(self, destination: str, body: Body = b"", headers: Headers | None = None) -> None:
         """Add a message to the transaction.
@@ -842,7 +840,7 @@ class Transaction:
         await self._settle(message, "NACK")
 
     async def commit(self) -> None:
-        """Commit, and return when the broker has stored the transaction. The end of the block does this.
+        """Commit, and return when the broker has stored the transaction.
 
         Raises:
             ClientError: The transaction is not open.
@@ -851,7 +849,7 @@ class Transaction:
             Disconnected: The connection ended first; the outcome is unknown.
         """
         self._check()
-        self.is_open = False
+        self._open = False
         session = self._link.session
         try:
             pending = await self._link.ask(
@@ -861,11 +859,16 @@ class Transaction:
             raise self._lost() from None
         await pending.wait()
 
+    async def finish(self) -> None:
+        """Commit, unless the transaction was committed already. The end of the block does this."""
+        if self._open:
+            await self.commit()
+
     def abort_now(self) -> None:
         """Discard the transaction without a wait. An exception in the block does this."""
-        if not self.is_open:
+        if not self._open:
             return
-        self.is_open = False
+        self._open = False
         for message in self._settled:
             message.mark_settled(False)
         session = self._link.session
@@ -879,7 +882,7 @@ class Transaction:
             self._settled.append(message)
 
     def _check(self) -> None:
-        if not self.is_open:
+        if not self._open:
             raise ClientError(
                 "the transaction is not open: expected a call inside its `async with` block, before commit()"
             )

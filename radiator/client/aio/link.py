@@ -367,7 +367,7 @@ class Link:
                         await self._ready.wait()
             except TimeoutError:
                 raise TimedOut(
-                    f"no connection to a broker within {self.timeout:g} s; the client goes on trying"
+                    f"no connection to a broker within {self.timeout:g} s; the client continues to try"
                 ) from None
             session.check()
         if generation is not None and (generation != session.generation or not session.connected):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-from radiator.client.aio.link import Pending
+from radiator.client.aio.link import Link, Pending
 from radiator.client.errors import ClientError, Disconnected, TimedOut, copy_error
 from radiator.client.producer import (
     BATCH_MESSAGES,
@@ -19,9 +18,8 @@ from radiator.client.producer import (
 )
 from radiator.client.receipts import Receipt
 from radiator.client.sending import Body, Headers
-
-if TYPE_CHECKING:
-    from radiator.client.aio.client import Client
+from radiator.client.session import run_encoder
+from radiator.clock import now_ns
 
 WITHOUT_LIMIT = 1e9  # seconds
 
@@ -32,7 +30,7 @@ class Producer:
     As an async context manager it closes at the end of the block.
 
     Args:
-        client: The client that sends the messages.
+        link: The link of the client that sends the messages.
         linger: How long a message waits for others to form a batch, in seconds.
         batch: The number of messages that is sent without waiting any longer.
         max_pending: The maximum number of messages without a result.
@@ -41,17 +39,17 @@ class Producer:
 
     def __init__(
         self,
-        client: Client,
+        link: Link,
         *,
         linger: float = LINGER_SECONDS,
         batch: int = BATCH_MESSAGES,
         max_pending: int = MAX_PENDING,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        self._client = client
+        self._link = link
         self._linger = linger
         self._on_delivery = on_delivery
-        self._batches: Batches[asyncio.Future[Receipt]] = Batches(batch, max_pending, client.link.session.reconnects)
+        self._batches: Batches[asyncio.Future[Receipt]] = Batches(batch, max_pending, link.session.reconnects)
         self._settled = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -122,9 +120,10 @@ class Producer:
             batch = self._batches.take()
             pending: Pending | ClientError
             try:
-                pending = self._client.send_nowait(batch.messages)
-            except ClientError as error:
-                pending = error
+                count = len(batch.messages)
+                pending = self._link.ask_now(count, run_encoder(self._link.session, batch.messages, count, now_ns()))
+            except (ClientError, ValueError) as error:  # a header that this version of STOMP cannot have
+                pending = error if isinstance(error, ClientError) else ClientError(str(error))
             task = asyncio.create_task(self._settle(batch, pending), name="radiator-producer")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
