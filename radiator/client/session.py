@@ -56,7 +56,8 @@ DURABLE_HEADERS = frozenset(
         "group",
     }
 )
-READING_HEADERS = frozenset({"start-position", "stop-position", "start-at", "browser"})
+POSITION_HEADERS = frozenset({"start-position", "stop-position", "start-at"})
+READING_HEADERS = POSITION_HEADERS | {"browser"}
 
 
 class OnLoss(Enum):
@@ -241,6 +242,7 @@ class Inbox:
         self._lines: list[tuple[str, str]] = []
         self._durable = False
         self._replays = False
+        self._positioned = False  # a browser without a position ends by itself, and would not with ``start-at``
         self._frames: deque[Frame] = deque()
         self._stale = 0  # of the frames: those of earlier connections
         self._last_ids: dict[str, tuple[int, str]] = {}  # by partition: the last offset and its message-id
@@ -264,6 +266,7 @@ class Inbox:
         names = {name for name, value in self._lines if value and value != "false"}
         self._durable = bool(names & DURABLE_HEADERS)
         self._replays = bool(names & READING_HEADERS) and not self._durable
+        self._positioned = bool(names & POSITION_HEADERS)
 
     def subscribe_frame(self, receipt: str) -> bytes:
         """Return SUBSCRIBE for the present connection. A replay goes on behind the last received message.
@@ -272,7 +275,7 @@ class Inbox:
             receipt: The receipt id.
         """
         lines = self._lines
-        if self._last_ids:
+        if self._last_ids and self._positioned:
             ids: list[str] = []
             size = 0
             for _, text in sorted(self._last_ids.values(), reverse=True):

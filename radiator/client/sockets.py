@@ -112,12 +112,16 @@ def open_socket(
 
 
 def _connected(place: Address, deadline: float) -> socket.socket:
-    """Return a socket that is connected to one of the IP addresses of the host, within one time limit for all."""
+    """Return a socket that is connected to one of the IP addresses of the host.
+
+    Each address gets an equal part of the time that is left, so one that does not answer leaves time for the others.
+    """
     problem: OSError | None = None
-    for family, kind, protocol, _, target in resolve(place.host, place.port, deadline - time.monotonic()):
+    found = resolve(place.host, place.port, deadline - time.monotonic())
+    for index, (family, kind, protocol, _, target) in enumerate(found):
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.settimeout(max(0.001, (deadline - time.monotonic()) / (len(found) - index)))
             sock.connect(target)
         except OSError as error:
             sock.close()

@@ -388,6 +388,7 @@ async def test_a_client_without_reconnects_ends_with_its_connection(fake: FakeBr
         assert client.closed
 
 
+@pytest.mark.thorough
 @in_loop
 async def test_connections_that_are_cut_at_random_bytes_lose_and_repeat_nothing(shared_broker: BrokerProcess) -> None:
     proxy = CuttingProxy(shared_broker.port, 4, 6_000)

@@ -16,6 +16,7 @@ from radiator.client import ClientError, ConnectFailed, aio, connect
 from radiator.client.errors import BadTls
 from tests.certificates import Authority
 from tests.running import BrokerProcess
+from tests.tiers import sampled
 
 ROOT = Path(__file__).parent.parent.parent
 SCHEMES = ["stomp+tls", "ws", "wss"]
@@ -55,7 +56,7 @@ def test_messages_of_every_size_pass_through(broker: BrokerProcess, authority: A
             assert message is not None and message.body == body
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", sampled(SCHEMES, 1))
 def test_messages_of_the_asyncio_client_pass_through(broker: BrokerProcess, authority: Authority, scheme: str) -> None:
     async def work() -> None:
         async with asyncio.timeout(60), aio.connect(url_of(broker, scheme), ca=authority.ca) as client:

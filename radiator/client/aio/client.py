@@ -133,7 +133,7 @@ def connect(
         link = Link(
             Session(hello, reconnects=policy is not None, transmit_time=transmit_time),
             places,
-            lambda place: open_stream(place, ca, cert, key),
+            lambda place, seconds: open_stream(place, seconds, ca, cert, key),
             policy,
             timeout,
             connect_timeout,

@@ -32,7 +32,7 @@ UNSENT_BYTES_MAX = 1024 * 1024  # of the send buffer, above which a writer waits
 GRACE = 2.0  # times the promised heart-beat interval before the broker counts as dead
 TICK_SECONDS_MAX = 30.0
 
-Dial = Callable[[Address], Awaitable[Stream]]
+Dial = Callable[[Address, float], Awaitable[Stream]]
 OnEvent = Callable[[ClientError | None], object]
 
 
@@ -104,7 +104,7 @@ class Link:
     Args:
         session: The state of the client.
         addresses: The addresses of the brokers.
-        dial: Opens a stream to an address.
+        dial: Opens a stream to an address within a number of seconds.
         policy: The policy of reconnects, or None.
         timeout: The default time limit of all calls that wait, in seconds.
         connect_timeout: The time limit of one attempt to connect, in seconds.
@@ -194,7 +194,7 @@ class Link:
         stream: Stream | None = None
         try:
             async with asyncio.timeout(seconds):
-                stream = await self._dial(place)
+                stream = await self._dial(place, seconds)
                 stream.write(session.hello(place))
                 frames = None
                 while frames is None:

@@ -124,11 +124,14 @@ class Stream:
         self._writer.transport.abort()
 
 
-async def open_stream(place: Address, ca: str | None = None, cert: str | None = None, key: str | None = None) -> Stream:
-    """Open a connection to the broker, TLS and WebSocket handshakes included. The caller sets the time limit.
+async def open_stream(
+    place: Address, seconds: float, ca: str | None = None, cert: str | None = None, key: str | None = None
+) -> Stream:
+    """Open a connection to the broker, TLS and WebSocket handshakes included.
 
     Args:
         place: The address of the broker.
+        seconds: The time limit of the caller, in seconds, which is shared among the IP addresses of the host.
         ca: The file with the certificate authorities to trust; None uses RADIATOR_CA, or those of the system.
         cert: The file with the certificate of the client; None uses RADIATOR_CERT.
         key: The file with the key of that certificate; None uses RADIATOR_KEY.
@@ -142,7 +145,7 @@ async def open_stream(place: Address, ca: str | None = None, cert: str | None = 
     if place.scheme == "unix":
         reader, writer = await asyncio.open_unix_connection(place.path, limit=RECV_BYTES)
     else:
-        sock = await _connected(place)
+        sock = await _connected(place, seconds)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             reader, writer = await asyncio.open_connection(sock=sock, limit=RECV_BYTES)
@@ -158,15 +161,21 @@ async def open_stream(place: Address, ca: str | None = None, cert: str | None = 
     return stream
 
 
-async def _connected(place: Address) -> socket.socket:
-    """Return a socket that is connected to one of the IP addresses of the host."""
+async def _connected(place: Address, seconds: float) -> socket.socket:
+    """Return a socket that is connected to one of the IP addresses of the host.
+
+    Each address gets an equal part of the time that is left, so one that does not answer leaves time for the others.
+    """
     problem: OSError | None = None
     loop = asyncio.get_running_loop()
-    for family, kind, protocol, _, target in await _resolve(place.host, place.port):
+    deadline = loop.time() + seconds
+    found = await _resolve(place.host, place.port)
+    for index, (family, kind, protocol, _, target) in enumerate(found):
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)
-            await loop.sock_connect(sock, target)
+            async with asyncio.timeout((deadline - loop.time()) / (len(found) - index)):
+                await loop.sock_connect(sock, target)
         except OSError as error:
             sock.close()
             problem = error
