@@ -35,7 +35,7 @@ from radiator.client.errors import ClientError, ConnectFailed, Disconnected, Tim
 from radiator.client.receipts import Receipt
 from radiator.client.reconnect import ONCE, Attempts, Reconnect
 from radiator.client.session import Inbox, OnLoss, Request, Session, stale_delivery
-from radiator.client.sockets import Socket
+from radiator.client.sockets import Socket, disown
 from radiator.clock import monotonic_ns
 from radiator.stomp.frames import Frame
 
@@ -91,6 +91,8 @@ class Pending(Request):
     def wait(self, timeout: float | None = None) -> list[Receipt]:
         """Wait for all receipts and return them in order.
 
+        A request whose ``wait`` is interrupted, or takes too long, is not sent again after a lost connection.
+
         Args:
             timeout: The time limit in seconds. None uses the time limit of the link.
 
@@ -102,14 +104,15 @@ class Pending(Request):
         link = self._link
         limit = link.timeout if timeout is None else timeout
         with link.lock:
-            self._done.wait_for(lambda: self.decided or link.error is not None, limit)
-            if self.error is not None and not self.left:
-                raise copy_error(self.error)
+            try:
+                self._done.wait_for(lambda: self.decided or link.error is not None, limit)
+            finally:  # also after Ctrl-C: what has no caller is not sent again
+                if self.left:
+                    link.session.forget(self)
+            error = self.error or (link.error if self.left else None)
+            if error is not None:
+                raise copy_error(error)
             if self.left:
-                link.session.forget(self)
-                error = link.error or self.error
-                if error is not None:
-                    raise copy_error(error)
                 raise TimedOut(
                     f"{self.left} of {self.count} receipts did not come within {limit:g} s; "
                     "the queue may be full, or the broker slow: see its log, or raise timeout"
@@ -170,6 +173,7 @@ class Link:
         self._ready = threading.Condition(self.lock)  # the link can be written to, or has ended
         self._attempts = Attempts(self._addresses, self._policy)
         self._sock: Socket | None = None
+        self._inherited: Socket | None = None  # of the parent process; closed when gevent's hub is its own again
         self._first_frames: list[Frame] = []  # those that came with CONNECTED
         self._writable = False
         self._broken: ClientError | None = None  # why a writer gave the present connection up
@@ -213,6 +217,7 @@ class Link:
     def _start(self) -> None:
         with self.lock:
             if self._reader is None:
+                self._inherited = None
                 self._reader = threading.Thread(target=self._run, name="radiator-client-reader", daemon=True)
                 self._reader.start()
 
@@ -424,6 +429,10 @@ class Link:
                     raise stale_delivery() from None
                 if on_loss is not OnLoss.REPEAT:
                     raise
+            except BaseException:  # Ctrl-C: what has no caller is not sent again
+                with self.lock:
+                    session.forget(pending)
+                raise
         return pending
 
     def _check(self, generation: int | None, *, sending: bool = False) -> None:
@@ -491,6 +500,8 @@ class Link:
         more = self.session.connected or self._connect(None)
         while more:
             error = self._read()
+            if self._reader is not threading.current_thread():
+                return  # a greenlet of the parent process, which runs in the child too
             with self.lock:
                 self._writable = False
                 if self.session.progress:
@@ -514,7 +525,8 @@ class Link:
             frames, self._first_frames = self._first_frames, []
             with self.lock:
                 self._wake(self.session.dispatch(frames))
-            while self.error is None and self.session.connected:
+            sock = self._sock
+            while self._sock is sock and self.error is None and self.session.connected:
                 self._beat()
                 if self._has_room():
                     self._receive()
@@ -663,11 +675,12 @@ class Link:
     def forked(self) -> None:
         """Begin again in a child process: the next use opens a connection of its own."""
         sock = self._sock
+        if sock is not None:
+            disown(sock)
         self._begin()
+        self._inherited = sock
         if self.error is None:
             self.session.forked()
-        if sock is not None:
-            sock.close()  # of the copy of the descriptor; nothing is sent
 
 
 _LINKS: weakref.WeakSet[Link] = weakref.WeakSet()

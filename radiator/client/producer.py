@@ -318,7 +318,7 @@ class Producer:
         while True:
             with self._lock:
                 self._changed.wait_for(lambda: self._sent or (self._closed and not self._batches.pending))
-                if not self._sent:
+                if not self._sent or os.getpid() != self._pid:
                     return
                 batch, pending = self._sent.popleft()
             results = settle(batch, pending)

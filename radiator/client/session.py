@@ -390,6 +390,10 @@ class Inbox:
             self.error = error
         self.wake()
 
+    def forked(self) -> None:
+        """End the subscription in a child process, in which no caller waits and the locks are those of the parent."""
+        self.error = Disconnected("this subscription belongs to the parent process; subscribe again")
+
     def wake(self) -> None:
         """Wake the callers that wait for a message."""
 
@@ -637,15 +641,20 @@ class Session:
             for inbox in self.inboxes.values():
                 inbox.wake()
 
-    def forked(self) -> None:
-        """Begin again in a child process. Subscriptions and requests stay with the parent."""
+    def forked(self, error: ClientError | None = None) -> None:
+        """Begin again in a child process. Subscriptions and requests stay with the parent.
+
+        Args:
+            error: The error of all calls in the child; None if the client can be used there.
+        """
+        self.error = self.error or error
         self.connected = False
         self.generation += 1  # deliveries and transactions belong to the parent
         self.inboxes, inboxes = {}, self.inboxes
         self._requests = {}
         self.buffered_bytes = 0
         for inbox in inboxes.values():
-            inbox.abandon(Disconnected("this subscription belongs to the parent process; subscribe again"))
+            inbox.forked()
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

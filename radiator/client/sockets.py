@@ -59,6 +59,9 @@ class Socket(Protocol):
             seconds: The limit in seconds; None waits without limit.
         """
 
+    def fileno(self) -> int:
+        """Return the file descriptor; -1 of a closed socket."""
+
     def shutdown(self, how: int, /) -> None:
         """End the connection.
 
@@ -170,6 +173,22 @@ def resolve(host: str, port: int, seconds: float) -> list[Any]:
         raise answer[0]
     found: list[Any] = answer[0]
     return found
+
+
+def disown(sock: Socket) -> None:
+    """Take a socket that a child process inherited away from it, without effect on the parent.
+
+    The descriptor becomes one of ``os.devnull``. Closing it instead would remove the socket from the epoll set that
+    gevent's hub still shares with the parent at this moment.
+
+    Args:
+        sock: The socket, which stays open as an object.
+    """
+    number = sock.fileno()
+    if number >= 0:
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, number, inheritable=False)
+        os.close(null)
 
 
 def is_ip_address(host: str) -> bool:
@@ -344,6 +363,10 @@ class Carrier:
             seconds: The limit in seconds; None waits without limit.
         """
         self._sock.settimeout(seconds)
+
+    def fileno(self) -> int:
+        """Return the file descriptor; -1 of a closed socket."""
+        return self._sock.fileno()
 
     def shutdown(self, how: int, /) -> None:
         """Send the closing bytes of the tunnel if the send buffer has room, and end the connection.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,7 @@ from radiator.client import (
 from tests.client.chaos import CuttingProxy, killing
 from tests.running import BrokerProcess
 
+ROOT = Path(__file__).parent.parent.parent
 WAIT_SECONDS = 60.0
 PATIENT = Reconnect(delay=0.02, delay_max=0.2, timeout=60.0)
 
@@ -135,6 +139,92 @@ def test_clients_of_a_broker_that_stops_go_on_with_the_other_one(
         connection.send("/topic/moved", b"two", timeout=WAIT_SECONDS)
         assert [subscription.fetch(WAIT_SECONDS).body for _ in range(2)] == [b"one", b"two"]  # type: ignore[union-attr]
         assert str(connection.address) == shared_broker.address
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [1, 2])
+def test_many_threads_share_a_connection_that_is_cut_again_and_again(seed: int, shared_broker: BrokerProcess) -> None:
+    proxy = CuttingProxy(shared_broker.port, seed, 20_000)
+    problems: list[BaseException] = []
+    bodies = [b"%d" % number for number in range(100)]
+    queues = [f"/queue/threads{seed}-{number}" for number in range(5)]
+
+    def guarded(work: Callable[[str], None], queue: str) -> threading.Thread:
+        def run() -> None:
+            try:
+                work(queue)
+            except BaseException as problem:
+                problems.append(problem)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    with connect(proxy.address, reconnect=PATIENT, heart_beat=(100, 100)) as connection:
+
+        def send(queue: str) -> None:
+            for body in bodies:
+                identity = {"dedup-id": f"{queue}-{body.decode()}"}
+                try:
+                    with connection.transaction() as transaction:
+                        transaction.send(queue, body, identity)
+                except Disconnected:
+                    connection.send(queue, body, identity, timeout=WAIT_SECONDS)
+
+        def receive(queue: str) -> None:
+            seen: set[bytes] = set()
+            subscription = connection.subscribe(queue, prefetch=5)
+            while len(seen) < len(bodies):
+                message = subscription.fetch(WAIT_SECONDS)
+                assert message is not None
+                seen.add(message.body)
+                with contextlib.suppress(StaleDelivery):
+                    message.ack(receipt=len(seen) % 2 == 0)
+
+        threads = [guarded(work, queue) for queue in queues for work in (send, receive)]
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
+        proxy.calm = True
+        assert problems == []
+        assert not connection.link.session.expects_receipts
+    assert proxy.cuts > 5
+    for queue in queues:
+        assert sorted(stored(shared_broker.address, queue), key=int) == bodies
+    proxy.close()
+
+
+UNDER_GEVENT = """
+from gevent import monkey; monkey.patch_all()
+import os, sys
+from radiator.client import Disconnected, Reconnect, connect
+connection = connect(sys.argv[1], reconnect=Reconnect(delay=0.01))
+subscription = connection.subscribe("/topic/green-again", start_position="first")
+child = os.fork()
+if child == 0:
+    connection.send("/topic/green-again", "child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert subscription.fetch(20).text == "child"
+with connection.producer() as producer:
+    for number in range(300):
+        producer.send("/topic/green-again", str(number))
+        if number % 100 == 50:
+            connection.link._break(Disconnected("the test"))
+found = [int(subscription.fetch(20).text) for _ in range(300)]
+assert found == list(range(300)), found
+connection.close()
+print("done")
+"""
+
+
+@pytest.mark.thorough
+def test_it_reconnects_under_gevents_monkey_patch(shared_broker: BrokerProcess) -> None:
+    pytest.importorskip("gevent")
+    done = subprocess.run(
+        [sys.executable, "-c", UNDER_GEVENT, shared_broker.address],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 def break_connection(connection: Connection) -> None:

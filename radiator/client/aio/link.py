@@ -502,7 +502,7 @@ class Link:
 
     def forked(self) -> None:
         """End the link in a child process, which has no event loop of its parent."""
-        self.session.end(Disconnected("this client belongs to the parent process; call connect in the child"))
+        self.session.forked(Disconnected("this client belongs to the parent process; call connect in the child"))
 
 
 _LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
