@@ -21,6 +21,7 @@ EXPECTED = {
     "workers.py": "1 was given to a second worker",
     "replay.py": "1000 messages from the start",
     "request_reply.py": "primes below 100: 2 3 5 7",
+    "asyncio_workers.py": "300 jobs done, the sum of their squares is 8955050",
     "transactions.py": "order: 3 teapots, delivery 2",
 }
 

@@ -284,7 +284,7 @@ class Inbox:
                     break
                 ids.append(text)
             lines = [*(each for each in lines if each[0] != "start-at"), ("start-at", ",".join(ids))]
-        elif self._session.generation > 1:  # a durable subscription is reset once
+        elif self.opening is not None and self.opening.decided:  # a durable subscription is reset once
             lines = [each for each in lines if each[0] != "reset"]
         protocol = self._session.protocol
         return protocol.subscribe(self.destination, self.id, self.ack, lines, receipt=receipt)

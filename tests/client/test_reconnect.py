@@ -296,7 +296,9 @@ def test_a_subscription_comes_back_with_its_headers(fake: FakeBroker) -> None:
         message = subscription.fetch(WAIT_SECONDS)
         assert message is not None
         assert message.body == b"after"
-    first, again = fake.wait_for("SUBSCRIBE", 2)
+        connection.subscribe("/topic/b", headers={"subscription-name": "later", "reset": "true"})
+    first, again, later = fake.wait_for("SUBSCRIBE", 3)
+    assert later.headers["reset"] == "true"
     assert first.headers["reset"] == "true"
     kept = {name: value for name, value in first.headers.items() if name not in ("receipt", "reset")}
     assert {name: value for name, value in again.headers.items() if name != "receipt"} == kept
