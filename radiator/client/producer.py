@@ -5,8 +5,8 @@ producers use it. ``Producer`` runs it in two threads: one sends a batch when it
 waited for ``linger`` seconds, the other waits for receipts and calls back. ``aio.Producer`` does the same in tasks.
 
 A batch is one write and one group of receipts. On a connection with reconnects every message has a ``dedup-id`` (unless
-``idempotent`` is False), and what has no receipt is sent again with it. So a message is stored once where the rule of its
-destination has a ``dedup.window``, which is the default.
+``idempotent`` is False), and what has no receipt is sent again with it. So a message is stored once where the rule of
+its destination has a ``dedup.window``, which is the default.
 
 Invariants: messages are sent in the order of ``send``, and results come in that order. At most ``max_pending`` messages
 and PENDING_BYTES_MAX bytes have no result, or a single larger message.
