@@ -4,9 +4,9 @@
 producers use it. ``Producer`` runs it in two threads: one sends a batch when it is complete or its first message has
 waited for ``linger`` seconds, the other waits for receipts and calls back. ``aio.Producer`` does the same in tasks.
 
-A batch is one write and one group of receipts. On a connection with reconnects every message has a ``dedup-id``, and
-what has no receipt is sent again with it. So a message is stored once where the rule of its destination has a
-``dedup.window``, which is the default.
+A batch is one write and one group of receipts. On a connection with reconnects every message has a ``dedup-id`` (unless
+``idempotent`` is False), and what has no receipt is sent again with it. So a message is stored once where the rule of
+its destination has a ``dedup.window``, which is the default.
 
 Invariants: messages are sent in the order of ``send``, and results come in that order. At most ``max_pending`` messages
 and PENDING_BYTES_MAX bytes have no result, or a single larger message.
@@ -156,6 +156,7 @@ class Producer:
         linger: How long a message waits for others to form a batch, in seconds.
         batch: The number of messages that is sent without waiting any longer.
         max_pending: The maximum number of messages without a result.
+        idempotent: Give each message a ``dedup-id`` if the connection has reconnects.
         on_delivery: Called with each message and its receipt or its error, in a thread of the producer; or None.
 
     Example:
@@ -173,12 +174,15 @@ class Producer:
         linger: float = LINGER_SECONDS,
         batch: int = BATCH_MESSAGES,
         max_pending: int = MAX_PENDING,
+        idempotent: bool = True,
         on_delivery: OnDelivery | None = None,
     ) -> None:
         self._connection = connection
         self._linger = linger
         self._on_delivery = on_delivery
-        self._batches: Batches[Future[Receipt]] = Batches(batch, max_pending, connection.link.session.reconnects)
+        self._batches: Batches[Future[Receipt]] = Batches(
+            batch, max_pending, idempotent and connection.link.session.reconnects
+        )
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # something for the threads to do
         self._settled = threading.Condition(self._lock)  # results have come

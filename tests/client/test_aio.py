@@ -29,7 +29,7 @@ from radiator.client import (
 from radiator.client.aio import Client, Message, Subscription, connect
 from radiator.client.aio.link import INBOX_BYTES_MAX
 from radiator.stomp.frames import Frame
-from tests.client.chaos import CuttingProxy
+from tests.client.chaos import CuttingProxy, killing
 from tests.client.fake import FakeBroker, Peer
 from tests.running import BrokerProcess
 
@@ -427,3 +427,22 @@ async def test_connections_that_are_cut_at_random_bytes_lose_and_repeat_nothing(
         history = client.subscribe("/topic/cut", start_position="first", stop_position="end")
         assert [message.body async for message in history] == bodies
     proxy.close()
+
+
+@pytest.mark.thorough
+@in_loop
+async def test_a_broker_that_is_killed_again_and_again_stores_what_was_sent_once(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = await asyncio.to_thread(start_broker)
+    patient = Reconnect(delay=0.02, delay_max=0.2)
+    count = 0
+    with killing(broker, 4, 0.5) as killed_enough:
+        async with connect(broker.address, reconnect=patient) as client:
+            follow = await client.subscribe("/topic/killed", start_position="first")
+            async with client.producer(batch=50, max_pending=500) as producer:
+                while not killed_enough.is_set():
+                    await producer.send("/topic/killed", str(count))
+                    count += 1
+            assert [int((await taken(follow)).body) for _ in range(count)] == list(range(count))
+    assert count > 500

@@ -328,6 +328,7 @@ class Client:
         linger: float = LINGER_SECONDS,
         batch: int = BATCH_MESSAGES,
         max_pending: int = MAX_PENDING,
+        idempotent: bool = True,
         on_delivery: OnDelivery | None = None,
     ) -> Producer:
         """Return a producer, which sends messages in the background, in batches.
@@ -336,6 +337,8 @@ class Client:
             linger: How long a message waits for others to form a batch, in seconds.
             batch: The number of messages that is sent without waiting any longer.
             max_pending: The maximum number of messages without a result; above that ``send`` waits.
+            idempotent: Give each message a ``dedup-id`` if the connection has reconnects, so that a message that is
+                sent again is stored once. False is faster, and stores each message at least once.
             on_delivery: Called with each message (an ``Outgoing``), its receipt or None, and its error or None.
 
         Returns:
@@ -344,7 +347,14 @@ class Client:
         Raises:
             ValueError: ``batch`` or ``max_pending`` is less than 1.
         """
-        return Producer(self.link, linger=linger, batch=batch, max_pending=max_pending, on_delivery=on_delivery)
+        return Producer(
+            self.link,
+            linger=linger,
+            batch=batch,
+            max_pending=max_pending,
+            idempotent=idempotent,
+            on_delivery=on_delivery,
+        )
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:

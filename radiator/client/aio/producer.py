@@ -34,6 +34,7 @@ class Producer:
         linger: How long a message waits for others to form a batch, in seconds.
         batch: The number of messages that is sent without waiting any longer.
         max_pending: The maximum number of messages without a result.
+        idempotent: Give each message a ``dedup-id`` if the connection has reconnects.
         on_delivery: Called with each message and its receipt or its error; or None.
     """
 
@@ -44,12 +45,15 @@ class Producer:
         linger: float = LINGER_SECONDS,
         batch: int = BATCH_MESSAGES,
         max_pending: int = MAX_PENDING,
+        idempotent: bool = True,
         on_delivery: OnDelivery | None = None,
     ) -> None:
         self._link = link
         self._linger = linger
         self._on_delivery = on_delivery
-        self._batches: Batches[asyncio.Future[Receipt]] = Batches(batch, max_pending, link.session.reconnects)
+        self._batches: Batches[asyncio.Future[Receipt]] = Batches(
+            batch, max_pending, idempotent and link.session.reconnects
+        )
         self._settled = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
