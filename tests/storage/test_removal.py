@@ -251,3 +251,21 @@ def test_no_directory_is_moved_while_maintenance_uses_it(monkeypatch: pytest.Mon
     busy = False
     drive(store)
     assert not store.removals.names and not files_of(fs)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_list_of_removals_that_may_be_on_the_disk_is_written_again_before_anything_is_decided(times: int) -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    outcome = remove(store)
+    fs.fail("rename", under="/removals", times=times)
+    fs.fail("sync_dir")  # so it is not known whether the file is there
+    commit(store)
+    assert not outcome.errors and store.removals.failed is not None and store.removals.names == set(LOGS)
+    now_ns = NOW
+    for _ in range(STEPS_MAX):
+        now_ns += RETRY_EVERY_NS
+        store.tick(both(now_ns))
+        commit(store, both(now_ns))
+    assert store.removals.failed is None and not store.removals.names
+    assert check_whole_or_gone(store) == (outcome.errors == [None]) == (times == 1)
