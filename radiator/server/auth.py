@@ -1,7 +1,9 @@
-"""Authenticate clients by the users file, a plug-in, a certificate, or as anonymous.
+"""Authenticate clients by the users file, a plug-in, a token, a certificate, or as anonymous.
 
     with a login     If users are configured, a thread verifies the login against the hash in the users file, or calls
                      the plug-in. If no users are configured, the login is ignored.
+    with a token     If ``auth.jwt`` is configured, the passcode of a login that has no hash is a JSON Web
+                     Token (``jwt``), which the threads of the plug-in verify. A session ends when its token expires.
     without a login  The name in the verified certificate of the client counts, else the client is anonymous.
 
 One thread verifies hashes, other threads call the plug-in. Each kind has a queue of its own, so a plug-in that hangs
@@ -380,9 +382,9 @@ class Authenticator:
                     self._verified_logins.popitem(last=False)
             self._answer(attempt, result)
         else:
-            if result is None or isinstance(result, Refusal):
+            if result is None:
                 self._throttle.failed(first.login, attempt.origin, self._now_ns())
-            if isinstance(result, Refusal):
+            elif isinstance(result, Refusal):  # nobody can guess a token, and many users may share login and address
                 self._peer_log.line(
                     logging.WARNING,
                     "refused tokens",
@@ -392,7 +394,7 @@ class Authenticator:
                     printable(result.reason),
                     logger=log,
                 )
-            elif result is not None:
+            else:
                 what = "the plug-in failed" if queue is self._plugin_queue else "the verification failed"
                 self._peer_log.line(
                     logging.ERROR,
@@ -463,7 +465,7 @@ class Authenticator:
             message = "the login was not verified: earlier logins still wait for an answer after too long a time"
         else:
             message = "the login could not be verified in time"
-        detail = f"The plug-in that verifies it has {self._timeout} (auth.plugin_timeout). Try again later."
+        detail = f"The verification may take {self._timeout} (auth.plugin_timeout). Try again later."
         return ProtocolError("timeout", message, detail)
 
     # --- the users file -----------------------------------------------------------------------------------------------

@@ -201,6 +201,7 @@ class Removals:
         if job.error is not None and job.uncertain:
             self._fail(job.error, now)
             return
+        self.failed = None
         if job.error is None:
             self._intent = job.intent
             for each in self._batch:

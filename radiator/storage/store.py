@@ -448,7 +448,9 @@ class Store:
                     job.sync_first(partial(self._sync_acks, cursor_jobs, self.cursors.failed, self.journal.sync_error))
             jobs += removals
             removals.clear()
-        return jobs + self.removals.jobs(now, self.checkpoints.under_way)
+        if self.removals.waiting or self.removals.failed is not None:
+            jobs += self.removals.jobs(now, self.checkpoints.under_way)
+        return jobs
 
     def _sync_acks(
         self, cursor_jobs: list[CursorJob], failed: StorageError | None, sync_error: StorageError | None

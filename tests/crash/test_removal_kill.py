@@ -67,6 +67,7 @@ class Sessions:
             self.receipted.append(body)
 
 
+@pytest.mark.thorough
 def test_a_queue_with_auto_delete_is_gone_when_its_consumer_has_left(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.start()

@@ -105,7 +105,7 @@ destinations:
 
 @pytest.mark.parametrize("config", [None, FILES], ids=["conf/spring.yaml", "in files"])
 def test_sessions_leave_no_name_no_file_and_no_memory(config: str | None) -> None:
-    run(spring(config), 60)
+    run(spring(config), 20)
 
 
 @pytest.mark.thorough

@@ -423,9 +423,13 @@ def test_the_reason_of_a_refusal_is_in_the_log_and_not_in_the_error(
         assert isinstance(found, ProtocolError) and found.code == "denied"
         errors.append((found.code, found.message, found.detail))
         assert why in caplog.text and passcode not in caplog.text
-        while logins.threads.timers:  # the delay after a failure
-            logins.threads.wait()
     assert len(set(errors)) == 1
+
+
+def test_refused_tokens_delay_no_other_token_of_the_same_address(logins: TokenLogins) -> None:
+    for number in range(30):
+        assert isinstance(logins.decision(token(exp=SECONDS - 100 - number)), ProtocolError)
+    assert isinstance(logins.decision(token()), Identity) and not logins.threads.timers
 
 
 def test_roles_give_their_rights_together_and_unknown_ones_give_none(role_logins: TokenLogins) -> None:

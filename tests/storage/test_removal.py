@@ -123,7 +123,7 @@ def test_messages_of_the_next_log_that_are_only_in_the_journal_are_restored() ->
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
-@pytest.mark.parametrize("settings", [ALWAYS, NEVER], ids=["always", "never"])
+@pytest.mark.parametrize("settings", [ALWAYS, pytest.param(NEVER, marks=pytest.mark.thorough)], ids=["always", "never"])
 def test_after_a_crash_at_any_call_the_logs_are_whole_or_gone(power: bool, settings: Any) -> None:
     seen = set()
     for nth in range(1, 200):
@@ -159,7 +159,9 @@ def test_after_a_crash_at_any_call_the_logs_are_whole_or_gone(power: bool, setti
 
 
 @pytest.mark.parametrize("verb", ["open", "pwritev", "fdatasync", "rename", "sync_dir", "remove", "mkdir", "rmdir"])
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize(
+    "error", [errno.ENOSPC, pytest.param(errno.EIO, marks=pytest.mark.thorough)], ids=["ENOSPC", "EIO"]
+)
 def test_a_failing_call_keeps_the_logs_or_is_tried_again_until_they_are_gone(verb: str, error: int) -> None:
     for nth in range(1, 8):
         fs = FaultyFileSystem()
@@ -235,3 +237,35 @@ def test_a_log_with_unwritten_messages_is_not_removable() -> None:
 
 
 assert REMOVED == 4  # docs/storage-format.md
+
+
+def test_no_directory_is_moved_while_maintenance_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    busy = True
+    monkeypatch.setattr(store.removals, "_release", lambda _: not busy)
+    outcome = remove(store)
+    for _ in range(4):
+        commit(store)
+    assert outcome.errors == [None] and store.removals.names and store.dirty
+    busy = False
+    drive(store)
+    assert not store.removals.names and not files_of(fs)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_list_of_removals_that_may_be_on_the_disk_is_written_again_before_anything_is_decided(times: int) -> None:
+    fs = FaultyFileSystem()
+    store = filled(fs)
+    outcome = remove(store)
+    fs.fail("rename", under="/removals", times=times)
+    fs.fail("sync_dir")  # so it is not known whether the file is there
+    commit(store)
+    assert not outcome.errors and store.removals.failed is not None and store.removals.names == set(LOGS)
+    now_ns = NOW
+    for _ in range(STEPS_MAX):
+        now_ns += RETRY_EVERY_NS
+        store.tick(both(now_ns))
+        commit(store, both(now_ns))
+    assert store.removals.failed is None and not store.removals.names
+    assert check_whole_or_gone(store) == (outcome.errors == [None]) == (times == 1)

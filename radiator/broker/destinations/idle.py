@@ -216,7 +216,7 @@ class IdleDestinations:
         for source in () if destination.queue is None else destination.queue.sources:
             cursor = source.cursor
             settled = cursor.floor + cursor.settled_above + len(source.settled)
-            waiting += source.feed.partition.high_watermark - settled
+            waiting += source.feed.partition.next_offset - settled
         del self._watched[destination]
         self._timing.forget(watch)
         self._registry.remove(destination, partial(self._ended, watch, waiting))

@@ -207,6 +207,7 @@ def test_while_the_disk_does_not_end_a_removal_a_send_is_refused_and_nothing_is_
     assert client.receipts() == ["r"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power cut"])
 def test_a_crash_during_a_removal_leaves_the_queue_as_it_was_or_none(power: bool) -> None:
     seen = set()
@@ -358,3 +359,72 @@ def test_a_paused_queue_stays_until_it_is_resumed() -> None:
     queue.resume()
     pass_time(world, 60)
     assert "/queue/s.1" not in world.broker.destinations
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "match: /queue/many, priority: true",
+        "match: /queue/many, partitions: 3",
+        "match: /queue/many, kind: topic, partitions: 3, partition_by: none",
+        "match: /queue/many, store: memory",
+        "match: /queue/many, fsync: never, compress: zstd",
+    ],
+)
+def test_all_logs_of_a_destination_go_together(rule: str) -> None:
+    world = World(f"destinations: [{{{rule}, expire: {{idle: 1m}}}}]")
+    client = world.connect()
+    before = world.store.facts()["memory_bytes"], world.store.facts()["tail_bytes"], len(world.broker.timing)
+    for number in range(9):
+        client.publish("/queue/many", str(number), priority=number)
+    world.settle()
+    pass_time(world, 90)
+    assert not world.broker.destinations and not world.store.partitions and directories(world) == set()
+    assert not list(world.store.cursors.names())
+    assert (world.store.facts()["memory_bytes"], world.store.facts()["tail_bytes"], len(world.broker.timing)) == before
+    client.say("SEND", "new", destination="/queue/many", receipt="r")
+    world.settle()
+    assert client.take("RECEIPT")[0].headers["offset"] == "0"
+    world.restart()
+    assert list(world.broker.destinations) == ([] if "memory" in rule else ["/queue/many"])
+
+
+def test_delayed_messages_and_their_timers_go_with_the_queue() -> None:
+    world = World(IDLE)
+    client = world.connect()
+    timers = len(world.broker.timing)
+    for number in range(3):
+        client.publish("/queue/s.1", "x", delay=86_400_000 + number)
+    world.settle()
+    assert len(world.broker.timing) > timers
+    pass_time(world, 660)
+    assert "/queue/s.1" not in world.broker.destinations and len(world.broker.timing) == timers
+    assert world.broker.stats.lost_with_destination == 3
+
+
+def test_a_removed_destination_gives_its_place_under_the_limit_back() -> None:
+    world = World("limits: {destinations: 2}\n" + IDLE)
+    client = world.connect()
+    client.publish("/queue/s.1", "x")
+    client.publish("/queue/s.2", "x")
+    client.publish("/queue/s.3", "x")
+    world.settle()
+    assert client.error() == "too-many"
+    pass_time(world, 660)
+    client = world.connect()
+    client.say("SEND", "x", destination="/queue/s.3", receipt="r")
+    world.settle()
+    assert client.receipts() == ["r"]
+
+
+def test_a_hundred_destinations_go_in_few_syncs() -> None:
+    world = World(IDLE)
+    client = world.connect()
+    for number in range(100):
+        client.publish(f"/queue/s.{number}", "x")
+    world.settle()
+    world.now += 590 * NS_PER_SECOND
+    world.broker.tick(world.time)
+    world.settle()
+    before = world.fs.calls["sync_dir"] + world.fs.calls["fdatasync"]
+    pass_time(world, 60)
+    assert not world.broker.destinations and directories(world) == set()
+    assert world.fs.calls["sync_dir"] + world.fs.calls["fdatasync"] - before < 20
