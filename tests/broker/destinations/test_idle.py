@@ -359,6 +359,8 @@ def test_a_paused_queue_stays_until_it_is_resumed() -> None:
     queue.resume()
     pass_time(world, 60)
     assert "/queue/s.1" not in world.broker.destinations
+
+
 @pytest.mark.parametrize(
     "rule",
     [
