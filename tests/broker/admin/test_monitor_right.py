@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from radiator.broker.admin.channel import VERBS
+from radiator.broker.reload import Outcome, ReloadRequest
+from radiator.errors import ProtocolError
 from radiator.routing.rights import Rights
 from tests.broker.admin.asking import ask, done, refused, user
 from tests.broker.harness import Client, World
 
 ARGS: dict[str, dict[str, Any]] = {
     "destinations.show": {"name": "/queue/mine.a"},
+    "broker.drain": {"cancel": True},
     "clients.disconnect": {},
     "cursors.set": {"name": "sub:both", "position": "next"},
     "cursors.rm": {"name": "sub:both"},
@@ -21,8 +25,14 @@ ARGS: dict[str, dict[str, Any]] = {
     "queues.pause": {"name": "/queue/mine.a"},
     "queues.resume": {"name": "/queue/mine.a"},
     "queues.purge": {"name": "/queue/mine.a"},
+    "subscriptions.apply": {"subscriptions": [], "check": True},
 }
 MINE = ["/queue/mine.*", "/topic/mine"]
+
+
+class NothingToReload:
+    def begin(self, request: ReloadRequest, done: Callable[[Outcome | ProtocolError], None]) -> None:
+        done(Outcome([], False))
 
 
 @pytest.fixture
@@ -47,6 +57,7 @@ def world() -> World:
         holder.drop()
     world.tick(5)
     world.tick(5)
+    world.broker.use_reloader(NothingToReload())
     return world
 
 
@@ -97,7 +108,7 @@ def test_lists_have_what_is_permitted(world: World) -> None:
     ]
     assert clients["u-both"]["subscription_count"] == 2
     assert {each["cursor"] for each in done(client, "cursors.ls")["cursors"]} == {"queue:/queue/mine.a", "sub:own"}
-    assert set(done(client, "stats")) == {"ok", "do", "version", "stats", "now", "store"}
+    assert set(done(client, "stats")) == {"ok", "do", "version", "stats", "now", "store", "histograms"}
 
 
 def test_a_client_of_other_destinations_does_not_exist(world: World) -> None:
