@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from radiator.broker.admin import lag
@@ -52,7 +53,7 @@ def ls(broker: Services, request: Request) -> Work:
     for each in broker.orphaned.undelivered:
         undelivered.setdefault(each.cursor, []).append(each.row)
     found: list[str] = []  # the names of the page in order, and one more
-    for number, key in enumerate([*lag.names(broker), *undelivered]):
+    for number, key in enumerate(chain(lag.names(broker), undelivered)):
         if number % NAMES_A_UNIT == 0:
             broker.budget.spend(1)
             yield True

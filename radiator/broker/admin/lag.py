@@ -9,7 +9,7 @@ that the cursor has not passed yet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from radiator.broker.queues.queue import Queue, QueueSource
     from radiator.broker.services import Services
 
-ROWS_READ_MAX = 2_000  # rows of one call: a few milliseconds
+ROWS_READ_MAX = 2_000  # rows of one call
+ROW_UNITS = 8
 
 
-def names(broker: Services) -> list[str]:
-    """Return the names of all cursors but those of temporary queues.
+def names(broker: Services) -> Iterator[str]:
+    """Yield the names of all cursors that exist now, but those of temporary queues.
 
     Names of topics are among them, though a topic has no cursor (``queue_of`` returns None for it).
     """
     prefix = cursor_names.QUEUE
-    queues = [prefix + name for name in broker.destinations if not name.startswith(TEMP_QUEUE_PREFIX)]
-    return [*queues, *broker.durable.by_key]
+    queues, durable = list(broker.destinations), list(broker.durable.by_key)
+    yield from (prefix + name for name in queues if not name.startswith(TEMP_QUEUE_PREFIX))
+    yield from durable
 
 
 def queue_of(broker: Services, key: str) -> Queue | None:
@@ -77,14 +79,17 @@ def unsettled(source: QueueSource) -> int:
     return max(0, orphaned.unsettled(source.cursor, source.feed.partition) - len(source.settled))
 
 
-def furthest_behind(broker: Services, most: int) -> list[dict[str, Any]]:
-    """Return the rows with the largest lag, among the first ROWS_READ_MAX.
+def furthest_behind(broker: Services, most: int) -> Generator[int, None, list[dict[str, Any]]]:
+    """Return the rows with the largest lag, among the first ROWS_READ_MAX, in steps.
 
     Durable subscriptions come before queues. The bound exists because rows of a hundred thousand queues take too long.
 
     Args:
         broker: The services of the broker.
         most: The maximum number of rows.
+
+    Yields:
+        The units of work that each step has cost (``broker.budget``).
     """
     known = [(key, durable.queue) for key, durable in broker.durable.by_key.items()]
     known += [
@@ -92,6 +97,9 @@ def furthest_behind(broker: Services, most: int) -> list[dict[str, Any]]:
         for name, each in islice(broker.destinations.items(), ROWS_READ_MAX)
         if each.queue is not None and not name.startswith(TEMP_QUEUE_PREFIX)
     ]
-    every = islice((row for key, queue in known for row in rows(broker, key, queue)), ROWS_READ_MAX)
-    found = [row for row in every if row["lag"]]
+    found: list[dict[str, Any]] = []
+    for row in islice((row for key, queue in known for row in rows(broker, key, queue)), ROWS_READ_MAX):
+        yield ROW_UNITS
+        if row["lag"]:
+            found.append(row)
     return sorted(found, key=lambda row: (-row["lag"], row["cursor"], row["partition"]))[:most]

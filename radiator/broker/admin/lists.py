@@ -1,9 +1,9 @@
 """Lists on the admin channel: destinations, clients, counters.
 
 Lists come in pages: at most ``limit`` entries after the one with the name ``after``; ``next`` in the answer is the
-``after`` of the next page, or null. The names are filtered and sorted once for all pages of a session's list, and for
-all sessions for some seconds (``monitoring.listings``). All of this happens in steps, so that a hundred thousand
-destinations do not block the broker.
+``after`` of the next page, or null. The names are filtered and sorted once for all pages of a session's list. A long
+list serves all sessions for some seconds (``monitoring.listings``). All of this happens in steps, so that a hundred
+thousand destinations do not block the broker.
 
 This module changes nothing. It does not know how answers are sent.
 """
@@ -18,7 +18,7 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from radiator.broker.admin import readiness
+from radiator.broker.admin import lag, readiness
 from radiator.broker.admin.request import bad_request
 from radiator.broker.headers.send import without_secret
 from radiator.broker.monitoring import figures
@@ -49,9 +49,8 @@ MERGED_TOGETHER: Final = 50  # names
 MERGED_UNITS: Final = 50
 SEARCHED_TOGETHER: Final = 1_000  # names, compared with one
 SEARCHED_UNITS: Final = 20
+SHARED_FROM: Final = 2_000  # names: a shorter list is made again for each request
 BY_NAME: Final = "name"
-
-Key = tuple[int, str]
 
 
 def destinations(broker: Services, request: Request) -> Work:
@@ -89,7 +88,8 @@ def destinations(broker: Services, request: Request) -> Work:
         return -1 if value is None or destination is None else value(destination, now_ns)
 
     kind = json.dumps([request.verb, match, part, order, request.flag("descending"), only_dead])
-    names = yield from _list(broker, request, kind, there, wanted, None if value is None else key)
+    candidates = [name for name in patterns.names if name in there] if patterns.is_literal else there
+    names = yield from _list(broker, request, kind, candidates, wanted, None if value is None else key)
     page, more = yield from _page(broker, request, names, order == BY_NAME and not request.flag("descending"))
     found = [each for each in map(there.get, page) if each is not None and shows(each.name)]
     reads = LOOKED_READS
@@ -129,7 +129,8 @@ def clients(broker: Services, request: Request) -> Work:
     for each in [session for session in map(sessions.get, page) if session is not None]:
         broker.budget.spend(ENTRY_UNITS + len(each.subscriptions) + view.session_units(each))
         yield True
-        entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))
+        if view.shows_session(each):
+            entries.append(client_entry(each, view, SUBSCRIPTIONS_SHOWN))
     return {"clients": entries, "matched": len(names), "next": more}
 
 
@@ -137,10 +138,17 @@ def stats(broker: Services, request: Request) -> Work:
     """Return the counters since the start and the current state, in steps (``stats``)."""
     broker.budget.spend(FIGURES_UNITS)
     yield True
-    found = readiness.figures(broker)
+    found = {"version": broker.server_name, **readiness.numbers(broker)}
     if not request.view.everything:
-        found = {name: found[name] for name in ("stats", "now", "store")}
-    return {"version": broker.server_name, **found}
+        return found
+    steps = lag.furthest_behind(broker, readiness.CURSORS_SHOWN)
+    while True:
+        try:
+            units = next(steps)
+        except StopIteration as end:
+            return {**found, "cursors": end.value}
+        broker.budget.spend(units)
+        yield True
 
 
 # --- the names of a list ----------------------------------------------------------------------------------------------
@@ -160,7 +168,7 @@ def _list(
         broker: The services of the broker.
         request: The request; later pages use the list of the first one.
         kind: What the list depends on, beside the rights of the user.
-        there: All names.
+        there: The names to look at.
         wanted: Returns True if the list has a name.
         value: Returns the number to sort by; None to sort by name.
     """
@@ -173,28 +181,27 @@ def _list(
     if known is None:
         descending = request.flag("descending")
         every = list(there)
-        found: list[str] = []
-        keys: list[Key] = []
+        found: dict[int, list[str]] = {}  # the names by the number to sort by
         units = NAME_UNITS + request.view.name_units()
         for name in every:
             budget.spend(units)
             yield True
             if not wanted(name):
                 continue
-            if value is None:
-                found.append(name)
-                continue
-            budget.spend(VALUE_UNITS)
-            yield True
-            number = value(name)
-            keys.append((-number if descending else number, name))
-        if value is None:
-            known = yield from _sorted(budget, found)
-            if descending:
-                known.reverse()
-        else:
-            known = [name for _, name in (yield from _sorted(budget, keys))]
-        listings.put((kind, session.rights), now_ns, len(every), known)
+            number = 0
+            if value is not None:
+                budget.spend(VALUE_UNITS)
+                yield True
+                number = value(name)
+            found.setdefault(number, []).append(name)
+        numbers = yield from _sorted(budget, list(found))
+        known = []
+        for number in reversed(numbers) if descending else numbers:
+            known += yield from _sorted(budget, found[number])
+        if value is None and descending:
+            known.reverse()
+        if len(every) >= SHARED_FROM:
+            listings.put((kind, session.rights), now_ns, len(every), known)
     session.list_for(kind, known)
     return known
 
@@ -233,7 +240,7 @@ def sorted_runs(budget: Budget, items: list[Any]) -> Generator[bool, None, list[
     runs = []
     for at in range(0, len(items), SORTED_TOGETHER):
         runs.append(sorted(items[at : at + SORTED_TOGETHER]))
-        budget.spend(SORTED_TOGETHER // SORTED_A_UNIT)
+        budget.spend(1 + len(runs[-1]) // SORTED_A_UNIT)
         yield True
     return runs
 

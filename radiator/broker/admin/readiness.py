@@ -42,11 +42,19 @@ def held_back(broker: Services) -> list[str]:
 
 
 def figures(broker: Services) -> dict[str, Any]:
+    """Return the counters, the current values, and the cursors that are furthest behind (docs/metrics.md)."""
+    steps = lag.furthest_behind(broker, CURSORS_SHOWN)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return {**numbers(broker), "cursors": end.value}
+
+
+def numbers(broker: Services) -> dict[str, Any]:
     """Return the counters and the current values (docs/metrics.md)."""
-    cursors = lag.furthest_behind(broker, CURSORS_SHOWN)
     return {
         "stats": broker.stats.as_dict(),
         "now": gauges.now(broker),
         "store": broker.store.facts(),
-        "cursors": cursors,
     }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 JOINED_EXAMINED_MAX: Final = 1_000  # destinations of the wildcard subscriptions of one session
 JOINED_SHOWN_MAX: Final = 20
 NAMES_A_UNIT: Final = 3
+PATTERN_UNITS: Final = 3  # to compare a name with one list of patterns
 
 
 class View:
@@ -79,7 +80,7 @@ class View:
 
     def name_units(self) -> int:
         """Return what it costs to decide about one destination, in units of the budget."""
-        return self._rights.pattern_count("monitor")
+        return PATTERN_UNITS * self._rights.pattern_count("monitor")
 
     def session_units(self, session: Session) -> int:
         """Return what it costs to decide about one session, in units of the budget."""

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from radiator.routing.pattern import PatternSet
 
 EVERY_NS: Final = 5 * NS_PER_SECOND  # between the starts of two surveys
-TICK_UNITS: Final = 1_000  # of a budget of 2,000 units for one tick
+TICK_UNITS: Final = 1_500  # of a budget of 2,000 units for one tick
 QUEUE_UNITS: Final = 3
+BACKLOG_UNITS: Final = 6  # more for a queue with ready messages
 BACKLOG_NS: Final = 60 * NS_PER_SECOND  # messages wait for longer without a consumer: a problem
 HELD_NS: Final = 300 * NS_PER_SECOND  # a consumer holds a message for longer: a problem
 GROWS_EVERY_NS: Final = 60 * NS_PER_SECOND
@@ -141,6 +142,7 @@ class Survey:
             waiting = figures.ready(queue, core.timing.shown_ns)
             if not waiting:
                 continue
+            yield BACKLOG_UNITS
             ready += waiting
             if any(dead_letter.is_dead_letter(each, name) for each in self._templates):
                 text = f"{_number(waiting, 'dead letter')} in {_shown(name)}"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from radiator.broker.admin import lists
 from radiator.broker.monitoring import listings
 from tests.broker.admin.asking import done, refused, user
 from tests.broker.harness import Client, World
@@ -132,7 +133,20 @@ def test_hostile_names_are_data() -> None:
     assert done(client, "overview")["problems"] == []
 
 
-def test_all_who_have_the_same_rights_share_a_list_for_some_seconds(world: World) -> None:
+def test_a_short_list_and_a_name_are_always_up_to_date(world: World) -> None:
+    client = world.connect()
+    for name in ("/queue/new.1", "/queue/new.2"):
+        assert name not in listed(client) and listed(client, match=name) == []
+        client.publish(name, "x")
+        world.settle()
+        assert name in listed(client) and listed(client, match=name) == [name]
+    assert listed(client, match="/queue/new.2,/queue/none,/queue/new.1") == ["/queue/new.1", "/queue/new.2"]
+
+
+def test_all_who_have_the_same_rights_share_a_long_list_for_some_seconds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "SHARED_FROM", 5)
     first, second = world.connect(), world.connect()
     assert "/queue/new" not in listed(first, sort="ready")
     first.publish("/queue/new", "x")
@@ -156,7 +170,8 @@ def test_a_broker_with_as_many_destinations_as_it_may_have_still_answers() -> No
     assert client.error() == "too-many"
 
 
-def test_few_lists_are_remembered_however_many_are_asked_for(world: World) -> None:
+def test_few_lists_are_remembered_however_many_are_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "SHARED_FROM", 5)
     client = world.connect()
     for number in range(3 * listings.LISTS_MAX):
         assert done(client, "destinations.ls", search=f"{number}") is not None

@@ -243,10 +243,10 @@ def test_a_survey_is_bounded_in_work_per_tick_and_in_memory(world: World, monkey
     while survey.ready != 100:
         budget.begin()
         survey.tick()
-        assert budget.spent <= 20 + module.QUEUE_UNITS
+        assert budget.spent <= 20 + module.BACKLOG_UNITS
         ticks += 1
         assert ticks < 100
-    assert ticks >= 100 * module.QUEUE_UNITS // 23
+    assert ticks >= 100 * (module.QUEUE_UNITS + module.BACKLOG_UNITS) // 26
     assert len(survey.problems) == 40 and len(survey._alone) == 60
 
 
