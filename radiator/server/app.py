@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -153,8 +154,7 @@ class App:
             if self.config.admin is not None:
                 endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
                 metrics = _metrics_of(self.broker, self.config.data_dir)
-                page_socket = ConsoleListener(console.STOMP_PATH)
-                upgrade = partial(self._acceptor.accept, page_socket)
+                upgrade = partial(self._accept_console, ConsoleListener(console.STOMP_PATH))
                 self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints, metrics, upgrade)
             self._arrange_listeners(self.config).put_in_place()
         except BaseException:
@@ -285,6 +285,13 @@ class App:
                 more = self.broker.access.release_some()
             self.driver.wake()
             gevent.sleep(0)
+
+    def _accept_console(self, listener: ConsoleListener, sock: socket.socket, address: str, received: bytes) -> None:
+        """Accept a WebSocket of the console. The admin listener is open until the end of a stop; this one is not."""
+        if self.driver.stopping:
+            sock.close()
+        else:
+            self._acceptor.accept(listener, sock, address, received)
 
     def _health(self) -> Answer:
         return 200, {"healthy": True}

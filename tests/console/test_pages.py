@@ -444,6 +444,17 @@ def test_texts_of_others_stay_texts(browser: Browser, served: Served) -> None:
     browser.until(lambda: "U+202E" in browser.find(".message table").text, "expected the header")
     assert browser.count("main img, main script") == 0
     assert browser.driver.title == "Messages – radiator"
+    longest = "/queue/" + "w" * 200
+    served.fill({longest: [b"z" * 100_000]}, **{"h" * 300: "v" * 3000})
+    for width in (390, 1600):
+        browser.window(width, 900)
+        for place in (f"destinations?name={longest}", "destinations?search=www", f"messages?d={longest}&from=first"):
+            browser.open(f"{served.url}#/{place}")
+            browser.see("1 message" if "messages" in place else "wwww")
+            if "messages" in place:
+                browser.find("button.row").click()
+                browser.find("pre.body")
+            assert browser.overflow() <= 0, (width, place)
 
 
 def test_the_keyboard_is_enough(browser: Browser, served: Served) -> None:

@@ -217,7 +217,7 @@ function Queue({ name, params }) {
             onChange=${(event) => setPicked(new Set(event.currentTarget.checked ? listed.map((each) => each.id) : []))} />`,
           cell: (row) => html`<input type="checkbox" aria-label=${`Select the message ${row.offset}`} checked=${picked.has(row.id)} onChange=${(event) => pick(row.id, event.currentTarget.checked)} />` },
         { title: "Message", number: true, cell: (row) => html`<button type="button" class="text-button" aria-label=${`Show the message ${row.offset}`} onClick=${() => show(row.id)}>${count(row.offset)}</button>` },
-        { title: "Moved", cell: (row) => time(row.timeNs) },
+        { title: "Moved", cell: (row) => html`<span class="nowrap">${time(row.timeNs)}</span>` },
         { title: "Reason", cell: (row) => html`<${Text}>${row.reason}<//>` },
         { title: "Origin", cell: (row) => html`<${Text}>${row.origin || "–"}<//>` },
         { title: "Deliveries", number: true, cell: (row) => row.headers["dlq-deliveries"] || "–" },
