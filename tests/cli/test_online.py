@@ -377,7 +377,7 @@ def test_one_destination_is_described(address: str, capfdbinary: Any) -> None:
 
 def test_the_counters_of_a_broker_are_printed(address: str, capfdbinary: Any) -> None:
     found = json.loads(printed(capfdbinary, "stats", "--json"))
-    assert set(found) == {"version", "stats", "now", "store", "cursors"}
+    assert set(found) == {"version", "stats", "now", "store", "histograms", "cursors", "rules"}
     text = printed(capfdbinary, "stats").decode()
     for name in (*found["stats"], *found["store"], "memory.total"):
         assert f"\n{name} " in text

@@ -22,6 +22,7 @@ ALONE = [each for each in OVER_TCP if each.config or each.restarts]  # each has 
 NOT_SPOKEN = {
     "not-stomp": "answered in the peer's language: tests/server",
     "shutting-down": "said when the broker stops: tests/server",
+    "disconnected": "said to a client that an administrator disconnects: tests/broker/admin",
     "draining": "said when the broker is drained: tests/server",
     "timeout": "needs a clock: tests/server",
     "storage": "needs a broken disk: tests/broker, tests/crash",

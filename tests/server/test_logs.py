@@ -253,7 +253,7 @@ def test_the_log_of_a_broker_survives_its_directory_and_logrotate(start_broker: 
     knock(broker)
     file.rename(file.with_suffix(".old"))
     os.kill(broker.pid, signal.SIGHUP)
-    wait_for(lambda: file.exists() and "SIGHUP" in file.read_text())
+    wait_for(lambda: file.exists() and "reload: " in file.read_text())
     shutil.rmtree(file.parent)
     knock(broker)
     assert broker.logs('"logger": "radiator.logs"', "the log cannot be written: No such file or directory")
