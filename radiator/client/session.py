@@ -821,4 +821,6 @@ def server_error(frame: Frame) -> ServerError:
     headers = frame.headers
     message = headers.get("message") or "the broker answered ERROR"
     detail = frame.body.decode(errors="replace")
-    return ServerError(headers.get("error-code", ""), message, detail, headers.get("receipt-id"))
+    end = headers.get("next-offset", "")
+    next_offset = int(end) if end.isascii() and end.isdigit() else None
+    return ServerError(headers.get("error-code", ""), message, detail, headers.get("receipt-id"), next_offset)
