@@ -187,7 +187,9 @@ def test_a_drain_under_load_loses_nothing_and_repeats_only_what_was_not_acknowle
     sent: list[list[str]] = [[] for _ in range(3)]
 
     def publish(number: int) -> None:
-        sender = ReliableSender(lambda: connect(broker.address), messages_per_receipt=20, patience_seconds=60)
+        sender = ReliableSender(
+            lambda policy: connect(broker.address, reconnect=policy), messages_per_receipt=20, patience_seconds=60
+        )
         while not ended.is_set():
             text = f"{number}-{len(sent[number])}"
             sender.send(Outgoing("/queue/work", text.encode(), {"dedup-id": text}))
