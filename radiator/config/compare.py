@@ -17,7 +17,7 @@ import msgspec
 
 from radiator.config import schema
 from radiator.config.keys import AT_CONNECT, AT_RUN_TIME, Applies, Key, To
-from radiator.config.model import Config, JwtConfig, Listen
+from radiator.config.model import ArchiveRule, Config, JwtConfig, Listen, ScheduleRule
 from radiator.config.settings import LIMITS, RULE_ONLY, SETTINGS, Rule
 
 IDENTITY: Final = ("match", "match_regex")  # the keys that recognise a rule
@@ -124,9 +124,9 @@ def _of_top(old: Config, new: Config) -> list[Change]:
         for key in schema.TOP
         if key.field in before and before[key.field] != after[key.field]
     ]
-    if old.archive != new.archive:
+    if _anywhere(old.archive) != _anywhere(new.archive):
         found.append(_change("archive", _copies(old), _copies(new), AT_RUN_TIME))
-    if old.schedules != new.schedules:
+    if _anywhere(old.schedules) != _anywhere(new.schedules):
         found.append(_change("schedules", _schedules(old), _schedules(new), SCHEDULED))
     if old.listen != new.listen:
         found.append(_change("listen", _listeners(old.listen), _listeners(new.listen), AT_CONNECT))
@@ -156,6 +156,11 @@ def _top_values(config: Config) -> dict[str, Any]:
 
 def _with_prefix(prefix: str, value: NamedTuple) -> dict[str, Any]:
     return {prefix + field: each for field, each in value._asdict().items()}
+
+
+def _anywhere(entries: Sequence[ArchiveRule] | Sequence[ScheduleRule]) -> list[NamedTuple]:
+    """Return entries without their lines in the file."""
+    return [each._replace(line=0) for each in entries]
 
 
 def _copies(config: Config) -> str:

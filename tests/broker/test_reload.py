@@ -178,6 +178,15 @@ def test_schedules_are_refused_by_name() -> None:
     assert list(refused(world, text)) == ["schedules"]
 
 
+def test_a_line_above_schedules_and_copies_changes_neither() -> None:
+    text = """
+schedules: [{name: nightly, cron: '0 3 * * *', destination: /queue/night}]
+archive: [{match: /topic/a, to: /topic/copies}]
+"""
+    world = World(text)
+    assert reload(world, f"# a comment{text}") == []
+
+
 def test_a_refused_message_goes_to_the_dead_letters_of_the_new_rule() -> None:
     world = queue_with("1")
     reader = world.connect()
