@@ -21,7 +21,10 @@ StartBroker = Callable[..., BrokerProcess]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    config = "logging: {level: debug}\nlimits: {message: 256KiB}\nlisten: ['stomp://{address}', {url: 'ws://127.0.0.1:0/stomp', deflate: true}]"
+    config = (
+        "logging: {level: debug}\nlimits: {message: 256KiB}\n"
+        "listen: ['stomp://{address}', {url: 'ws://127.0.0.1:0/stomp', deflate: true}]"
+    )
     broker = BrokerProcess(tmp_path_factory.mktemp("broker"), config)
     broker.start()
     yield broker
