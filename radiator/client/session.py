@@ -313,7 +313,10 @@ class Inbox:
 
         def encode(receipt: str | None) -> bytes:
             make = session.protocol.ack if command == "ACK" else session.protocol.nack
-            return make(message.headers, headers, receipt=receipt, transaction=transaction)
+            try:
+                return make(message.headers, headers, receipt=receipt, transaction=transaction)
+            except KeyError:
+                raise ClientError(f"{command}: the broker sent the message without a message-id") from None
 
         return encode
 
