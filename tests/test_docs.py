@@ -86,15 +86,6 @@ def test_a_documented_range_is_the_range(path: str) -> None:
         KEYS[path].type.read("1000000TiB" if "B" in bounds[2] else "99999d" if bounds[2][-1] in "smhd" else "99999999")
 
 
-def test_every_key_that_is_not_offered_is_documented() -> None:
-    section = words(CONFIGURATION.split("## Known, but not supported")[1])
-    for table in (
-        schema.NOT_OFFERED,
-        schema.RULE_NOT_OFFERED,
-    ):
-        assert set(table) <= set(section)
-
-
 @pytest.mark.parametrize("cells", rows(CONFIGURATION, "pattern"), ids=lambda cells: str(cells[0]))
 def test_a_documented_pattern_matches_what_the_document_says(cells: list[str]) -> None:
     patterns = parse_list(words(cells[0])[0])
