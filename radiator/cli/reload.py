@@ -80,7 +80,7 @@ def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
     from radiator.client.admin import ask
     from radiator.client.errors import ServerError
 
-    with broker.connect() as connection:
+    with broker.connect_admin() as connection:
         try:
             return ask(connection, verb, **args)
         except ServerError as error:
