@@ -171,7 +171,8 @@ def test_the_full_sample_has_every_key() -> None:
     text = with_examples(FULL_CONF)
     config = load_text(text, "conf/radiator.yaml", {})
     assert len(Rules(config).config.rules) >= 5
-    for path in KEYS:
+    assert config.archive and config.schedules and config.subscriptions
+    for path in (*KEYS, *schema.OTHERS, *(key.path for key in (*schema.ARCHIVE, *schema.SCHEDULE))):
         assert re.search(rf"(^|[\s{{]){path.split('.')[-1]}:", text, re.MULTILINE), path
 
 
