@@ -528,11 +528,6 @@ def test_every_setting_has_one_line_of_documentation() -> None:
         assert {key.field for key in keys} <= documented
 
 
-def test_no_key_is_both_offered_and_not() -> None:
-    assert not {key.path.split(".")[0] for key in schema.TOP} & set(schema.NOT_OFFERED)
-    assert not {key.path.split(".")[0] for key in schema.RULE} & set(schema.RULE_NOT_OFFERED)
-
-
 def test_a_listener_has_the_certificate_of_all_unless_it_has_its_own() -> None:
     config = load_text(
         "tls: {cert: a.pem, key: a.key, client_ca: ca.pem}\n"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from radiator.config import Config, load_text, schema
-from radiator.errors import ConfigError
+from radiator.config import Config, load_text
 from radiator.routing.rules import Rules
 
 WHOLE = """\
@@ -102,19 +101,3 @@ def test_the_rest_comes_down_to_what_it_says(config: Config) -> None:
 )
 def test_its_rules_own_what_they_say(config: Config, name: str, rule_index: int) -> None:
     assert Rules(config).policy_for(name).rule_index == rule_index
-
-
-def test_one_key_of_each_kind_that_is_reserved_is_refused() -> None:
-    """Those that the file above does not show, too."""
-    for key in schema.NOT_OFFERED:
-        with pytest.raises(ConfigError, match=rf"^radiator\.yaml:1: {key}: known \(.*\), but not supported by this"):
-            load_text(f"{key}: x", "radiator.yaml", {})
-    for key in schema.RULE_NOT_OFFERED:
-        for text, path in (
-            (f"defaults: {{{key}: x}}", "defaults"),
-            (f"destinations: [{{match: a, {key}: x}}]", r"\S+"),
-        ):
-            with pytest.raises(
-                ConfigError, match=rf"^radiator\.yaml:1: {path}\.{key}: known \(.*\), but not supported"
-            ):
-                load_text(text, "radiator.yaml", {})

@@ -86,15 +86,6 @@ def test_a_documented_range_is_the_range(path: str) -> None:
         KEYS[path].type.read("1000000TiB" if "B" in bounds[2] else "99999d" if bounds[2][-1] in "smhd" else "99999999")
 
 
-def test_every_key_that_is_not_offered_is_documented() -> None:
-    section = words(CONFIGURATION.split("## Known, but not supported")[1])
-    for table in (
-        schema.NOT_OFFERED,
-        schema.RULE_NOT_OFFERED,
-    ):
-        assert set(table) <= set(section)
-
-
 @pytest.mark.parametrize("cells", rows(CONFIGURATION, "pattern"), ids=lambda cells: str(cells[0]))
 def test_a_documented_pattern_matches_what_the_document_says(cells: list[str]) -> None:
     patterns = parse_list(words(cells[0])[0])
@@ -180,7 +171,8 @@ def test_the_full_sample_has_every_key() -> None:
     text = with_examples(FULL_CONF)
     config = load_text(text, "conf/radiator.yaml", {})
     assert len(Rules(config).config.rules) >= 5
-    for path in KEYS:
+    assert config.archive and config.schedules and config.subscriptions
+    for path in (*KEYS, *schema.OTHERS, *(key.path for key in (*schema.ARCHIVE, *schema.SCHEDULE))):
         assert re.search(rf"(^|[\s{{]){path.split('.')[-1]}:", text, re.MULTILINE), path
 
 

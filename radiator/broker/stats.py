@@ -288,7 +288,7 @@ class Stats:
         "Connections that the client closed while the broker did not read them.",
         "connections_lost{reason=closed_by_peer}",
     )
-    log_lines_dropped: int = counter("lines", "Lines of the log that stdout or stderr did not take.")
+    log_lines_dropped: int = counter("lines", "Lines that could not be written to the log, to stdout or to stderr.")
     read_errors: int = counter("reads", "Reads from disk that failed.")
 
     def add_messages(self, messages: int, body_bytes: int) -> None:

@@ -254,6 +254,14 @@ class BrokerOptions(NamedTuple):
         seconds = min(timeout, 10.0)
         return connect(url, login=login, passcode=passcode, timeout=timeout, connect_timeout=seconds, **more)
 
+    def connect_admin(self) -> Connection:
+        """Return a connection for requests of the admin channel. A broker that is drained accepts administrators too.
+
+        Raises:
+            ClientError: The connection cannot be opened.
+        """
+        return self.connect(headers={"while-draining": "true"})
+
 
 def _trust(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
     """Set the environment variable that the client reads the authorities from."""

@@ -148,7 +148,7 @@ def _sample(connection: Connection, match: str, target: str, every_ns: int, coun
 def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
     from radiator.client.admin import ask
 
-    with broker.connect() as connection:
+    with broker.connect_admin() as connection:
         return ask(connection, verb, **args)
 
 

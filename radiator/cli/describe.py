@@ -20,7 +20,7 @@ def describe(name: str, broker: BrokerOptions, as_json: bool) -> int:
     """
     from radiator.client.admin import ask
 
-    with broker.connect() as connection:
+    with broker.connect_admin() as connection:
         shown = ask(connection, "destinations.show", name=name)
     if as_json:
         put_json({name: value for name, value in shown.items() if name not in ("ok", "do")})

@@ -21,7 +21,7 @@ def disconnect(session: str, reason: str, yes: bool, broker: BrokerOptions, as_j
     from radiator.client.admin import ask
 
     confirm(f"disconnect {session}", yes)
-    with broker.connect() as connection:
+    with broker.connect_admin() as connection:
         done = ask(connection, "clients.disconnect", session=session, reason=reason)
     if as_json:
         put_json({"disconnected": done["disconnected"]})

@@ -15,7 +15,6 @@ from radiator.cli.common import (
     put_json,
     say,
 )
-from radiator.cli.online import WHILE_DRAINING
 from radiator.limits import DRAIN_SECONDS, DRAIN_SECONDS_MAX
 
 ANSWER_SECONDS = 30.0  # beyond the period, until the broker answers that it is drained
@@ -39,7 +38,7 @@ def drain(seconds: int | None, cancel: bool, broker: BrokerOptions, as_json: boo
     if cancel and seconds is not None:
         raise click.UsageError("--cancel takes no --seconds")
     args = {} if seconds is None else {"seconds": seconds}
-    with broker.connect(headers=WHILE_DRAINING) as connection:
+    with broker.connect_admin() as connection:
         state = ask(connection, "broker.drain", **({"cancel": True} if cancel else args))
     if not cancel:
         left = state["connections"]
@@ -48,7 +47,7 @@ def drain(seconds: int | None, cancel: bool, broker: BrokerOptions, as_json: boo
             say(f"draining: {counted(left, 'connection')} to disconnect within {within} s; new clients are refused")
         patient = broker._replace(timeout=within + ANSWER_SECONDS)
         try:
-            with patient.connect(headers=WHILE_DRAINING) as connection:
+            with patient.connect_admin() as connection:
                 state = ask(connection, "broker.drain", wait=True)
         except KeyboardInterrupt:
             say("the drain continues; `radiator drain --cancel` ends it")

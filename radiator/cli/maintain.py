@@ -32,7 +32,7 @@ def maintain(
     wanted = {"retention": retention, "compaction": compact, "checkpoint": checkpoint}
     tasks = [name for name, asked in wanted.items() if asked] or list(wanted)
     args = {} if match is None else {"match": match}
-    with broker.connect() as connection, progress() as bar:
+    with broker.connect_admin() as connection, progress() as bar:
         task = bar.add_task("maintaining", total=None, note="")
         found = ask(connection, "maintenance.run", tasks=tasks, background=True, **args)
         while found["running"]:

@@ -14,7 +14,6 @@ COUNTED = ("ready", "in_flight", "delayed")  # figures of queues that are always
 SELDOM = ("dead_lettering", "unchecked")  # figures that are shown if not zero
 DROPPED = {"total": 4, "delayed": 3}  # order in which a narrow terminal drops figures
 TEMPORARY = "/temp-queue/"
-WHILE_DRAINING = {"while-draining": "true"}  # of CONNECT: administrators are accepted by a broker that is drained
 LOOKING_SECONDS, LOOK_SECONDS = 1.0, 0.02
 PAGE = 1_000  # entries of an answer of the broker at most
 
@@ -23,7 +22,7 @@ def ask_all(broker: BrokerOptions, verb: str, field: str, **args: Any) -> list[d
     """Return all entries of a list of the admin channel."""
     from radiator.client.admin import ask_all as pages
 
-    with broker.connect(headers=WHILE_DRAINING) as connection:
+    with broker.connect_admin() as connection:
         return list(pages(connection, verb, field, **args))
 
 
@@ -77,7 +76,7 @@ def _destinations(broker: BrokerOptions, args: dict[str, Any], limit: int | None
     from radiator.client.admin import ask_all as pages
 
     end = time.monotonic() + LOOKING_SECONDS
-    with broker.connect(headers=WHILE_DRAINING) as connection:
+    with broker.connect_admin() as connection:
         while True:
             found = list(islice(pages(connection, "destinations.ls", "destinations", **args), limit))
             if not any(each.get("unchecked") for each in found) or time.monotonic() > end:
@@ -157,7 +156,7 @@ def clock(accept: bool, broker: BrokerOptions, as_json: bool) -> int:
     from radiator.client.admin import ask
     from radiator.clock import NS_PER_SECOND
 
-    with broker.connect(headers=WHILE_DRAINING) as connection:
+    with broker.connect_admin() as connection:
         facts = ask(connection, "clock.accept" if accept else "clock")
     if as_json:
         put_json({"clock": {name: value for name, value in facts.items() if name != "do"}})
@@ -201,7 +200,7 @@ def _set_paused(broker: BrokerOptions, verb: str, name: str, as_json: bool) -> i
     from radiator.cli.formats import visible
     from radiator.client.admin import ask
 
-    with broker.connect() as connection:
+    with broker.connect_admin() as connection:
         done = ask(connection, verb, name=name)
     if as_json:
         put_json({"name": done["name"], "paused": done["paused"]})

@@ -57,7 +57,7 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
         return _offline(data, destination, queue, as_json)
     from radiator.client.admin import ask
 
-    with broker.connect() as connection:
+    with broker.connect_admin() as connection:
         done = ask(connection, "queues.purge", name=destination)
     held = (done["in_flight"] or 0) + (done["dead_lettering"] or 0)
     if held:

@@ -46,16 +46,19 @@ def apply(config: str, prune: bool, check: bool, broker: BrokerOptions, as_json:
 
     The broker need not read FILE. Nothing changes if they exist as declared. Needs the admin right over everything.
     """
+    from radiator.broker.durable.declared import check as check_subscriptions
     from radiator.config import load
     from radiator.config.subscriptions import SUBSCRIPTION
 
+    loaded = load(config)
+    check_subscriptions(loaded)
     wanted = [
         {
             key.path: key.show(entry)
             for key in SUBSCRIPTION
             if getattr(entry, key.field) is not None or key.path == "selector"
         }
-        for entry in load(config).subscriptions
+        for entry in loaded.subscriptions
     ]
     return _show(_ask(broker, "subscriptions.apply", subscriptions=wanted, prune=prune, check=check), as_json)
 
@@ -80,7 +83,7 @@ def _ask(broker: BrokerOptions, verb: str, **args: Any) -> dict[str, Any]:
     from radiator.client.admin import ask
     from radiator.client.errors import ServerError
 
-    with broker.connect() as connection:
+    with broker.connect_admin() as connection:
         try:
             return ask(connection, verb, **args)
         except ServerError as error:

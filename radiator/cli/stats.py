@@ -21,7 +21,7 @@ def stats(broker: BrokerOptions, as_json: bool) -> int:
     """
     from radiator.client.admin import ask
 
-    with broker.connect() as connection:
+    with broker.connect_admin() as connection:
         found = ask(connection, "stats")
     if as_json:
         put_json({name: value for name, value in found.items() if name not in ("ok", "do")})

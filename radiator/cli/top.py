@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from radiator.cli.common import OK, BrokerOptions, connection_options, counted, json_option, put_json, size
-from radiator.cli.online import TEMPORARY, WHILE_DRAINING
+from radiator.cli.online import TEMPORARY
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -461,7 +461,7 @@ def top(interval: float, once: bool, broker: BrokerOptions, as_json: bool) -> in
     """Show rates, backlogs, consumers and problems of a running broker on a live screen.
 
     Keys: q quits, s changes the sort, v shows clients or cursors instead, / filters by name. If stdout is no terminal
-    it is as with --once. With --json each sample is a line. Needs the admin right.
+    it is as with --once. With --json each sample is a line. Needs the monitor right.
     """
     live = not once and (as_json or sys.stdout.isatty())
     if not live:
@@ -474,7 +474,7 @@ def top(interval: float, once: bool, broker: BrokerOptions, as_json: bool) -> in
 
 
 def _show(interval: float, live: bool, broker: BrokerOptions, as_json: bool) -> int:
-    with broker.connect(headers=WHILE_DRAINING) as connection:
+    with broker.connect_admin() as connection:
         screen = Top(connection, _without_login(broker.url))
         screen.take()
         if as_json or not live:

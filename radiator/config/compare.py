@@ -23,6 +23,7 @@ from radiator.config.settings import LIMITS, RULE_ONLY, SETTINGS, Rule
 IDENTITY: Final = ("match", "match_regex")  # the keys that recognise a rule
 KEYS: Final = tuple(key for key in RULE_ONLY if key.path not in IDENTITY) + SETTINGS
 SCHEDULED: Final = Applies("their times are computed from the start on", To.NOTHING)
+BODY_SHOWN: Final = 60  # characters of the body of a schedule
 NO_JWT: Final = JwtConfig(
     *(key.default_value for field in JwtConfig._fields for key in schema.TOP if key.field == f"jwt_{field}")
 )
@@ -124,9 +125,9 @@ def _of_top(old: Config, new: Config) -> list[Change]:
         for key in schema.TOP
         if key.field in before and before[key.field] != after[key.field]
     ]
-    if _anywhere(old.archive) != _anywhere(new.archive):
+    if _without_lines(old.archive) != _without_lines(new.archive):
         found.append(_change("archive", _copies(old), _copies(new), AT_RUN_TIME))
-    if _anywhere(old.schedules) != _anywhere(new.schedules):
+    if _without_lines(old.schedules) != _without_lines(new.schedules):
         found.append(_change("schedules", _schedules(old), _schedules(new), SCHEDULED))
     if old.listen != new.listen:
         found.append(_change("listen", _listeners(old.listen), _listeners(new.listen), AT_CONNECT))
@@ -158,9 +159,8 @@ def _with_prefix(prefix: str, value: NamedTuple) -> dict[str, Any]:
     return {prefix + field: each for field, each in value._asdict().items()}
 
 
-def _anywhere(entries: Sequence[ArchiveRule] | Sequence[ScheduleRule]) -> list[NamedTuple]:
-    """Return entries without their lines in the file."""
-    return [each._replace(line=0) for each in entries]
+def _without_lines(rules: Sequence[ArchiveRule | ScheduleRule]) -> list[ArchiveRule | ScheduleRule]:
+    return [rule._replace(line=0) for rule in rules]
 
 
 def _copies(config: Config) -> str:
@@ -168,10 +168,14 @@ def _copies(config: Config) -> str:
 
 
 def _schedules(config: Config) -> str:
-    return (
-        ", ".join(f"{rule.name} ({rule.cron} {rule.time_zone}, {rule.destination})" for rule in config.schedules)
-        or "none"
-    )
+    return ", ".join(map(_schedule, config.schedules)) or "none"
+
+
+def _schedule(rule: ScheduleRule) -> str:
+    parts = [f"{rule.cron} {rule.time_zone}", rule.destination, f"missed: {rule.missed}"]
+    parts += [f"{name}:{value}" for name, value in rule.headers]
+    parts += [f"body {rule.body[:BODY_SHOWN]!r}"] if rule.body else []
+    return f"{rule.name} ({', '.join(parts)})"
 
 
 def _shown(key: Key, value: Any) -> str:

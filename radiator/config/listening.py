@@ -65,7 +65,6 @@ class Loader(Protocol):
         node: Mapping,
         tree: MappingABC[str, Any],
         prefix: str,
-        not_offered: dict[str, str],
         others: tuple[str, ...] = (),
     ) -> dict[str, Any]:
         """Return the values of the keys that ``node`` sets."""
@@ -101,7 +100,7 @@ class Listening:
 
     def _mapping(self, node: Mapping, path: str) -> Listen | None:
         loader = self._loader
-        own = loader.keys(node, schema.tree(schema.LISTEN), path + ".", {}, ("url", "origins", "deflate"))
+        own = loader.keys(node, schema.tree(schema.LISTEN), path + ".", ("url", "origins", "deflate"))
         url = node.items.get("url")
         if url is None:
             loader.fault(node.line, path, f"expected url: too, such as url: {schema.DEFAULT_LISTEN}")

@@ -126,10 +126,10 @@ class Loader:
         if root is not None and not isinstance(root, Mapping):
             self.fault(root.line, "", f"expected keys such as data_dir: or destinations:, got {root}")
         elif root is not None:
-            values.update(self.keys(root, schema.tree(schema.TOP), "", schema.NOT_OFFERED, schema.OTHERS))
+            values.update(self.keys(root, schema.tree(schema.TOP), "", schema.OTHERS))
             self.in_flight_max = values["in_flight"]
             if (node := root.items.get("defaults")) is not None:
-                own = self.table(node, SETTINGS, "defaults", schema.RULE_NOT_OFFERED)
+                own = self.table(node, SETTINGS, "defaults")
                 default_rule.update(own)
                 if isinstance(node, Mapping):
                     self.check_unacked(node, "defaults", own, default_rule)
@@ -186,7 +186,7 @@ class Loader:
             return []
         for index, item in enumerate(node.items):
             path = f"subscriptions[{index}]"
-            own = self.table(item, SUBSCRIPTION, path, {})
+            own = self.table(item, SUBSCRIPTION, path)
             if not isinstance(item, Mapping):
                 continue
             if ("name" in item.items) == ("group" in item.items):
@@ -225,7 +225,7 @@ class Loader:
             return rules
         for index, item in enumerate(node.items):
             path = f"destinations[{index}]"
-            own = self.table(item, schema.RULE, path, schema.RULE_NOT_OFFERED)
+            own = self.table(item, schema.RULE, path)
             if isinstance(item, Mapping):
                 self.check_rule(item, path, own, {**default_rule, **own})
                 rules.append(_rule({**default_rule, **own}, item.line))
@@ -240,7 +240,7 @@ class Loader:
         rules = []
         for index, item in enumerate(node.items):
             path = f"archive[{index}]"
-            own = self.table(item, schema.ARCHIVE, path, {})
+            own = self.table(item, schema.ARCHIVE, path)
             missing = [key.path for key in schema.ARCHIVE if key.field not in own]
             if missing and isinstance(item, Mapping):
                 if absent := [key for key in missing if key not in item.items]:  # the others have a fault already
@@ -260,7 +260,7 @@ class Loader:
             if not isinstance(item, Mapping):
                 self.fault(item.line, path, f"expected keys such as name:, got {item}")
                 continue
-            own = self.keys(item, schema.tree(schema.SCHEDULE), f"{path}.", {}, ("headers",))
+            own = self.keys(item, schema.tree(schema.SCHEDULE), f"{path}.", ("headers",))
             headers = self.headers(item.items.get("headers"), f"{path}.headers")
             missing = [key for key in ("name", "cron", "destination") if key not in own]
             if absent := [key for key in missing if key not in item.items]:  # the others have a fault already
@@ -337,12 +337,12 @@ class Loader:
                 wanted = "expected the name of a queue in dead_letter:, which on_unacked: dead_letter needs"
                 self.fault(node.key_lines[key], f"{path}.{key}", wanted)
 
-    def table(self, node: Node, keys: tuple[Key, ...], path: str, not_offered: dict[str, str]) -> dict[str, Any]:
+    def table(self, node: Node, keys: tuple[Key, ...], path: str) -> dict[str, Any]:
         """Return the values of a table of settings."""
         if not isinstance(node, Mapping):
             self.fault(node.line, path, f"expected keys such as {keys[0].path}:, got {node}")
             return {}
-        values = self.keys(node, schema.tree(keys), path + ".", not_offered)
+        values = self.keys(node, schema.tree(keys), path + ".")
         if (values.get("prefetch") or 1) > self.in_flight_max:
             wanted = f"expected at most limits.in_flight, which is {self.in_flight_max}, got {values['prefetch']}"
             self.fault(node.key_lines["prefetch"], f"{path}.prefetch", wanted)
@@ -353,7 +353,6 @@ class Loader:
         node: Mapping,
         tree: Tree,
         prefix: str,
-        not_offered: dict[str, str],
         others: tuple[str, ...] = (),
     ) -> dict[str, Any]:
         """Return the fields that ``node`` sets. ``others`` are keys that the caller reads itself."""
@@ -366,11 +365,9 @@ class Loader:
                 if read is not FAULTY:
                     values[known.field] = read
             elif known is not None and isinstance(value, Mapping) and value.items:
-                values.update(self.keys(value, known, path + ".", {}))
+                values.update(self.keys(value, known, path + "."))
             elif known is not None:
                 self.fault(line, path, f"expected {{{', '.join(f'{inner}: ...' for inner in known)}}}, got {value}")
-            elif name in not_offered:
-                self.fault(line, path, f"known ({not_offered[name]}), but not supported by this version; leave it out")
             elif name not in others:
                 self.fault(line, path, "unknown key" + _nearest(name, [*tree, *others], prefix))
         return values

@@ -2,9 +2,6 @@
 
 The loader reads a file by these tables and the tests compare the documents with them, so every key is read, documented
 and shown in conf/radiator.yaml.
-
-NOT_OFFERED has the keys that radiator's interface reserves and this version does not implement. To accept one would
-promise what this version does not do; to call it unknown would make people look for a typing error.
 """
 
 from __future__ import annotations
@@ -153,8 +150,6 @@ ARCHIVE: Final[tuple[Key, ...]] = (
     _key("to", "to", text("the name of a destination"), ""),
 )
 
-NOT_OFFERED: Final[dict[str, str]] = {}
-RULE_NOT_OFFERED: Final[dict[str, str]] = {}
 # What a bare yes/no/on/off/true/false most likely meant, by key.
 MEANT: Final[dict[str, tuple[str, str]]] = {  # (for the affirmative, for the negative)
     "fsync": ("always", "never"),

@@ -124,7 +124,7 @@ class _UsersLoader(Loader):
         if root is not None and not isinstance(root, Mapping):
             self.fault(root.line, "", f"expected keys such as users:, got {root}")
         elif root is not None:
-            self.keys(root, {}, "", {}, TOP_KEYS)
+            self.keys(root, {}, "", TOP_KEYS)
             for name, node in self.entries(root, "users"):
                 values = self.entry(node, USER_KEYS, f"users.{name}")
                 users[name] = User(password=self.password(node, values, name), grants=_grants(node, values))
@@ -163,7 +163,7 @@ class _UsersLoader(Loader):
         if not isinstance(node, Mapping):
             self.fault(node.line, path, "expected keys such as read:, got something else")
             return {}
-        return self.keys(node, tree(keys), path + ".", {})
+        return self.keys(node, tree(keys), path + ".")
 
     def scalar(self, key: Key, node: Node, path: str) -> Any:
         """Return a value as for the configuration; two rights may be booleans, and a hash is never shown."""

@@ -264,7 +264,7 @@ class Output:
             self._report(f"the log cannot be written: {fault}; its lines are dropped and counted")
         elif not fault and self._fault_reported:
             self._fault_reported = False
-            self._report(f"the log is written again; {self._failed} lines could not be written since the start")
+            self._report(f"the log is written again; lines that could not be written since the start: {self._failed}")
 
 
 def _dropped_text(count: int, why: str) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from radiator.broker.reload import Reload
 from radiator.clock import NS_PER_SECOND
-from radiator.config.compare import _top_values, share_settings
+from radiator.config.compare import _top_values, compare, share_settings
 from radiator.config.keys import To
 from radiator.config.load import load_text
 from radiator.config.schema import TOP
@@ -178,13 +178,20 @@ def test_schedules_are_refused_by_name() -> None:
     assert list(refused(world, text)) == ["schedules"]
 
 
-def test_a_line_above_schedules_and_copies_changes_neither() -> None:
-    text = """
-schedules: [{name: nightly, cron: '0 3 * * *', destination: /queue/night}]
-archive: [{match: /topic/a, to: /topic/copies}]
-"""
-    world = World(text)
-    assert reload(world, f"# a comment{text}") == []
+def test_schedules_and_archive_rules_that_only_move_within_the_file_are_no_change() -> None:
+    text = (
+        f"archive: [{{match: {Q}, to: /topic/copies}}]\n"
+        "schedules: [{name: nightly, cron: '0 3 * * *', destination: /queue/night}]\n"
+    )
+    before, moved = (load_text(each, "radiator.yaml", {}) for each in (text, "# a comment\n" + text))
+    assert compare(before, moved) == []
+
+
+def test_a_change_of_a_schedule_shows_what_differs() -> None:
+    entry = "{{name: nightly, cron: '0 3 * * *', destination: /queue/night, body: {}}}"
+    before, after = (load_text(f"schedules: [{entry.format(body)}]", "radiator.yaml", {}) for body in ("one", "two"))
+    (change,) = compare(before, after)
+    assert change.before is not None and change.before != change.after == change.before.replace("one", "two")
 
 
 def test_a_refused_message_goes_to_the_dead_letters_of_the_new_rule() -> None:

@@ -88,7 +88,10 @@ def test_the_command_drains_waits_and_cancels(
     assert out == "drained: no client is connected\n"
     assert err == "radiator: draining: 1 connection to disconnect within 1 s; new clients are refused\n"
     assert run(["send", "/queue/a", "x", *url]) == 3
-    assert run(["clients", *url]) == 0
+    for command in ("clients", "stats", "ls", "cursors ls", "clock", "maintain", "top --once --interval 0.1"):
+        assert run([*command.split(), *url]) == 0
+    for command in ("describe /queue/b", "pause /queue/b", "purge /queue/b --yes", "disconnect s --yes"):
+        assert run([*command.split(), *url]) == 5
     capfd.readouterr()
     assert run(["drain", "--json", *url]) == 0
     assert json.loads(capfd.readouterr().out) == {

@@ -204,6 +204,15 @@ def test_declared_subscriptions_exist_after_the_start_after_a_reload_and_after_a
     assert names() == {"sub:third"}
 
 
+def test_apply_names_the_line_of_a_declaration_that_cannot_be_created(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("subscriptions:\n  - {name: a, destination: /topic/a}\n  - {name: b, destination: /queue/b}\n")
+    assert run(["apply", "--config", str(own), "--url", "127.0.0.1:1"]) == 2
+    assert capsys.readouterr().err == f"radiator: {own}:3: subscriptions[1]: expected topics, got '/queue/b'\n"
+
+
 # --- what belongs to the server ---------------------------------------------------------------------------------------
 
 

@@ -19,8 +19,8 @@ COMPARE_UNITS: Final = 20
 NAMES_A_UNIT: Final = 4
 CLOSE: Final = 0.75
 LISTED_BY: Final = {
-    **dict.fromkeys(("queue", "destination"), "destinations.ls lists what there is."),
-    "client": "clients.ls lists what there is.",
+    **dict.fromkeys(("queue", "destination"), "`radiator ls --url` lists them."),
+    "client": "`radiator clients` lists them.",
 }
 
 

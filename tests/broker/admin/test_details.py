@@ -201,7 +201,7 @@ def test_an_unknown_name_is_answered_with_the_closest_one_that_the_user_may_see(
     world.settle()
     error = refused(client, "destinations.show", name="/queue/mem.order")
     assert error["code"] == "not-found" and error["detail"] == "Did you mean '/queue/mem.orders'?"
-    assert refused(client, "destinations.show", name="/queue/xyz")["detail"] == "destinations.ls lists what there is."
+    assert refused(client, "destinations.show", name="/queue/xyz")["detail"] == "`radiator ls --url` lists them."
     assert "'/queue/mine.orders'" in refused(limited, "destinations.show", name="/queue/mine.order")["detail"]
     error = refused(limited, "destinations.show", name="/queue/mem.orders")
     assert error["code"] == "denied"
@@ -211,6 +211,6 @@ def test_an_unknown_name_is_answered_with_the_closest_one_that_the_user_may_see(
     }
     near = client.session.id + "x"
     assert repr(client.session.id) in refused(client, "clients.show", session=near)["detail"]
-    assert refused(limited, "clients.show", session=near)["detail"] == "clients.ls lists what there is."
+    assert refused(limited, "clients.show", session=near)["detail"] == "`radiator clients` lists them."
     assert refused(client, "destinations.show", name="x" * 60_000)["code"] == "not-found"
     assert refused(client, "destinations.show")["code"] == "bad-request"
