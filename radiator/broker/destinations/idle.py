@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("radiator.broker")
 
+STEP_NS: Final = NS_PER_SECOND  # the normal drift between two looks is far smaller
 AGAIN_NS: Final = NS_PER_SECOND  # when a destination is checked again that something uses for a moment
 GRACE_NS: Final = 60 * NS_PER_SECOND  # after a start: time for clients to reconnect to a queue with auto-delete
 
@@ -41,7 +42,7 @@ class Watch:
     Args:
         owner: The watched destinations.
         destination: The destination.
-        now_ns: The monotonic time.
+        now: The present time.
 
     Attributes:
         auto_delete: True if it is removed as soon as its last consumer has left.
@@ -49,15 +50,16 @@ class Watch:
         since_ns: The monotonic time since which it is unused, as far as it is known.
     """
 
-    __slots__ = ("_owner", "_seen", "auto_delete", "destination", "expires_ns", "since_ns")
+    __slots__ = ("_owner", "_seen", "_wall_ahead_ns", "auto_delete", "destination", "expires_ns", "since_ns")
 
-    def __init__(self, owner: IdleDestinations, destination: Destination, now_ns: MonoNs) -> None:
+    def __init__(self, owner: IdleDestinations, destination: Destination, now: Now) -> None:
         self._owner = owner
         self.destination = destination
         self.auto_delete = False
         self.expires_ns: int | None = None
-        self.since_ns = now_ns
+        self.since_ns = now.mono
         self._seen = self._end
+        self._wall_ahead_ns = now.wall - now.mono  # at the last look
 
     @property
     def _end(self) -> int:
@@ -69,9 +71,9 @@ class Watch:
         rule_ns, own_ns = self.destination.policy.settings.idle_ns, self.expires_ns
         return rule_ns if own_ns is None else own_ns if rule_ns is None else min(rule_ns, own_ns)
 
-    def note_use(self, now_ns: MonoNs) -> None:
+    def note_use(self, now: Now) -> None:
         """Note that the destination was in use until now."""
-        self.since_ns = now_ns
+        self.since_ns, self._wall_ahead_ns = now.mono, now.wall - now.mono
 
     def ask(self, auto_delete: bool, expires_ns: int | None) -> None:
         """Set what the SUBSCRIBE that has created the destination says."""
@@ -79,12 +81,15 @@ class Watch:
 
     def notice_messages(self, now: Now) -> None:
         """Note when the last message came, if one has come since the last call."""
-        end = self._end
+        end, ahead_ns = self._end, now.wall - now.mono
         if end != self._seen:
             self._seen = end
             last_ns = max(feed.partition.last_receive_ns for feed in self.destination.feeds)
-            # the wall clock may have stepped: the message has come since ``since_ns`` in any case
-            self.since_ns = max(self.since_ns, MonoNs(now.mono - max(0, now.wall - last_ns)))
+            # if the wall clock has stepped since the last look, the age of the message is not known
+            stepped = abs(ahead_ns - self._wall_ahead_ns) > STEP_NS
+            age_ns = 0 if stepped else max(0, now.wall - last_ns)
+            self.since_ns = max(self.since_ns, MonoNs(now.mono - age_ns))
+        self._wall_ahead_ns = ahead_ns
 
     def due(self, now: Now) -> None:
         """Remove the destination if it is unused for long enough."""
@@ -159,7 +164,7 @@ class IdleDestinations:
         watch = self._watched.get(destination)
         if watch is None or destination.subscribers:
             return
-        watch.note_use(self._timing.now.mono)
+        watch.note_use(self._timing.now)
         if watch.auto_delete:
             self.check(watch, self._timing.now, at_once=True)
         else:
@@ -186,12 +191,12 @@ class IdleDestinations:
         destination = watch.destination
         is_first = watch.since_ns == BEFORE.mono  # of a broker that has just started
         if destination.subscribers or is_first:
-            watch.note_use(now.mono)
+            watch.note_use(now)
             self._set_timer(watch, GRACE_NS if is_first and watch.auto_delete else 0)
             return
         is_paused = destination.queue is not None and destination.queue.paused
         if is_paused or self._draining():  # its consumers may come back afterwards, and have the whole time for that
-            watch.note_use(now.mono)
+            watch.note_use(now)
             self._set_timer(watch, GRACE_NS if watch.auto_delete else AGAIN_NS)
             return
         watch.notice_messages(now)
@@ -207,7 +212,7 @@ class IdleDestinations:
     def _watch(self, destination: Destination) -> Watch:
         watch = self._watched.get(destination)
         if watch is None:
-            watch = self._watched[destination] = Watch(self, destination, self._timing.now.mono)
+            watch = self._watched[destination] = Watch(self, destination, self._timing.now)
         return watch
 
     def _set_timer(self, watch: Watch, pause_ns: int = 0) -> None:

@@ -73,6 +73,23 @@ def test_a_subscription_or_a_message_keeps_a_destination_and_the_time_begins_whe
     assert not {"/queue/s.1", "/queue/s.2"} & set(world.broker.destinations)
 
 
+def test_a_step_of_the_clock_makes_no_message_older() -> None:
+    world = World(IDLE)
+    client = world.connect()
+    client.publish("/queue/s.1", "1")
+    world.settle()
+    pass_time(world, 540)
+    client.publish("/queue/s.1", "2")
+    world.settle()
+    world.step(3_600)
+    world.tick(1)
+    world.broker.timing.clock.accept()
+    pass_time(world, 570)
+    assert "/queue/s.1" in world.broker.destinations
+    pass_time(world, 660)
+    assert "/queue/s.1" not in world.broker.destinations
+
+
 def test_a_durable_subscription_keeps_a_topic() -> None:
     world = World(IDLE)
     client = world.connect(client_id="c")
