@@ -52,6 +52,7 @@ NOT_COPIED = frozenset(
         "message-ttl",
         "deliver-at",
         "mandatory",
+        "partition",  # a number of the other log
         "transaction",
     }
 ).union(DELAYS)

@@ -270,3 +270,20 @@ def test_a_rule_that_cannot_work_is_refused_with_its_line(rule: str, words: str)
 
 def test_the_explanation_of_a_name_has_its_copies() -> None:
     assert f"  archive: {ALL}, /topic/copies.a\n" in Rules(load_text(CONFIG)).explain("/topic/orders.a") + "\n"
+
+
+def test_the_partition_that_a_client_chooses_is_that_of_its_destination_not_of_the_copy() -> None:
+    world = World(
+        """
+destinations: [{match: /topic/orders, partitions: 4}, {match: /topic/copies, partitions: 2}]
+archive: [{match: /topic/orders, to: /topic/copies}]
+"""
+    )
+    client = world.connect()
+    client.publish("/topic/orders", "x", partition="3", receipt="r")
+    world.settle()
+    assert client.receipts() == ["r"]
+    reader = world.connect()
+    reader.subscribe("/topic/copies", start_position="first")
+    world.settle()
+    assert reader.bodies() == ["x"]
