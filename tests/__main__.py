@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-WORKERS = min(4, max(2, os.cpu_count() or 2))  # half of a test is waiting; each starts brokers, and clients of them
+WORKERS = min(4, max(3, os.cpu_count() or 2))  # a third of a test is waiting; each starts brokers, and clients of them
 KINDS = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
 NONE_SELECTED = pytest.ExitCode.NO_TESTS_COLLECTED
 SPARK = "tests/spark/"

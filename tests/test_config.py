@@ -178,6 +178,12 @@ def test_aliases_save_typing() -> None:
     assert [rule.settings.retention_age_ns for rule in config.rules] == [DAY, DAY]
 
 
+def test_aliases_of_aliases_take_no_time() -> None:
+    lines = "".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 40))
+    with pytest.raises(ConfigError, match="a39: unknown key"):
+        load_text(f"a0: &a0 x\n{lines}")
+
+
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     path = tmp_path / "radiator.yaml"
     path.write_bytes(b"\xef\xbb\xbfdata_dir: x\n")

@@ -107,7 +107,9 @@ class Core(ABC):
         self.registry = Registry(rules, store, self.reading.start, self.lost, self.timing)
         self.destinations = self.registry.destinations
         self.dirty_sources = self.registry.dirty_sources
-        self.idle = IdleDestinations(self.registry, store.definitions, self.timing, self._removed)
+        self.idle = IdleDestinations(
+            self.registry, store.definitions, self.timing, lambda: self.draining.active, self._removed
+        )
         self.timed_stops: list[tuple[WallNs, Reader]] = []
         self._wake = wake
         store.maintenance.use_keys(header_value)

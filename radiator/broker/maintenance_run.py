@@ -135,6 +135,7 @@ class MaintenanceRun:
     def due(self, now: Now) -> None:
         """Do one step of the run, and set the timer for the next one."""
         maintenance = self._core.store.maintenance
+        self._active = [work for work in self._active if self._exists(work.partition)]
         if COMPACTION in self._tasks:
             maintenance.sweep(now, [work.partition for work in self._active])
         unfinished = []
@@ -162,7 +163,7 @@ class MaintenanceRun:
             if len(self._active) >= AT_ONCE_MAX:
                 return
             partition = next(self._logs, None)
-            if partition is None:
+            if partition is None or not self._exists(partition):
                 continue
             self._active.append(LogWork(partition, maintenance.rewritten_in(partition)))
             if RETENTION in self._tasks:
@@ -185,6 +186,10 @@ class MaintenanceRun:
                         yield None
             self._looked_at += 1
             yield partition if wanted and isinstance(partition, FilePartition) else None
+
+    def _exists(self, partition: FilePartition) -> bool:
+        """Return whether a log is still there: its destination may be removed during the run."""
+        return self._core.store.partitions.get(partition.name) is partition
 
     def _is_finished(self, work: LogWork) -> bool:
         maintenance, partition = self._core.store.maintenance, work.partition

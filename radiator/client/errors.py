@@ -65,16 +65,21 @@ class ServerError(ClientError):
         message: The ``message`` header: one line of text.
         detail: The body of the ERROR frame.
         receipt: The ``receipt-id`` header: the receipt of the frame that was refused, or None.
+        next_offset: Of ``conflict``, the end of the log: the value of ``expected-offset`` that would have matched. None
+            otherwise.
 
     Source: STOMP 1.2, "ERROR".
     """
 
-    def __init__(self, code: str, message: str, detail: str = "", receipt: str | None = None) -> None:
-        super().__init__(code, message, detail, receipt)
+    def __init__(
+        self, code: str, message: str, detail: str = "", receipt: str | None = None, next_offset: int | None = None
+    ) -> None:
+        super().__init__(code, message, detail, receipt, next_offset)
         self.code = code
         self.message = message
         self.detail = detail
         self.receipt = receipt
+        self.next_offset = next_offset
 
     def __str__(self) -> str:
         head = f"{self.message} ({self.code})" if self.code else self.message

@@ -313,7 +313,10 @@ class Inbox:
 
         def encode(receipt: str | None) -> bytes:
             make = session.protocol.ack if command == "ACK" else session.protocol.nack
-            return make(message.headers, headers, receipt=receipt, transaction=transaction)
+            try:
+                return make(message.headers, headers, receipt=receipt, transaction=transaction)
+            except KeyError:
+                raise ClientError(f"{command}: the broker sent the message without a message-id") from None
 
         return encode
 
@@ -821,4 +824,6 @@ def server_error(frame: Frame) -> ServerError:
     headers = frame.headers
     message = headers.get("message") or "the broker answered ERROR"
     detail = frame.body.decode(errors="replace")
-    return ServerError(headers.get("error-code", ""), message, detail, headers.get("receipt-id"))
+    end = headers.get("next-offset", "")
+    next_offset = int(end) if end.isascii() and end.isdigit() else None
+    return ServerError(headers.get("error-code", ""), message, detail, headers.get("receipt-id"), next_offset)

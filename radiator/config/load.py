@@ -266,7 +266,8 @@ class Loader:
             if absent := [key for key in missing if key not in item.items]:  # the others have a fault already
                 self.fault(item.line, path, f"expected the key {absent[0]}:")
             if not missing:
-                found.append(ScheduleRule(**{**_defaults(schema.SCHEDULE), **own}, headers=headers, line=item.line))
+                values = {**_defaults(schema.SCHEDULE), "body": "", **own}
+                found.append(ScheduleRule(**values, headers=headers, line=item.line))
         return found
 
     def headers(self, node: Node | None, path: str) -> tuple[tuple[str, str], ...]:

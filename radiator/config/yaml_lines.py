@@ -26,7 +26,7 @@ def compose(text: str) -> Node | None:
             root = loader.get_single_node()
         finally:
             loader.dispose()
-        node = None if root is None else _convert(root, [])
+        node = None if root is None else _convert(root, [], {})
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise YamlError(mark.line + 1 if mark else 1, _explain(error)) from None
@@ -49,8 +49,12 @@ def _explain(error: yaml.MarkedYAMLError) -> str:
     return problem if not error.context else f"{problem} ({error.context})"
 
 
-def _convert(node: yaml.Node, open_nodes: list[yaml.Node]) -> Node:
+def _convert(node: yaml.Node, open_nodes: list[yaml.Node], done: dict[yaml.Node, Node]) -> Node:
+    """Return a node for ours. ``done`` has those that are converted: aliases of aliases would take for ever."""
     line = node.start_mark.line + 1
+    known = done.get(node)
+    if known is not None:
+        return known
     if any(node is other for other in open_nodes):
         raise YamlError(line, "an alias inside its own anchor")
     if isinstance(node, yaml.ScalarNode):
@@ -62,9 +66,11 @@ def _convert(node: yaml.Node, open_nodes: list[yaml.Node]) -> Node:
     open_nodes.append(node)
     try:
         if isinstance(node, yaml.SequenceNode) and node.tag == TAG + "seq":
-            return Sequence(line, [_convert(item, open_nodes) for item in node.value])
+            done[node] = found = Sequence(line, [_convert(item, open_nodes, done) for item in node.value])
+            return found
         if isinstance(node, yaml.MappingNode) and node.tag == TAG + "map":
-            return _mapping(node, line, open_nodes)
+            done[node] = mapping = _mapping(node, line, open_nodes, done)
+            return mapping
         raise YamlError(line, f"the tag {node.tag.replace(TAG, '!!')} is not supported here")
     finally:
         open_nodes.pop()
@@ -77,7 +83,7 @@ def _check_characters(text: str, line: int) -> None:
         raise YamlError(line, f"expected text, got the half character U+{ord(surrogate):04X}")
 
 
-def _mapping(node: yaml.MappingNode, line: int, open_nodes: list[yaml.Node]) -> Mapping:
+def _mapping(node: yaml.MappingNode, line: int, open_nodes: list[yaml.Node], done: dict[yaml.Node, Node]) -> Mapping:
     items: dict[str, Node] = {}
     key_lines: dict[str, int] = {}
     for key_node, value_node in node.value:
@@ -91,5 +97,5 @@ def _mapping(node: yaml.MappingNode, line: int, open_nodes: list[yaml.Node]) -> 
         if key in items:
             raise YamlError(key_line, f"duplicate key {key!r}, first on line {key_lines[key]}")
         key_lines[key] = key_line
-        items[key] = _convert(value_node, open_nodes)
+        items[key] = _convert(value_node, open_nodes, done)
     return Mapping(line, items, key_lines)

@@ -15,19 +15,20 @@ Invariant: no token is logged or stored.
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from radiator.clock import NS_PER_SECOND, MonoNs, WallNs
+from radiator.clock import NS_PER_SECOND, MonoNs, WallNs, monotonic_ns
 from radiator.errors import ConfigError
 
 if TYPE_CHECKING:
     from radiator.config.model import JwtConfig
 
 FETCH_SECONDS: Final = 3.0  # of one fetch, for each wait of its socket
+FETCH_NS_MAX: Final = 10 * NS_PER_SECOND  # until the whole body is there
 FETCH_BYTES_MAX: Final = 1 << 20
+READ_BYTES: Final = 65_536
 FETCH_EVERY_NS: Final = 10 * NS_PER_SECOND  # clients choose the kid of a token
 REFRESH_NS: Final = 600 * NS_PER_SECOND
 STALE_NS: Final = 86_400 * NS_PER_SECOND
@@ -68,7 +69,8 @@ def fetch(url: str) -> bytes:
     Raises:
         OSError: The server cannot be reached, or its answer is an error, a redirect, or too large.
     """
-    from urllib.request import HTTPRedirectHandler, Request, build_opener  # slow to load, and only key sets need it
+    from http.client import HTTPException  # slow to load, as the next one, and only key sets need them
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class NoRedirect(HTTPRedirectHandler):
         def redirect_request(self, *args: Any, **kwargs: Any) -> None:
@@ -76,11 +78,19 @@ def fetch(url: str) -> bytes:
 
     opener = build_opener(NoRedirect)
     request = Request(url, headers={"Accept": "application/json", "User-Agent": "radiator"})
-    with opener.open(request, timeout=FETCH_SECONDS) as answer:
-        data: bytes = answer.read(FETCH_BYTES_MAX + 1)
+    end_ns = monotonic_ns() + FETCH_NS_MAX
+    data = bytearray()
+    try:
+        with opener.open(request, timeout=FETCH_SECONDS) as answer:
+            while len(data) <= FETCH_BYTES_MAX and monotonic_ns() < end_ns and (more := answer.read1(READ_BYTES)):
+                data += more
+    except HTTPException as error:
+        raise OSError(f"{url}: {type(error).__name__}: {error}") from None
     if len(data) > FETCH_BYTES_MAX:
         raise OSError(f"{url}: the answer has more than {FETCH_BYTES_MAX} bytes")
-    return data
+    if monotonic_ns() >= end_ns:
+        raise OSError(f"{url}: the answer took more than {FETCH_NS_MAX // NS_PER_SECOND} s")
+    return bytes(data)
 
 
 class TokenVerifier:
@@ -221,14 +231,14 @@ class TokenVerifier:
                     continue
                 try:
                     key = self._jwt.PyJWK(each)
-                except self._jwt.PyJWTError:
-                    continue  # of a kind that is not known here
+                except (self._jwt.PyJWTError, NotImplementedError, TypeError, ValueError):
+                    continue  # malformed, or of a kind that is not known here
                 if key.algorithm_name in self._config.algorithms:
                     keys[str(each.get("kid", f" {number}"))] = key
             self._keys = keys
             self._fetched_ns = self._mono_ns()
             self._failure = ""
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._failure = f"{url}: {type(error).__name__}: {error}"
 
 
@@ -255,6 +265,6 @@ def load_key(path: str) -> Any:
 
 def _time_ns(claims: Mapping[str, Any], name: str) -> int:
     value = claims[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or abs(value) > 1e11:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e11 <= value <= 1e11:  # or NaN
         raise _Refused(f"claim {name}: expected seconds since 1970")
     return int(value * NS_PER_SECOND)

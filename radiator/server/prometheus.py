@@ -190,7 +190,10 @@ class _Registry:
 
 def _encode(families: Iterable[Family], accept: str, pace: Pace) -> tuple[str, bytes]:
     """Return the content type and the text of families, encoded in slices."""
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # a version that is no number
+        encode, content_type = choose_encoder("")
     pieces: list[bytes] = []
     end = b""
     for family in families:
@@ -198,9 +201,10 @@ def _encode(families: Iterable[Family], accept: str, pace: Pace) -> tuple[str, b
         for first in range(0, len(samples) or 1, SAMPLES_TOGETHER):
             part = Family(family.name, family.documentation, family.type, family.unit)
             part.samples.extend(samples[first : first + SAMPLES_TOGETHER])
-            lines = encode(_Registry(part)).splitlines(keepends=True)
-            if lines and lines[-1] == b"# EOF\n":
-                end = lines.pop()
-            pieces += [line for line in lines if not (first and line.startswith(b"# "))]
+            lines = encode(_Registry(part)).split(b"\n")[:-1]  # not splitlines(): a label may contain CR
+            if lines and lines[-1] == b"# EOF":
+                end = b"# EOF\n"
+                lines.pop()
+            pieces += [line + b"\n" for line in lines if not (first and line.startswith(b"# "))]
             pace.pause()
     return content_type, b"".join([*pieces, end])

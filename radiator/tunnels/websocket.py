@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import binascii
 import codecs
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -58,6 +59,10 @@ CONTROL_BYTES_MAX = 125  # of the payload of a control frame
 REASON_BYTES_MAX = 123
 WINDOW_BITS, MEMORY_LEVEL = 12, 5  # of zlib: some 50 KiB of memory for each connection with permessage-deflate
 END = b"\r\n\r\n"
+
+# For the library: at lower levels it logs each connection, request headers such as cookies, and parts of messages.
+_library_log = logging.getLogger("radiator.websockets")
+_library_log.setLevel(logging.WARNING)
 HANDSHAKE = (  # the headers of a request that the library reads
     "host",
     "upgrade",
@@ -331,6 +336,7 @@ class ServerSocket(WebSocket):
             extensions=None if inflated_bytes_max is None else [deflate],
             select_subprotocol=_select_subprotocol,
             max_size=inflated_bytes_max or CONTROL_BYTES_MAX,
+            logger=_library_log,
         )
         super().__init__(protocol, True)
         self._server = protocol
@@ -451,6 +457,7 @@ class ClientSocket(WebSocket):
             parse_uri(f"ws://{host}{path or '/'}"),
             subprotocols=[Subprotocol(name) for name in subprotocols],
             max_size=CONTROL_BYTES_MAX,
+            logger=_library_log,
         )
         super().__init__(protocol, False)
         self._client = protocol

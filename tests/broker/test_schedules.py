@@ -75,6 +75,13 @@ def test_a_message_is_sent_at_each_time_with_the_headers_of_the_entry() -> None:
     assert message.headers["dedup-id"] == "schedule hourly 2023-11-14T23:00:00Z"
 
 
+def test_an_entry_with_the_needed_keys_only_sends_an_empty_body() -> None:
+    world = World('schedules: [{name: plain, cron: "0 * * * *", destination: /queue/plain}]')
+    world.tick(1)
+    go_to(world, "23:30")
+    assert [frame.body for frame in sent(world, "/queue/plain")] == [b""]
+
+
 @pytest.mark.parametrize("end", ["restart", "kill", "power_cut"])
 def test_a_time_is_sent_once_over_restarts_also_when_its_id_is_forgotten(end: str) -> None:
     world = world_of("last")

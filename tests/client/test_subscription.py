@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from radiator.client import Connection, Disconnected, Message, connect
+from radiator.client import ClientError, Connection, Disconnected, Message, connect
 from radiator.client import link as link_module
 from radiator.stomp.frames import Frame
 from tests.client.fake import FakeBroker, Peer
@@ -114,6 +114,18 @@ def test_auto_sends_no_ack(fake: FakeBroker) -> None:
             assert message is not None
             message.ack()
     assert settled(fake) == []
+
+
+def test_a_message_without_an_id_cannot_be_acknowledged(fake: FakeBroker) -> None:
+    """In STOMP 1.0 it may come without ``subscription`` too, so it belongs to the only one."""
+    with connect(fake.address) as connection, connection.subscribe("/queue/a") as subscription:
+        fake.peers[0].send("MESSAGE", {"destination": "/queue/a"}, b"1")
+        message = subscription.fetch(10)
+        assert message is not None
+        with pytest.raises(ClientError, match="without a message-id"):
+            message.ack()
+        with pytest.raises(ClientError, match="without a message-id"):
+            message.nack(receipt=True)
 
 
 def test_a_message_shows_its_headers(fake: FakeBroker) -> None:

@@ -54,6 +54,16 @@ def test_an_unacknowledged_message_goes_to_the_next_when_its_holder_is_gone(shar
         assert message.redelivered
 
 
+def test_a_writer_that_expects_another_offset_learns_where_the_log_ends(shared_broker: BrokerProcess) -> None:
+    name = "/topic/account.7"
+    with connect(shared_broker.address, reconnect=True) as connection:
+        connection.send(name, "opened", {"expected-offset": "0"})
+        with pytest.raises(ServerError) as caught:
+            connection.send(name, "withdrawn", {"expected-offset": "0"})
+        assert (caught.value.code, caught.value.next_offset) == ("conflict", 1)
+        connection.send(name, "withdrawn", {"expected-offset": "1"})
+
+
 def test_the_window_is_one_unless_it_is_widened(shared_broker: BrokerProcess) -> None:
     with connect(shared_broker.address) as connection:
         connection.send_many([("/queue/window", str(number)) for number in range(5)])

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -291,6 +292,69 @@ def test_a_fetch_follows_no_redirect_and_reads_no_endless_answer(http: tuple[HTT
         fetch(f"{url}/old")
     with pytest.raises(OSError, match="more than"):
         fetch(f"{url}/large")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 500 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000,
+        b'HTTP/1.1 200 OK\r\n\r\n{"keys": [null]}',
+    ],
+    ids=["no HTTP", "chunk", "headers", "nested", "null"],
+)
+def test_the_known_keys_are_used_while_the_server_sends_garbage(server: Server, answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(65_536)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        verify = server.verifier()
+        assert isinstance(verify(token()), Token)
+        verify._fetch = lambda _: fetch(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        server.mono += REFRESH_NS + 1
+        thread.start()
+        assert isinstance(verify(token()), Token)
+        thread.join()
+    assert isinstance(verify(token(kid="unknown")), Refusal)
+
+
+def test_a_fetch_ends_when_its_time_is_over(http: tuple[HTTPServer, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("radiator.server.jwt.FETCH_NS_MAX", 0)
+    with pytest.raises(OSError, match="took more than"):
+        fetch(f"{http[1]}/keys")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"kty": "RSA", "alg": "none"},
+        {"kty": "RSA", "alg": ["RS256"]},
+        {"kty": []},
+        {"kty": "RSA", "n": 5, "e": "!", "kid": "1"},
+        {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA", "kid": "2"},
+    ],
+)
+def test_a_malformed_key_does_not_make_the_others_useless(server: Server, bad: dict[str, Any]) -> None:
+    keys = json.loads(server.fetch(URL))["keys"]
+    server.fetch = lambda _: json.dumps({"keys": [bad, *keys]}).encode()  # type: ignore[method-assign]
+    assert isinstance(server.verifier()(token()), Token)
+
+
+@pytest.mark.parametrize(
+    "value", [10**400, -(10**400), float("inf"), float("nan"), "1", True, []], ids=lambda each: str(each)[:9]
+)
+@pytest.mark.parametrize("name", ["exp", "nbf"])
+def test_a_time_that_no_clock_can_have_is_refused(server: Server, name: str, value: Any) -> None:
+    whole = json.dumps({**CLAIMS, name: value}).encode()
+    api = jwt.api_jws.PyJWS()
+    assert isinstance(server.verifier()(api.encode(whole, KEY, "RS256", headers={"kid": "1"})), Refusal)
 
 
 # --- the configuration ------------------------------------------------------------------------------------------------

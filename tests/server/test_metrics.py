@@ -211,6 +211,30 @@ def test_a_query_without_meaning_gets_400_and_the_reason(broker: BrokerProcess, 
     assert status == 400 and why in json.loads(text)["error"]
 
 
+@pytest.mark.parametrize("accept", ["", OPENMETRICS], ids=["text", "openmetrics"])
+def test_a_name_with_control_characters_stays_one_label(broker: BrokerProcess, accept: str) -> None:
+    """Many, because samples are encoded in portions, and of these but the first one the head is cut off."""
+    names = {f'/topic/control.{number}\r# EOF\r\n"\\\x85\u2028' for number in range(40)}
+    with Wire(broker).open() as wire:
+        for name in names:
+            wire.say("SEND", b"x", destination=name, receipt="r")
+            wire.hear("RECEIPT")
+    _, text = get(broker, "/metrics/detailed?family=topic&match=/topic/control.%23", accept)
+    lines = text.split("\n")
+    assert lines[-2:] == (["# EOF", ""] if accept else [lines[-2], ""]) and text.count("\n# EOF\n") == bool(accept)
+    pattern = r'radiator_detailed_topic_messages_total\{destination="((?:[^"\\]|\\.)*)",rule="[^"]*"\} [12]\.0'
+    found = {match[1] for line in lines if (match := re.fullmatch(pattern, line, re.DOTALL))}
+    escapes = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
+    assert {re.sub(r"\\.", lambda each: escapes[each[0]], name) for name in found} == names
+
+
+@pytest.mark.parametrize(
+    "accept", [f"{OPENMETRICS}.x", "application/openmetrics-text;version=x", "text/plain;version=x"]
+)
+def test_an_accept_header_with_a_malformed_version_is_answered(broker: BrokerProcess, accept: str) -> None:
+    assert "radiator_ready" in get(broker, "/metrics", accept)[1]
+
+
 def test_the_format_is_what_the_request_accepts(broker: BrokerProcess) -> None:
     assert get(broker, "/metrics")[0].startswith("text/plain; version=0.0.4")
     content_type, text = get(broker, "/metrics", OPENMETRICS)

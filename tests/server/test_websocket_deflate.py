@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,7 +21,10 @@ StartBroker = Callable[..., BrokerProcess]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    config = "limits: {message: 256KiB}\nlisten: ['stomp://{address}', {url: 'ws://127.0.0.1:0/stomp', deflate: true}]"
+    config = (
+        "logging: {level: debug}\nlimits: {message: 256KiB}\n"
+        "listen: ['stomp://{address}', {url: 'ws://127.0.0.1:0/stomp', deflate: true}]"
+    )
     broker = BrokerProcess(tmp_path_factory.mktemp("broker"), config)
     broker.start()
     yield broker
@@ -106,3 +110,16 @@ def test_a_listener_without_the_key_declines_compression(start_broker: StartBrok
     broker = start_broker("listen: ['stomp://{address}', 'ws://127.0.0.1:0/stomp']")
     with Page(broker) as page:
         assert not page.compresses
+
+
+def test_the_log_has_no_parts_of_messages_and_no_request_headers(broker: BrokerProcess) -> None:
+    """At debug; the library logs frames and headers as it gets them."""
+    with Page(broker) as page:
+        page.say("SEND", b"a private body", destination="/queue/a", passcode="a-private-header", receipt="r")
+        page.hear("RECEIPT")
+        page.socket.ping("a private ping").wait(WAIT_SECONDS)
+    with Wire(broker).open() as wire:  # its line comes after those of the page
+        wire.say("BAD-COMMAND")
+        wire.hear("ERROR")
+    assert broker.logs("expected a STOMP command")
+    assert not re.search("private|sec-websocket", broker.text(), re.IGNORECASE)

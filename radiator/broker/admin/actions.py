@@ -62,8 +62,10 @@ def purge(broker: Services, request: Request) -> Work:
         shown = partial(request.session.rights.may, "admin")
         raise (yield from suggestions.not_found(broker, "queue", name, broker.destinations, shown))
     if destination.is_parent:
-        bound = ", ".join(destination.policy.fan_out)
-        raise bad_request(f"{name[:200]!r} has fan_out: its bound queues have the messages", f"Purge {bound}.")
+        bound = ", ".join(filter(request.view.shows, destination.policy.fan_out))
+        raise bad_request(
+            f"{name[:200]!r} has fan_out: its bound queues have the messages", f"Purge {bound or 'them'}."
+        )
     queue = destination.queue
     if queue is None:
         raise bad_request(f"{name[:200]!r} is a topic, and only queues can be purged", "Retention removes its history.")

@@ -1,8 +1,8 @@
 """The audit log: one line in ``radiator.audit`` for each request that changes something, carried out or refused.
 
 A line has the user, the address, the session, the verb, its arguments and the result, as text and as fields of the log
-record. An argument is logged if it is a number or a short text on one line. Of a longer text only the length is logged,
-and of an object only the names in it, because a configuration or an environment may have secrets.
+record. An argument is logged if it is a short number or a short text on one line. Of a longer one only the length is
+logged, and of an object only the names in it, because a configuration or an environment may have secrets.
 
 This module knows sessions and loggers. It does not know verbs.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from radiator.errors import ProtocolError, printable
@@ -24,6 +25,7 @@ log = logging.getLogger("radiator.audit")
 ARGUMENT_CHARS_MAX: Final = 300  # of one argument
 ARGUMENTS_MAX: Final = 10  # of a request, and entries of one argument
 NAME_CHARS_MAX: Final = 100  # of an argument
+INTEGER_BITS_MAX: Final = 64
 UNFINISHED: Final = "the connection ended before the request did"
 
 
@@ -72,6 +74,10 @@ def shortened(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
+        return f"({value.bit_length()} bits)"
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)  # JSON has no NaN and no Infinity
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):

@@ -28,12 +28,15 @@ def apply(broker: Services, request: Request) -> Work:
     given = request.args.get("subscriptions")
     if not isinstance(given, list):
         raise bad_request("subscriptions: expected a list of objects", f"got {given!r}"[:200])
-    wanted = []
+    by_title: dict[str, DeclaredSubscription] = {}
     for index, each in enumerate(given):
-        wanted.append(_read(each, index))
-        parse(wanted[-1], request.now.wall)
+        entry = _read(each, index)
+        if by_title.setdefault(entry.title, entry) is not entry:
+            raise bad_request(f"subscriptions[{index}]: {entry.title} is in the list twice", "A name has one entry.")
+        parse(entry, request.now.wall)
         broker.budget.spend(2 * DECLARED_UNITS)
         yield True
+    wanted = list(by_title.values())
     prune = request.flag("prune")
     changes = yield from broker.declarations.plan(wanted, prune)
     applied = bool(changes) and not request.flag("check") and not any(change.refused for change in changes)

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from radiator.broker.admin import lists, suggestions
 from radiator.broker.clients.session import subscriptions_of
 from radiator.clock import NS_PER_SECOND, MonoNs
+from radiator.routing.pattern import parse_list
 from radiator.routing.rules import describe
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from radiator.broker.admin.request import Request, Work
+    from radiator.broker.admin.view import View
     from radiator.broker.clients.session import Session, Subscription
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.logs.feed import Feed
@@ -30,6 +32,8 @@ DELIVERIES_EXAMINED_MAX: Final = 10_000  # of a consumer with several queues
 DELIVERIES_A_UNIT: Final = 20
 DELIVERIES_SHOWN: Final = 20  # of a subscription
 SUBSCRIPTIONS_SHOWN: Final = 100
+NAMING: Final = ("dead_letter", "fan_out")  # settings that are names of destinations
+HIDDEN: Final = "(hidden)"
 READ_NS: Final = 5 * NS_PER_SECOND  # the longest wait for a cold read
 
 
@@ -55,8 +59,8 @@ def destination(broker: Services, request: Request) -> Work:
     broker.budget.spend(lists.ENTRY_UNITS)
     yield True
     return {
-        "destination": lists.destination_entry(found, broker.timing.shown_ns),
-        "rule": _rule(broker, found),
+        "destination": lists.destination_entry(found, request.view, broker.timing.shown_ns),
+        "rule": _rule(broker, found, request.view),
         "rates": broker.monitor.rates_of(found),
         "oldest": oldest,
         "paused": found.queue is not None and found.queue.paused,
@@ -88,15 +92,25 @@ def client(broker: Services, request: Request) -> Work:
     return {**entry, "subscriptions": shown}
 
 
-def _rule(broker: Services, destination: Destination) -> dict[str, Any]:
+def _rule(broker: Services, destination: Destination, view: View) -> dict[str, Any]:
+    """Return the rule of a destination. Names of destinations and patterns that the client may not see are left out."""
     policy = destination.policy
     rule = policy.rule
-    matched = rule.match if rule.match is not None else f"regex {rule.match_regex}"
+    settings = describe(policy)
+    for key in NAMING:
+        names = settings[key].split(", ")
+        settings[key] = ", ".join(each if each == "none" or view.shows(each) else HIDDEN for each in names)
+    if rule.match is None:
+        matched = f"regex {rule.match_regex}" if view.everything else HIDDEN
+    elif view.everything:
+        matched = rule.match
+    else:
+        matched = ",".join(each.text for each in parse_list(rule.match) if each.matches(destination.name))
     return {
         "pattern": matched if policy.rule_index >= 0 else None,
         "index": policy.rule_index if policy.rule_index >= 0 else None,
         "source": f"{broker.config.source or 'configuration'}:{rule.line}" if rule.line else "defaults",
-        "settings": describe(policy),
+        "settings": settings,
     }
 
 

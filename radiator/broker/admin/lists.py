@@ -101,7 +101,7 @@ def destinations(broker: Services, request: Request) -> Work:
     for each in found:
         broker.budget.spend(ENTRY_UNITS)
         yield True
-        entries.append(destination_entry(each, broker.timing.shown_ns))
+        entries.append(destination_entry(each, request.view, broker.timing.shown_ns))
     return {"destinations": entries, "matched": len(names), "next": more}
 
 
@@ -271,10 +271,10 @@ def _sorted(budget: Budget, items: list[Any]) -> Generator[bool, None, list[Any]
 # --- entries ----------------------------------------------------------------------------------------------------------
 
 
-def destination_entry(destination: Destination, now_ns: WallNs) -> dict[str, Any]:
-    """Return the entry of a destination."""
+def destination_entry(destination: Destination, view: View, now_ns: WallNs) -> dict[str, Any]:
+    """Return the entry of a destination, with those bound queues that the user may see."""
     partitions = [feed.partition for feed in destination.feeds]
-    queue = destination.queue
+    queue, fan_out = destination.queue, destination.policy.fan_out
     waiting = {} if queue is None else {"consumers": len(queue.consumers), **figures.counts(queue, now_ns)}
     return {
         "name": destination.name,
@@ -283,7 +283,7 @@ def destination_entry(destination: Destination, now_ns: WallNs) -> dict[str, Any
         "subscribers": destination.subscribers,
         **waiting,
         **({"paused": queue.paused} if queue is not None else {}),
-        **({"fan_out": list(destination.policy.fan_out)} if destination.policy.fan_out else {}),
+        **({"fan_out": list(filter(view.shows, fan_out))} if fan_out else {}),
         "published": figures.published(destination),
         "bytes": sum(partition.size_bytes for partition in partitions),
         "partition_count": len(partitions),

@@ -249,6 +249,7 @@ class Prepared:
         if plan.identity is not None and self._is_repeat(partition, messages, plan.identity):
             self.repeats += 1
             return
+        number = len(messages.run)
         messages.add(plan, frame.body)
         for copy in plan.copies:
             there = (copy.feed or copy.destination.next_feed()).partition
@@ -261,7 +262,7 @@ class Prepared:
             count, size = self.sent.get(plan.destination, (0, 0))
             self.sent[plan.destination] = (count + 1, size + len(frame.body))
         if plan.counted is not None and plan.counted.settings.on_full in admission.DROPS:
-            self.dropping.setdefault(plan.counted, []).append((partition, len(messages.run) - 1))
+            self.dropping.setdefault(plan.counted, []).append((partition, number))
 
     def _is_repeat(self, partition: Partition, messages: Messages, identity: bytes) -> bool:
         if partition not in self._ids:

@@ -98,22 +98,25 @@ class IdleDestinations:
         registry: The destinations.
         definitions: The stored definitions.
         timing: The present time and the timers.
+        draining: Returns True while clients are disconnected by a drain: that does not make a destination unused.
         removed: Called when a removal has begun, with None, and when it is complete, with the number of messages that
             were unsettled.
     """
 
-    __slots__ = ("_definitions", "_registry", "_removed", "_timing", "_watched")
+    __slots__ = ("_definitions", "_draining", "_registry", "_removed", "_timing", "_watched")
 
     def __init__(
         self,
         registry: Registry,
         definitions: Definitions,
         timing: Timing,
+        draining: Callable[[], bool],
         removed: Callable[[int | None], None],
     ) -> None:
         self._registry = registry
         self._definitions = definitions
         self._timing = timing
+        self._draining = draining
         self._removed = removed
         self._watched: dict[Destination, Watch] = {}
         registry.on_adopted(self.created)
@@ -185,6 +188,11 @@ class IdleDestinations:
         if destination.subscribers or is_first:
             watch.note_use(now.mono)
             self._set_timer(watch, GRACE_NS if is_first and watch.auto_delete else 0)
+            return
+        is_paused = destination.queue is not None and destination.queue.paused
+        if is_paused or self._draining():  # its consumers may come back afterwards, and have the whole time for that
+            watch.note_use(now.mono)
+            self._set_timer(watch, GRACE_NS if watch.auto_delete else AGAIN_NS)
             return
         watch.notice_messages(now)
         idle_ns = watch.idle_ns

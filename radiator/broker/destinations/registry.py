@@ -274,8 +274,6 @@ class Registry:
             return False
         if policy.settings.wait_for_archive:  # no message goes before an archive has it
             return False
-        if destination.queue is not None and destination.queue.paused:  # an administrator wants to see it again
-            return False
         if destination.queue is not None and any(source.burying for source in destination.queue.sources):
             return False  # its dead letters are on their way
         for feed in destination.feeds:

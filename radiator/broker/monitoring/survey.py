@@ -182,7 +182,8 @@ class Survey:
         growth[key] = before
         if before.times >= GROWS_TIMES:
             minutes = before.times * GROWS_EVERY_NS // (60 * NS_PER_SECOND)
-            text = f"{_number(lag, 'message')} for {_shown(key)}, {before.first:,} {minutes} min ago, with consumers"
+            grew = f"grew from {before.first:,} to {_number(lag, 'message')} in {minutes} minutes"
+            text = f"the backlog of {_shown(key)} {grew}, although it has consumers"
             problems.append(Problem("warning", "lag_grows", text, destination, lag))
 
     def _sessions(self, problems: list[Problem]) -> Iterator[int]:

@@ -113,6 +113,15 @@ def test_arguments_are_short_printable_and_without_the_secret_of_a_temporary_que
     assert len(line.arguments) == 10
 
 
+def test_numbers_that_are_not_json_or_very_long_are_logged_as_text(
+    world: World, lines: pytest.LogCaptureFixture
+) -> None:
+    client = world.connect()
+    refused(client, "queues.purge", name=float("nan"), a=float("inf"), b=-(10**4_000), c=2**64 - 1, d=1.5)
+    (line,) = audited(lines)
+    assert line.arguments == {"name": "nan", "a": "inf", "b": "(13288 bits)", "c": 2**64 - 1, "d": 1.5}
+
+
 def test_what_may_have_secrets_is_not_in_the_log(world: World, lines: pytest.LogCaptureFixture) -> None:
     client = world.connect()
     config = "auth:\n  password: hunter2\n"

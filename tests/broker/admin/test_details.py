@@ -47,6 +47,29 @@ def test_the_rule_that_applies_is_named_with_its_place_and_every_setting(world: 
     }
 
 
+def test_a_rule_shows_no_foreign_name_to_who_may_see_some_destinations() -> None:
+    world = World(
+        """
+destinations:
+  - {match: '/queue/a.*,/queue/foreign.*', dead_letter: '/queue/foreign.dead'}
+  - {match: /queue/b.all, fan_out: [/queue/b.1, /queue/foreign.2]}
+  - {match_regex: '/queue/(b|foreign)', dead_letter: '/queue/b.dead'}
+"""
+    )
+    client = world.connect()
+    for name in ("/queue/a.x", "/queue/b.all", "/queue/b"):
+        client.publish(name, "x")
+    world.settle()
+    some, everything = user(world, monitor=["/queue/a.*", "/queue/b", "/queue/b.*"]), user(world, monitor=["#"])
+    for name in ("/queue/a.x", "/queue/b.all", "/queue/b"):
+        assert "foreign" not in str(done(some, "destinations.show", name=name))
+        assert "foreign" not in str(done(some, "destinations.ls", match=name))
+        assert "foreign" in str(done(everything, "destinations.show", name=name))
+    assert done(some, "destinations.show", name="/queue/a.x")["rule"]["pattern"] == "/queue/a.*"
+    assert done(some, "destinations.show", name="/queue/b.all")["rule"]["settings"]["fan_out"] == "/queue/b.1, (hidden)"
+    assert done(some, "destinations.show", name="/queue/b")["rule"]["settings"]["dead_letter"] == "/queue/b.dead"
+
+
 def test_consumers_are_shown_with_what_each_holds_and_for_how_long(world: World) -> None:
     client = world.connect()
     busy, idle = world.connect("1.1"), world.connect()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from radiator.clock import NS_PER_SECOND
 from tests.broker.harness import Client, World
 
 CONFIG = """
@@ -15,6 +16,7 @@ destinations:
   - {match: /topic/table.>, compact_by: 'header:key', merge_commits: false}
   - {match: /topic/packed, compress: zstd}
   - {match: /topic/short, retention: {count: 10}}
+  - {match: /topic/leaves, compress: zstd, retention: {count: 1000}, expire: {idle: 1m}}
 """
 
 
@@ -156,6 +158,22 @@ def test_a_checkpoint_that_fails_ends_the_run(world: World) -> None:
     world.fs.fail("rename", times=1_000)
     request(client, "maintenance.run", tasks=["checkpoint"])
     assert finished(world, client)["done"] == {"checkpoint": 0}
+
+
+def test_a_run_ends_although_a_destination_is_removed_meanwhile(world: World) -> None:
+    fill(world, "/topic/leaves")
+    world.now += 58 * NS_PER_SECOND
+    world.broker.tick(world.time)
+    client = world.connect()
+    request(client, "maintenance.run")  # it wants the retention of the log
+    world.broker.tick(world.time)
+    world.now += 3 * NS_PER_SECOND
+    world.broker.tick(world.time)
+    assert world.store.removals.names == {"/topic/leaves"}
+    for _ in range(10):
+        world.tick(0.05)  # the background threads have not begun
+    assert finished(world, client)["running"] is False
+    assert "/topic/leaves" not in world.store.partitions
 
 
 def test_a_kill_during_a_run_loses_nothing(world: World) -> None:

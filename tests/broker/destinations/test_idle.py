@@ -347,7 +347,7 @@ destinations:
     assert names <= set(world.broker.destinations)
 
 
-def test_a_paused_queue_stays_until_it_is_resumed() -> None:
+def test_a_paused_queue_stays_and_after_its_resume_the_time_begins_again() -> None:
     world = World(IDLE)
     client = world.connect()
     client.publish("/queue/s.1", "x")
@@ -357,8 +357,35 @@ def test_a_paused_queue_stays_until_it_is_resumed() -> None:
     pass_time(world, 1800)
     assert "/queue/s.1" in world.broker.destinations
     queue.resume()
+    pass_time(world, 570)
+    assert "/queue/s.1" in world.broker.destinations
     pass_time(world, 60)
     assert "/queue/s.1" not in world.broker.destinations
+
+
+@pytest.mark.parametrize("headers", [{"auto_delete": "true"}, {"x_expires": "20000"}])
+def test_a_drain_takes_the_consumers_and_no_queue(headers: dict[str, str]) -> None:
+    world = World()
+    client = world.connect()
+    client.subscribe("/queue/a", **headers)
+    client.publish("/queue/a", "x")
+    world.settle()
+    world.broker.draining.begin(3, world.time.mono)
+    pass_time(world, 5, 1)
+    assert client.error() == "draining"
+    client.drop()
+    pass_time(world, 120)
+    world.restart()
+    client = world.connect()
+    client.subscribe("/queue/a")
+    world.settle()
+    assert client.bodies() == ["x"]
+    world.broker.draining.begin(3, world.time.mono)
+    pass_time(world, 5, 1)
+    client.drop()
+    world.broker.draining.cancel()
+    pass_time(world, 120)
+    assert "/queue/a" not in world.broker.destinations
 
 
 @pytest.mark.parametrize(

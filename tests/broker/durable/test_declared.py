@@ -197,6 +197,7 @@ def test_the_admin_channel_applies_them(world: World) -> None:
     assert ask(subscriptions=wanted)["applied"] is True
     assert ask(subscriptions=wanted)["changed"] is False
     assert list(world.broker.durable.by_key) == ["group:g"]
+    assert ask(subscriptions=wanted * 2)["error"]["message"] == "subscriptions[1]: group:g is in the list twice"
     assert ask(subscriptions=[{"name": "x"}])["error"]["code"] == "bad-request"
     assert ask(subscriptions=[], prune=True)["changes"][0]["after"] is None
     assert not world.broker.durable.by_key

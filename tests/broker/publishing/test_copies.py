@@ -175,6 +175,26 @@ def test_an_aborted_or_refused_transaction_leaves_no_copy(world: World) -> None:
     assert bodies(world, ALL) == []
 
 
+def test_a_queue_that_drops_messages_of_a_transaction_keeps_its_limit_beside_copies_in_its_log() -> None:
+    world = World(
+        """
+        destinations:
+          - {match: /queue/drops, partition: near, max_messages: 2, on_full: drop_newest}
+          - {match: /topic/near, partition: near}
+        archive: [{match: /queue/drops, to: /topic/near}]
+        """
+    )
+    client = world.connect()
+    client.say("BEGIN", transaction="t")
+    for number in range(4):
+        send(client, "/queue/drops", str(number), None, transaction="t")
+    client.say("COMMIT", receipt="c", transaction="t")
+    world.settle()
+    assert client.receipts() == ["c"]
+    assert bodies(world, "/queue/drops") == ["0", "1"]
+    assert bodies(world, "/topic/near") == ["0", "1", "2", "3"]
+
+
 @pytest.mark.parametrize("transaction", [False, True])
 def test_after_a_power_cut_at_any_call_the_message_and_its_copies_are_there_or_none_is(transaction: bool) -> None:
     names = ("/topic/orders.audited", ALL, AUDIT, "/topic/copies.audited")
