@@ -104,8 +104,11 @@ def no_such_command(name: str, known: Iterable[str], context: click.Context) -> 
 
 
 def say(text: str) -> None:
-    """Print a message to stderr."""
-    click.echo(f"radiator: {text}", err=True)
+    """Print a message to stderr. It may have words of a server or a name of a destination, so no escape is printed."""
+    from radiator.cli.formats import visible  # not for --help
+
+    lines = "\n".join(map(visible, text.split("\n")))
+    click.echo(f"radiator: {lines}", err=True)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -115,7 +115,8 @@ class LogFile:
 
     def _open(self) -> None:
         self.close()
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(self.path, flags | os.O_NONBLOCK, FILE_MODE)  # a FIFO without a reader: an error, no wait
 
     def _rotate(self) -> None:
         names = [self.path, *(f"{self.path}.{number}" for number in range(1, self._keep + 1))]

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from radiator.cli import main as main_module
-from radiator.cli.common import EXIT_CODES, CommandFailed, exit_code
+from radiator.cli.common import EXIT_CODES, CommandFailed, exit_code, say
 from radiator.cli.formats import LETTERS
 from radiator.cli.main import COMMANDS, SECTIONS, cli, run
 from radiator.cli.sources import FORMATS
@@ -114,6 +114,11 @@ def test_the_page_of_a_command_names_the_connection_options_in_one_place(capfd: 
         assert option not in page
         assert f"{option} " in shared or f"{option}," in shared
     assert "--url" in shared
+
+
+def test_a_message_controls_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    say("the broker said \x1b]0;title\x07\x9b2J\nand a line")
+    assert capfd.readouterr().err == "radiator: the broker said \\x1b]0;title\\x07\\x9b2J\nand a line\n"
 
 
 def test_help_of_a_command_is_its_page(capfd: pytest.CaptureFixture[str]) -> None:

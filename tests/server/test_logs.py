@@ -202,6 +202,17 @@ def test_lines_for_a_directory_that_vanished_are_counted_and_reported(
     ]
 
 
+def test_a_fifo_in_the_place_of_the_file_does_not_stop_the_log(output: Output, file: Path, reports: list[str]) -> None:
+    put(output, "one")
+    file.unlink()
+    os.mkfifo(file)
+    put(output, "two")
+    assert output.lines_dropped == 1 and len(reports) == 1
+    file.unlink()
+    put(output, "three")
+    assert file.read_text().splitlines()[-1] == "three"
+
+
 def test_a_full_disk_leaves_no_part_of_a_line(output: Output, file: Path, reports: list[str]) -> None:
     put(output, "one")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
