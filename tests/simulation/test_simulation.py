@@ -80,7 +80,7 @@ def test_a_history_is_the_same_every_time(cast: str) -> None:
     assert list(runs[0].trace) == list(runs[1].trace)
 
 
-QUICK_SEEDS = 10
+QUICK_SEEDS = 4
 PLAIN = {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "maintained": 15, "buried": 10}
 CHOOSY = PLAIN | {"settled": 30, "maintained": 5, "for crew": 50, "moved": 5}
 REPEATING = {"messages": 500, "promised": 200, "settled": 50, "segments": 150, "maintained": 15, "durable": 500}

@@ -76,6 +76,7 @@ def test_traffic_per_destination_and_hour(spark: Any, store: str) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_traffic_by_another_clock_and_width(spark: Any, store: str) -> None:
     rows = answer(spark, store, "traffic", time="event_time", every="30 minutes")
     assert {row["destination"] for row in rows} == {"/topic/flights"}  # the others have no event time
@@ -91,6 +92,7 @@ def test_totals_per_destination(spark: Any, store: str) -> None:
     assert (other["messages"], other["bytes"], other["with_event_time"], other["first_event"]) == (4, 32, 0, None)
 
 
+@pytest.mark.thorough
 def test_times_that_are_centuries_apart_are_not_measured_and_fail_nothing(spark: Any) -> None:
     """A client may say any of them."""
     row = ("/topic/a", {"a": "b"}, 1, -9_000_000_000_000_000_000, START_NS, START_NS + MS)
@@ -132,6 +134,7 @@ def test_clocks_that_disagree_are_counted(spark: Any, tmp_path: Any) -> None:
     assert (row["leg"], row["messages"], row["negative"]) == ("transmit to receive", 3, 1)
 
 
+@pytest.mark.thorough
 def test_a_message_that_is_negative_in_two_legs_is_one_message(spark: Any, writer: Writer) -> None:
     def sent(name: str, event_ms: int, transmit_ms: int) -> Message:
         return Message(name, b"", b"", START_NS, START_NS + event_ms * MS, START_NS + transmit_ms * MS)
