@@ -306,6 +306,10 @@ def _field(name: str) -> Callable[[dict[str, Any]], str]:
     return lambda each: "-" if each.get(name) is None else f"{each[name]:,}"
 
 
+def _named(each: dict[str, Any], field: str) -> str:
+    return f"{each[field]} (paused)" if each.get("paused") else str(each[field])
+
+
 def _bytes(name: str) -> Callable[[dict[str, Any]], str]:
     return lambda each: size(each[name])
 
@@ -325,7 +329,7 @@ def _subscriptions(each: dict[str, Any]) -> str:
 
 COLUMNS: Final[Mapping[str, tuple[Shown, ...]]] = {
     "destinations": (
-        Shown("name", lambda each: each["name"], number=False),
+        Shown("name", lambda each: _named(each, "name"), number=False),
         Shown("ready", _field("ready")),
         Shown("in flight", _field("in_flight")),
         Shown("in/s", _rate_of("in_per_second")),
@@ -342,7 +346,7 @@ COLUMNS: Final[Mapping[str, tuple[Shown, ...]]] = {
         Shown("unsent", _bytes("unsent_bytes")),
     ),
     "cursors": (
-        Shown("name", lambda each: each["cursor"], number=False),
+        Shown("name", lambda each: _named(each, "cursor"), number=False),
         Shown("log", lambda each: each["partition"], number=False),
         Shown("lag", _field("lag")),
         Shown("in flight", _field("in_flight")),

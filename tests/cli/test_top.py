@@ -157,6 +157,15 @@ def test_once_prints_json_or_text(address: str, capfd: pytest.CaptureFixture[str
     assert any(line.startswith("/topic/news") for line in lines)
 
 
+def test_a_paused_queue_is_marked(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["pause", "/queue/orders", "--url", address]) == 0
+    try:
+        assert run(["top", "--once", "--url", address, "--interval", "0.1"]) == 0
+    finally:
+        assert run(["resume", "/queue/orders", "--url", address]) == 0
+    assert "/queue/orders (paused)" in capfd.readouterr().out
+
+
 def test_without_a_broker_the_exit_code_is_that_of_the_other_commands(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["top", "--url", "127.0.0.1:1", "--once"]) == 3
     assert "127.0.0.1:1" in capfd.readouterr().err
