@@ -19,6 +19,7 @@ from tests.simulation.broken import BUGS, SHELL
 from tests.simulation.casts import CASTS
 from tests.simulation.checkers import Violation
 from tests.simulation.simulation import EVENTS, Simulation
+from tests.tiers import sampled
 
 ROOT = Path(__file__).parent.parent.parent
 SEEDS = os.environ.get("RADIATOR_SEEDS", "0:700")
@@ -60,7 +61,7 @@ def test_every_promise_is_kept_over_many_more_seeds() -> None:
     run(SLOW_SEEDS)
 
 
-@pytest.mark.parametrize("broken", [*SHELL, *BUGS])
+@pytest.mark.parametrize("broken", sampled([*SHELL, *BUGS], 9))
 def test_the_checkers_notice_a_broken_broker(broken: str) -> None:
     cast = BUGS[broken][0].cast if broken in BUGS else "plain"
     for seed in [FOUND_BY.get(broken, 0), *range(HISTORIES_MAX)]:

@@ -15,6 +15,7 @@ from tests.clocks import both
 from tests.storage.damaging import without_journal
 from tests.storage.driving import ALWAYS, NOW, LastOf, answer, commit, opened, put, read_all
 from tests.storage.faults import FaultyFileSystem
+from tests.tiers import sampled
 
 DIRECTORY = layout.partition_path("/data", "q")
 SEGMENT = layout.segment_path(DIRECTORY, 0)
@@ -47,7 +48,7 @@ def torn(fs: FaultyFileSystem, position: int, random: Random) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("flags", [0, 1 << 12])
+@pytest.mark.parametrize("flags", sampled([0, 1 << 12], 1))
 def test_what_a_torn_message_holds_is_not_recovered(first: bool, flags: int) -> None:
     for seed in range(40):
         fs = FaultyFileSystem()

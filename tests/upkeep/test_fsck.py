@@ -23,6 +23,7 @@ from radiator.upkeep.repair import Repair
 from tests.clocks import both
 from tests.formats.newer import newer
 from tests.storage.driving import NOW, commit, opened, put, read_all
+from tests.tiers import sampled
 from tests.upkeep.spoiled import QUEUE, Made, check, kinds, mended, next_batch, repair, uncommitted
 
 # --- healthy ----------------------------------------------------------------------------------------------------------
@@ -37,7 +38,7 @@ def test_a_healthy_store_gives_no_finding(made: Made) -> None:
     assert run.counts.bytes == run.total_bytes()
 
 
-@pytest.mark.parametrize("sync", [SyncPolicy(0), SyncPolicy(10**9), SyncPolicy(None)])
+@pytest.mark.parametrize("sync", sampled([SyncPolicy(0), SyncPolicy(10**9), SyncPolicy(None)], 1))
 @pytest.mark.parametrize("size", [10, 5_000])
 @pytest.mark.parametrize("records", [1, 40])
 def test_every_shape_of_store_is_healthy(tmp_path: Path, sync: SyncPolicy, size: int, records: int) -> None:
