@@ -116,7 +116,7 @@ def consume(broker: Broker, connections: int) -> list[socket.socket]:
 
 
 class Probe:
-    """One producer and one consumer, and the time from SEND to MESSAGE in seconds."""
+    """Measure the time from SEND to MESSAGE, in seconds, with one producer and one consumer."""
 
     def __init__(self, broker: Broker) -> None:
         self.times: list[float] = []

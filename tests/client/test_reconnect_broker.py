@@ -219,7 +219,6 @@ print("done")
 
 @pytest.mark.thorough
 def test_it_reconnects_under_gevents_monkey_patch(shared_broker: BrokerProcess) -> None:
-    pytest.importorskip("gevent")
     done = subprocess.run(
         [sys.executable, "-c", UNDER_GEVENT, shared_broker.address],
         capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,

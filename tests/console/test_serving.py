@@ -12,11 +12,11 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import pytest
+import websocket
 
 from radiator import console
 from tests.console.served import Served
 
-websocket = pytest.importorskip("websocket")
 MANIFEST = json.loads((Path(console.__file__).parent / "vendor.json").read_text())
 URL = "http://127.0.0.1"
 CONNECT = "CONNECT\naccept-version:1.2\nhost:x\n{more}\n\0"

@@ -15,7 +15,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from radiator.broker.access import Decision
 from radiator.broker.clients.identity import Identity
@@ -31,11 +34,6 @@ from radiator.server.users_file import check
 from tests.broker.harness import NOW, World
 from tests.running import BrokerProcess
 from tests.server.test_authenticator import Threads
-
-jwt = pytest.importorskip("jwt")
-rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa")
-ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
-serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 
 SECONDS = NOW // NS_PER_SECOND
 URL = "https://id.example/keys"

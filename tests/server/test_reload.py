@@ -267,7 +267,6 @@ def test_logins_follow_the_file(start_broker: StartBroker, tmp_path: Path) -> No
 
 @pytest.mark.thorough
 def test_a_schema_is_read_again(start_broker: StartBroker, tmp_path: Path) -> None:
-    pytest.importorskip("jsonschema_rs")
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object"}')
     text = f"destinations: [{{match: /queue/a, schema: {schema}, schema_changes: any}}]\n"

@@ -1,4 +1,4 @@
-"""One destination or one client in detail: ``destinations.show``, ``clients.show``.
+"""Describe one destination or one client (``destinations.show``, ``clients.show``).
 
 This module changes nothing. The oldest message of a destination may have to be read from the disk.
 """

@@ -69,7 +69,7 @@ class Request:
 
     @property
     def view(self) -> View:
-        """What the client may see."""
+        """The destinations that the client may see."""
         return View(self.session.rights)
 
     def word(self, name: str, default: str, words: Collection[str]) -> str:

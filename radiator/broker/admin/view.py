@@ -1,4 +1,4 @@
-"""What a user may see: the destinations of the right ``monitor``, and what concerns them.
+"""Limit answers to the destinations for which a user has the right ``monitor``.
 
 A user whose right covers all destinations sees everything. For others, names of further destinations do not occur in
 any answer: a subscription is shown with the permitted part of its destinations, or not at all.

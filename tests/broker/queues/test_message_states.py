@@ -28,26 +28,6 @@ destinations:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("event", Event)
-def test_what_the_table_does_not_have_is_an_error(state: State, event: Event) -> None:
-    if event in TRANSITIONS[state]:
-        assert TRANSITIONS.after(state, event) is TRANSITIONS[state][event]
-    else:
-        with pytest.raises(RuntimeError, match=f"{state.value}.*{event.value}"):
-            TRANSITIONS.after(state, event)
-
-
-def test_every_state_is_reached_and_a_settled_message_stays_settled() -> None:
-    reached, todo = {State.FRESH}, [State.FRESH]
-    while todo:
-        new = set(TRANSITIONS[todo.pop()].values()) - reached
-        reached |= new
-        todo += new
-    assert reached == set(State)
-    assert set(TRANSITIONS[State.SETTLED].values()) == {State.SETTLED}
-
-
 def test_every_event_is_a_method() -> None:
     assert [event.value for event in Event if not callable(getattr(QueueMessages, event.value, None))] == []
 
