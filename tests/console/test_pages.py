@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from radiator.client import Connection
+from radiator.client import Connection, ServerError, connect
 from tests.console.browser import Browser
 from tests.console.served import PASSCODE, Served
 
@@ -420,6 +420,30 @@ def test_a_reload_shows_its_changes_before_it_applies_them(browser: Browser, tmp
         browser.press("Reload …")
         browser.press("Reload", "dialog")
         browser.see("The configuration is reloaded.")
+    finally:
+        assert broker.stop() == 0, broker.text()
+
+
+def test_a_drain_ends_other_clients_and_is_cancelled_on_the_same_page(browser: Browser, tmp_path: Path) -> None:
+    broker = Served(tmp_path, RULES)
+    broker.start()
+    try:
+        with connect(broker.address) as client:
+            browser.open(f"{broker.url}#/actions")
+            browser.press("Drain")
+            browser.find("dialog input").send_keys("1")
+            browser.press("Drain", "dialog")
+            browser.see("The broker is draining")
+            with pytest.raises(ServerError, match="going down"):
+                subscription = client.subscribe("/queue/live")
+                while True:
+                    subscription.fetch(timeout=0.1)
+        browser.press("Close", "dialog")
+        browser.press("Cancel the drain")
+        browser.press("Cancel the drain", "dialog")
+        browser.see("The broker accepts connections.")
+        with connect(broker.address) as client:
+            client.send("/queue/live", "again")
     finally:
         assert broker.stop() == 0, broker.text()
 

@@ -75,8 +75,8 @@ function Drain() {
   const begin = () =>
     confirmAction({
       title: "Drain the broker",
-      text: html`<p>New connections are refused, and the clients are disconnected over the given time. This page is a client too.</p>`,
-      fields: [{ name: "seconds", label: "Seconds (empty: as configured)", type: "number" }],
+      text: html`<p>New connections are refused, and the clients are disconnected over the given time. This page stays connected.</p>`,
+      fields: [{ name: "seconds", label: "Seconds (empty: 30)", type: "number" }],
       button: "Drain",
       danger: true,
       run: async ({ seconds }) => {
