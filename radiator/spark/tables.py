@@ -4,7 +4,7 @@
 
 Records below the ends of the archive are read by Spark's own Parquet reader, from exactly the files that the commits
 name and that may have matching records. The rest is read by the data source ``radiator``, up to the ends of the log as
-of now. If the JSON Schema of a destination is known, its fields are columns too.
+of now. Rules with a schema add struct columns, as in the data source.
 
 Uses the boundary (``boundary``) and Spark's readers.
 Invariant: a record is in the DataFrame once, whatever broker and archive do during this call or the queries.
@@ -24,14 +24,14 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from radiator.archive import DataFile, Files, open_files
 from radiator.archive.listing import time_ns
 from radiator.columns.files import open_store
 from radiator.columns.scan import LostRecords
 from radiator.columns.selection import HIGH, LOW, Selection
-from radiator.columns.typed import read_schema
+from radiator.columns.typed import read_schema, typed_columns
 from radiator.columns.warn import warn
 from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
@@ -39,8 +39,7 @@ from radiator.spark import options as read_options
 from radiator.spark.boundary import Boundary, find_boundary, names_in, whole
 from radiator.spark.json_schema import struct_of
 from radiator.spark.positions import parse_time, spelled
-from radiator.spark.schema import BY_NAME, SCHEMA, listed, unknown
-from radiator.spark.schemas import schema_of
+from radiator.spark.schema import BY_NAME, SCHEMA, listed, typed_fields, unknown
 from radiator.spark.session import read
 from radiator.spark.spelling import plain
 from radiator.spark.typed import CORRUPT, names_of, with_fields
@@ -83,7 +82,7 @@ def table(
     start: Time | None = None,
     end: Time | None = None,
     schema: Path | Mapping[str, Any] | StructType | None = None,
-    typed: bool | None = None,
+    typed: bool = True,
     view: str | None = None,
     fail_on_data_loss: bool = True,
     report: Callable[[str], None] = warn,
@@ -100,10 +99,9 @@ def table(
         columns: The columns to return; None returns all.
         start: The first ``receive_time``: RFC 3339, a date or datetime, 19 digits of nanoseconds or 13 of milliseconds.
         end: The ``receive_time`` after the last one, in the same forms.
-        schema: The fields of JSON bodies: the path of a JSON Schema, a JSON Schema as a dictionary, a StructType, or
-            DDL such as ``"carrier STRING, dep_delay INT"``.
-        typed: Whether the fields of JSON bodies are columns. None: if ``schema`` is given, or if ``destination`` is
-            given and the broker has stored exactly one schema for it.
+        schema: Fields of JSON bodies that are columns of their own, for the whole history: the path of a JSON Schema,
+            a JSON Schema as a dictionary, a StructType, or DDL such as ``"carrier STRING, dep_delay INT"``.
+        typed: Whether the struct columns of rules with a schema are columns, if ``columns`` names none.
         view: The name of a temporary view for ``spark.sql``.
         fail_on_data_loss: Raise if records are missing; else pass them to ``report``.
         report: Called with a line of text for missing records and for names that do not exist. The default prints on
@@ -111,8 +109,8 @@ def table(
         **options: More options of the data source, with underscores.
 
     Returns:
-        The DataFrame, with the columns of the log (``radiator.columns.schema``), the fields of the bodies and
-        ``_corrupt_record``.
+        The DataFrame, with the columns of the log (``radiator.columns.schema``), the struct columns and ``rejected``;
+        with ``schema``, the fields of the bodies and ``_corrupt_record``.
 
     Raises:
         NoArchive: There is no archive at ``archive``, and ``data`` is None.
@@ -132,10 +130,13 @@ def table(
     root = None if data is None else os.fspath(data)
     given = _options(destination, partition, start, end, fail_on_data_loss, options)
     asked = read_options.parse({"path": root or ".", **given})
-    fields = _fields(root, asked.storage, destination, schema, typed)
-    wanted, needed = _columns(columns, fields)
+    fields = None if schema is None else _given(schema)
+    structs = _structs(root, asked.storage) if typed or columns is not None else []
+    known = StructType([*SCHEMA.fields, *structs])
+    wanted, needed = _columns(columns, known.names, fields)
     files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
-    df = _both(spark, root, files, asked.selection, asked.storage, needed, given, fail_on_data_loss, report)
+    read_as = StructType([known[name] for name in needed])
+    df = _both(spark, root, files, asked.selection, asked.storage, read_as, given, fail_on_data_loss, report)
     if fields is not None:
         df = with_fields(df, fields)
     df = df.select(*(f"`{name.replace('`', '``')}`" for name in wanted)) if wanted != df.columns else df
@@ -180,31 +181,9 @@ def _moment(argument: str, time: Time | None) -> str | None:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _fields(
-    root: str | None, storage: Mapping[str, str], destination: str | None, schema: Any, typed: bool | None
-) -> StructType | None:
-    if typed is False:
-        return None
-    if schema is not None:
-        return _given(schema)
-    if destination is None:
-        if typed:
-            raise ConfigError("typed=True: expected destination= (whose schema is stored) or schema=, got neither")
-        return None
-    place = None if root is None else open_store(root, storage)
-    found = None if place is None else schema_of(place, destination)
-    if found is None:
-        if typed:
-            raise ConfigError(
-                f"typed=True: no stored schema matches all of {destination} in {root}; give one with schema="
-            )
-        return None
-    try:
-        return struct_of(found[1])
-    except ConfigError as error:
-        if typed:
-            raise ConfigError(f"{found[0].path}: {error}") from None
-        return None  # bodies that are not objects have no fields
+def _structs(root: str | None, storage: Mapping[str, str]) -> list[StructField]:
+    """Return the struct columns of the log."""
+    return [] if root is None else typed_fields(typed_columns(open_store(root, storage)))
 
 
 def _given(schema: Any) -> StructType:
@@ -227,16 +206,16 @@ def _given(schema: Any) -> StructType:
     return parsed
 
 
-def _columns(columns: Iterable[str] | None, fields: StructType | None) -> tuple[list[str], list[str]]:
+def _columns(columns: Iterable[str] | None, known: list[str], fields: StructType | None) -> tuple[list[str], list[str]]:
     """Return the columns that the caller gets, and the columns to read for them."""
-    own = [] if fields is None else [*names_of(fields, SCHEMA.names).values(), CORRUPT]
+    own = [] if fields is None else [*names_of(fields, known).values(), CORRUPT]
     if columns is None:
-        return [*SCHEMA.names, *own], list(SCHEMA.names)
+        return [*known, *own], known
     wanted = listed(columns)
     for name in wanted:
-        if name not in BY_NAME and name not in own:
-            raise ConfigError(unknown(name, "this table", [*BY_NAME, *own]))
-    needed = [name for name in SCHEMA.names if name in wanted or (name == "body" and set(wanted) & set(own))]
+        if name not in known and name not in own:
+            raise ConfigError(unknown(name, "this table", [*known, *own]))
+    needed = [name for name in known if name in wanted or (name == "body" and set(wanted) & set(own))]
     return wanted, needed or ["offset"]
 
 
@@ -245,7 +224,7 @@ def _columns(columns: Iterable[str] | None, fields: StructType | None) -> tuple[
 
 def _both(
     spark: SparkSession, root: str | None, files: Files | None, selection: Selection, storage: Mapping[str, str],
-    needed: list[str], given: Mapping[str, str], strict: bool, report: Callable[[str], None],
+    needed: StructType, given: Mapping[str, str], strict: bool, report: Callable[[str], None],
 ) -> DataFrame:  # fmt: skip
     for _ in range(TRIES_MAX):
         found = find_boundary(root, files, selection, storage)
@@ -264,7 +243,7 @@ def _both(
     if root is not None and (found.log or not sides):
         sides.append(_live(spark, root, files, found, needed, given))
     if not sides:
-        return spark.createDataFrame([], StructType([BY_NAME[name] for name in needed]))
+        return spark.createDataFrame([], needed)
     return reduce(DataFrame.union, sides)
 
 
@@ -285,36 +264,37 @@ def _report(found: Boundary, strict: bool, report: Callable[[str], None]) -> Non
 
 
 def _live(
-    spark: SparkSession, root: str, files: Files | None, found: Boundary, needed: list[str], given: Mapping[str, str]
+    spark: SparkSession, root: str, files: Files | None, found: Boundary, needed: StructType, given: Mapping[str, str]
 ) -> DataFrame:
     bounds = {
         "starting_offsets": json.dumps({name: low for name, (low, _) in found.log.items()}),
         "ending_offsets": json.dumps({name: high for name, (_, high) in found.log.items()}),
     }
     known = {} if files is None else {"archive": files.given}
-    return read(spark, root, columns=needed, **{**given, **bounds, **known})
+    return read(spark, root, columns=needed.names, **{**given, **bounds, **known})
 
 
 def _archived(
-    spark: SparkSession, files: Files, wanted: Sequence[DataFile], selection: Selection, needed: list[str]
+    spark: SparkSession, files: Files, wanted: Sequence[DataFile], selection: Selection, needed: StructType
 ) -> list[DataFrame]:
     """Return at most two DataFrames: of the files whose rows all match, and of the files that need a filter."""
     all_of = [each for each in wanted if whole(each, selection)]
     some_of = [each for each in wanted if not whole(each, selection)]
     sides = []
     if all_of:
-        sides.append(_parquet(spark, files, all_of).select(*needed))
+        sides.append(_parquet(spark, files, all_of, needed))
     if some_of:
-        df = _parquet(spark, files, some_of)
+        more = [BY_NAME[name] for name in ("destination", "receive_ns") if name not in needed.names]
+        df = _parquet(spark, files, some_of, StructType([*needed.fields, *more]))
         for condition in _conditions(some_of, selection):
             df = df.where(condition)
-        sides.append(df.select(*needed))
+        sides.append(df.select(*needed.names))
     return sides
 
 
-def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile]) -> DataFrame:
-    """Return a DataFrame of exactly these files, with the types of the table, and without silently skipped rows."""
-    reader = spark.read.schema(SCHEMA).options(
+def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile], needed: StructType) -> DataFrame:
+    """Return a DataFrame of exactly these files, without silently skipped rows. A column that a file lacks is null."""
+    reader = spark.read.schema(needed).options(
         recursiveFileLookup="true",  # else Spark converts directories like date=... to columns
         __globPaths__="false",  # brackets in a path are no pattern
         ignoreMissingFiles="false",
