@@ -54,7 +54,7 @@ def _load(uri: str) -> tuple[Files, State]:
     with reporting_errors(files.uri):
         state = load(files)
     if state.version < 0:
-        raise CommandFailed(NOT_FOUND, f"{files.uri}: no archive here: there is no commit in _log/")
+        raise CommandFailed(NOT_FOUND, f"{files.uri}: no archive here: there is no commit in _delta_log/")
     return files, state
 
 

@@ -72,7 +72,8 @@ def archive_rows(archive: object) -> Rows:
 def find_uncommitted(archive: object) -> list[str]:
     """Files that lie there and that no commit names."""
     files = archive if isinstance(archive, Files) else open_files(str(archive))
-    named = set(load(files).files)
+    state = load(files)
+    named = state.files.keys() | state.removed.keys()
     return [
         each.path for each in files.list("") if DATA_SUFFIX in each.path and each.path.removeprefix("./") not in named
     ]
