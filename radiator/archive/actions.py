@@ -1,9 +1,10 @@
 """The actions of a Delta commit: their JSON, and where the facts of an archive are in them.
 
     metaData    ``configuration``: ``radiator.source``, the retention of merged files; the schema
-    txn         ``radiator:<source>:<partition>``: the end of the partition, as ``version``;
-                ``radiator-start:<source>:<partition>``: its start; ``radiator-lost:<source>:<first>:<why>:<partition>``:
-                the offset behind a lost range; ``radiator-vacuum:<source>``: merged files were removed up to that time
+    txn         numbers, by id: ``radiator:<source>:<partition>`` is the end of the partition,
+                ``radiator-start:<source>:<partition>`` its start,
+                ``radiator-lost:<source>:<first>:<why>:<partition>`` the offset behind a lost range,
+                ``radiator-vacuum:<source>`` the time up to which merged files were removed
     add         a data file; its tag ``radiator`` is a ``DataFile`` as JSON; statistics for other readers
     remove      a file that a merge has replaced
     commitInfo  for people; and the crc32 of the commit
@@ -35,6 +36,7 @@ Action: TypeAlias = dict[str, Any]
 
 PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 ENGINE = "radiator"
+ENGINE_VERSION = f"{ENGINE} {__version__}"
 TAG = "radiator"  # of an add
 PARTITION_COLUMN = "date"
 
@@ -56,7 +58,7 @@ _TYPES = {
 
 def encode(info: Mapping[str, Any], actions: Iterable[Action]) -> bytes:
     """Return the bytes of a commit: ``commitInfo`` with the crc32 of all other bytes, and then the actions."""
-    head = _json({"commitInfo": {**info, "engineInfo": f"{ENGINE} {__version__}"}})[:-2]
+    head = _json({"commitInfo": info})[:-2]
     rest = b"".join(_json(each) + b"\n" for each in actions)
     return head + b',"crc":%d}}\n' % crc32(rest, crc32(head + b"}}\n")) + rest
 

@@ -98,6 +98,19 @@ def _versions(files: Files, last: int | None) -> tuple[set[int], set[int]]:
     return commits, checkpoints
 
 
+def stored_versions(files: Files) -> list[int]:
+    """Return the versions whose commits are stored, in order."""
+    return sorted(_versions(files, None)[0])
+
+
+def made_ms(files: Files, version: int) -> int:
+    """Return the time of a commit, in milliseconds since 1970. Raises StorageError."""
+    for action in _read(files, version):
+        if "commitInfo" in action:
+            return int(action["commitInfo"]["timestamp"])
+    raise StorageError(f"{files.named(commit_path(version))}: has no commitInfo, so its time is unknown")
+
+
 def commit(
     files: Files,
     state: State,
@@ -131,30 +144,44 @@ def commit(
         configuration: Changed properties of the table.
         vacuumed_ms: Merged files that were replaced up to then do not exist.
     """
-    version, made_ms = state.version + 1, time.time_ns() // NS_PER_MS
-    info, made = _commit_of(
-        state, made_ms, source, list(add), list(remove), ends or {}, starts or {}, list(lost), anchors or {}, schema,
-        configuration or {}, vacuumed_ms,
+    following, data = next_commit(
+        state, time.time_ns() // NS_PER_MS, source, add=add, remove=remove, ends=ends or {}, starts=starts or {},
+        lost=lost, anchors=anchors or {}, schema=schema, configuration=configuration or {}, vacuumed_ms=vacuumed_ms,
     )  # fmt: skip
-    fold = _Fold(state)
-    fold.add(version, made)
-    following = fold.state()
-    path, data = commit_path(version), actions.encode({"timestamp": made_ms, **info}, made)
+    path = commit_path(following.version)
     if not files.create_new(path, data) and files.read(path) != data:  # else the store had taken it, without an answer
-        return Conflict(version)
-    if version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1:
+        return Conflict(following.version)
+    if following.version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1:
         write_checkpoint(files, following)
     return following
 
 
-def _commit_of(
-    state: State, made_ms: int, source: str, add: list[DataFile], remove: list[str], ends: Mapping[str, int],
-    starts: Mapping[str, int], lost: list[Lost], anchors: Mapping[str, Anchor], schema: pa.Schema | None,
-    configuration: Mapping[str, str], vacuumed_ms: int | None,
-) -> tuple[dict[str, Any], list[Action]]:  # fmt: skip
-    """Return the commitInfo and the other actions of a commit."""
+def next_commit(
+    state: State,
+    made_ms: int,
+    source: str,
+    *,
+    add: Iterable[DataFile],
+    remove: Iterable[str],
+    ends: Mapping[str, int],
+    starts: Mapping[str, int],
+    lost: Iterable[Lost],
+    anchors: Mapping[str, Anchor],
+    schema: pa.Schema | None = None,
+    configuration: Mapping[str, str] | None = None,
+    vacuumed_ms: int | None = None,
+    engine: str = actions.ENGINE_VERSION,
+) -> tuple[State, bytes]:
+    """Return the state after a commit, and the bytes of the commit. The arguments are those of ``commit``.
+
+    Args:
+        state: The state before it.
+        made_ms: The time of the commit, in milliseconds since 1970.
+        engine: The program that has made it.
+    """
     made: list[Action] = []
-    if (table := _table(state, made_ms, source, schema, configuration)) != state.table:
+    table = _table(state, made_ms, source, schema, configuration or {})
+    if table != state.table:
         if state.table is None:
             made.append({"protocol": actions.PROTOCOL})
         made.append(actions.metadata_of(table))
@@ -163,18 +190,21 @@ def _commit_of(
     made += (actions.lost_of(source, each, made_ms) for each in lost)
     if vacuumed_ms is not None:
         made.append(actions.txn(vacuumed_ms, made_ms, actions.VACUUM, source))
-    gone = [each for path in remove if (each := state.files.get(path)) is not None]
-    if len(gone) < len(remove):
-        raise StorageError(f"commit {state.version + 1} removes files that do not exist: {sorted(remove)[:3]}")
+    replaced = list(remove)
+    if missing := [path for path in replaced if path not in state.files]:
+        raise StorageError(f"commit {state.version + 1} removes files that do not exist: {missing[:3]}")
+    gone = [state.files[path] for path in replaced]
     deleted_ms = max(made_ms, state.vacuumed_ms + 1)  # so that a vacuum with another clock finds it
     made += (actions.remove_of(each, deleted_ms) for each in gone)
     added = _anchored([replace(each, modified_ms=made_ms) for each in add], gone, anchors)
-    made += (actions.add_of(each, data_change=not remove) for each in added)
-    kind = "OPTIMIZE" if remove else "WRITE" if add or ends else "VACUUM END" if vacuumed_ms else "SET TBLPROPERTIES"
-    info: dict[str, Any] = {"operation": kind, "operationParameters": {}, "isBlindAppend": False}
+    made += (actions.add_of(each, data_change=not gone) for each in added)
+    kind = "OPTIMIZE" if gone else "WRITE" if added or ends else "VACUUM END" if vacuumed_ms else "SET TBLPROPERTIES"
+    info: dict[str, Any] = {"timestamp": made_ms, "operation": kind, "operationParameters": {}, "engineInfo": engine}
     if kind == "WRITE":
         info["operationParameters"] = {"mode": "Append", "partitionBy": f'["{PARTITION_COLUMN}"]'}
-    return info, made
+    fold = _Fold(state)
+    fold.add(state.version + 1, made)
+    return fold.state(), actions.encode(info, made)
 
 
 def _table(
@@ -182,7 +212,7 @@ def _table(
 ) -> Table:
     """Return the metadata of the table after a commit."""
     table = state.table or Table(
-        str(uuid.uuid4()),
+        str(uuid.uuid5(uuid.NAMESPACE_OID, f"{source}:{made_ms}")),
         actions.schema_string(),
         {
             SOURCE_KEY: source,

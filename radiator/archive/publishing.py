@@ -1,7 +1,7 @@
 """Make complete files part of an archive, or leave nothing behind.
 
-The order: an *intent* that contains the files; the files, published and synced; one commit; the removal of the intent. A
-run that dies in between leaves an intent, and a later run removes the files of the intent that are in no commit
+The order: an *intent* that contains the files; the files, published and synced; one commit; the removal of the intent.
+A run that dies in between leaves an intent, and a later run removes the files of the intent that are in no commit
 (``sweep``): a run with the same lock at once, others after a day. So an old intent is never committed.
 
 Files that a merge has replaced stay for the retention of the table, so that queries that began before it, and those of

@@ -1,8 +1,9 @@
 """Find files of an archive that are in no commit.
 
 An active run has files in their places before its commit; each of them is in an intent in ``_new/`` meanwhile. Files
-that a merge has replaced are in the commits until they are removed. So a file in neither a commit nor an intent is an *orphan*: a run whose intent is gone left it, or
-something else put it there. Files are listed twice, since a run may end between two listings.
+that a merge has replaced are in the commits until they are removed. So a file in neither a commit nor an intent is an
+*orphan*: a run whose intent is gone left it, or something else put it there. Files are listed twice, since a run may
+end between two listings.
 
 If there are orphans and not one commit, the commits are missing (a copy without names that begin with ``_``, a deleted
 directory): that is no new archive, and is not read or begun as one.

@@ -266,7 +266,7 @@ def without_anchors(root: Path) -> None:
                 facts = json.loads(each["add"]["tags"]["radiator"])
                 facts.pop("anchor", None)
                 each["add"]["tags"]["radiator"] = json.dumps(facts)
-        path.write_bytes(encode({}, made[1:]))
+        path.write_bytes(encode({"engineInfo": "radiator"}, made[1:]))
 
 
 def test_commits_without_anchors_are_read_with_the_last_time_of_their_files(tmp_path: Path) -> None:

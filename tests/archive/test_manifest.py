@@ -44,7 +44,7 @@ def test_what_a_newer_radiator_says_of_a_file_is_an_error_with_the_reason(tmp_pa
     made = decode(files.read(commit_path(0)))
     added = next(each["add"] for each in made if "add" in each)
     added["tags"]["radiator"] = json.dumps({**json.loads(added["tags"]["radiator"]), "colour": "red"})
-    (tmp_path / commit_path(0)).write_bytes(encode_commit({}, made[1:]))
+    (tmp_path / commit_path(0)).write_bytes(encode_commit({"engineInfo": "radiator"}, made[1:]))
     with pytest.raises(StorageError, match="commit 0: .* says colour of it.*install a newer one"):
         load(files)
 
@@ -95,7 +95,7 @@ def test_without_the_checkpoint_the_commits_say_the_same(tmp_path: Path) -> None
     [
         (None, "commit 1 is missing"),
         (b"{", "damaged"),
-        (encode_commit({}, [{"protocol": {"minReaderVersion": 3}}]), "reader version 3"),
+        (encode_commit({"engineInfo": "radiator"}, [{"protocol": {"minReaderVersion": 3}}]), "reader version 3"),
     ],
 )
 def test_a_commit_that_is_missing_or_damaged_is_an_error(tmp_path: Path, data: bytes | None, text: str) -> None:
