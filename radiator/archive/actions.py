@@ -28,7 +28,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from radiator import __version__
-from radiator.archive.contents import Anchor, DataFile, Lost, Table
+from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, Table
 from radiator.columns.schema import arrow_schema
 from radiator.errors import StorageError
 
@@ -209,12 +209,10 @@ def metadata_of(table: Table) -> Action:
 
 def table_from(metadata: Mapping[str, Any]) -> Table:
     """Return the metadata of an action. Raises StorageError if this is no archive."""
-    if list(metadata.get("partitionColumns") or ()) != [PARTITION_COLUMN]:
+    configuration = dict(metadata.get("configuration") or {})
+    if SOURCE_KEY not in configuration:
         raise StorageError("this is a Delta table of another program, not an archive of radiator")
-    return Table(
-        metadata["id"], metadata["schemaString"], dict(metadata.get("configuration") or {}),
-        metadata.get("createdTime") or 0,
-    )  # fmt: skip
+    return Table(metadata["id"], metadata["schemaString"], configuration, metadata.get("createdTime") or 0)
 
 
 def check_protocol(protocol: Mapping[str, Any]) -> None:

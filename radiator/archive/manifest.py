@@ -172,11 +172,21 @@ def next_commit(
     vacuumed_ms: int | None = None,
     engine: str = actions.ENGINE_VERSION,
 ) -> tuple[State, bytes]:
-    """Return the state after a commit, and the bytes of the commit. The arguments are those of ``commit``.
+    """Return the state after a commit, and the bytes of the commit.
 
     Args:
         state: The state before it.
         made_ms: The time of the commit, in milliseconds since 1970.
+        source: The data directory.
+        add: Its new files.
+        remove: Paths of files whose records the new files have.
+        ends: The new ends of partitions.
+        starts: The starts of new partitions.
+        lost: Lost ranges.
+        anchors: The new anchors.
+        schema: The columns of data files from now on; None: as they were.
+        configuration: Changed properties of the table.
+        vacuumed_ms: Merged files that were replaced up to then do not exist.
         engine: The program that has made it.
     """
     made: list[Action] = []
@@ -294,8 +304,8 @@ class _Fold:
 
     def state(self) -> State:
         """Return the state."""
-        if self.version >= 0 and (self._table is None or SOURCE_KEY not in self._table.configuration):
-            raise StorageError(f"commit {self.version}: this is a Delta table of another program, no archive")
+        if self.version >= 0 and self._table is None:
+            raise StorageError(f"commit {self.version}: there is no metaData action in any commit")
         removed = {path: at_ms for path, at_ms in self._removed.items() if at_ms > self._vacuumed_ms}
         return State(
             self.version, self._table, self._files, self._ends, self._starts, tuple(sorted(self._lost)),

@@ -1,6 +1,7 @@
 """Archives of the first log format: refused by name, converted in place, whatever comes in between.
 
-``old_archive`` was written by radiator before its log was Delta's: three commits with records, two merges, a lost range.
+``old_archive`` was written by radiator before its log was Delta's: three commits with records and two merges, and a
+lost range.
 """
 
 from __future__ import annotations
@@ -112,5 +113,5 @@ def test_an_old_log_that_is_damaged_or_has_a_gap_is_not_converted(archive: Path,
 
 
 def test_a_place_without_an_archive_is_none_to_convert(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["archive", "convert", str(tmp_path)]) == 4
+    assert run_command(["archive", "convert", str(tmp_path)]) == 5
     assert "there is no archive" in capfd.readouterr().err
