@@ -18,6 +18,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from radiator.clock import NS_PER_SECOND
 from radiator.errors import ProtocolError, StorageError
 from radiator.routing.rules import DELIVERIES
 from radiator.storage.batch import RECORD_OVERHEAD_BYTES, Run
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.queues.queue import QueueSource
     from radiator.broker.queues.recorder import Rows
+    from radiator.clock import Now
     from radiator.storage.partition import Partition
 
 log = logging.getLogger("radiator.broker")
+
+PAUSE_NS = NS_PER_SECOND  # before rows that could not be stored are tried again
 
 
 class DeliveryLog:
@@ -42,12 +46,13 @@ class DeliveryLog:
         receiver: Returns the destination of a name, created if need be, for a message that is about to be sent to it.
     """
 
-    __slots__ = ("_core", "_receiver", "_recorder")
+    __slots__ = ("_core", "_pausing", "_receiver", "_recorder")
 
     def __init__(self, core: Core, receiver: Callable[[str], Destination]) -> None:
         self._core = core
         self._receiver = receiver
         self._recorder = core.recorder
+        self._pausing = False
 
     def write(self) -> None:
         """Append the rows that wait, and let the store settle their offsets with them."""
@@ -57,19 +62,12 @@ class DeliveryLog:
                 for waiter in recorder.take_waiters():
                     waiter.settle()
             return
+        if self._pausing:
+            return
         try:
             partition = self._partition()
         except (ProtocolError, StorageError) as error:
-            core.peer_log.line(
-                logging.WARNING,
-                "rows of deliveries that wait",
-                DELIVERIES,
-                "%s: %d rows cannot be stored now; the acknowledgements with them wait: %s",
-                DELIVERIES,
-                len(recorder.blocks),
-                error,
-                logger=log,
-            )
+            self._pause(str(error))
             return
         rows = recorder.take(core.timing.now.wall)
         self._append(partition, rows.blocks)
@@ -80,6 +78,7 @@ class DeliveryLog:
         recorder = self._recorder
         if not holds:
             recorder.put_back(rows)
+            self._pause("the journal did not take them")
             return
         recorder.stored()
         self._core.stats.count(deliveries_recorded=len(rows.blocks))
@@ -87,6 +86,25 @@ class DeliveryLog:
             source.rows_stored(offsets, self._core.store.cursors.decided)
         for waiter in rows.waiters:
             waiter.settle()
+
+    def _pause(self, why: str) -> None:
+        core = self._core
+        self._pausing = True
+        core.timing.after(PAUSE_NS, self)
+        core.peer_log.line(
+            logging.WARNING,
+            "rows of deliveries that wait",
+            DELIVERIES,
+            "%s: %d rows cannot be stored now, and the acknowledgements with them wait: %s",
+            DELIVERIES,
+            len(self._recorder.blocks),
+            why,
+            logger=log,
+        )
+
+    def due(self, now: Now) -> None:
+        """Try again: the pause is over."""
+        self._pausing = False
 
     # --- transactions of several logs ---------------------------------------------------------------------------------
 
