@@ -34,13 +34,15 @@ from radiator.columns.files import open_store
 from radiator.columns.log import exists
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, resolved
+from radiator.columns.typed import typed_columns
 from radiator.spark import options as read_options
 from radiator.spark.options import Use
 from radiator.spark.pushdown import narrow
-from radiator.spark.schema import SCHEMA, checked
+from radiator.spark.schema import SCHEMA, typed_fields
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
+from radiator.spark.struct_columns import table_of
 from radiator.spark.unknown import warn_unknown
 from radiator.spark.worker import quiet
 
@@ -69,7 +71,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         return "radiator"
 
     def schema(self) -> StructType:
-        """Return the columns of the table, after a check that the store exists.
+        """Return the columns of the table, after a check that the store exists. Rules with a schema add columns.
 
         Raises:
             ConfigError: An option is unknown or has a wrong value.
@@ -77,8 +79,9 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
             StorageError: The store cannot be read.
         """
         options = read_options.parse(self.options, Use.EITHER)
-        exists(open_store(options.path, options.storage))  # report a wrong path when the DataFrame is created
-        return SCHEMA
+        place = open_store(options.path, options.storage)
+        exists(place)  # report a wrong path when the DataFrame is created
+        return StructType([*SCHEMA.fields, *typed_fields(typed_columns(place))]) if options.typed else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query.
@@ -90,7 +93,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
             ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
         options = read_options.parse(self.options)
-        return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
+        return PushingReader(options, schema) if options.pushdown else Reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch.
@@ -139,11 +142,14 @@ class Reader(DataSourceReader):  # type: ignore[misc]
     Args:
         options: The options of the read.
         schema: The columns to read.
+
+    Raises:
+        ConfigError: A column is unknown or has another type.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
+        self._table = table_of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read as of now and return one Split per task.
@@ -167,7 +173,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
             StorageError: A segment cannot be read.
         """
         assert isinstance(partition, Split)
-        return partition.read(self._options, self._schema)
+        return partition.read(self._options, self._table)
 
 
 class PushingReader(Reader):

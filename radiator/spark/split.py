@@ -10,15 +10,16 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
 from radiator.columns.decode import Counters
 from radiator.columns.options import ReadOptions
 from radiator.columns.read import read
 from radiator.columns.scan import SegmentRange
 from radiator.columns.selection import Selection
+from radiator.columns.typed import Typing, needed
 from radiator.spark.archived import archived
-from radiator.spark.schema import arrow_schema
+from radiator.spark.schema import arrow_schema, is_plain, select
+from radiator.spark.struct_columns import TableColumns
 from radiator.spark.worker import settle
 
 
@@ -35,18 +36,23 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
         self.ranges = ranges
         self.selection = selection
 
-    def read(self, options: ReadOptions, columns: StructType) -> Iterator[pa.RecordBatch]:
+    def read(self, options: ReadOptions, table: TableColumns) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the task, in its process.
 
         Args:
             options: The options of the read.
-            columns: The columns to read.
+            table: The columns to return.
 
         Raises:
             LostRecords: Records cannot be read, and ``failOnDataLoss`` is set.
+            ConfigError: A decoder of bodies cannot be imported.
             StorageError: A segment cannot be read.
         """
         settle()
         options = replace(options, selection=self.selection)
-        schema = arrow_schema(columns)
-        return read(self.ranges, options, schema, Counters(), archived(options, schema))
+        wanted = arrow_schema(table.schema)
+        if is_plain(table.schema.names):
+            return read(self.ranges, options, wanted, Counters(), archived(options, wanted))
+        schema = arrow_schema(select(needed(table.schema.names, table.typed)))
+        batches = read(self.ranges, options, schema, Counters(), archived(options, schema))
+        return Typing(table.typed, wanted).extend(batches)

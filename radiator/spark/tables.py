@@ -32,6 +32,7 @@ from radiator.archive.versions import AsOf
 from radiator.columns.files import open_store
 from radiator.columns.scan import LostRecords
 from radiator.columns.selection import HIGH, LOW, Selection
+from radiator.columns.typed import read_schema
 from radiator.columns.warn import warn
 from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
@@ -40,7 +41,7 @@ from radiator.spark.boundary import Boundary, find_boundary, names_in, whole
 from radiator.spark.json_schema import struct_of
 from radiator.spark.positions import parse_time, spelled
 from radiator.spark.schema import BY_NAME, SCHEMA, listed, unknown
-from radiator.spark.schemas import read_schema, schema_of
+from radiator.spark.schemas import schema_of
 from radiator.spark.session import read
 from radiator.spark.spelling import plain
 from radiator.spark.typed import CORRUPT, names_of, with_fields
