@@ -224,14 +224,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _moves(self, name: str, end: End, progress: Progress | None) -> bool:
         """Return True if the partition is in the offsets of the next batch.
 
-        That is so if it may have matching records, or if records that were to be read are removed, so that their
+        That is so if it may have matching records. A partition of the checkpoint that had several destinations moves
+        without them too, and any partition of the checkpoint if records that were to be read are removed, so that their
         destinations are not known any more.
         """
         if self._wants(name, end):
             return True
         if progress is None or not self._options.selection.wants_partition(name):
             return False
-        return progress.next < self._start(name, end)
+        return not self._holdings.only_itself(end) or progress.next < self._start(name, end)
 
     def _left(self, known: dict[str, Progress], found: Collection[str]) -> dict[str, int]:
         """Return the ends to which removed partitions can be read from the archive.
@@ -251,10 +252,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._spots[name, end.next_offset] = (end.segment_base, end.position)
 
     def _wants(self, name: str, end: End) -> bool:
-        selection = self._options.selection
-        if not selection.wants_partition(name):
-            return False
-        return not self._holdings.only_itself(end) or selection.wants_destination(name)
+        """Return True if the partition is in the offsets of the stream.
+
+        A partition gets in with its first matching record. All of its matching records come after the ends that the
+        stream has seen before, so it starts at its first offset, like a new partition.
+        """
+        return self._options.selection.wants_partition(name) and self._may_hold(name, end)
 
     def _may_hold(self, name: str, end: End) -> bool:
         selection = self._options.selection
