@@ -12,10 +12,10 @@ Source: PySpark, "Python Data Source API", DataSourceStreamReader.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -30,8 +30,9 @@ from radiator.columns.options import EARLIEST, LATEST, ReadOptions
 from radiator.columns.planning import gone, plan_pieces
 from radiator.columns.scan import SegmentRange
 from radiator.columns.times import offset_at
-from radiator.errors import StorageError
+from radiator.errors import ConfigError, StorageError
 from radiator.spark.archived import archived_ends
+from radiator.spark.options import Use, parse
 from radiator.spark.schema import checked
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
@@ -40,6 +41,36 @@ from radiator.spark.stream_offsets import Offsets, Progress, between, first, fol
 from radiator.spark.unknown import warn_unknown
 from radiator.storage import layout
 from radiator.storage.reader import StoredPartition
+
+
+def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """Return the reader of a stream. If an option or a column is wrong, its methods raise the ConfigError.
+
+    Spark 4.3 hides an error that is raised while it creates a reader behind an UnboundLocalError of its own.
+
+    Args:
+        given: The options as Spark passes them.
+        schema: The columns to read.
+    """
+    try:
+        return StreamReader(parse(given, Use.STREAM), schema)
+    except ConfigError as error:
+        return _Refused(str(error))
+
+
+class _Refused(DataSourceStreamReader):  # type: ignore[misc]
+    """A reader whose first call fails."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return with_package(super().__reduce_ex__(protocol))
+
+    def _fail(self, *given: Any) -> NoReturn:
+        raise ConfigError(self._text)
+
+    initialOffset = latestOffset = partitions = read = _fail
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is untyped here
