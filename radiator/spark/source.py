@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     Filter,
@@ -41,7 +42,7 @@ from radiator.spark.pushdown import narrow
 from radiator.spark.schema import SCHEMA, typed_fields
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
-from radiator.spark.stream import StreamReader
+from radiator.spark.stream import stream_reader
 from radiator.spark.struct_columns import table_of
 from radiator.spark.unknown import warn_unknown
 from radiator.spark.worker import quiet
@@ -124,16 +125,13 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
 
         return stream_sink(self.options, schema, overwrite)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        """Return the reader of a stream.
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream. Its methods raise ConfigError for a wrong option or column.
 
         Args:
             schema: The columns to read.
-
-        Raises:
-            ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
-        return StreamReader(read_options.parse(self.options, Use.STREAM), schema)
+        return stream_reader(self.options, schema)
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]
