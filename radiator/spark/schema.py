@@ -15,19 +15,22 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from radiator.columns import deliveries
 from radiator.columns import schema as columns
 from radiator.errors import ConfigError
 from radiator.spark import kafka
 
 SCHEMA: StructType = from_arrow_schema(columns.arrow_schema())
 BY_NAME = {field.name: field for field in SCHEMA.fields}
+DELIVERIES: StructType = from_arrow_schema(deliveries.arrow_schema())
 
 
-def select(names: Iterable[str]) -> StructType:
+def select(names: Iterable[str], table: StructType = SCHEMA) -> StructType:
     """Return the Spark schema with the given columns, for ``.schema()`` of a reader.
 
     Args:
         names: The names of the columns.
+        table: All columns of the table: SCHEMA or DELIVERIES.
 
     Raises:
         ConfigError: A column does not exist, or ``names`` is a text.
@@ -36,18 +39,19 @@ def select(names: Iterable[str]) -> StructType:
         >>> select(["destination", "size"]).simpleString()
         'struct<destination:string,size:bigint>'
     """
-    chosen = listed(names)
+    chosen, known = listed(names), {field.name: field for field in table.fields}
     for name in chosen:
-        if name not in BY_NAME:
-            raise ConfigError(unknown(name))
-    return StructType([BY_NAME[name] for name in chosen])
+        if name not in known:
+            raise ConfigError(_unknown(name, table))
+    return StructType([known[name] for name in chosen])
 
 
-def checked(schema: StructType) -> StructType:
+def checked(schema: StructType, table: StructType = SCHEMA) -> StructType:
     """Return a schema unchanged if each of its columns exists with this type.
 
     Args:
         schema: The schema that the user gave to ``.schema()``.
+        table: All columns of the table: SCHEMA or DELIVERIES.
 
     Raises:
         ConfigError: A column does not exist, is repeated, has another type, or is NOT NULL and may be null.
@@ -58,10 +62,11 @@ def checked(schema: StructType) -> StructType:
             "offset"
         )
     seen: set[str] = set()
+    known = {field.name: field for field in table.fields}
     for field in schema.fields:
-        column = BY_NAME.get(field.name)
+        column = known.get(field.name)
         if column is None:
-            raise ConfigError(unknown(field.name))
+            raise ConfigError(_unknown(field.name, table))
         if field.dataType != column.dataType:
             raise ConfigError(
                 f"column {field.name}: expected type {column.dataType.simpleString()}, "
@@ -96,6 +101,10 @@ def listed(names: Iterable[str]) -> list[str]:
     if isinstance(names, str):
         raise ConfigError(f"columns: expected a list of names, such as columns=[{names!r}], got the text {names!r}")
     return list(names)
+
+
+def _unknown(name: str, table: StructType) -> str:
+    return unknown(name) if table is SCHEMA else unknown(name, "the table of deliveries", table.names)
 
 
 def unknown(name: str, where: str = "a radiator store", known: Collection[str] = BY_NAME) -> str:

@@ -31,7 +31,8 @@ from radiator.errors import ConfigError
 from radiator.limits import MIB
 from radiator.spark.interrupt import uninterrupted_start
 from radiator.spark.java import use_java
-from radiator.spark.schema import select
+from radiator.spark.options import is_deliveries
+from radiator.spark.schema import DELIVERIES, SCHEMA, select
 
 FORMAT = "radiator"
 PYSPARK_MIN = (4, 2)  # the first version with pyspark.sql.streaming.datasource; setup.py requires the same
@@ -176,7 +177,7 @@ def read_stream(spark: SparkSession, path: str, *, columns: Iterable[str] | None
 def _load(reader: Any, path: str, columns: Iterable[str] | None, options: Mapping[str, Any]) -> DataFrame:
     reader = reader.format(FORMAT)
     if columns is not None:
-        reader = reader.schema(select(columns))
+        reader = reader.schema(select(columns, DELIVERIES if is_deliveries(options) else SCHEMA))
     for name, value in options.items():
         reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
     return reader.load(absolute(path))

@@ -35,9 +35,10 @@ from radiator.columns.log import exists
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, resolved
 from radiator.spark import options as read_options
+from radiator.spark.deliveries import acknowledged, deliveries_reader
 from radiator.spark.options import Use
 from radiator.spark.pushdown import narrow
-from radiator.spark.schema import SCHEMA, checked
+from radiator.spark.schema import DELIVERIES, SCHEMA, checked
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
@@ -78,7 +79,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         """
         options = read_options.parse(self.options, Use.EITHER)
         exists(open_store(options.path, options.storage))  # report a wrong path when the DataFrame is created
-        return SCHEMA
+        return SCHEMA if options.deliveries is None else DELIVERIES
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query.
@@ -90,6 +91,8 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
             ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
         options = read_options.parse(self.options)
+        if options.deliveries is not None:
+            return deliveries_reader(options, schema)
         return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -154,6 +157,8 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         """
         options = resolved(self._options)
         warn_unknown(options)
+        if options.as_of_cursor is not None:
+            return acknowledged(options, options.as_of_cursor)
         return [Split(ranges, options.selection) for ranges in plan(options)] or [Split((), options.selection)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from radiator.columns import schema as records
 from radiator.columns.decode import Counters
+from radiator.columns.deliveries import RAW, Settled, as_deliveries
 from radiator.columns.options import ReadOptions
 from radiator.columns.read import read
 from radiator.columns.scan import SegmentRange
@@ -28,12 +30,14 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
     Args:
         ranges: The ranges of segments, in order.
         selection: The records to return.
+        settled: Only these messages; None returns all.
     """
 
-    def __init__(self, ranges: tuple[SegmentRange, ...], selection: Selection) -> None:
+    def __init__(self, ranges: tuple[SegmentRange, ...], selection: Selection, settled: Settled | None = None) -> None:
         super().__init__(ranges)
         self.ranges = ranges
         self.selection = selection
+        self.settled = settled
 
     def read(self, options: ReadOptions, columns: StructType) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the task, in its process.
@@ -49,4 +53,17 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
         settle()
         options = replace(options, selection=self.selection)
         schema = arrow_schema(columns)
+        if options.deliveries is not None:
+            raw = records.arrow_schema(RAW)
+            found = read(self.ranges, options, raw, Counters(), archived(options, raw))
+            return (as_deliveries(batch, schema, options.deliveries) for batch in found)
+        if self.settled is not None:
+            return self._acknowledged(options, schema, self.settled)
         return read(self.ranges, options, schema, Counters(), archived(options, schema))
+
+    def _acknowledged(self, options: ReadOptions, schema: pa.Schema, of: Settled) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the messages that the cursor had acknowledged."""
+        more = [name for name in ("partition", "offset") if name not in schema.names]
+        wide = pa.schema([*schema, *records.arrow_schema(more)])
+        for batch in read(self.ranges, options, wide, Counters(), archived(options, wide)):
+            yield of.only(batch).select(schema.names)

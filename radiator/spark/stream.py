@@ -32,7 +32,7 @@ from radiator.columns.scan import SegmentRange
 from radiator.columns.times import offset_at
 from radiator.errors import StorageError
 from radiator.spark.archived import archived_ends
-from radiator.spark.schema import checked
+from radiator.spark.schema import DELIVERIES, SCHEMA, checked
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = checked(schema)
+        self._schema = checked(schema, SCHEMA if options.deliveries is None else DELIVERIES)
         self._losses = Losses(options)
         self._ends: dict[str, End] = {}  # as of the last trigger
         self._spots: dict[tuple[str, int], tuple[int, int]] = {}
