@@ -1,9 +1,8 @@
 """Read the deliveries of a log as a table: who received which message, when, and how it ended.
 
-A rule with ``record: deliveries`` appends a record to ``DESTINATION`` for every delivery that has ended, and for every
-message that was settled without one. These records are messages like others, with an empty body and the values as
-headers. ``COLUMNS`` is the table that readers see. A header that is missing, or is not what the column needs, is null,
-because clients may send to the destination too.
+A rule with ``record: deliveries`` appends a record for every delivery that has ended, and for every message that was
+settled without one (``delivery_records``). ``COLUMNS`` is the table that readers see. A header that is missing, or is
+not what the column needs, is null, because clients may send to the destination too.
 
 ``read_deliveries`` is the reader for Python. ``Settled`` has the offsets that a subscription has acknowledged, which is
 what ``as_of_cursor`` of the Spark source reads.
@@ -24,6 +23,7 @@ import pyarrow.compute as pc
 from radiator.columns import schema as records
 from radiator.columns.batches import Ints, Mask
 from radiator.columns.decode import Counters
+from radiator.columns.delivery_records import ACKED, DESTINATION, HEADERS, INT, LONG
 from radiator.columns.files import open_store
 from radiator.columns.heads import Holdings, ends
 from radiator.columns.near import did_you_mean
@@ -34,11 +34,6 @@ from radiator.columns.scan import SegmentRange
 from radiator.columns.schema import Column
 from radiator.columns.selection import DeliveryFilter, NameCondition, Selection
 from radiator.columns.warn import warn
-
-DESTINATION: Final = "/topic/radiator.deliveries"
-ACKED: Final = "acked"
-FINAL: Final = (ACKED, "expired", "dead_lettered", "dropped", "purged")  # the last outcome of a message
-RETURNED: Final = ("nacked", "timed_out", "requeued")  # the message was delivered again, or waits for it
 
 _TIME = pa.timestamp("us", tz="UTC")
 COLUMNS: tuple[Column, ...] = (
@@ -55,23 +50,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("record_offset", pa.int64(), False, "the number of this row in the log of deliveries"),
 )
 BY_NAME = {column.name: column for column in COLUMNS}
-HEADERS: Mapping[str, str] = {  # column -> header of the record
-    "destination": "message-destination",
-    "partition": "message-partition",
-    "offset": "message-offset",
-    "subscription": "subscription",
-    "consumer": "consumer",
-    "delivery": "delivery",
-    "delivered_at": "delivered-at",
-    "outcome": "outcome",
-    "settled_at": "settled-at",
-    "transaction": "transaction",
-}
 RAW: Final = ("headers", "offset")  # the columns of a record that these are made of
 TEXTS: Final = frozenset(name for name, column in BY_NAME.items() if column.type == pa.string())
 _PENDING_MAX = 1 << 20  # offsets, before they are joined to runs
-INT: Final = r"^[0-9]{1,9}$"  # what a number is in a header: 9 digits fit into 32 bits
-LONG: Final = r"^[0-8]?[0-9]{1,18}$"
 
 
 def arrow_schema(names: Iterable[str] | None = None) -> pa.Schema:

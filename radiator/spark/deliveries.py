@@ -27,7 +27,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import IntegerType, StringType, StructType, TimestampType
 
-from radiator.columns.deliveries import HEADERS, INT, LONG, TEXTS, settled
+from radiator.columns.deliveries import TEXTS, settled
+from radiator.columns.delivery_records import HEADERS, INT, LONG
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, resolved
 from radiator.spark.archived import archived

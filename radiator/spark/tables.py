@@ -29,7 +29,8 @@ from pyspark.sql.types import StructType
 
 from radiator.archive import DataFile, Files, load, open_files
 from radiator.archive.listing import time_ns
-from radiator.columns.deliveries import ACKED, DESTINATION, RAW, of_deliveries
+from radiator.columns.deliveries import RAW, of_deliveries
+from radiator.columns.delivery_records import ACKED, DESTINATION
 from radiator.columns.files import open_store
 from radiator.columns.heads import Holdings, ends, stored
 from radiator.columns.options import ReadOptions

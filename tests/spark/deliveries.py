@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from radiator.columns.deliveries import DESTINATION, HEADERS
+from radiator.columns.delivery_records import DESTINATION, HEADERS
 from tests.spark.stores import START_NS, Message
 
 PARTITION = "deliveries"

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from radiator.columns.deliveries import COLUMNS, DESTINATION, arrow_schema, read_deliveries
+from radiator.columns.deliveries import COLUMNS, arrow_schema, read_deliveries
+from radiator.columns.delivery_records import DESTINATION
 from radiator.columns.scan import LostRecords
 from radiator.errors import ConfigError
 from radiator.spark import collect, read, read_stream, table

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from radiator.client import connect
-from radiator.columns.deliveries import FINAL, RETURNED
+from radiator.columns.delivery_records import FINAL, RETURNED
 from radiator.spark import read, read_stream, register
 from radiator.spark.jobs import JOBS
 from radiator.spark.options import OPTIONS, parse
