@@ -203,11 +203,13 @@ class Broker(Services):
     def take(self, now: Now) -> list[Any]:
         """Return the disk jobs of this turn. Memory partitions commit at once and leave no job."""
         now = self._begin_turn(now)
-        if self.dirty_sources and self._settle_now(now.mono):
+        if (self.dirty_sources or self.recorder.waiting) and self._settle_now(now.mono):
             self._settled_ns = now.mono
             for source in self.dirty_sources:
                 source.flush()
             self.dirty_sources.clear()
+            if self.recorder.waiting:
+                self.delivery_log.write()
         jobs = []
         for job in self.store.take(now):
             if job.finished:

@@ -41,6 +41,8 @@ from radiator.routing.template import expand, fault
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
 TEMPORARY: Final = (TEMP_QUEUE_PREFIX, "/temp-topic/")  # the second is another word for the first
+DELIVERIES: Final = "/topic/radiator.deliveries"  # the broker writes it, for rules with ``record: deliveries``
+DELIVERIES_PARTITION: Final = "deliveries"  # unless a rule names another
 DEFAULTS_LABEL: Final = "(defaults)"
 TEMPORARY_LABEL: Final = "(temporary)"
 PRIORITIES: Final = 10  # 0 to 9, as JMS has them
@@ -100,6 +102,7 @@ class Rules:
         self._archive = _archive_rules(config, self._source)
         _check_schedules(config, self._source)
         self._temporary = _of_temporary_queues(config.defaults)
+        self._check_deliveries()
         faults = [f"{self._source}{fault}" for fault in dead_letter.cycles(config, self._find)]
         if faults:
             raise ConfigError("\n".join(faults))
@@ -140,10 +143,34 @@ class Rules:
         if name.startswith(TEMPORARY):
             return self._policy(name, -1, self._temporary, ())
         found = self._index.first(name)
-        if found is not None:
-            index, captures = found
-            return self._policy(name, index, self.config.rules[index], captures)
-        return self._policy(name, -1, self.config.defaults, ())
+        index, captures = (-1, ()) if found is None else found
+        rule = self.config.defaults if found is None else self.config.rules[index]
+        if name == DELIVERIES:
+            rule = _of_deliveries(rule)
+        return self._policy(name, index, rule, captures)
+
+    @property
+    def records_deliveries(self) -> bool:
+        """True if a rule has ``record: deliveries``."""
+        return any(each.settings.record_deliveries for each in (self.config.defaults, *self.config.rules))
+
+    def _check_deliveries(self) -> None:
+        """Check that the log of deliveries can be written, if a rule needs it. Raises ConfigError."""
+        if not self.records_deliveries:
+            return
+        policy = self._find(DELIVERIES)
+        wrong = ""
+        if policy.settings.store != "file":
+            wrong = "store: memory"
+        elif policy.kind != "topic":
+            wrong = "kind: queue"
+        if wrong:
+            line = policy.rule.line
+            where = f"{self._source}:{line}: the rule" if line else f"{self._source}: defaults"
+            raise ConfigError(
+                f"{where} makes {DELIVERIES} have {wrong}, and record: deliveries needs a topic in files; "
+                f"put a rule for {DELIVERIES} with store: file above it"
+            )
 
     def _policy(self, name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Policy:
         partition = expand(rule.partition, name, captures)
@@ -262,6 +289,15 @@ def _of_temporary_queues(defaults: Rule) -> Rule:
     return replace(defaults, settings=settings, fan_out=())
 
 
+def _of_deliveries(rule: Rule) -> Rule:
+    """Return a rule as it applies to the log of deliveries, whose own deliveries have no rows."""
+    partition = DELIVERIES_PARTITION if rule.partition == "{name}" else rule.partition
+    settings = rule.settings
+    if settings.record_deliveries:
+        settings = replace(settings, record_deliveries=False)
+    return replace(rule, partition=partition, settings=settings, fan_out=())
+
+
 def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
     return (partition,) if partitions == 1 else tuple(f"{partition}-{number}" for number in range(partitions))
 
@@ -294,6 +330,8 @@ def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
         if is_pattern(template):
             raise ValueError(f"fan_out: expected the name of a queue, got the pattern {template!r}")
     _check_template("dead_letter", rule.settings.dead_letter or "", capture_count)
+    if rule.settings.dead_letter == DELIVERIES:
+        raise ValueError(f"dead_letter: the broker alone writes {DELIVERIES}")
     if own_dead_letter:
         dead_letter.check(rule)
     return _Compiled(rule, text, matcher)
@@ -324,6 +362,8 @@ def _archive_patterns(rule: ArchiveRule) -> PatternSet:
     _check_template("to", rule.to, min(pattern.wildcard_count for pattern in patterns))
     if is_pattern(rule.to) or rule.to.startswith((*TEMPORARY, "/radiator/")) or rule.to != rule.to.strip(" "):
         raise ValueError(f"to: expected the name of a destination that is not temporary, got {rule.to!r}")
+    if rule.to == DELIVERIES:
+        raise ValueError(f"to: the broker alone writes {DELIVERIES}")
     return patterns
 
 
@@ -357,6 +397,8 @@ def _check_schedule(rule: ScheduleRule) -> None:
     name = rule.destination
     if is_pattern(name) or name.startswith((*TEMPORARY, "/radiator/")) or name != name.strip(" "):
         raise ValueError(f"destination: expected the name of a destination that is not temporary, got {name!r}")
+    if name == DELIVERIES:
+        raise ValueError(f"destination: the broker alone writes {DELIVERIES}")
     for header, _ in rule.headers:
         if header in NOT_SCHEDULED:
             raise ValueError(f"headers: {header} cannot be set here")
