@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 from radiator.columns.files import open_store
 from radiator.columns.options import ReadOptions
 from radiator.columns.typed import TypedColumns, typed_columns
-from radiator.spark.options import STORAGE
-from radiator.spark.schema import checked, is_plain, listed, select, typed_fields
+from radiator.spark.options import STORAGE, is_deliveries
+from radiator.spark.schema import DELIVERIES, checked, is_plain, listed, select, typed_fields
 
 
 class TableColumns(NamedTuple):
@@ -40,6 +40,8 @@ def table_of(options: ReadOptions, schema: StructType) -> TableColumns:
         ConfigError: A column is unknown, is repeated, or has another type.
         StorageError: The list of rules with a schema is damaged.
     """
+    if options.deliveries is not None:
+        return TableColumns(checked(schema, table=DELIVERIES))
     if is_plain(schema.names):
         return TableColumns(checked(schema))
     typed = typed_columns(open_store(options.path, options.storage))
@@ -59,6 +61,8 @@ def selected(path: str, columns: Iterable[str], options: Mapping[str, Any]) -> S
         StorageError: The list of rules with a schema is damaged.
     """
     names = listed(columns)
+    if is_deliveries(options):
+        return select(names, table=DELIVERIES)
     if is_plain(names):
         return select(names)
     storage = {name[len(STORAGE) :]: str(value) for name, value in options.items() if name.lower().startswith(STORAGE)}
