@@ -26,7 +26,7 @@ from radiator.broker.admission import Dropped, Wait
 from radiator.broker.budget import Unfinished
 from radiator.broker.clients.session import Session
 from radiator.broker.destinations.registry import BeingRemoved
-from radiator.broker.frames import commands
+from radiator.broker.frames import audited, commands
 from radiator.broker.publishing import sending
 from radiator.broker.schedules import Schedules
 from radiator.broker.services import Services
@@ -142,6 +142,7 @@ class Broker(Services):
             except Wait as wait:
                 if self.throttle.hold(session, wait, hold if index == 0 else None, now.mono):
                     return [wait.frame or frame, *frames[index + 1 :]]
+                audited.refused(self, session, frame, wait.refusal)
                 self.refuse(session, wait.refusal, frame.receipt)
             except Dropped as dropped:
                 self.stats.count(**{dropped.counter: 1})

@@ -290,6 +290,7 @@ def _commit(connection: Connection, batch: list[Message], back: bool, to: str | 
                 transaction.send(target, message.body, _headers(message))
             transaction.ack(message)
             done[target if back else ""] += 1
+        transaction.commit({"audit-log": "true"})
     return done if back else Counter(dropped=len(batch))
 
 

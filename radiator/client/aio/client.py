@@ -849,8 +849,11 @@ class Transaction:
         """
         await self._settle(message, "NACK")
 
-    async def commit(self) -> None:
+    async def commit(self, headers: Headers | None = None) -> None:
         """Commit, and return when the broker has stored the transaction.
+
+        Args:
+            headers: Headers of the COMMIT, such as ``audit-log``; None for none.
 
         Raises:
             ClientError: The transaction is not open.
@@ -863,7 +866,9 @@ class Transaction:
         session = self._link.session
         try:
             pending = await self._link.ask(
-                lambda receipt: session.protocol.commit(self.id, receipt=receipt), OnLoss.UNKNOWN, self._generation
+                lambda receipt: session.protocol.commit(self.id, headers, receipt=receipt),
+                OnLoss.UNKNOWN,
+                self._generation,
             )
         except StaleDelivery:
             raise self._lost() from None
