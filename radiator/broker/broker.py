@@ -38,7 +38,9 @@ from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Reader, Subscription
     from radiator.broker.delivery.cold_reads import Read
+    from radiator.broker.destinations.destination import Destination
     from radiator.broker.rule_hooks import RuleHooks
+    from radiator.routing.policy import Policy
     from radiator.routing.rules import Rules
     from radiator.stomp.frames import Frame
     from radiator.storage.store import Store
@@ -66,6 +68,11 @@ class Broker(Services):
     ) -> None:
         super().__init__(rules, store, wake, hooks=hooks, late=late)
         self.schedules = Schedules(self)
+
+    def use(self, rules: Rules, hooks: Mapping[int, RuleHooks], policies: dict[Destination, Policy]) -> None:
+        """Use another configuration from now on (``Core.use``), and its schedules."""
+        super().use(rules, hooks, policies)
+        self.schedules.use(rules.config.schedules)
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 

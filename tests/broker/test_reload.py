@@ -172,12 +172,6 @@ def test_every_key_of_the_top_level_is_compared() -> None:
     assert [key.path for key in TOP if key.field not in compared] == ["version"]
 
 
-def test_schedules_are_refused_by_name() -> None:
-    world = World("")
-    text = "schedules: [{name: nightly, cron: '0 3 * * *', destination: /queue/night}]"
-    assert list(refused(world, text)) == ["schedules"]
-
-
 def test_schedules_and_archive_rules_that_only_move_within_the_file_are_no_change() -> None:
     text = (
         f"archive: [{{match: {Q}, to: /topic/copies}}]\n"
