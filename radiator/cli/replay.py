@@ -28,6 +28,7 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    show,
     size,
 )
 from radiator.cli.hints import warn_of_slips
@@ -168,7 +169,7 @@ def replay(
         before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
         begun = saved is not None and saved.next_offsets and not stopped
         sent = _describe(result) if result.sent or not begun else "nothing: all selected records were sent before"
-        click.echo(f"sent {sent}{before}")
+        show(f"sent {sent}{before}")
     return INTERRUPTED if stopped else DAMAGED if losses.found else OK
 
 
@@ -250,7 +251,7 @@ def _dry_run(
         put_json({"dry_run": True, **_summary(result), "seconds": round(seconds, 6), "lost": losses.found})
     else:
         shown = f"{seconds:.1f} s" if seconds < 60 else format_duration_ns(int(seconds) * NS_PER_SECOND)
-        click.echo(f"would send {_describe(result)}{f', in {shown} at least' if result.sent else ''}")
+        show(f"would send {_describe(result)}{f', in {shown} at least' if result.sent else ''}")
     return DAMAGED if losses.found else OK
 
 

@@ -20,6 +20,7 @@ from radiator.cli.common import (
     progress,
     put_json,
     say,
+    show,
 )
 from radiator.cli.hints import warn_of_slips
 from radiator.errors import ClientError
@@ -91,7 +92,7 @@ def send(
         put_json({**result, "partitions": sender.partitions})
     else:
         before = f", {sender.duplicates} of them before" if sender.duplicates else ""
-        click.echo(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")
+        show(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")
     return OK
 
 

@@ -101,6 +101,9 @@ def test_drop_takes_away(broker: BrokerProcess, capfd: Any) -> None:
         (["drop", "/queue/dead.x", "--id", "x", "--all"], 2),
         (["drop", "/queue/dead.x", "--all", "--to", "/queue/a"], 2),
         (["replay", "/queue/dead.x", "--id", "nothing@1"], 5),
+        (["show", "/queue/missing"], 5),
+        (["replay", "/queue/missing", "--all"], 5),
+        (["drop", "/queue/missing", "--all"], 5),
     ],
 )
 def test_what_cannot_be_done_is_reported(broker: BrokerProcess, args: list[str], code: int, capfd: Any) -> None:
