@@ -108,7 +108,7 @@ def say(text: str) -> None:
     click.echo(f"radiator: {_visible_lines(text)}", err=True)
 
 
-def show(text: str) -> None:
+def put_text(text: str) -> None:
     """Print a result for people to stdout. As with ``say``, no escape is printed."""
     click.echo(_visible_lines(text))
 

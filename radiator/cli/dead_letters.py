@@ -28,8 +28,8 @@ from radiator.cli.common import (
     json_option,
     progress,
     put_json,
+    put_text,
     say,
-    show,
 )
 from radiator.stomp.spec import HOP_BY_HOP, RESERVED
 
@@ -291,9 +291,9 @@ def _settle(
         put_json({**about, "replayed" if back else "dropped": total})
     elif back:
         where = ", ".join(f"{count:,} to {name}" for name, count in done.items())
-        show(f"{counted(total, 'message')} of {queue} sent back{': ' + where if where else ''}")
+        put_text(f"{counted(total, 'message')} of {queue} sent back{': ' + where if where else ''}")
     else:
-        show(f"{counted(total, 'message')} of {queue} dropped")
+        put_text(f"{counted(total, 'message')} of {queue} dropped")
     return FAILED if refused else OK
 
 

@@ -19,8 +19,8 @@ from radiator.cli.common import (
     counted,
     json_option,
     put_json,
+    put_text,
     say,
-    show,
 )
 from radiator.cli.selection import check_store
 
@@ -69,7 +69,7 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
     if as_json:
         put_json({"destination": destination, "settled": done["purged"], "held": held})
     else:
-        show(f"{counted(done['purged'], 'message')} of {destination} settled")
+        put_text(f"{counted(done['purged'], 'message')} of {destination} settled")
     return OK
 
 
@@ -85,7 +85,7 @@ def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
         parts = [each._asdict() for each in done]
         put_json({"destination": destination, "settled" if queue else "removed": records, "partitions": parts})
     else:
-        show(f"{counted(records, 'message')} of {destination} {'settled' if queue else 'removed'}")
+        put_text(f"{counted(records, 'message')} of {destination} {'settled' if queue else 'removed'}")
         for each in done:
-            show(f"  {each.partition} continues at offset {each.next_offset}")
+            put_text(f"  {each.partition} continues at offset {each.next_offset}")
     return OK

@@ -19,8 +19,8 @@ from radiator.cli.common import (
     json_option,
     progress,
     put_json,
+    put_text,
     say,
-    show,
 )
 from radiator.cli.hints import warn_of_slips
 from radiator.errors import ClientError
@@ -92,7 +92,7 @@ def send(
         put_json({**result, "partitions": sender.partitions})
     else:
         before = f", {sender.duplicates} of them before" if sender.duplicates else ""
-        show(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")
+        put_text(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")
     return OK
 
 
