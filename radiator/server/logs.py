@@ -73,8 +73,7 @@ class LogFile:
             ConfigError: The file cannot be written, or is not a regular file.
         """
         try:
-            if os.path.exists(self.path) and not stat.S_ISREG(os.stat(self.path).st_mode):
-                raise ConfigError(f"logging.file: {self.path}: expected a regular file; with none the log is on stderr")
+            _check_regular(self.path)
             self._open()
         except OSError as error:
             raise ConfigError(f"logging.file: {self.path}: cannot be written: {error.strerror}") from None
@@ -136,6 +135,29 @@ class LogFile:
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
+
+
+def check_file(name: str | None) -> list[str]:
+    """Check the file of the log without opening it, and return warnings: another user may be able to write it.
+
+    Raises:
+        ConfigError: Nobody can write it.
+    """
+    if name is None:
+        return []
+    path = os.path.abspath(name)
+    directory = os.path.dirname(path)
+    _check_regular(path)
+    if not os.path.isdir(directory):
+        raise ConfigError(f"logging.file: {path}: there is no directory {directory}")
+    if os.access(path, os.W_OK) if os.path.exists(path) else os.access(directory, os.W_OK | os.X_OK):
+        return []
+    return [f"logging.file: {path}: cannot be written by this user"]
+
+
+def _check_regular(path: str) -> None:
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+        raise ConfigError(f"logging.file: {path}: expected a regular file; with none the log is on stderr")
 
 
 class Output:
