@@ -178,6 +178,15 @@ class Settings:
         of_dead_letters="requeue",
     )
     """What is done with the unacknowledged messages of a lost consumer."""
+    record_deliveries: bool = setting(
+        "record",
+        choice({"none": False, "deliveries": True}),
+        "none",
+        AT_RUN_TIME,
+        in_memory=ONLY_OFF,
+        temporary="none",
+    )
+    """Whether each delivery of a queue is on record in /topic/radiator.deliveries."""
     message_ttl_ns: int | None = setting(
         "message_ttl",
         or_none(duration("1ms", DAY_MAX)),

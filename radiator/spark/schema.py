@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from radiator.columns import deliveries
 from radiator.columns import schema as columns
 from radiator.columns.typed import TypedColumns
 from radiator.errors import ConfigError
@@ -23,14 +24,16 @@ from radiator.spark.json_schema import spark_field
 
 SCHEMA: StructType = from_arrow_schema(columns.arrow_schema())
 BY_NAME = {field.name: field for field in SCHEMA.fields}
+DELIVERIES: StructType = from_arrow_schema(deliveries.arrow_schema())
 
 
-def select(names: Iterable[str], typed: Iterable[StructField] = ()) -> StructType:
+def select(names: Iterable[str], typed: Iterable[StructField] = (), table: StructType = SCHEMA) -> StructType:
     """Return the Spark schema with the given columns, for ``.schema()`` of a reader.
 
     Args:
         names: The names of the columns.
         typed: The struct columns of the store.
+        table: All other columns of the table: SCHEMA or DELIVERIES.
 
     Raises:
         ConfigError: A column does not exist, or ``names`` is a text.
@@ -40,10 +43,10 @@ def select(names: Iterable[str], typed: Iterable[StructField] = ()) -> StructTyp
         'struct<destination:string,size:bigint>'
     """
     chosen = listed(names)
-    known = {**BY_NAME, **{field.name: field for field in typed}}
+    known = {field.name: field for field in (*table.fields, *typed)}
     for name in chosen:
         if name not in known:
-            raise ConfigError(unknown(name, known=known))
+            raise ConfigError(_unknown(name, table, known))
     return StructType([known[name] for name in chosen])
 
 
@@ -65,12 +68,13 @@ def is_plain(names: Iterable[str]) -> bool:
     return BY_NAME.keys() >= set(names)
 
 
-def checked(schema: StructType, typed: Iterable[StructField] = ()) -> StructType:
+def checked(schema: StructType, typed: Iterable[StructField] = (), table: StructType = SCHEMA) -> StructType:
     """Return a schema unchanged if each of its columns exists with this type.
 
     Args:
         schema: The schema that the user gave to ``.schema()``.
         typed: The struct columns of the store.
+        table: All other columns of the table: SCHEMA or DELIVERIES.
 
     Raises:
         ConfigError: A column does not exist, is repeated, has another type, or is NOT NULL and may be null.
@@ -81,11 +85,11 @@ def checked(schema: StructType, typed: Iterable[StructField] = ()) -> StructType
             "offset"
         )
     seen: set[str] = set()
-    known = {**BY_NAME, **{field.name: field for field in typed}}
+    known = {field.name: field for field in (*table.fields, *typed)}
     for field in schema.fields:
         column = known.get(field.name)
         if column is None:
-            raise ConfigError(unknown(field.name, known=known))
+            raise ConfigError(_unknown(field.name, table, known))
         if isinstance(column.dataType, StructType):
             _check_struct(field.name, field.dataType, column.dataType)
         elif field.dataType != column.dataType:
@@ -140,6 +144,10 @@ def listed(names: Iterable[str]) -> list[str]:
     if isinstance(names, str):
         raise ConfigError(f"columns: expected a list of names, such as columns=[{names!r}], got the text {names!r}")
     return list(names)
+
+
+def _unknown(name: str, table: StructType, known: Collection[str]) -> str:
+    return unknown(name, "a radiator store" if table is SCHEMA else "the table of deliveries", known)
 
 
 def unknown(name: str, where: str = "a radiator store", known: Collection[str] = BY_NAME) -> str:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     Filter,
@@ -36,12 +37,13 @@ from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, resolved
 from radiator.columns.typed import typed_columns
 from radiator.spark import options as read_options
+from radiator.spark.deliveries import acknowledged, deliveries_reader
 from radiator.spark.options import Use
 from radiator.spark.pushdown import narrow
-from radiator.spark.schema import SCHEMA, typed_fields
+from radiator.spark.schema import DELIVERIES, SCHEMA, typed_fields
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
-from radiator.spark.stream import StreamReader
+from radiator.spark.stream import stream_reader
 from radiator.spark.struct_columns import table_of
 from radiator.spark.unknown import warn_unknown
 from radiator.spark.worker import quiet
@@ -81,6 +83,8 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         options = read_options.parse(self.options, Use.EITHER)
         place = open_store(options.path, options.storage)
         exists(place)  # report a wrong path when the DataFrame is created
+        if options.deliveries is not None:
+            return DELIVERIES
         return StructType([*SCHEMA.fields, *typed_fields(typed_columns(place))]) if options.typed else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -93,6 +97,8 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
             ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
         options = read_options.parse(self.options)
+        if options.deliveries is not None:
+            return deliveries_reader(options, schema)
         return PushingReader(options, schema) if options.pushdown else Reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -124,16 +130,13 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
 
         return stream_sink(self.options, schema, overwrite)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        """Return the reader of a stream.
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream. Its methods raise ConfigError for a wrong option or column.
 
         Args:
             schema: The columns to read.
-
-        Raises:
-            ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
-        return StreamReader(read_options.parse(self.options, Use.STREAM), schema)
+        return stream_reader(self.options, schema)
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]
@@ -160,6 +163,8 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         """
         options = resolved(self._options)
         warn_unknown(options)
+        if options.as_of_cursor is not None:
+            return acknowledged(options, options.as_of_cursor)
         return [Split(ranges, options.selection) for ranges in plan(options)] or [Split((), options.selection)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

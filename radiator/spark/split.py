@@ -11,7 +11,9 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from radiator.columns import schema as records
 from radiator.columns.decode import Counters
+from radiator.columns.deliveries import RAW, Settled, as_deliveries
 from radiator.columns.options import ReadOptions
 from radiator.columns.read import read
 from radiator.columns.scan import SegmentRange
@@ -29,12 +31,14 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
     Args:
         ranges: The ranges of segments, in order.
         selection: The records to return.
+        settled: Only these messages; None returns all.
     """
 
-    def __init__(self, ranges: tuple[SegmentRange, ...], selection: Selection) -> None:
+    def __init__(self, ranges: tuple[SegmentRange, ...], selection: Selection, settled: Settled | None = None) -> None:
         super().__init__(ranges)
         self.ranges = ranges
         self.selection = selection
+        self.settled = settled
 
     def read(self, options: ReadOptions, table: TableColumns) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the task, in its process.
@@ -51,8 +55,24 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
         settle()
         options = replace(options, selection=self.selection)
         wanted = arrow_schema(table.schema)
+        if options.deliveries is not None:
+            raw = records.arrow_schema(RAW)
+            found = read(self.ranges, options, raw, Counters(), archived(options, raw))
+            return (as_deliveries(batch, wanted, options.deliveries) for batch in found)
         if is_plain(table.schema.names):
-            return read(self.ranges, options, wanted, Counters(), archived(options, wanted))
-        schema = arrow_schema(select(needed(table.schema.names, table.typed)))
-        batches = read(self.ranges, options, schema, Counters(), archived(options, schema))
+            return self._messages(options, wanted)
+        batches = self._messages(options, arrow_schema(select(needed(table.schema.names, table.typed))))
         return Typing(table.typed, wanted).extend(batches)
+
+    def _messages(self, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Return the rows of the messages: all, or those that the cursor had acknowledged."""
+        if self.settled is None:
+            return read(self.ranges, options, schema, Counters(), archived(options, schema))
+        return self._acknowledged(options, schema, self.settled)
+
+    def _acknowledged(self, options: ReadOptions, schema: pa.Schema, of: Settled) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the messages that the cursor had acknowledged."""
+        more = [name for name in ("partition", "offset") if name not in schema.names]
+        wide = pa.schema([*schema, *records.arrow_schema(more)])
+        for batch in read(self.ranges, options, wide, Counters(), archived(options, wide)):
+            yield of.only(batch).select(schema.names)
