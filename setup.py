@@ -91,6 +91,7 @@ DEV = [
     "channels[daphne]>=4.1",
     "duckdb>=1.1",  # plain readers of an archive: tests/archive/test_plain_readers.py
     "polars>=1.20",
+    "deltalake>=1.1",  # another implementation of Delta, for what an archive says: tests/archive/test_delta.py
     "trustme>=1.1",  # certificates of an afternoon, for tests of TLS
     "ruff>=0.9",
     "mypy>=1.14",
