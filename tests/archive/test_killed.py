@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from radiator.archive import manifest
 from radiator.archive.manifest import load
 from radiator.archive.opening import open_files
 from tests.archive.killing import EAGER, check_all, run_until
@@ -61,7 +62,11 @@ def test_killed_at_every_step_and_run_again_the_table_is_exact(begun: tuple[Path
         shutil.rmtree(tmp_path / str(step))
 
 
-def test_killed_again_and_again_it_comes_to_an_end(begun: tuple[Path, Path], tmp_path: Path) -> None:
+def test_killed_again_and_again_it_comes_to_an_end(
+    begun: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each commit has a checkpoint, so that it is killed there too."""
+    monkeypatch.setattr(manifest, "CHECKPOINT_COMMITS", 1)
     data, archive = copied(begun, tmp_path)
     step = 0
     while run_until(step, data, archive)[0] is None:
