@@ -161,7 +161,7 @@ class Split:
                 self._add(batch.slice(start, stop - start), int(days[start]))
 
     def _add(self, batch: pa.RecordBatch, day: int) -> None:
-        numbers = set(np.unique(batch.column("destination").to_numpy()).tolist())
+        numbers = set(np.flatnonzero(np.bincount(batch.column("destination").to_numpy())).tolist())
         if self._file is not None and not (self._file.day == day and self._file.takes(numbers)):
             self._close(batch.column("offset")[0].as_py())
         if self._file is None:
