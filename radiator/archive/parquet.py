@@ -46,6 +46,7 @@ class DataWriter:
     def __init__(self, path: str, order: Sequence[str], level: int = LEVEL) -> None:
         self.path, self.records, self.body_bytes = path, 0, 0
         self.min_receive_ns, self.max_receive_ns = (1 << 63) - 1, -(1 << 63)
+        self._min_offset, self._max_offset = (1 << 63) - 1, -1
         leaves = [field.name for field in SCHEMA]
         self._writer = pq.ParquetWriter(
             path,
@@ -73,12 +74,16 @@ class DataWriter:
                 times = batch.column("receive_ns").to_numpy()
                 self.min_receive_ns = min(self.min_receive_ns, int(times.min()))
                 self.max_receive_ns = max(self.max_receive_ns, int(times.max()))
+                offsets = batch.column("offset").to_numpy()
+                self._min_offset = min(self._min_offset, int(offsets.min()))
+                self._max_offset = max(self._max_offset, int(offsets.max()))
                 self.body_bytes += int(batch.column("size").to_numpy().sum())
 
     def close(
         self, path: str, partition: str, first: int, following: int, date: str, names: Iterable[str], source: str
     ) -> DataFile:
         """Close the file, and return its entry in a commit, where it is at ``path`` of the archive."""
+        names = set(names)
         destinations = listed(names)
         said: dict[str, Any] = {
             "radiator.partition": partition,
@@ -95,6 +100,7 @@ class DataWriter:
         return DataFile(
             path, partition, first, following, date, destinations, self.records, size, self.body_bytes,
             self.min_receive_ns, self.max_receive_ns, digest,
+            (self._min_offset, self._max_offset) if self.records else None, (min(names), max(names)) if names else None,
         )  # fmt: skip
 
 

@@ -50,7 +50,10 @@ ROUNDS_MAX = 10  # plans of one run: another one is made where retention or anot
 
 @dataclass(frozen=True)
 class Options:
-    """``partitions``: only these; empty: all. ``merge`` None: where it is worth it."""
+    """``partitions``: only these; empty: all. ``merge`` None: where it is worth it.
+
+    ``retention_seconds``: how long merged files stay from now on; None: as before.
+    """
 
     partitions: frozenset[str] = frozenset()
     level: int = Settings.level
@@ -58,6 +61,7 @@ class Options:
     mark: bool = True
     archive: bool = True
     merge: bool | None = None
+    retention_seconds: int | None = None
     jobs: int = 1
     unit_bytes: int = UNIT_BYTES
     settings: Settings = field(default_factory=lambda: Settings(""))
@@ -83,6 +87,7 @@ class Outcome:
     swept: int = 0
     merged_from: int = 0
     merged_to: int = 0
+    vacuumed: int = 0  # files that were merged earlier, and are removed now
     lost: list[Lost] = field(default_factory=list)
     begins: dict[str, int] = field(default_factory=dict)  # partitions that are new to the archive, and not from 0 on
     problems: dict[str, str] = field(default_factory=dict)
@@ -174,6 +179,9 @@ class _Run:
                 )
         if self._options.merge is not False:
             self._merge()
+        if self._options.retention_seconds is not None:
+            self._publisher.set_retention(self._options.retention_seconds)
+        self._out.vacuumed = self._publisher.vacuum()
 
     # --- what is new --------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.archive_views import files, ls, reporting_errors, verify
+from radiator.cli.archive_views import convert, files, ls, reporting_errors, verify
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
@@ -47,6 +47,10 @@ def _every(text: str) -> float:
     return seconds
 
 
+def _keep(text: str) -> int:
+    return round(parse_duration_ns(text) / NS_PER_SECOND)
+
+
 @click.group(short_help="Write sealed segments to an archive of Parquet files.", invoke_without_command=True)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
 @click.option("--to", "target", metavar="URI", help="The archive: a directory, or a URI such as s3://bucket/archive.")
@@ -61,14 +65,16 @@ def _every(text: str) -> float:
 @click.option("--compact/--no-compact", "merge", default=None,
               help="Merge all small files, or none; by default only where it is worth it.")  # fmt: skip
 @click.option("--compact-only", is_flag=True, help="Merge small files, and archive nothing.")
+@click.option("--keep-merged", metavar="DURATION", callback=parsed(_keep),
+              help="How long merged files stay stored from now on, such as 7d (the default) or 0s.")  # fmt: skip
 @click.option("--no-mark", is_flag=True, help="Do not let retention (wait_for: archive) remove archived segments.")
 @click.option("--dry-run", is_flag=True, help="Print what would be archived, and write nothing.")
 @json_option
 @click.pass_context
 def archive(
     ctx: click.Context, data: str, target: str | None, partitions: tuple[str, ...], every: float | None, at: int | None,
-    jobs: int, level: int, skip_damaged: bool, merge: bool | None, compact_only: bool, no_mark: bool, dry_run: bool,
-    as_json: bool,
+    jobs: int, level: int, skip_damaged: bool, merge: bool | None, compact_only: bool, keep_merged: int | None,
+    no_mark: bool, dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Write sealed segments to an archive of Parquet files, each record exactly once.
 
@@ -89,7 +95,7 @@ def archive(
 
     options = Options(
         partitions=frozenset(partitions), level=level, skip_damaged=skip_damaged, mark=not no_mark, jobs=jobs,
-        archive=not compact_only, merge=True if compact_only else merge,
+        archive=not compact_only, merge=True if compact_only else merge, retention_seconds=keep_merged,
     )  # fmt: skip
     files = open_files(target)
     _check_partitions(data, partitions)
@@ -209,6 +215,7 @@ def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
                 "files": found.files,
                 "file_bytes": found.file_bytes,
                 "merged": {"from": found.merged_from, "to": found.merged_to},
+                "removed_merged": found.vacuumed,
                 "unsealed": found.unsealed,
                 "left_bytes": found.left_bytes,
                 "removed_leftovers": found.swept,
@@ -228,6 +235,8 @@ def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
             "--archive` read them from the log, and `radiator export --format parquet` writes them"
         )
     merged = f"; {found.merged_from} small files became {found.merged_to}" if found.merged_to else ""
+    if found.vacuumed:
+        merged += f"; {counted(found.vacuumed, 'file')} that were merged before were removed"
     text = (
         f"{counted(found.records, 'record')}, {size(found.log_bytes)} of log to {size(found.file_bytes)} in "
         f"{counted(found.files, 'file')}"
@@ -262,3 +271,4 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
 archive.add_command(ls)
 archive.add_command(files)
 archive.add_command(verify)
+archive.add_command(convert)

@@ -22,6 +22,7 @@ from radiator.archive.lineage import check
 from radiator.archive.listing import in_order, load_existing
 from radiator.archive.lookup import may_hold
 from radiator.archive.retention_marks import ahead, marks
+from radiator.archive.versions import AsOf
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.selection import Selection
@@ -48,8 +49,9 @@ class Boundary:
 
 
 def find_boundary(
-    data: str | None, archive: Files | None, selection: Selection, storage: Mapping[str, str] | None = None
-) -> Boundary:
+    data: str | None, archive: Files | None, selection: Selection, storage: Mapping[str, str] | None = None,
+    as_of: AsOf | None = None,
+) -> Boundary:  # fmt: skip
     """Find the boundary between archive and log.
 
     Args:
@@ -57,6 +59,7 @@ def find_boundary(
         archive: The archive, or None.
         selection: The records to read.
         storage: The arguments of the file system of the store.
+        as_of: The version of the archive; only without a store.
 
     Raises:
         NoStore: There is no store at ``data``.
@@ -66,7 +69,7 @@ def find_boundary(
     logs = [] if place is None else partitions(place)
     wanted_logs = [each for each in logs if selection.wants_partition(each.name)]
     found = {} if place is None or archive is None else marks(place.fs, wanted_logs)
-    state = State() if archive is None else load(archive) if place is not None else load_existing(archive)
+    state = State() if archive is None else load(archive) if place is not None else load_existing(archive, as_of)
     if place is not None and archive is not None:
         check(place, archive, state, wanted_logs)
     around = GapFinder(state, place, logs, found)

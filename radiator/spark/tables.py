@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any, Final
 
@@ -27,7 +27,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from radiator.archive import DataFile, Files, open_files
-from radiator.archive.listing import time_ns
+from radiator.archive.times import time_ns
+from radiator.archive.versions import AsOf
 from radiator.columns.files import open_store
 from radiator.columns.scan import LostRecords
 from radiator.columns.selection import HIGH, LOW, Selection
@@ -81,6 +82,7 @@ def table(
     columns: Iterable[str] | None = None,
     start: Time | None = None,
     end: Time | None = None,
+    as_of: AsOf | None = None,
     schema: Path | Mapping[str, Any] | StructType | None = None,
     typed: bool | None = None,
     view: str | None = None,
@@ -99,6 +101,8 @@ def table(
         columns: The columns to return; None returns all.
         start: The first ``receive_time``: RFC 3339, a date or datetime, 19 digits of nanoseconds or 13 of milliseconds.
         end: The ``receive_time`` after the last one, in the same forms.
+        as_of: An earlier version of the archive, without the log (``data=None``): its number; a time (RFC 3339 or a
+            datetime); or ``partition@offset``, the first version with that record.
         schema: The fields of JSON bodies: the path of a JSON Schema, a JSON Schema as a dictionary, a StructType, or
             DDL such as ``"carrier STRING, dep_delay INT"``.
         typed: Whether the fields of JSON bodies are columns. None: if ``schema`` is given, or if ``destination`` is
@@ -128,13 +132,19 @@ def table(
     """
     if data is None and archive is None:
         raise ConfigError("table: expected the broker's data directory, or an archive, or both; got neither")
+    if as_of is not None and (data is not None or archive is None):
+        raise ConfigError("table: as_of is a version of the archive: expected an archive and data=None")
     root = None if data is None else os.fspath(data)
     given = _options(destination, partition, start, end, fail_on_data_loss, options)
     asked = read_options.parse({"path": root or ".", **given})
     fields = _fields(root, asked.storage, destination, schema, typed)
     wanted, needed = _columns(columns, fields)
     files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
-    df = _both(spark, root, files, asked.selection, asked.storage, needed, given, fail_on_data_loss, report)
+    look = partial(find_boundary, root, files, asked.selection, asked.storage, as_of)
+    try:
+        df = _both(spark, root, files, look, asked.selection, needed, given, fail_on_data_loss, report)
+    except ValueError as error:
+        raise ConfigError(f"table: as_of: {error}") from None
     if fields is not None:
         df = with_fields(df, fields)
     df = df.select(*(f"`{name.replace('`', '``')}`" for name in wanted)) if wanted != df.columns else df
@@ -243,17 +253,17 @@ def _columns(columns: Iterable[str] | None, fields: StructType | None) -> tuple[
 
 
 def _both(
-    spark: SparkSession, root: str | None, files: Files | None, selection: Selection, storage: Mapping[str, str],
+    spark: SparkSession, root: str | None, files: Files | None, look: Callable[[], Boundary], selection: Selection,
     needed: list[str], given: Mapping[str, str], strict: bool, report: Callable[[str], None],
 ) -> DataFrame:  # fmt: skip
     for _ in range(TRIES_MAX):
-        found = find_boundary(root, files, selection, storage)
+        found = look()
         _report(found, strict, report)
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
         except _NotThere as error:  # merged since its commit was read
-            if find_boundary(root, files, selection, storage).files == found.files:
+            if look().files == found.files:
                 raise StorageError(
                     f"{files and files.uri}: Spark does not find all files that the commits name: {error}; "
                     "restore them, or let Spark reach the archive"

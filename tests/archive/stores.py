@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from radiator.archive.files import Files
 from radiator.archive.manifest import load
 from radiator.archive.opening import open_files
-from radiator.archive.paths import DATA_SUFFIX
+from radiator.archive.paths import DATA_SUFFIX, version_of
 from radiator.columns.decode import Counters
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
@@ -72,9 +72,12 @@ def archive_rows(archive: object) -> Rows:
 def find_uncommitted(archive: object) -> list[str]:
     """Files that lie there and that no commit names."""
     files = archive if isinstance(archive, Files) else open_files(str(archive))
-    named = set(load(files).files)
+    state = load(files)
+    named = state.files.keys() | state.removed.keys()
     return [
-        each.path for each in files.list("") if DATA_SUFFIX in each.path and each.path.removeprefix("./") not in named
+        path
+        for each in files.list("")
+        if DATA_SUFFIX in each.path and (path := each.path.removeprefix("./")) not in named and version_of(path) is None
     ]
 
 

@@ -265,7 +265,7 @@ def test_a_commit_whose_answer_was_lost_is_known_as_ours(tmp_path: Path, monkeyp
     create_new = LocalFiles.create_new
 
     def forgetful(self: LocalFiles, path: str, data: bytes) -> bool:
-        return create_new(self, path, data) and not path.startswith("_log")
+        return create_new(self, path, data) and not path.startswith("_delta_log")
 
     monkeypatch.setattr(LocalFiles, "create_new", forgetful)
     assert go(tmp_path).records
@@ -282,7 +282,7 @@ def test_a_commit_without_files_whose_answer_was_lost_is_known_as_ours(
     create_new = LocalFiles.create_new
 
     def forgetful(self: LocalFiles, path: str, data: bytes) -> bool:
-        return create_new(self, path, data) and not path.startswith("_log")
+        return create_new(self, path, data) and not path.startswith("_delta_log")
 
     monkeypatch.setattr(LocalFiles, "create_new", forgetful)
     told: list[str] = []

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from radiator import archive
+from radiator.archive.actions import decode
+from radiator.archive.actions import encode as encode_commit
 from radiator.archive.files import Entry, LocalFiles
 from radiator.archive.manifest import CHECKPOINT_COMMITS, Conflict, DataFile, Lost, State, check_source, commit, load
-from radiator.archive.manifest import encode as encode_commit
 from radiator.archive.paths import checkpoint_path, commit_path, data_path, encode
 from radiator.errors import StorageError
 from radiator.storage.layout import encode_name
@@ -40,11 +41,11 @@ def grown(files: LocalFiles, count: int) -> State:
 def test_what_a_newer_radiator_says_of_a_file_is_an_error_with_the_reason(tmp_path: Path) -> None:
     files = LocalFiles(str(tmp_path))
     grown(files, 1)
-    said = json.loads(files.read(commit_path(0)))
-    said.pop("crc")
-    said["add"][0]["colour"] = "red"
-    (tmp_path / commit_path(0)).write_bytes(encode_commit(said))
-    with pytest.raises(StorageError, match="commit 0 says colour of a file.*install a newer one"):
+    made = decode(files.read(commit_path(0)))
+    added = next(each["add"] for each in made if "add" in each)
+    added["tags"]["radiator"] = json.dumps({**json.loads(added["tags"]["radiator"]), "colour": "red"})
+    (tmp_path / commit_path(0)).write_bytes(encode_commit({"engineInfo": "radiator"}, made[1:]))
+    with pytest.raises(StorageError, match="commit 0: .* says colour of it.*install a newer one"):
         load(files)
 
 
@@ -91,7 +92,11 @@ def test_without_the_checkpoint_the_commits_say_the_same(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(None, "commit 1 is missing"), (b"{", "damaged"), (encode_commit({"format": 2}), "is newer than this radiator")],
+    [
+        (None, "commit 1 is missing"),
+        (b"{", "damaged"),
+        (encode_commit({"engineInfo": "radiator"}, [{"protocol": {"minReaderVersion": 3}}]), "reader version 3"),
+    ],
 )
 def test_a_commit_that_is_missing_or_damaged_is_an_error(tmp_path: Path, data: bytes | None, text: str) -> None:
     files = LocalFiles(str(tmp_path))

@@ -145,7 +145,7 @@ class Torn(fsspec.implementations.local.LocalFileSystem):
         return super().open(path, mode, **more)
 
 
-@pytest.mark.parametrize("kind", ["_log/0", "intent.json"])
+@pytest.mark.parametrize("kind", ["_delta_log/0", "intent.json"])
 def test_a_commit_that_is_torn_elsewhere_is_none(begun: Path, tmp_path: Path, kind: str) -> None:
     shutil.copytree(begun / "data", tmp_path / "data")
     torn = Torn(skip_instance_cache=True)

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from radiator.archive import open_files
+from radiator.archive.planning import source_of
+from radiator.archive.publishing import Publisher
 from radiator.client import connect
+from radiator.errors import StorageError
 from radiator.spark import read, table
 from tests.running import BrokerProcess
 from tests.spark.archives import archive, compact
@@ -46,14 +50,20 @@ def test_what_was_removed_on_purpose_is_no_loss_on_either_side(spark: Any, tmp_p
     assert len(offsets(read(spark, writer.root))["p"]) < len(left)
 
 
-def test_files_that_are_merged_under_a_query_end_it_whatever_the_session_says(
+def test_a_query_goes_on_while_files_are_merged_and_ends_when_they_are_removed_whatever_the_session_says(
     spark: Any, tmp_path: Path, writer: Writer
 ) -> None:
     writer.write("p", numbered("/topic/a", 100))
     for end in (20, 40):
         archive(tmp_path / "archive", writer.root, {"p": end})
     df = table(spark, writer.root, tmp_path / "archive")
-    compact(tmp_path / "archive", "p", "/topic/a")
+    assert df.count() == 100
+    compact(tmp_path / "archive", "p", "/topic/a", delete=False)
+    assert df.count() == 100
+    assert offsets(table(spark, None, tmp_path / "archive", as_of="p@19"))["p"] == list(range(20))
+    publisher = Publisher(open_files(tmp_path / "archive"), source_of(str(writer.root)), None)
+    publisher.set_retention(0)
+    assert publisher.vacuum() == 2
     names = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
     try:
         for name in names:
@@ -64,6 +74,8 @@ def test_files_that_are_merged_under_a_query_end_it_whatever_the_session_says(
         for name in names:
             spark.conf.unset(name)
     assert offsets(table(spark, writer.root, tmp_path / "archive"))["p"] == list(range(100))
+    with pytest.raises(StorageError, match="version 0 were merged and removed"):
+        table(spark, None, tmp_path / "archive", as_of=0)
 
 
 def test_the_schema_of_a_rule_gives_the_columns_of_its_destinations(
