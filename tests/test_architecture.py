@@ -38,6 +38,7 @@ LAYERS = {
     "memory": 0,
     "timers": 0,
     "middleware": 0,
+    "decoder": 0,
     "speed": 0,
     "stopping": 0,
     "transitions": 0,
@@ -82,7 +83,7 @@ FORBIDDEN = {
 THIRD_PARTY = {
     "gevent": {"server"},
     "yaml": {"config"},
-    "msgspec": {"config", "routing", "server", "local", "cli", "export"},
+    "msgspec": {"columns", "config", "routing", "server", "local", "cli", "export"},
     "click": {"cli"},
     "rich": {"cli", "bench", "spark"},
     "websockets": {"tunnels"},

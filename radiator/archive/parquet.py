@@ -10,7 +10,7 @@ This module knows pyarrow. It does not know the place of the file, or segments. 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -24,6 +24,7 @@ from radiator.limits import MIB
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 64 * MIB  # in memory, before it is encoded
 LEVEL = 3
+ORDER = ["destination", "offset"]
 DESTINATIONS_MAX = 1_000  # that are listed; of a file with more a reader has to look inside
 SCHEMA = arrow_schema()
 
@@ -41,9 +42,9 @@ def listed(destinations: Iterable[str]) -> tuple[str, ...] | None:
 
 
 class DataWriter:
-    """Writes a new local file at ``path``. ``order``: the columns that it is sorted by."""
+    """Writes a new local file at ``path``. Its rows come sorted by ``ORDER``."""
 
-    def __init__(self, path: str, order: Sequence[str], level: int = LEVEL) -> None:
+    def __init__(self, path: str, level: int = LEVEL) -> None:
         self.path, self.records, self.body_bytes = path, 0, 0
         self.min_receive_ns, self.max_receive_ns = (1 << 63) - 1, -(1 << 63)
         self._min_offset, self._max_offset = (1 << 63) - 1, -1
@@ -59,7 +60,7 @@ class DataWriter:
             write_statistics=_STATISTICS,
             write_page_index=True,
             write_page_checksum=True,
-            sorting_columns=[pq.SortingColumn(leaves.index(name)) for name in order],
+            sorting_columns=[pq.SortingColumn(leaves.index(name)) for name in ORDER],
         )
 
     def write_group(self, batches: list[pa.RecordBatch]) -> None:

@@ -5,8 +5,9 @@
     _delta_log/_last_checkpoint                          the version of the latest checkpoint
     _new/                                         of active runs: data files before they are published (of a local
                                                   archive), and lists of files that are not committed yet, or no more
-    date=<day>/<destination>/<partition>@<first>-<next>.<token>.parquet
-    date=<day>/~many/...                          several destinations in a file
+    date=<day>/<partition>@<first>-<next>.<token>.parquet
+    date=<day>/<destination>/...                  of one destination, and
+    date=<day>/~many/...                          of several: written by earlier versions
 
 A name is encoded as in a data directory, with ``~`` in the place of ``%`` (tools take a percent sign in a path for an
 escape of their own, and some undo it), and a leading ``_`` as ``~5F`` (tools silently skip such names). One that is too
@@ -49,10 +50,9 @@ def encode(name: str, bytes_max: int = 255) -> str:
     return f"{encoded[: bytes_max - len(digest) - 2]}~~{digest}"
 
 
-def data_path(date: str, destination: str | None, partition: str, first: int, following: int, token: str) -> str:
-    """Return the path of a data file; ``destination`` None: it has several."""
-    folder = MANY if destination is None else encode(destination)
-    return f"{DATE_PREFIX}{date}/{folder}/{encode(partition, PART_BYTES_MAX)}@{first}-{following}.{token}{DATA_SUFFIX}"
+def data_path(date: str, partition: str, first: int, following: int, token: str) -> str:
+    """Return the path of a new data file."""
+    return f"{DATE_PREFIX}{date}/{encode(partition, PART_BYTES_MAX)}@{first}-{following}.{token}{DATA_SUFFIX}"
 
 
 def is_data_path(path: str) -> bool:

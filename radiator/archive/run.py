@@ -342,7 +342,7 @@ class _Run:
                 break
             token = secrets.token_hex(4)
             try:
-                made = merge_files(self._publisher.files, group, self._spool, token, self._source, self._settings.level)
+                made = merge_files(self._publisher.files, group, self._settings, token, self._source)
             except FileNotFoundError:
                 self._discard(token)
                 self._report_missing(group)

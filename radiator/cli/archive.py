@@ -24,6 +24,7 @@ from radiator.cli.common import (
     parsed,
     progress,
     put_json,
+    put_text,
     say,
     size,
 )
@@ -271,7 +272,7 @@ def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
         f"{counted(found.files, 'file')}"
     )
     waiting = f"; {found.unsealed:,} more are in segments that are still written to" if found.unsealed else ""
-    click.echo(f"{target}: {text}{waiting}{merged}")
+    put_text(f"{target}: {text}{waiting}{merged}")
     return code
 
 
@@ -292,7 +293,7 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
         put_json({name: {"first": a, "next": b, "log_bytes": c} for name, (a, b, c) in ranges.items()})
     else:
         for name, (first, following, total) in ranges.items():
-            click.echo(f"{name}: offsets {first} to {following - 1}, {size(total)}")
+            put_text(f"{name}: offsets {first} to {following - 1}, {size(total)}")
         click.echo(f"{len(ranges)} partitions, {size(plan.bytes)} of sealed segments to archive; nothing was written")
     return FAILED if plan.problems else OK
 

@@ -80,12 +80,10 @@ def archive_argument(function: F) -> F:
 def ls(uri: str, as_json: bool) -> int:
     """List the contents of the archive at URI by day and destination."""
     _, state = _load(uri)
-    from radiator.archive.paths import MANY
-
     days: dict[tuple[str, str], tuple[int, int, int]] = {}
     for each in state.files.values():
-        several = each.path.split("/")[1] == MANY or not each.destinations
-        key = each.date, "(several)" if several or not each.destinations else each.destinations[0]
+        names = each.destinations or ()
+        key = each.date, names[0] if len(names) == 1 else "(several)"
         files, records, total = days.get(key, (0, 0, 0))
         days[key] = files + 1, records + each.records, total + each.bytes
     lost = [{"partition": each[0], "first": each[1], "last": each[2] - 1, "why": each[3]} for each in state.lost]

@@ -17,6 +17,7 @@ from radiator.cli.common import (
     counted,
     json_option,
     put_json,
+    put_text,
 )
 from radiator.clock import NS_PER_SECOND
 
@@ -83,7 +84,7 @@ def rm(name: str, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     if as_json:
         put_json({"cursor": done["cursor"]})
     else:
-        click.echo(f"{done['cursor']} is deleted")
+        put_text(f"{done['cursor']} is deleted")
     return OK
 
 
@@ -111,7 +112,7 @@ def sample(match: str, target: str, every: str, count: int | None, broker: Broke
     if as_json:
         put_json({"samples": taken, "published": published, "to": target})
     elif target != STDOUT:
-        click.echo(f"{counted(taken, 'sample')}, {counted(published, 'message')} to {target}")
+        put_text(f"{counted(taken, 'sample')}, {counted(published, 'message')} to {target}")
     return OK
 
 

@@ -51,7 +51,15 @@ __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 Progress = Callable[[str, int, int], None]  # the name of the step, its number, the number of steps
 
 FIRST, LAST = "start Spark", "draw the charts"  # the steps before and after the sections
-WEIGHTS = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic")  # the order of findings; then others
+WEIGHTS = (
+    "Integrity",
+    "Dead letters",
+    "Lag",
+    "Consumers",
+    "Lateness",
+    "Latency",
+    "Traffic",
+)  # the order of findings; then others
 NAMES_MAX = 5  # names in a sentence
 REPORT = "report"  # the file name for several sections; a single section has its own name
 

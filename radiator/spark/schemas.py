@@ -9,16 +9,15 @@ Uses these files, and patterns. Must not import rules, configuration or Spark.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from radiator.columns.files import Place
+from radiator.columns.typed import read_schema
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
 from radiator.storage import layout
-from radiator.storage.files import read_file
 
 _REGEX = "regex "  # the prefix of the expression of a rule with match_regex
 _OTHER = "\0"  # a segment that no pattern contains
@@ -64,25 +63,6 @@ def schema_of(place: Place, destination: str) -> tuple[StoredSchema, Any] | None
             "Choose one with schema=<its path>, or use typed=False for no columns of the bodies"
         )
     return whole[0], schemas[0]
-
-
-def read_schema(place: Place, path: str) -> Any:
-    """Return the JSON document of a schema file.
-
-    Args:
-        place: The store, for its file system.
-        path: The path of the file.
-
-    Raises:
-        ConfigError: The file does not exist, or is not JSON.
-    """
-    try:
-        data = read_file(place.fs, path)
-        if data is None:
-            raise ConfigError(f"{path}: expected a JSON Schema, and there is no such file")
-        return json.loads(data)
-    except (ValueError, RecursionError, OSError) as error:
-        raise ConfigError(f"{path}: expected a JSON Schema: {error}") from None
 
 
 def newest(place: Place) -> list[StoredSchema]:

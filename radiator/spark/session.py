@@ -32,7 +32,7 @@ from radiator.limits import GIB, MIB
 from radiator.spark.interrupt import uninterrupted_start
 from radiator.spark.java import use_java
 from radiator.spark.options import Use, parse
-from radiator.spark.schema import select
+from radiator.spark.struct_columns import selected
 
 FORMAT = "radiator"
 PYSPARK_MIN = (4, 2)  # the first version with pyspark.sql.streaming.datasource; setup.py requires the same
@@ -184,7 +184,7 @@ def _load(reader: Any, use: Use, path: str, columns: Iterable[str] | None, optio
     parse({**given, "path": path}, use)  # here, a wrong option is an error without a traceback of Spark around it
     reader = reader.format(FORMAT).options(**given)
     if columns is not None:
-        reader = reader.schema(select(columns))
+        reader = reader.schema(selected(path, columns, given))
     return reader.load(absolute(path))
 
 

@@ -33,11 +33,11 @@ from radiator.columns.times import offset_at
 from radiator.errors import ConfigError, StorageError
 from radiator.spark.archived import archived_ends
 from radiator.spark.options import Use, parse
-from radiator.spark.schema import checked
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
 from radiator.spark.stream_offsets import Offsets, Progress, between, first, following, progress_of
+from radiator.spark.struct_columns import table_of
 from radiator.spark.unknown import warn_unknown
 from radiator.storage import layout
 from radiator.storage.reader import StoredPartition
@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = checked(schema)
+        self._table = table_of(options, schema)
         self._losses = Losses(options)
         self._ends: dict[str, End] = {}  # as of the last trigger
         self._spots: dict[tuple[str, int], tuple[int, int]] = {}
@@ -240,7 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             StorageError: A segment cannot be read.
         """
         assert isinstance(partition, Split)
-        return partition.read(self._options, self._schema)
+        return partition.read(self._options, self._table)
 
     def _look(self) -> dict[str, End]:
         self._ends = ends(self._place)

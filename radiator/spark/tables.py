@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from functools import partial, reduce
 from operator import or_
@@ -26,21 +27,28 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from radiator.archive import DataFile, Files, open_files
+from radiator.archive import DataFile, Files, load, open_files
 from radiator.archive.times import time_ns
 from radiator.archive.versions import AsOf
+from radiator.columns.deliveries import RAW, of_deliveries
+from radiator.columns.delivery_records import ACKED, DESTINATION
 from radiator.columns.files import open_store
+from radiator.columns.heads import Holdings, ends, stored
+from radiator.columns.options import ReadOptions
 from radiator.columns.scan import LostRecords
 from radiator.columns.selection import HIGH, LOW, Selection
+from radiator.columns.typed import read_schema
 from radiator.columns.warn import warn
 from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
 from radiator.spark import options as read_options
 from radiator.spark.boundary import Boundary, find_boundary, names_in, whole
+from radiator.spark.deliveries import deliveries
 from radiator.spark.json_schema import struct_of
+from radiator.spark.options import MESSAGES
 from radiator.spark.positions import parse_time, spelled
-from radiator.spark.schema import BY_NAME, SCHEMA, listed, unknown
-from radiator.spark.schemas import read_schema, schema_of
+from radiator.spark.schema import BY_NAME, DELIVERIES, SCHEMA, listed, select, unknown
+from radiator.spark.schemas import schema_of
 from radiator.spark.session import read
 from radiator.spark.spelling import plain
 from radiator.spark.typed import CORRUPT, names_of, with_fields
@@ -48,6 +56,10 @@ from radiator.spark.uris import arrow_uri, hadoop_uri
 
 TRIES_MAX: Final = 10  # each failed attempt means that a whole archive run happened meanwhile
 LOSSES_SHOWN: Final = 5
+
+KEY: Final = ("partition", "offset")  # of a message
+_BY_MESSAGE: Final = {"table", "destination", "partition", "subscribe", "subscribepattern"}
+_OF_MESSAGES: Final = {*_BY_MESSAGE, "starttime", "endtime", "startingtimestamp", "endingtimestamp"}
 
 _SEGMENT: Final = r"[./][^./]*"  # a segment of a name, after a separator was put before the name
 _WILD: Final = {ONE: _SEGMENT, ONE_OR_MORE: f"(?:{_SEGMENT})+", ANY: f"(?:{_SEGMENT})*"}
@@ -82,10 +94,12 @@ def table(
     columns: Iterable[str] | None = None,
     start: Time | None = None,
     end: Time | None = None,
-    as_of: AsOf | None = None,
     schema: Path | Mapping[str, Any] | StructType | None = None,
     typed: bool | None = None,
     view: str | None = None,
+    table: str = MESSAGES,
+    as_of_cursor: str | None = None,
+    as_of: Time | None = None,
     fail_on_data_loss: bool = True,
     report: Callable[[str], None] = warn,
     **options: Any,
@@ -101,13 +115,16 @@ def table(
         columns: The columns to return; None returns all.
         start: The first ``receive_time``: RFC 3339, a date or datetime, 19 digits of nanoseconds or 13 of milliseconds.
         end: The ``receive_time`` after the last one, in the same forms.
-        as_of: An earlier version of the archive, without the log (``data=None``): its number; a time (RFC 3339 or a
-            datetime); or ``partition@offset``, the first version with that record.
         schema: The fields of JSON bodies: the path of a JSON Schema, a JSON Schema as a dictionary, a StructType, or
             DDL such as ``"carrier STRING, dep_delay INT"``.
         typed: Whether the fields of JSON bodies are columns. None: if ``schema`` is given, or if ``destination`` is
             given and the broker has stored exactly one schema for it.
         view: The name of a temporary view for ``spark.sql``.
+        table: ``messages``, or ``deliveries``: the table of ``radiator.columns.deliveries``.
+        as_of_cursor: Only the messages that this queue, durable subscription or group had acknowledged.
+        as_of: With ``as_of_cursor``, its moment, in the forms of ``start``; None is now. Without, an earlier version of
+            the archive alone (``data=None``): its number; a time (RFC 3339, a date or datetime); or
+            ``partition@offset``, the first version with that record.
         fail_on_data_loss: Raise if records are missing; else pass them to ``report``.
         report: Called with a line of text for missing records and for names that do not exist. The default prints on
             stderr.
@@ -132,25 +149,110 @@ def table(
     """
     if data is None and archive is None:
         raise ConfigError("table: expected the broker's data directory, or an archive, or both; got neither")
-    if as_of is not None and (data is not None or archive is None):
+    version = None if as_of_cursor is not None else _version(as_of)
+    if version is not None and (data is not None or archive is None):
         raise ConfigError("table: as_of is a version of the archive: expected an archive and data=None")
     root = None if data is None else os.fspath(data)
     given = _options(destination, partition, start, end, fail_on_data_loss, options)
-    asked = read_options.parse({"path": root or ".", **given})
+    of_cursor = {
+        "table": table,
+        "as_of_cursor": as_of_cursor,
+        "as_of": None if as_of_cursor is None else _moment("as_of", as_of),
+    }
+    chosen = {**given, **{name: value for name, value in of_cursor.items() if value is not None}}
+    asked = read_options.parse({"path": root or ".", **chosen})
+    if asked.deliveries is not None:
+        if typed or schema is not None:
+            raise ConfigError("table: deliveries have no bodies: drop typed= and schema=")
+        files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
+        df = _deliveries(spark, root, files, asked, columns, given, fail_on_data_loss, report)
+        if view is not None:
+            df.createOrReplaceTempView(view)
+        return df
     fields = _fields(root, asked.storage, destination, schema, typed)
     wanted, needed = _columns(columns, fields)
     files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
-    look = partial(find_boundary, root, files, asked.selection, asked.storage, as_of)
+    acknowledged = None
+    if as_of_cursor is None or files is None:
+        given = chosen  # the source itself selects the acknowledged messages of a log
+    else:  # found before the messages, which are stored before they are acknowledged
+        acknowledged = _acknowledged(spark, root, files, asked, given, fail_on_data_loss, report)
+        needed += [name for name in KEY if name not in needed]
+    look = partial(find_boundary, root, files, asked.selection, asked.storage, version)
     try:
         df = _both(spark, root, files, look, asked.selection, needed, given, fail_on_data_loss, report)
     except ValueError as error:
         raise ConfigError(f"table: as_of: {error}") from None
+    if acknowledged is not None:
+        df = df.join(acknowledged, [*KEY], "left_semi")
     if fields is not None:
         df = with_fields(df, fields)
     df = df.select(*(f"`{name.replace('`', '``')}`" for name in wanted)) if wanted != df.columns else df
     if view is not None:
         df.createOrReplaceTempView(view)
     return df
+
+
+def _version(as_of: Time | None) -> AsOf | None:
+    return as_of if as_of is None or isinstance(as_of, int | str | datetime) else f"{as_of}T00:00:00Z"
+
+
+def _deliveries(
+    spark: SparkSession, root: str | None, files: Files | None, asked: ReadOptions, columns: Iterable[str] | None,
+    given: Mapping[str, str], strict: bool, report: Callable[[str], None],
+) -> DataFrame:  # fmt: skip
+    """Return the deliveries of archive and log."""
+    names = select(DELIVERIES.names if columns is None else columns, table=DELIVERIES).names
+    of_log = {name: value for name, value in given.items() if plain(name) not in _BY_MESSAGE}
+    of_log["destination"] = DESTINATION
+    look = partial(find_boundary, root, files, asked.selection, asked.storage)
+    df = _both(spark, root, files, look, asked.selection, list(RAW), of_log, strict, report)
+    df = deliveries(df)
+    for column, condition in () if asked.deliveries is None else asked.deliveries.conditions:
+        if condition.kind == "pattern":
+            patterns = [each for text in condition.values for each in parse_list(text)]
+            df = df.where(reduce(or_, map(_matches, patterns)))
+        else:
+            df = df.where(F.col(column).isin(list(condition.values)))
+    return df.select(*names)
+
+
+def _acknowledged(
+    spark: SparkSession, root: str | None, files: Files, asked: ReadOptions, given: Mapping[str, str], strict: bool,
+    report: Callable[[str], None],
+) -> DataFrame:  # fmt: skip
+    """Return partition and offset of each message that the cursor of the options had acknowledged."""
+    _check_beginning(root, files, asked, strict, report)
+    others = {name: value for name, value in given.items() if plain(name) not in _OF_MESSAGES}
+    of_log = replace(asked, selection=of_deliveries(Selection()), deliveries=None)
+    df = _deliveries(spark, root, files, of_log, None, others, strict, report)
+    df = df.where((F.col("subscription") == asked.as_of_cursor) & (F.col("outcome") == ACKED))
+    if asked.as_of_ns is not None:
+        df = df.where(F.col("settled_at") <= F.timestamp_micros(F.lit(asked.as_of_ns // 1000)))
+    return df.select(*KEY)
+
+
+def _check_beginning(
+    root: str | None, files: Files, asked: ReadOptions, strict: bool, report: Callable[[str], None]
+) -> None:
+    """Report deliveries that were removed before the first run of the archiver."""
+    state = load(files)
+    starts = {each.partition: 0 for each in state.files.values() if DESTINATION in (each.destinations or ())}
+    if root is not None:
+        place = open_store(root, asked.storage)
+        holdings = Holdings(place.fs)
+        for name, end in ends(place).items():
+            if holdings.may_hold(name, end, DESTINATION.__eq__):
+                starts[name] = stored(place.fs, name, end).log_start_offset
+    for name, first in starts.items():
+        first = state.starts.get(name, 0) if name in state.ends else first
+        if first and strict:
+            raise LostRecords(
+                f"as_of_cursor: partition {name!r}: the deliveries 0 to {first - 1} were removed before they were "
+                "archived. To do without them: fail_on_data_loss=False"
+            )
+        if first:
+            report(f"skipped: partition {name!r}: the deliveries 0 to {first - 1}")
 
 
 def _options(

@@ -1,4 +1,4 @@
-"""Shared files are merged in the memory that a few pieces take, however many they are and whatever they had been
+"""Files are merged in the memory that a few pieces take, however many they are and whatever they had been
 compressed to."""
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from radiator.archive import shared
+from radiator.archive import sorting
 from radiator.archive.manifest import DataFile
 from radiator.archive.merging import merge_files
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import SCHEMA, DataWriter
 from radiator.archive.paths import data_path
+from radiator.archive.split import Settings
 from radiator.limits import MIB
 from tests.archive.stores import START_ROW
 
@@ -28,18 +29,19 @@ MERGE = """
 import pickle, re, sys
 from radiator.archive.opening import open_files
 from radiator.archive.merging import merge_files
+from radiator.archive.split import Settings
 
 def peak():
     with open("/proc/self/status") as file:
         return int(re.search(r"VmHWM:\\s*(\\d+) kB", file.read())[1]) * 1024
 
 root, run, before = sys.argv[1], pickle.load(sys.stdin.buffer), peak()
-made = merge_files(open_files(root), run, root, "0123abcd", "source", 3)
+made = merge_files(open_files(root), run, Settings(root), "0123abcd", "source")
 print(made.file.records, peak() - before)
 """
 
 
-def shared_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> list[DataFile]:
+def sorted_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> list[DataFile]:
     """Of all names each, with offsets that follow those of the file before."""
     made = []
     for number in range(count):
@@ -54,9 +56,9 @@ def shared_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> 
             }
             for place in range(NAMES * rows_of_name)
         ]
-        path = data_path("2023-11-14", None, "p", first, first + len(rows), f"{number:08x}")
+        path = data_path("2023-11-14", "p", first, first + len(rows), f"{number:08x}")
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        writer = DataWriter(str(root / path), ["destination", "offset"])
+        writer = DataWriter(str(root / path))
         for start in range(0, len(rows), 8000):
             writer.write_group([pa.RecordBatch.from_pylist(rows[start : start + 8000], SCHEMA)])
         names = [f"/topic/{place:04d}" for place in range(NAMES)]
@@ -67,12 +69,12 @@ def shared_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> 
 def test_they_are_one_file_in_order_and_nothing_is_left_of_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "PIECE_BYTES_MIN", 5000)
-    monkeypatch.setattr(shared, "PIECES_BYTES", 5000)
-    run = shared_files(tmp_path, 5, 3, 500)
+    monkeypatch.setattr(sorting, "PIECE_BYTES_MIN", 5000)
+    monkeypatch.setattr(sorting, "PIECES_BYTES", 5000)
+    run = sorted_files(tmp_path, 5, 3, 500)
     spool = tmp_path / "spool"
     spool.mkdir()
-    made = merge_files(open_files(tmp_path), run, str(spool), "0123abcd", "source", 3)
+    made = merge_files(open_files(tmp_path), run, Settings(str(spool)), "0123abcd", "source")
     assert [each.name for each in spool.iterdir()] == [Path(made.spooled).name]
     keys = [(row["destination"], row["offset"]) for row in pq.read_table(made.spooled).to_pylist()]
     assert keys == sorted(keys)
@@ -82,7 +84,7 @@ def test_they_are_one_file_in_order_and_nothing_is_left_of_the_work(
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is asked of Linux")
 def test_many_that_had_been_compressed_well_are_merged_in_bounded_memory(tmp_path: Path) -> None:
-    run = shared_files(tmp_path, 48, 20, 2500)
+    run = sorted_files(tmp_path, 48, 20, 2500)
     assert sum(each.body_bytes for each in run) > 1.7 * GROWTH_BYTES_MAX
     done = subprocess.run(
         [sys.executable, "-c", MERGE, str(tmp_path)], input=pickle.dumps(run), capture_output=True, check=True,

@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An archive with files of one destination and files that several share, two days, two units; and its store."""
     root = tmp_path_factory.mktemp("made")
     fill(root / "data", count=3000, destinations=8).close()
-    options = Options(merge=False, unit_bytes=200_000, settings=Settings("", own_files_max=2))
+    options = Options(merge=False, unit_bytes=200_000, settings=Settings(""))
     assert not run(str(root / "data"), LocalFiles(str(root / "archive")), options).problems
     return root
 

@@ -278,6 +278,7 @@ def test_a_message_is_published(browser: Browser, served: Served) -> None:
         (message,) = client.subscribe("/queue/published", headers={"browser": "true"})
         assert message.body == "grüße".encode()
         assert (message.headers["colour"], message.headers["size"]) == ("red", "7")
+    assert served.logs("radiator.audit", 'SEND {"destination": "/queue/published", "bytes": 7}: ok')
 
 
 def test_a_range_is_downloaded_as_lines_of_json(browser: Browser, served: Served, tmp_path: Path) -> None:
@@ -327,6 +328,8 @@ def test_dead_letters_are_sent_back_and_dropped(
         assert sorted(drain(client, "/queue/jobs.a")) == [f"job {number}".encode() for number in range(5)]
         headers = next(iter(client.subscribe("/queue/jobs.a", headers={"browser": "true"}))).headers
         assert headers["kind"] == "job" and "dlq-reason" not in headers
+    assert served.logs("radiator.audit", 'COMMIT {"sent": ["1 /queue/jobs.a"], "acknowledged": ["1 /queue/dead"]}: ok')
+    assert served.logs("radiator.audit", 'COMMIT {"acknowledged": ["3 /queue/dead"]}: ok')
 
 
 def test_a_client_is_disconnected(browser: Browser, served: Served) -> None:

@@ -76,7 +76,7 @@ def rows(broker: Services, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
 
 def unsettled(source: QueueSource) -> int:
     """Return the number of unsettled records between the cursor and the end."""
-    return max(0, orphaned.unsettled(source.cursor, source.feed.partition) - len(source.settled))
+    return max(0, orphaned.unsettled(source.cursor, source.feed.partition) - source.unflushed)
 
 
 def furthest_behind(broker: Services, most: int) -> Generator[int, None, list[dict[str, Any]]]:
