@@ -106,9 +106,7 @@ def _once(files: Files, state: State, catalog: Any, name: str) -> Registered | N
         table, known = None, {}
         transaction = _created(files, state, catalog, name)
     else:
-        _check(files, state, table, name)
-        snapshot = table.current_snapshot()
-        registered = -1 if snapshot is None else int(snapshot.summary[VERSION_KEY])
+        registered = _registered(files, state, table, name)
         if registered == state.version:
             return Registered(state.version, 0, 0)
         if registered > state.version:
@@ -177,19 +175,27 @@ def _map_names(transaction: Any) -> None:
     transaction.set_properties({"schema.name-mapping.default": mapping})
 
 
-def _check(files: Files, state: State, table: Any, name: str) -> None:
-    """Raise StorageError if the table is not of this archive, or was changed by another program."""
+def _registered(files: Files, state: State, table: Any, name: str) -> int:
+    """Return the version of the archive that the table has; -1 if it has none.
+
+    Raises:
+        StorageError: The table is not of this archive, or another program has changed it.
+    """
     assert state.table is not None
     if table.properties.get(ARCHIVE_KEY) != state.table.id:
         raise StorageError(f"Iceberg table {name}: it is not the table of {files.uri}; choose another name for it")
     if table.properties.get(RETRIES_KEY) != "0":
         raise StorageError(f"Iceberg table {name}: expected the property {RETRIES_KEY} to be 0; set it")
     snapshot = table.current_snapshot()
-    if snapshot is not None and VERSION_KEY not in snapshot.summary:
+    if snapshot is None:
+        return -1
+    version = None if snapshot.summary is None else snapshot.summary[VERSION_KEY]
+    if version is None:
         raise StorageError(
             f"Iceberg table {name}: another program has changed it (snapshot {snapshot.snapshot_id}); roll it back, or "
             "drop it without its files and register the archive again"
         )
+    return int(version)
 
 
 def _known(table: Any) -> dict[str, Any]:
