@@ -115,7 +115,9 @@ def test_a_file_whose_rows_are_written_ends_where_another_destination_begins(tmp
         writer.write("p", numbered(name, 400, first=400 * number), per_batch=50)
     writer.close()
     go(tmp_path, Options(merge=False, settings=Settings("", run_bytes=30_000)))
-    found = sorted((each.first_offset, each.next_offset, each.destinations) for each in archive_of(tmp_path).files.values())
+    found = sorted(
+        (each.first_offset, each.next_offset, each.destinations) for each in archive_of(tmp_path).files.values()
+    )
     assert found[0] == (0, found[1][0], ("/topic/b",))
     assert all(a[1] == b[0] for a, b in pairwise(found))
     assert len(found) < 6
