@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from radiator.archive.actions import schema_string
 from radiator.archive.files import Files
 from radiator.archive.listing import load_existing
 from radiator.columns.schema import arrow_schema
@@ -122,7 +123,8 @@ def _once(files: Files, state: State, catalog: Any, name: str) -> Registered | N
     added, removed = wanted.keys() - known.keys(), known.keys() - wanted.keys()
     try:
         with transaction:
-            _extend(transaction, _schemas(files, (wanted[each] for each in added)))
+            if state.table is not None and state.table.schema != schema_string():
+                _extend(transaction, _schemas(files, (wanted[each] for each in added)))
             _add_snapshot(transaction, sorted(added), [known[each] for each in sorted(removed)], state.version)
     except (CommitFailedException, TableAlreadyExistsError):
         return None

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from radiator.archive.run import run
 from radiator.errors import StorageError
 from tests.archive.killing import EAGER
 from tests.archive.stores import Rows, archive_rows, fill, more
+from tests.columns.s3 import running
 from tests.spark.stores import START_NS, Writer
 
 pyiceberg_catalog = pytest.importorskip("pyiceberg.catalog")
@@ -210,3 +212,28 @@ def test_the_command_registers_after_each_run(tmp_path: Path) -> None:
     assert table.scan().count() == load(open_files(to)).records
     wrong = archive("--iceberg-table", "flights")
     assert wrong.returncode == 2 and "--iceberg-table needs --iceberg" in wrong.stderr
+
+
+@pytest.mark.thorough
+def test_an_archive_on_s3_is_registered_without_its_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = fill(tmp_path / "data", count=600)
+    with running() as s3:
+        parameters = urlencode({"endpoint_override": s3.endpoint, "scheme": "http", "region": "us-east-1"})
+        files = open_files(f"s3://who:knows@logs/archive?{parameters}")
+        for name, value in (
+            ("ENDPOINT", f"http://{s3.endpoint}"), ("ACCESS_KEY_ID", "who"), ("SECRET_ACCESS_KEY", "knows"),
+            ("REGION", "us-east-1"),
+        ):  # fmt: skip
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__RADIATOR__S3__{name}", value)
+        config = pytest.importorskip("pyiceberg.utils.config").Config()
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", config)  # it reads the environment when it is imported
+        run(writer.root, files, UNMERGED)
+        catalog = f"sqlite:///{tmp_path}/catalog.db"
+        assert register(files, catalog).added == len(load(files).files)
+        more(writer, count=600, first=600)
+        run(writer.root, files, MERGED)
+        assert register(files, catalog).added
+        table = pyiceberg_catalog.load_catalog("radiator", uri=catalog).load_table("radiator.archive")
+        assert table.location() == "s3://logs/archive/_iceberg"
+        assert rows_of(table.scan().to_arrow()) == archive_rows(files)
+        assert not any("knows" in path for path in table.inspect.files()["file_path"].to_pylist())
