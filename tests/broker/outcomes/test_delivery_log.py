@@ -331,7 +331,7 @@ destinations:
   - {match: /topic/radiator.deliveries, segment: {size: 64KiB}, retention: {count: 100}}
 """
     world = World(config)
-    for turn in range(4):
+    for _ in range(4):
         client = consumer(world, "/queue/a", *map(str, range(250)), ack="auto")
         client.messages()
         client.drop()
@@ -366,7 +366,7 @@ def failing(fs: FaultyFileSystem) -> tuple[World, Client, Frame, Frame]:
 
 def test_while_rows_cannot_be_stored_no_settlement_is_and_receipts_wait() -> None:
     fs = FaultyFileSystem()
-    world, client, third, fourth = failing(fs)
+    world, client, third, _ = failing(fs)
     client.ack(third, receipt="2")
     client.publish("/queue/b", "others go on", receipt="sent")
     world.tick(5)
@@ -569,6 +569,6 @@ class Story:
         check_exact(check)
 
 
-@pytest.mark.parametrize("seed", sampled(range(60), 1))
+@pytest.mark.parametrize("seed", sampled(range(24), 1))
 def test_every_settled_message_has_one_final_row_whatever_dies_or_fails(seed: int) -> None:
     Story(seed).run(120)
