@@ -309,6 +309,25 @@ def test_deliveries_of_the_log_itself_are_not_on_record() -> None:
 
 
 @pytest.mark.thorough
+def test_the_log_exists_although_clients_may_create_nothing() -> None:
+    world = World("{defaults: {record: deliveries}, destinations: [{match: /topic/>, create: deny}]}")
+    client = consumer(world, "/queue/a", "0")
+    client.ack(*client.messages())
+    world.settle()
+    assert outcomes(world) == [("0", "acked")]
+
+
+@pytest.mark.thorough
+def test_queues_in_memory_have_no_rows() -> None:
+    config = "{defaults: {record: deliveries}, destinations: [{match: /queue/memory, store: memory, record: none}]}"
+    world = World(config)
+    client = consumer(world, "/queue/memory", "0")
+    client.ack(*client.messages())
+    world.settle()
+    assert rows(world) == []
+
+
+@pytest.mark.thorough
 def test_rows_may_share_the_log_of_their_messages() -> None:
     world = World("{defaults: {record: deliveries}, destinations: [{match: /topic/>, partition: all}]}")
     client = world.connect(client_id="c")
