@@ -47,6 +47,7 @@ _IN_TAG = [
 ]
 _TAG_KEYS = {*_IN_TAG, "anchor"}
 _CRC = re.compile(rb',"crc":([0-9]{1,10})\}\}\n')
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {
     pa.string(): "string", pa.binary(): "binary", pa.bool_(): "boolean", pa.int8(): "byte", pa.int16(): "short",
@@ -87,7 +88,7 @@ def decode(data: bytes) -> list[Action]:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 # --- data files -------------------------------------------------------------------------------------------------------
@@ -138,20 +139,17 @@ def file_of(path: str, date: str | None, size: int, modified_ms: int, tag: str |
             "table; restore an earlier version of it with that program"
         )
     facts = json.loads(tag)
-    if unknown := facts.keys() - _TAG_KEYS:
-        raise StorageError(
-            f"{path}: the log says {', '.join(sorted(unknown))} of it, which this radiator does not know: install a "
-            "newer one"
-        )
-    names, anchor = facts["destinations"], facts.pop("anchor", None)
-    facts["destinations"] = None if names is None else tuple(names)
-    for name in ("offsets", "names"):
-        if name in facts:
+    for name in ("destinations", "offsets", "names"):
+        if facts.get(name) is not None:
             facts[name] = tuple(facts[name])
-    return DataFile(
-        path=path, date=date, bytes=size, modified_ms=modified_ms, anchor=None if anchor is None else Anchor(*anchor),
-        **facts,
-    )  # fmt: skip
+    if "anchor" in facts:
+        facts["anchor"] = Anchor(*facts["anchor"])
+    if not facts.keys() <= _TAG_KEYS:
+        raise StorageError(
+            f"{path}: the log says {', '.join(sorted(facts.keys() - _TAG_KEYS))} of it, which this radiator does not "
+            "know: install a newer one"
+        )
+    return DataFile(path=path, date=date, bytes=size, modified_ms=modified_ms, **facts)
 
 
 def statistics_of(each: DataFile) -> str:
@@ -172,7 +170,8 @@ def statistics_of(each: DataFile) -> str:
 
 def _timestamp(time_ns: int) -> str:
     """Return a time in microseconds, as the column has it."""
-    return f"{_EPOCH + timedelta(microseconds=time_ns // 1000):%Y-%m-%dT%H:%M:%S.%fZ}"
+    moment = _EPOCH + timedelta(microseconds=time_ns // 1000)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 # --- facts of partitions ----------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ class Split:
     def __init__(
         self, partition: str, first: int, following: int, token: str, source: str, settings: Settings, names: list[str]
     ) -> None:
-        self._partition, self._following, self._names = partition, following, Names(names)
+        self.partition, self._following, self._names = partition, following, Names(names)
         self._token, self._source, self._settings = token, source, settings
         self._files: list[SpooledFile] = []
         self._numbers = itertools.count(1)
@@ -168,12 +168,12 @@ class Split:
                 self._add(batch.slice(start, stop - start), int(days[start]))
 
     def _add(self, batch: pa.RecordBatch, day: int) -> None:
-        numbers = set(np.unique(batch.column("destination").to_numpy()).tolist())
+        numbers = set(np.flatnonzero(np.bincount(batch.column("destination").to_numpy())).tolist())
         if self._file is not None and not (self._file.day == day and self._file.takes(numbers)):
             self._close(batch.column("offset")[0].as_py())
         if self._file is None:
             self._file = _File(
-                self._begin, day, self._partition, self._names, self._spooled, self._settings, self._typing
+                self._begin, day, self.partition, self._names, self._spooled, self._settings, self._typing
             )
         self._file.add(batch, numbers)
 
