@@ -364,7 +364,7 @@ def _both(
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
-        except _NotThere as error:  # merged since its commit was read
+        except _NotThere as error:  # removed since its commit was read
             if look().files == found.files:
                 raise StorageError(
                     f"{files and files.uri}: Spark does not find all files that the commits name: {error}; "
