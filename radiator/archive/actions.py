@@ -31,6 +31,7 @@ from radiator import __version__
 from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, Table
 from radiator.columns.schema import arrow_schema
 from radiator.errors import StorageError
+from radiator.storage.typed_rules import REJECTED
 
 Action: TypeAlias = dict[str, Any]
 
@@ -160,7 +161,10 @@ def statistics_of(each: DataFile) -> str:
             low[name], high[name] = values
     for name, convert in (("receive_time", _timestamp), ("receive_ns", int)):
         low[name], high[name] = convert(each.min_receive_ns), convert(each.max_receive_ns)
-    facts = {"numRecords": each.records, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
+    nulls = dict.fromkeys(low, 0)
+    if each.rejected is not None:
+        nulls[REJECTED] = each.records - each.rejected
+    facts = {"numRecords": each.records, "minValues": low, "maxValues": high, "nullCount": nulls}
     return _json(facts).decode()
 
 
