@@ -265,6 +265,7 @@ def test_the_retention_of_merged_files_is_read_as_delta_spells_it(text: str, sec
         assert retention_ms({RETENTION_KEY: interval(int(seconds))}) == seconds * 1000
 
 
+@pytest.mark.thorough
 def test_a_retention_that_cannot_be_read_is_a_problem_and_no_file_is_removed(tmp_path: Path) -> None:
     fill(tmp_path / "data").close()
     files, data = open_files(tmp_path / "archive"), str(tmp_path / "data")
