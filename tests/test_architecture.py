@@ -97,6 +97,7 @@ THIRD_PARTY = {
     "cronsim": {"routing"},
     "kombu": {"kombu"},
     "pyspark": {"spark"},
+    "pyiceberg": {"archive"},
     "pyarrow": {"columns", "archive", "spark", "export", "replay"},
     "numpy": {"columns", "archive", "spark"},
     "pandas": {"spark"},
@@ -117,6 +118,7 @@ OPTIONAL = {
     "jwt": "JWT",
     "cryptography": "JWT",
     "opentelemetry": "OTEL",
+    "pyiceberg": "ICEBERG",
 }
 
 STDLIB = sys.stdlib_module_names

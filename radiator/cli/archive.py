@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -68,6 +69,9 @@ def _keep(text: str) -> int:
 @click.option("--compact-only", is_flag=True, help="Merge small files, and archive nothing.")
 @click.option("--keep-merged", metavar="DURATION", callback=parsed(_keep),
               help="How long merged files stay stored from now on, such as 7d (the default) or 0s.")  # fmt: skip
+@click.option("--iceberg", metavar="CATALOG",
+              help="Register the files in this Iceberg catalogue: a URI, or a name that pyiceberg has.")  # fmt: skip
+@click.option("--iceberg-table", metavar="NAMESPACE.TABLE", help="Its table; radiator.archive by default.")
 @click.option("--no-mark", is_flag=True, help="Do not let retention (wait_for: archive) remove archived segments.")
 @click.option("--dry-run", is_flag=True, help="Print what would be archived, and write nothing.")
 @json_option
@@ -75,7 +79,7 @@ def _keep(text: str) -> int:
 def archive(
     ctx: click.Context, data: str, target: str | None, partitions: tuple[str, ...], every: float | None, at: int | None,
     jobs: int, level: int, skip_damaged: bool, merge: bool | None, compact_only: bool, keep_merged: int | None,
-    no_mark: bool, dry_run: bool, as_json: bool,
+    iceberg: str | None, iceberg_table: str | None, no_mark: bool, dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Write sealed segments to an archive of Parquet files, each record exactly once.
 
@@ -90,6 +94,8 @@ def archive(
         raise click.UsageError("--every and --at cannot be combined")
     if compact_only and merge is False:
         raise click.UsageError("--compact-only and --no-compact cannot be combined")
+    if iceberg_table is not None and (iceberg is None or "." not in iceberg_table):
+        raise click.UsageError("--iceberg-table needs --iceberg, and a name with its namespace: logs.orders")
     from radiator.archive.opening import open_files
     from radiator.archive.run import Options
     from radiator.columns.files import shown
@@ -105,11 +111,18 @@ def archive(
     if dry_run:
         return _dry_run(data, files, options, as_json)
     stop = Stopping()
+
+    def once() -> int:
+        code = _report_outcome(_run(data, files, options, stop), shown(target), as_json)
+        if iceberg is not None:
+            _register(files, iceberg, iceberg_table)
+        return code
+
     with stop_on_signals(stop, breakable=False):
         if every is None and at is None:
-            code = _report_outcome(_run(data, files, options, stop), shown(target), as_json)
+            code = once()
             return INTERRUPTED if code == OK and stop.is_set() else code
-        return _scheduled(data, files, options, stop, shown(target), as_json, every, at)
+        return _scheduled(once, stop, every, at)
 
 
 def _is_inside(path: str, directory: str) -> bool:
@@ -155,10 +168,26 @@ def _run(data: str, files: Files, options: Options, stop: Stopping) -> Outcome:
             raise CommandFailed(FAILED, run_failure(files, error)) from error
 
 
-def _scheduled(
-    data: str, files: Files, options: Options, stop: Stopping, target: str, as_json: bool, every: float | None,
-    at: int | None,
-) -> int:  # fmt: skip
+def _register(files: Files, catalog: str, table: str | None) -> None:
+    """Register the files of the archive in an Iceberg table, unless the archive has no commit yet.
+
+    Raises:
+        RadiatorError: The catalogue or the archive reports an error.
+    """
+    from radiator.archive.files import NoArchive
+    from radiator.archive.iceberg import TABLE, register
+
+    name = table or TABLE
+    try:
+        found = register(files, catalog, name)
+    except NoArchive:
+        return
+    if found.added or found.removed:
+        replaced = f", {found.removed} merged ones removed" if found.removed else ""
+        say(f"Iceberg table {name}: version {found.version}, {counted(found.added, 'file')} added{replaced}")
+
+
+def _scheduled(once: Callable[[], int], stop: Stopping, every: float | None, at: int | None) -> int:
     """Run repeatedly until a signal. A failed run is reported, and the next one continues where it stopped."""
     from radiator.errors import RadiatorError
 
@@ -167,7 +196,7 @@ def _scheduled(
     while _waited(stop, wait_seconds, at):
         began = time.monotonic()
         try:
-            code = _report_outcome(_run(data, files, options, stop), target, as_json)
+            code = once()
         except RadiatorError as error:
             say(str(error))
             code = FAILED

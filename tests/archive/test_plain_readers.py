@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator.archive import NoArchive, files
+from radiator.archive.iceberg import register
 from radiator.archive.opening import open_files
 from radiator.archive.run import Options, run
 from radiator.columns.schema import arrow_schema
@@ -122,14 +124,18 @@ def test_an_export_has_the_schema_of_the_archive(made: tuple[str, str], tmp_path
 
 def test_the_documented_lines_run(made: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("archive").symlink_to(made[1])
-    section = TEXT[TEXT.index("## Reading it without Spark") :]
-    (program,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    shutil.copytree(made[1], "archive")
+    section = TEXT[TEXT.index("## Reading it without Spark") :].split("\n## ")[0]
+    of_delta, of_iceberg = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(program, names)
-    assert names["counts"].fetchall() and len(names["frame"]) == 10 and names["delays"].height == 10
-    for query in re.findall(r"```sql\n(.*?)```", section.split("\n## ")[0], re.DOTALL):
-        assert duckdb.sql(query).fetchall()
+    exec(of_delta, names)
+    assert names["delays"].height == len(names["frame"]) == 10 and names["first"].height == 900
+    assert len(names["counts"].fetchall()) == 90 and names["listed"].height >= 10
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    register(open_files("archive"), catalog)
+    assert "sqlite:////srv/iceberg/catalog.db" in of_iceberg
+    exec(of_iceberg.replace("sqlite:////srv/iceberg/catalog.db", catalog), names)
+    assert names["table"].scan().count() == 900
 
 
 def test_an_archive_that_is_not_there_is_an_error_and_nothing_chosen_an_empty_list(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def lose(root: Path | str, *lost: Lost) -> None:
     commit(files, state, source=state.source or "", lost=lost)
 
 
-def compact(root: Path | str, partition: str, destination: str, delete: bool = True) -> None:
+def compact(root: Path | str, partition: str, destination: str) -> None:
     """All files of a day and destination become one; the old ones go at once."""
     files = open_files(root)
     state = load(files)
@@ -69,7 +69,7 @@ def compact(root: Path | str, partition: str, destination: str, delete: bool = T
         new = _publish(root, rows.cast(arrow_schema()), day, destination, partition, first, following)
         state = load(files)
         commit(files, state, source=state.source or "", add=[new], remove=[each.path for each in those])
-    for each in old if delete else ():
+    for each in old:
         files.remove(each.path)
 
 
