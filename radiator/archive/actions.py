@@ -31,6 +31,7 @@ from radiator import __version__
 from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, Table
 from radiator.columns.schema import arrow_schema
 from radiator.errors import StorageError
+from radiator.storage.typed_rules import REJECTED
 
 Action: TypeAlias = dict[str, Any]
 
@@ -46,6 +47,7 @@ _IN_TAG = [
 ]
 _TAG_KEYS = {*_IN_TAG, "anchor"}
 _CRC = re.compile(rb',"crc":([0-9]{1,10})\}\}\n')
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {
     pa.string(): "string", pa.binary(): "binary", pa.bool_(): "boolean", pa.int8(): "byte", pa.int16(): "short",
@@ -86,7 +88,7 @@ def decode(data: bytes) -> list[Action]:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 # --- data files -------------------------------------------------------------------------------------------------------
@@ -137,20 +139,17 @@ def file_of(path: str, date: str | None, size: int, modified_ms: int, tag: str |
             "table; restore an earlier version of it with that program"
         )
     facts = json.loads(tag)
-    if unknown := facts.keys() - _TAG_KEYS:
-        raise StorageError(
-            f"{path}: the log says {', '.join(sorted(unknown))} of it, which this radiator does not know: install a "
-            "newer one"
-        )
-    names, anchor = facts["destinations"], facts.pop("anchor", None)
-    facts["destinations"] = None if names is None else tuple(names)
-    for name in ("offsets", "names"):
-        if name in facts:
+    for name in ("destinations", "offsets", "names"):
+        if facts.get(name) is not None:
             facts[name] = tuple(facts[name])
-    return DataFile(
-        path=path, date=date, bytes=size, modified_ms=modified_ms, anchor=None if anchor is None else Anchor(*anchor),
-        **facts,
-    )  # fmt: skip
+    if "anchor" in facts:
+        facts["anchor"] = Anchor(*facts["anchor"])
+    if not facts.keys() <= _TAG_KEYS:
+        raise StorageError(
+            f"{path}: the log says {', '.join(sorted(facts.keys() - _TAG_KEYS))} of it, which this radiator does not "
+            "know: install a newer one"
+        )
+    return DataFile(path=path, date=date, bytes=size, modified_ms=modified_ms, **facts)
 
 
 def statistics_of(each: DataFile) -> str:
@@ -162,13 +161,17 @@ def statistics_of(each: DataFile) -> str:
             low[name], high[name] = values
     for name, convert in (("receive_time", _timestamp), ("receive_ns", int)):
         low[name], high[name] = convert(each.min_receive_ns), convert(each.max_receive_ns)
-    facts = {"numRecords": each.records, "minValues": low, "maxValues": high, "nullCount": dict.fromkeys(low, 0)}
+    nulls = dict.fromkeys(low, 0)
+    if each.rejected is not None:
+        nulls[REJECTED] = each.records - each.rejected
+    facts = {"numRecords": each.records, "minValues": low, "maxValues": high, "nullCount": nulls}
     return _json(facts).decode()
 
 
 def _timestamp(time_ns: int) -> str:
     """Return a time in microseconds, as the column has it."""
-    return f"{_EPOCH + timedelta(microseconds=time_ns // 1000):%Y-%m-%dT%H:%M:%S.%fZ}"
+    moment = _EPOCH + timedelta(microseconds=time_ns // 1000)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 # --- facts of partitions ----------------------------------------------------------------------------------------------

@@ -36,7 +36,9 @@ class DataFile:
     Its records have offsets from ``first_offset`` up to, not including, ``next_offset``; there may be fewer records
     than offsets. ``destinations`` is None if they are too many to be listed. ``digest`` is the BLAKE2b of all bytes, 16
     bytes in hex, or empty. ``offsets`` and ``names`` are the smallest and largest offset and destination, if known.
-    ``anchor``: that of the partition when the file was added, if the file has that record.
+    ``typed`` and ``rejected`` are the numbers of records with a struct, and of those whose bodies do not fit their
+    schema; None: the file has no struct columns. ``anchor``: that of the partition when the file was added, if the file
+    has that record.
     """
 
     path: str
@@ -53,6 +55,8 @@ class DataFile:
     digest: str = ""
     offsets: tuple[int, int] | None = None
     names: tuple[str, str] | None = None
+    typed: int | None = None
+    rejected: int | None = None
     anchor: Anchor | None = field(default=None, compare=False)  # ``State.anchors`` has the result
     modified_ms: int = field(default=0, compare=False)  # when it was committed
 

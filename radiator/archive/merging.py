@@ -93,7 +93,7 @@ def merge_files(files: Files, run: list[DataFile], settings: Settings, token: st
     first, following = run[0], max(each.next_offset for each in run)
     groups = RowGroups(f"{settings.spool}/{token}{DATA_SUFFIX}", settings)
     try:
-        names, rows = _rows(files, run, settings.spool, token)
+        names, rows = _rows(files, run, settings, token)
         for batch in rows:
             groups.write(batch)
     except pa.ArrowException as error:
@@ -115,14 +115,14 @@ def merge_files(files: Files, run: list[DataFile], settings: Settings, token: st
 
 
 def _rows(
-    files: Files, run: Sequence[DataFile], spool: str, token: str
+    files: Files, run: Sequence[DataFile], settings: Settings, token: str
 ) -> tuple[Iterable[str], Iterator[pa.RecordBatch]]:
     """Return the destinations of files and their rows in order."""
     names = {each.destinations for each in run}
     follow = all(a.next_offset <= b.first_offset for a, b in pairwise(run))
     if follow and len(names) == 1 and len(alone := names.pop() or ()) == 1:
-        return alone, _batches(files, run)
-    return merged_files([partial(files.open, each.path) for each in run], spool, token)
+        return alone, _batches(files, run, settings.schema)
+    return merged_files([partial(files.open, each.path) for each in run], settings.spool, token, settings.schema)
 
 
 def _check(files: Files, each: DataFile) -> None:
@@ -136,7 +136,7 @@ def _check(files: Files, each: DataFile) -> None:
         )
 
 
-def _batches(files: Files, run: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
+def _batches(files: Files, run: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for each in run:
         with files.open(each.path) as file:
-            yield from batches(file)
+            yield from batches(file, schema)

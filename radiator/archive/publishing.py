@@ -26,11 +26,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, Conflict, Lost, State, check_source, commit, load
 from radiator.archive.paths import HALF_SUFFIX, INTENT_SUFFIX, NEW, intent_path, is_data_path, upload_path
 from radiator.archive.retention import RETENTION_KEY, interval, retention_ms
 from radiator.archive.split import SpooledFile
+from radiator.archive.typed import evolved
 from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.errors import StorageError
 
@@ -71,6 +74,7 @@ class Publisher:
     ) -> None:  # fmt: skip
         self.files, self._source, self._owner, self._step, self._report = files, source, owner, step, report
         self.state = self.load()
+        self.structs: list[pa.Field] = []  # the struct columns of the files that are published
 
     def load(self) -> State:
         """Return the state. Raises StorageError."""
@@ -111,11 +115,13 @@ class Publisher:
             # others go by the wall clock; the other one stands still while a machine sleeps, and is never set back
             if max(time.monotonic() - started[0], time.time() - started[1]) > INTENT_SECONDS_MAX:
                 raise StorageError(f"{self.files.uri}: writing some files took more than 12 hours; they are dropped")
+            schema = evolved(self.files.uri, self.state.table, self.structs) if self.structs else None
             self._step("commit")
             made = commit(
                 self.files,
                 self.state,
                 source=self._source,
+                schema=schema,
                 add=[placed.file for change in chosen for placed in change.add],
                 remove=[path for change in chosen for path in change.remove],
                 ends={name: end for change in chosen for name, end in change.ends.items()},

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from radiator.archive.parquet import SCHEMA, reader
+from radiator.columns.typed import conform
 from radiator.limits import KIB, MIB
 
 BATCH_BYTES = 16 * MIB  # that are decoded at a time, about
@@ -41,9 +42,6 @@ Ranks = NDArray[np.int32]
 def numbered(schema: pa.Schema) -> pa.Schema:
     """Return a schema with numbers of destinations instead of their names."""
     return schema.set(schema.get_field_index("destination"), pa.field("destination", pa.int32(), nullable=False))
-
-
-_NUMBERED = numbered(SCHEMA)  # whose first column is the destination
 
 
 class Names:
@@ -138,39 +136,49 @@ def read_run(path: str) -> Iterator[pa.RecordBatch]:
     os.unlink(path)
 
 
-def batches(file: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of an open Parquet file, a row group after the other, of bounded size."""
+def batches(file: Any, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an open Parquet file, a row group after the other, of bounded size.
+
+    Columns and fields of structs that the file does not have are null.
+    """
     source = reader(file)
     for number in range(source.num_row_groups):
         group = source.metadata.row_group(number)
         row_bytes = group.total_byte_size // max(group.num_rows, 1) + ROW_BYTES
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes))
         for batch in source.iter_batches(rows, row_groups=[number]):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=SCHEMA)
+            own = set(batch.schema.names)
+            columns = [
+                conform(batch.column(each.name), each.type) if each.name in own else pa.nulls(len(batch), each.type)
+                for each in schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def merged_files(
-    sources: Sequence[Callable[[], Any]], spool: str, token: str
+    sources: Sequence[Callable[[], Any]], spool: str, token: str, schema: pa.Schema = SCHEMA
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Return the destinations of sorted Parquet files, and their rows, sorted by destination and offset.
 
     Files are opened one at a time. Names in the spool begin with ``token``, and are removed at the end.
     """
     numbers: dict[str, int] = {}
+    coded = numbered(schema)
     paths = [f"{spool}/{token}-{place}.rows" for place in range(len(sources))]
     piece_bytes = max(PIECE_BYTES_MIN, PIECES_BYTES // max(len(sources), 1))
     for source, path in zip(sources, paths, strict=True):
         with source() as file:
-            write_run(path, (_numbered(batch, numbers) for batch in batches(file)), _NUMBERED, piece_bytes)
+            rows = (_numbered(batch, numbers, coded) for batch in batches(file, schema))
+            write_run(path, rows, coded, piece_bytes)
     names = Names(list(numbers))
-    rows = merged(map(read_run, paths), names)
-    return names.names, (_replaced(batch, names.column(batch.column(0)), SCHEMA) for batch in rows)
+    found = merged(map(read_run, paths), names)
+    return names.names, (_replaced(batch, names.column(batch.column(0)), schema) for batch in found)
 
 
-def _numbered(batch: pa.RecordBatch, numbers: dict[str, int]) -> pa.RecordBatch:
+def _numbered(batch: pa.RecordBatch, numbers: dict[str, int], schema: pa.Schema) -> pa.RecordBatch:
     coded = batch.column(0).dictionary_encode()
     found = [numbers.setdefault(name, len(numbers)) for name in coded.dictionary.to_pylist()]
-    return _replaced(batch, pa.array(found, pa.int32()).take(coded.indices), _NUMBERED)
+    return _replaced(batch, pa.array(found, pa.int32()).take(coded.indices), schema)
 
 
 def _replaced(batch: pa.RecordBatch, destinations: pa.Array, schema: pa.Schema) -> pa.RecordBatch:

@@ -23,10 +23,11 @@ import numpy as np
 import pyarrow as pa
 
 from radiator.archive.manifest import DataFile
-from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, LEVEL, DataWriter
+from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, LEVEL, SCHEMA, DataWriter
 from radiator.archive.paths import DATA_SUFFIX, data_path
 from radiator.archive.raw import RAW_SCHEMA, complete
 from radiator.archive.sorting import Names, merged, read_run, sorted_rows, write_run
+from radiator.columns.typed import UNTYPED, TypedColumns, Typing
 from radiator.limits import MIB
 
 RUN_BYTES = 64 * MIB  # of rows that are sorted at a time
@@ -36,7 +37,7 @@ DAY_NS = 86_400 * 10**9
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the files."""
+    """The settings of the files. ``schema``: their columns; ``typed``: the struct columns of the log."""
 
     spool: str
     level: int = LEVEL
@@ -44,6 +45,8 @@ class Settings:
     run_bytes: int = RUN_BYTES
     group_rows: int = GROUP_ROWS
     group_bytes: int = GROUP_BYTES
+    schema: pa.Schema = SCHEMA
+    typed: TypedColumns = UNTYPED
 
 
 class SpooledFile(NamedTuple):
@@ -62,7 +65,7 @@ class RowGroups:
     """Writes rows that come in the order of a file, one row group after the other."""
 
     def __init__(self, path: str, settings: Settings) -> None:
-        self._writer = DataWriter(path, settings.level)
+        self._writer = DataWriter(path, settings.level, settings.schema)
         self._settings = settings
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -97,9 +100,10 @@ class _File:
     """A file that is being made. ``spooled`` returns a new path in the spool for a suffix."""
 
     def __init__(
-        self, first: int, day: int, partition: str, names: Names, spooled: Callable[[str], str], settings: Settings
-    ) -> None:
-        self.first, self.day = first, day
+        self, first: int, day: int, partition: str, names: Names, spooled: Callable[[str], str], settings: Settings,
+        typing: Typing | None,
+    ) -> None:  # fmt: skip
+        self.first, self.day, self._typing = first, day, typing
         self._partition, self._names, self._spooled, self._settings = partition, names, spooled, settings
         self._numbers: set[int] = set()  # of its destinations
         self._waiting: list[pa.RecordBatch] = []
@@ -127,7 +131,8 @@ class _File:
         if self._groups is None:
             self._groups = RowGroups(self._spooled(DATA_SUFFIX), self._settings)
         for batch in batches:
-            self._groups.write(complete(batch, self._partition, self._names))
+            whole = complete(batch, self._partition, self._names)
+            self._groups.write(whole if self._typing is None else self._typing.add(whole))
         return self._groups
 
     def close(self, following: int, token: str, source: str) -> SpooledFile:
@@ -145,11 +150,13 @@ class Split:
     def __init__(
         self, partition: str, first: int, following: int, token: str, source: str, settings: Settings, names: list[str]
     ) -> None:
-        self._partition, self._following, self._names = partition, following, Names(names)
+        self.partition, self._following, self._names = partition, following, Names(names)
         self._token, self._source, self._settings = token, source, settings
         self._files: list[SpooledFile] = []
         self._numbers = itertools.count(1)
         self._begin = first  # of the next file
+        plain = settings.schema.names == SCHEMA.names
+        self._typing = None if plain else Typing(settings.typed, settings.schema)
         self._file: _File | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -161,11 +168,13 @@ class Split:
                 self._add(batch.slice(start, stop - start), int(days[start]))
 
     def _add(self, batch: pa.RecordBatch, day: int) -> None:
-        numbers = set(np.unique(batch.column("destination").to_numpy()).tolist())
+        numbers = set(np.flatnonzero(np.bincount(batch.column("destination").to_numpy())).tolist())
         if self._file is not None and not (self._file.day == day and self._file.takes(numbers)):
             self._close(batch.column("offset")[0].as_py())
         if self._file is None:
-            self._file = _File(self._begin, day, self._partition, self._names, self._spooled, self._settings)
+            self._file = _File(
+                self._begin, day, self.partition, self._names, self._spooled, self._settings, self._typing
+            )
         self._file.add(batch, numbers)
 
     def finish(self) -> list[SpooledFile]:

@@ -96,6 +96,7 @@ def ls(uri: str, as_json: bool) -> int:
                 "ends": dict(state.ends),
                 "starts": dict(state.starts),
                 "lost": lost,
+                "merged_files": len(state.removed),
                 "days": [dict(zip(fields, (*key, *found), strict=True)) for key, found in sorted(days.items())],
             }
         )
@@ -114,9 +115,10 @@ def ls(uri: str, as_json: bool) -> int:
     for gone in lost:
         say(f"{gone['partition']}: offsets {gone['first']} to {gone['last']} are lost: {gone['why']}")
     whole = size(sum(each.bytes for each in state.files.values()))
+    merged = f"; {counted(len(state.removed), 'merged file')} not removed yet" if state.removed else ""
     click.echo(
         f"{counted(state.records, 'record')} in {counted(len(state.files), 'file')}, {whole}, "
-        f"as of commit {state.version}"
+        f"as of commit {state.version}{merged}"
     )
     return OK
 

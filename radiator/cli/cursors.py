@@ -130,6 +130,7 @@ def _sample(connection: Connection, match: str, target: str, every_ns: int, coun
         found = [
             {"time_ns": now_ns, **{name: row[name] for name in FIELDS}}
             for row in ask_all(connection, "cursors.ls", "cursors", match=match)
+            if row["partition"]
         ]
         rows = [json.dumps(row, ensure_ascii=False) for row in found]
         if target == STDOUT:
@@ -170,7 +171,7 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
         [
             each["cursor"],
             each["destination"],
-            each["partition"] + _remark(each),
+            (each["partition"] or "-") + _remark(each),
             *(f"{each[figure]:,}" for figure in figures),
         ]
         for each in found

@@ -55,7 +55,7 @@ class NameTable:
             at = self._at[dictionary, count] = len(self._flat)
             known = self._encoded
             try:
-                self._flat += [known[name] for name in names]
+                self._flat += list(map(known.__getitem__, names))
             except KeyError:
                 self._flat += [self._number(name) for name in names]
         return at

@@ -59,6 +59,9 @@ class TypedColumns:
         return [*structs, pa.field(REJECTED, pa.string())]
 
 
+UNTYPED: Final = TypedColumns()
+
+
 def typed_columns(place: Place) -> TypedColumns:
     """Return the struct columns of a store. A schema without named properties has none.
 

@@ -167,8 +167,10 @@ class Rules:
         line = policy.rule.line
         where = f"{self._source}:{line}: the rule" if line else f"{self._source}: defaults"
         return [
-            f"{where} makes {DELIVERIES} have {wrong}, and record: deliveries needs a topic in files; "
-            f"put a rule for {DELIVERIES} with store: file above it"
+            (
+                f"{where} makes {DELIVERIES} have {wrong}, and record: deliveries needs a topic in files; "
+                f"put a rule for {DELIVERIES} with store: file above it"
+            )
         ]
 
     def _policy(self, name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Policy:

@@ -16,12 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from radiator.archive import DataFile, Files, State, load
 from radiator.archive.gaps import GapFinder
 from radiator.archive.lineage import check
 from radiator.archive.listing import in_order, load_existing
 from radiator.archive.lookup import may_hold
 from radiator.archive.retention_marks import ahead, marks
+from radiator.archive.typed import struct_columns
 from radiator.archive.versions import AsOf
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
@@ -39,6 +42,7 @@ class Boundary:
         gaps: Descriptions of gaps that may contain matching records.
         settled: Descriptions of gaps whose messages were settled by their queues.
         hints: Descriptions of requested names that do not exist.
+        structs: The struct columns of the archive.
     """
 
     log: Mapping[str, tuple[int, int]]
@@ -46,6 +50,7 @@ class Boundary:
     gaps: tuple[str, ...]
     settled: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+    structs: tuple[pa.Field, ...] = ()
 
 
 def find_boundary(
@@ -82,7 +87,8 @@ def find_boundary(
     wanted = (each for each in state.files.values() if may_hold(each, selection))
     lost, settled = (tuple(str(each) for each in gaps if each.settled is which) for which in (False, True))
     hints = () if archive is None else tuple(_hints(archive, state, found, around, selection))
-    return Boundary(log, tuple(in_order(wanted)), lost, settled, hints)
+    structs = tuple(struct_columns(state.table))
+    return Boundary(log, tuple(in_order(wanted)), lost, settled, hints, structs)
 
 
 def _hints(

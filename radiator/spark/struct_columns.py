@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pyspark.sql.types import StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from radiator.columns.files import open_store
 from radiator.columns.options import ReadOptions
@@ -46,6 +48,41 @@ def table_of(options: ReadOptions, schema: StructType) -> TableColumns:
         return TableColumns(checked(schema))
     typed = typed_columns(open_store(options.path, options.storage))
     return TableColumns(checked(schema, typed_fields(typed)), typed)
+
+
+def filled(df: DataFrame, wanted: StructType) -> DataFrame:
+    """Return a DataFrame with more columns, and more fields in its structs: null where it has none.
+
+    Args:
+        df: The DataFrame.
+        wanted: The columns and their types.
+    """
+    if df.schema == wanted:
+        return df
+    own = {field.name: field.dataType for field in df.schema.fields}
+    return df.select(
+        *(_filled(F.col(each.name), own.get(each.name), each.dataType).alias(each.name) for each in wanted)
+    )
+
+
+def _filled(value: Column, own: DataType | None, wanted: DataType) -> Column:
+    if own is None:
+        return F.lit(None).cast(wanted)
+    if own == wanted:
+        return value
+    if isinstance(own, StructType) and isinstance(wanted, StructType):
+        types = {field.name: field.dataType for field in own.fields}
+        fields = [
+            _filled(value.getField(each.name), types.get(each.name), each.dataType).alias(each.name) for each in wanted
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
+        inner = own.elementType, wanted.elementType
+        return F.transform(value, lambda each: _filled(each, *inner))
+    if isinstance(own, MapType) and isinstance(wanted, MapType):
+        values = own.valueType, wanted.valueType
+        return F.transform_values(value, lambda key, each: _filled(each, *values))
+    return value.cast(wanted)
 
 
 def selected(path: str, columns: Iterable[str], options: Mapping[str, Any]) -> StructType:

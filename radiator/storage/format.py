@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import ge, gt
-from struct import Struct
+from struct import Struct, iter_unpack
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
@@ -471,6 +471,10 @@ def split_names(dictionary: bytes, count: int | None = None, errors: str = "repl
 
 def split_encoded_names(dictionary: bytes, count: int | None = None) -> list[bytes]:
     """Return the names in a dictionary, as it has them. Arguments and errors: see ``split_names``."""
+    if count is not None and count > 1 and (width := len(dictionary) // count) * count == len(dictionary):
+        pairs = list(iter_unpack(f"<I{width - 4}s", dictionary)) if width > 4 else []
+        if {length for length, _ in pairs} == {width - 4}:  # all of one length, as numbered names often are
+            return [name for _, name in pairs]
     names, at, size, length = [], 0, len(dictionary), U32.unpack_from
     while at + 4 <= size:
         start = at + 4

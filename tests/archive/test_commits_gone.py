@@ -99,7 +99,7 @@ def test_a_first_run_that_was_killed_leaves_no_files_that_the_next_one_refuses(t
 
     with pytest.raises(Killed):
         run(str(tmp_path / "data"), open_files(tmp_path / "archive"), UNMERGED, Watch(step=step))
-    assert list(tmp_path.glob("archive/date=*/*/*.parquet"))
+    assert list(tmp_path.glob("archive/date=*/*.parquet"))
     find_boundary(str(tmp_path / "data"), open_files(tmp_path / "archive"), Selection())
     go(tmp_path)
     check_exact(tmp_path / "archive", tmp_path / "data")

@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator.archive import sorting
-from radiator.archive.manifest import DataFile
-from radiator.archive.merging import merge_files
+from radiator.archive.manifest import DataFile, State
+from radiator.archive.merging import groups_to_merge, merge_files
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import SCHEMA, DataWriter
 from radiator.archive.paths import data_path
 from radiator.archive.split import Settings
 from radiator.limits import MIB
-from tests.archive.stores import START_ROW
+from tests.archive.stores import START_ROW, old_path
 
 NAMES = 300
 GROWTH_BYTES_MAX = 400 * MIB
@@ -79,6 +79,33 @@ def test_they_are_one_file_in_order_and_nothing_is_left_of_the_work(
     keys = [(row["destination"], row["offset"]) for row in pq.read_table(made.spooled).to_pylist()]
     assert keys == sorted(keys)
     assert len(set(keys)) == made.file.records == 5 * 3 * NAMES
+
+
+def test_files_of_earlier_versions_merge_with_new_ones_to_one_file(tmp_path: Path) -> None:
+    """Their ranges overlap: those of one unit had a directory for each destination, and one for the rest."""
+    a, b, c = "/topic/a", "/topic/b", "/topic/c"
+    layout = [([a], range(0, 6, 2)), ([b, c], range(1, 6, 2)), ([b], range(6, 9)), ([a, c], range(9, 12))]
+    made = []
+    for number, (names, offsets) in enumerate(layout):
+        rows = [
+            {**START_ROW, "destination": names[place % len(names)], "offset": offset, "body": b"", "size": 0}
+            for place, offset in enumerate(offsets)
+        ]
+        rows.sort(key=lambda row: (row["destination"], row["offset"]))
+        ends = (0, 6) if number < 2 else (offsets[0], offsets[-1] + 1)
+        old = old_path("2023-11-14", names[0] if len(names) == 1 else None, "p", *ends, "0123abcd")
+        path = old if number < 3 else data_path("2023-11-14", "p", *ends, "0123abcd")
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        writer = DataWriter(str(tmp_path / path))
+        writer.write_group([pa.RecordBatch.from_pylist(rows, SCHEMA)])
+        made.append(writer.close(path, "p", *ends, "2023-11-14", names, "source"))
+    (run,) = groups_to_merge(State(files={each.path: each for each in made}), force=True)
+    assert {each.path for each in run} == {each.path for each in made}
+    merged = merge_files(open_files(tmp_path), run, Settings(str(tmp_path)), "89abcdef", "source")
+    assert merged.file.path == "date=2023-11-14/p@0-12.89abcdef.parquet"
+    assert merged.file.destinations == (a, b, c)
+    keys = [(row["destination"], row["offset"]) for row in pq.read_table(merged.spooled).to_pylist()]
+    assert keys == sorted(keys) and sorted(offset for _, offset in keys) == list(range(12))
 
 
 @pytest.mark.thorough

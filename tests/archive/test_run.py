@@ -110,11 +110,11 @@ def test_many_destinations_share_one_sorted_file_a_day_however_little_memory_the
 
 
 def test_a_file_whose_rows_are_written_ends_where_another_destination_begins(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "data", SEGMENT_BYTES)
+    writer = Writer(tmp_path / "data", 8192)
     for number, name in enumerate(["/topic/b", "/topic/b", "/topic/a", "/topic/c", "/topic/b"]):
         writer.write("p", numbered(name, 400, first=400 * number), per_batch=50)
     writer.close()
-    go(tmp_path, Options(merge=False, settings=Settings("", run_bytes=30_000)))
+    go(tmp_path, Options(merge=False, settings=Settings("", run_bytes=5000)))
     found = sorted(
         (each.first_offset, each.next_offset, each.destinations) for each in archive_of(tmp_path).files.values()
     )
@@ -129,7 +129,7 @@ def test_more_destinations_than_are_listed_are_not_listed(tmp_path: Path) -> Non
     made = [each._replace(destination=f"/topic/{n}") for n, each in enumerate(numbered("", 3000))]
     writer.write("p", made, per_batch=500)
     writer.close()
-    go(tmp_path)
+    go(tmp_path, Options())
     assert [each.destinations for each in archive_of(tmp_path).files.values()] == [None]
     check_all(tmp_path / "data", tmp_path / "archive")
 

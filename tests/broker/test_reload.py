@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from itertools import permutations
 
@@ -140,6 +141,27 @@ def test_a_queue_that_exists_is_removed_by_a_new_idle_time_and_stays_without_one
     world.tick(20)
     world.settle()
     assert Q not in world.broker.destinations
+
+
+def test_a_queue_whose_removal_fails_after_a_reload_has_the_new_rule() -> None:
+    idle = "expire: {idle: 10s}"
+    world = queue_with("1", config=rules(f"{{match: {Q}, {idle}}}"))
+    world.fs.fail("open", error=errno.ENOSPC, under="removals")
+    world.tick(5)
+    for _ in range(10):
+        world.now += 5 * NS_PER_SECOND
+        world.broker.tick(world.time)
+    assert world.broker.registry.removing, "its removal is not on the disk yet"
+    assert refused(world, rules(f"{{match: {Q}, partitions: 3, {idle}}}")), "it may come back, with its logs"
+    reload(world, rules(f"{{match: {Q}, max_messages: 1, {idle}}}"))
+    assert Q not in world.broker.destinations
+    world.settle()
+    assert not world.broker.registry.removing
+    assert world.broker.destinations[Q].policy.settings.max_messages == 1
+    client = world.connect()
+    client.publish(Q, "2")
+    world.settle()
+    assert client.error() == "full"
 
 
 def test_a_copy_is_stored_where_the_new_archive_rules_say() -> None:

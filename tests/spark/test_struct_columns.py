@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from radiator.config.load import load_text
 from radiator.decoder import decoder
-from radiator.server.hooks import register_schemas
 from radiator.spark import collect, read, read_stream
 from radiator.spark.schema import SCHEMA
-from radiator.storage.files import FileSystem
-from tests.spark.stores import START_NS, Message, Writer
+from tests.spark.stores import START_NS, Message, Writer, register_rules
 
 pytestmark = pytest.mark.spark
 
@@ -50,13 +47,6 @@ def unpacked(body: bytes, headers: dict[str, str]) -> Any:
     return {"gate": body.decode("ascii"), "seats": {headers["row"]: len(body)}}
 
 
-def register(root: Path, data: str, rules: str = RULES, **schemas: Any) -> list[str]:
-    """What the broker does at a start with these rules."""
-    for name, schema in schemas.items():
-        (root / f"{name}.json").write_text(json.dumps(schema))
-    return register_schemas(load_text(rules.format(root=root), "r.yaml").rules, "r.yaml", FileSystem(), data)
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("structs")
@@ -74,7 +64,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     writer.write("packed", [Message("/topic/packed", b"C3", b"row:9"), Message("/topic/packed", b"\xff", b"row:9")])
     writer.write("packed", [Message("/topic/packed", b"C4")])
     writer.close()
-    register(root, writer.root, flights=FLIGHT, gate=GATE)
+    register_rules(root, writer.root, RULES, flights=FLIGHT, gate=GATE)
     return writer.root
 
 
@@ -125,6 +115,15 @@ def test_a_read_may_name_some_fields_of_a_struct_and_no_others(spark: Any, store
     ]:
         with pytest.raises(PySparkException, match=wanted):
             spark.read.format("radiator").schema(schema).load(store).collect()
+
+
+@pytest.mark.thorough
+def test_the_documented_lines_run(spark: Any, store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8").partition("## Typed columns")[2]
+    program = text.partition("```python\n")[2].partition("```")[0]
+    exec(program.replace("./data", store).replace("> 60", "> 1"), {"read": read, "spark": spark})
+    shown = capsys.readouterr().out
+    assert "|     UA|    1|" in shown and "|Expected `object`, got `array`          |1    |" in shown
 
 
 @pytest.mark.thorough

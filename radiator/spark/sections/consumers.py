@@ -27,6 +27,11 @@ ENOUGH = 100  # deliveries: with fewer, shares say little
 TIMED_MIN = 20  # acknowledgements: with fewer, percentiles say little
 SLOW_TIMES = 5.0  # a consumer that needs this multiple of the median of the others is slow
 RETRIED_MIN = 0.05  # share of messages
+_WHY = {
+    "nacked": "the consumer returned them",
+    "timed_out": "the consumer had them too long",
+    "requeued": "their consumer left",
+}
 _SUBSCRIPTIONS = (
     Field("subscription", "subscription"),
     Field("messages", "settled", "count"),
@@ -291,11 +296,11 @@ def _retried(found: Rows, each: Rows) -> list[str]:
         share = row["retried"] / row["messages"] if row["messages"] else 0
         if share >= RETRIED_MIN:
             of = [one for one in each if one["subscription"] == row["subscription"]]
-            why = max(RETURNED, key=lambda outcome: sum(one[outcome] for one in of))
-            lines.append(
-                f"{units.percent(share)} of the messages of {row['subscription']} were delivered more than once, most "
-                f"often because they were {why.replace('_', ' ')}"
-            )
+            counts = {outcome: sum(one[outcome] for one in of) for outcome in RETURNED}
+            why = max(counts, key=lambda outcome: counts[outcome])
+            because = f", most often because {_WHY[why]}" if counts[why] else ""
+            said = f"{units.percent(share)} of the messages of {row['subscription']} were delivered more than once"
+            lines.append(said + because)
     return units.first(lines, SHOWN_MAX, "and {:,} more subscriptions with retries")
 
 
