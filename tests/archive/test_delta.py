@@ -124,6 +124,7 @@ def test_a_log_with_checkpoints_of_both_and_without_old_commits_says_the_same(tm
         load(files)
 
 
+@pytest.mark.thorough
 def test_other_programs_may_set_properties_and_vacuum_and_may_not_change_records(tmp_path: Path) -> None:
     fill(tmp_path / "data").close()
     where, files = tmp_path / "archive", open_files(tmp_path / "archive")
@@ -229,6 +230,7 @@ def test_in_an_object_store_with_conditional_requests_two_archivers_add_everythi
         assert files.read("new") == b"third"
 
 
+@pytest.mark.thorough
 def test_files_that_were_merged_stay_until_their_retention_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
