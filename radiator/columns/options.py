@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from radiator.columns.selection import Selection
+from radiator.columns.selection import DeliveryFilter, Selection
 from radiator.limits import MIB
 
 ROWS_PER_BATCH = 16_384  # measured: fewer costs calls, more costs cache misses
@@ -56,7 +56,11 @@ class ReadOptions:
         start_times_ns: The start time of partitions, by name; resolved to offsets when the read is planned.
         end_times_ns: The end time of partitions, by name; resolved to offsets when the read is planned.
         offsets_per_trigger_max: The maximum number of offsets per batch of a stream, or None.
+        typed: Return the struct columns of rules with a schema too, if no columns are named.
         warn_once: A directory that lets several reads print each warning once, or None.
+        deliveries: The deliveries to return, if the read is of the table of deliveries; None reads messages.
+        as_of_cursor: Only the messages that this queue or durable subscription had acknowledged, or None.
+        as_of_ns: The moment of ``as_of_cursor``, in nanoseconds since the epoch; None is now.
     """
 
     path: str
@@ -72,4 +76,8 @@ class ReadOptions:
     start_times_ns: Mapping[str, int] = field(default_factory=dict)
     end_times_ns: Mapping[str, int] = field(default_factory=dict)
     offsets_per_trigger_max: int | None = None
+    typed: bool = True
     warn_once: str | None = None
+    deliveries: DeliveryFilter | None = None
+    as_of_cursor: str | None = None
+    as_of_ns: int | None = None
