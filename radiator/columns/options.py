@@ -56,6 +56,7 @@ class ReadOptions:
         start_times_ns: The start time of partitions, by name; resolved to offsets when the read is planned.
         end_times_ns: The end time of partitions, by name; resolved to offsets when the read is planned.
         offsets_per_trigger_max: The maximum number of offsets per batch of a stream, or None.
+        typed: Return the struct columns of rules with a schema too, if no columns are named.
         warn_once: A directory that lets several reads print each warning once, or None.
         deliveries: The deliveries to return, if the read is of the table of deliveries; None reads messages.
         as_of_cursor: Only the messages that this queue or durable subscription had acknowledged, or None.
@@ -75,6 +76,7 @@ class ReadOptions:
     start_times_ns: Mapping[str, int] = field(default_factory=dict)
     end_times_ns: Mapping[str, int] = field(default_factory=dict)
     offsets_per_trigger_max: int | None = None
+    typed: bool = True
     warn_once: str | None = None
     deliveries: DeliveryFilter | None = None
     as_of_cursor: str | None = None

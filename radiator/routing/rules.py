@@ -95,20 +95,20 @@ class Rules:
             faults.append(f"{self._source}: {need}")
         if not faults:
             faults = [f"{self._source}:{fault}" for fault in _shared_partitions(config.rules)]
+        self._archive, of_archive = _archive_rules(config, self._source)
+        of_others = of_archive + _schedule_faults(config, self._source)
         if faults:
-            raise ConfigError("\n".join(faults))
+            raise ConfigError("\n".join(faults + of_others))
         self._index = RuleIndex(each.matcher for each in self._compiled)
-        self._check_fan_out()
-        self._archive = _archive_rules(config, self._source)
-        _check_schedules(config, self._source)
         self._temporary = _of_temporary_queues(config.defaults)
-        self._check_deliveries()
-        faults = [f"{self._source}{fault}" for fault in dead_letter.cycles(config, self._find)]
-        if faults:
-            raise ConfigError("\n".join(faults))
+        faults = self._fan_out_faults() + self._delivery_faults()
+        if not faults:
+            faults = [f"{self._source}{fault}" for fault in dead_letter.cycles(config, self._find)]
+        if faults or of_others:
+            raise ConfigError("\n".join(faults + of_others))
 
-    def _check_fan_out(self) -> None:
-        """Check the bound queues that rules name in full. Raises ConfigError."""
+    def _fan_out_faults(self) -> list[str]:
+        """Return the faults of bound queues that rules name in full."""
         faults = []
         for index, rule in enumerate(self.config.rules):
             for child in (each for each in rule.fan_out if "{" not in each):
@@ -122,8 +122,7 @@ class Rules:
                 if wrong:
                     where = f"{self._source}:{rule.line}: destinations[{index}].fan_out"
                     faults.append(f"{where}: expected queues that have consumers of their own, and {child!r} {wrong}")
-        if faults:
-            raise ConfigError("\n".join(faults))
+        return faults
 
     # --- names to policies ----------------------------------------------------------------------------------------
 
@@ -154,23 +153,25 @@ class Rules:
         """True if a rule has ``record: deliveries``."""
         return any(each.settings.record_deliveries for each in (self.config.defaults, *self.config.rules))
 
-    def _check_deliveries(self) -> None:
-        """Check that the log of deliveries can be written, if a rule needs it. Raises ConfigError."""
+    def _delivery_faults(self) -> list[str]:
+        """Return why the log of deliveries could not be written, if a rule needs it."""
         if not self.records_deliveries:
-            return
+            return []
         policy = self._find(DELIVERIES)
-        wrong = ""
         if policy.settings.store != "file":
             wrong = "store: memory"
         elif policy.kind != "topic":
             wrong = "kind: queue"
-        if wrong:
-            line = policy.rule.line
-            where = f"{self._source}:{line}: the rule" if line else f"{self._source}: defaults"
-            raise ConfigError(
+        else:
+            return []
+        line = policy.rule.line
+        where = f"{self._source}:{line}: the rule" if line else f"{self._source}: defaults"
+        return [
+            (
                 f"{where} makes {DELIVERIES} have {wrong}, and record: deliveries needs a topic in files; "
                 f"put a rule for {DELIVERIES} with store: file above it"
             )
+        ]
 
     def _policy(self, name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Policy:
         partition = expand(rule.partition, name, captures)
@@ -337,8 +338,8 @@ def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
     return _Compiled(rule, text, matcher)
 
 
-def _archive_rules(config: Config, source: str) -> list[tuple[ArchiveRule, PatternSet]]:
-    """Return the rules of ``archive:`` with their patterns. Raises ConfigError."""
+def _archive_rules(config: Config, source: str) -> tuple[list[tuple[ArchiveRule, PatternSet]], list[str]]:
+    """Return the rules of ``archive:`` with their patterns, and the faults of others."""
     found: list[tuple[ArchiveRule, PatternSet]] = []
     faults = []
     for index, rule in enumerate(config.archive):
@@ -346,9 +347,7 @@ def _archive_rules(config: Config, source: str) -> list[tuple[ArchiveRule, Patte
             found.append((rule, _archive_patterns(rule)))
         except ValueError as error:
             faults.append(f"{source}:{rule.line}: archive[{index}].{error}")
-    if faults:
-        raise ConfigError("\n".join(faults))
-    return found
+    return found, faults
 
 
 def _archive_patterns(rule: ArchiveRule) -> PatternSet:
@@ -374,12 +373,12 @@ NOT_SCHEDULED: Final = frozenset(
 )
 
 
-def _check_schedules(config: Config, source: str) -> None:
-    """Check the entries of ``schedules:``. Raises ConfigError."""
+def _schedule_faults(config: Config, source: str) -> list[str]:
+    """Return the faults of the entries of ``schedules:``."""
     faults = []
     names: dict[str, int] = {}
     if config.schedules and not cron.is_installed():
-        raise ConfigError(f"{source}: schedules: need one more package: pip install 'radiator-broker[cron]'")
+        return [f"{source}: schedules: need one more package: pip install 'radiator-broker[cron]'"]
     for index, rule in enumerate(config.schedules):
         try:
             cron.CronTimes(rule.cron, rule.time_zone)
@@ -388,8 +387,7 @@ def _check_schedules(config: Config, source: str) -> None:
                 raise ValueError(f"name: {rule.name!r} is also the name of schedules[{other}]")
         except ValueError as error:
             faults.append(f"{source}:{rule.line}: schedules[{index}].{error}")
-    if faults:
-        raise ConfigError("\n".join(faults))
+    return faults
 
 
 def _check_schedule(rule: ScheduleRule) -> None:

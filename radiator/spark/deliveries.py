@@ -32,8 +32,9 @@ from radiator.columns.delivery_records import HEADERS, INT, LONG
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, resolved
 from radiator.spark.archived import archived
-from radiator.spark.schema import DELIVERIES, checked
+from radiator.spark.schema import DELIVERIES
 from radiator.spark.split import Split
+from radiator.spark.struct_columns import table_of
 
 _KINDS: dict[type[Filter], str] = {EqualTo: "in", In: "in", StringStartsWith: "starts"}
 
@@ -49,7 +50,7 @@ def deliveries_reader(options: ReadOptions, schema: StructType) -> DataSourceRea
         ConfigError: A column is unknown or has another type.
     """
     kind = PushingDeliveriesReader if options.pushdown else DeliveriesReader
-    return kind(options, checked(schema, DELIVERIES))
+    return kind(options, schema)
 
 
 class DeliveriesReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped here
@@ -61,7 +62,7 @@ class DeliveriesReader(DataSourceReader):  # type: ignore[misc]  # pyspark is un
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options, self._schema = options, schema
+        self._options, self._table = options, table_of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read as of now and return one Split per task.
@@ -84,7 +85,7 @@ class DeliveriesReader(DataSourceReader):  # type: ignore[misc]  # pyspark is un
             StorageError: A segment cannot be read.
         """
         assert isinstance(partition, Split)
-        return partition.read(self._options, self._schema)
+        return partition.read(self._options, self._table)
 
 
 class PushingDeliveriesReader(DeliveriesReader):

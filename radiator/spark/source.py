@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     Filter,
@@ -34,14 +35,16 @@ from radiator.columns.files import open_store
 from radiator.columns.log import exists
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, resolved
+from radiator.columns.typed import typed_columns
 from radiator.spark import options as read_options
 from radiator.spark.deliveries import acknowledged, deliveries_reader
 from radiator.spark.options import Use
 from radiator.spark.pushdown import narrow
-from radiator.spark.schema import DELIVERIES, SCHEMA, checked
+from radiator.spark.schema import DELIVERIES, SCHEMA, typed_fields
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
-from radiator.spark.stream import StreamReader
+from radiator.spark.stream import stream_reader
+from radiator.spark.struct_columns import table_of
 from radiator.spark.unknown import warn_unknown
 from radiator.spark.worker import quiet
 
@@ -70,7 +73,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         return "radiator"
 
     def schema(self) -> StructType:
-        """Return the columns of the table, after a check that the store exists.
+        """Return the columns of the table, after a check that the store exists. Rules with a schema add columns.
 
         Raises:
             ConfigError: An option is unknown or has a wrong value.
@@ -78,8 +81,11 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
             StorageError: The store cannot be read.
         """
         options = read_options.parse(self.options, Use.EITHER)
-        exists(open_store(options.path, options.storage))  # report a wrong path when the DataFrame is created
-        return SCHEMA if options.deliveries is None else DELIVERIES
+        place = open_store(options.path, options.storage)
+        exists(place)  # report a wrong path when the DataFrame is created
+        if options.deliveries is not None:
+            return DELIVERIES
+        return StructType([*SCHEMA.fields, *typed_fields(typed_columns(place))]) if options.typed else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query.
@@ -93,7 +99,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         options = read_options.parse(self.options)
         if options.deliveries is not None:
             return deliveries_reader(options, schema)
-        return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
+        return PushingReader(options, schema) if options.pushdown else Reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch.
@@ -124,16 +130,13 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
 
         return stream_sink(self.options, schema, overwrite)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        """Return the reader of a stream.
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream. Its methods raise ConfigError for a wrong option or column.
 
         Args:
             schema: The columns to read.
-
-        Raises:
-            ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
-        return StreamReader(read_options.parse(self.options, Use.STREAM), schema)
+        return stream_reader(self.options, schema)
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]
@@ -142,11 +145,14 @@ class Reader(DataSourceReader):  # type: ignore[misc]
     Args:
         options: The options of the read.
         schema: The columns to read.
+
+    Raises:
+        ConfigError: A column is unknown or has another type.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
+        self._table = table_of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read as of now and return one Split per task.
@@ -172,7 +178,7 @@ class Reader(DataSourceReader):  # type: ignore[misc]
             StorageError: A segment cannot be read.
         """
         assert isinstance(partition, Split)
-        return partition.read(self._options, self._schema)
+        return partition.read(self._options, self._table)
 
 
 class PushingReader(Reader):

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
 from radiator.columns import schema as records
 from radiator.columns.decode import Counters
@@ -19,8 +18,10 @@ from radiator.columns.options import ReadOptions
 from radiator.columns.read import read
 from radiator.columns.scan import SegmentRange
 from radiator.columns.selection import Selection
+from radiator.columns.typed import Typing, needed
 from radiator.spark.archived import archived
-from radiator.spark.schema import arrow_schema
+from radiator.spark.schema import arrow_schema, is_plain, select
+from radiator.spark.struct_columns import TableColumns
 from radiator.spark.worker import settle
 
 
@@ -39,27 +40,35 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
         self.selection = selection
         self.settled = settled
 
-    def read(self, options: ReadOptions, columns: StructType) -> Iterator[pa.RecordBatch]:
+    def read(self, options: ReadOptions, table: TableColumns) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the task, in its process.
 
         Args:
             options: The options of the read.
-            columns: The columns to read.
+            table: The columns to return.
 
         Raises:
             LostRecords: Records cannot be read, and ``failOnDataLoss`` is set.
+            ConfigError: A decoder of bodies cannot be imported.
             StorageError: A segment cannot be read.
         """
         settle()
         options = replace(options, selection=self.selection)
-        schema = arrow_schema(columns)
+        wanted = arrow_schema(table.schema)
         if options.deliveries is not None:
             raw = records.arrow_schema(RAW)
             found = read(self.ranges, options, raw, Counters(), archived(options, raw))
-            return (as_deliveries(batch, schema, options.deliveries) for batch in found)
-        if self.settled is not None:
-            return self._acknowledged(options, schema, self.settled)
-        return read(self.ranges, options, schema, Counters(), archived(options, schema))
+            return (as_deliveries(batch, wanted, options.deliveries) for batch in found)
+        if is_plain(table.schema.names):
+            return self._messages(options, wanted)
+        batches = self._messages(options, arrow_schema(select(needed(table.schema.names, table.typed))))
+        return Typing(table.typed, wanted).extend(batches)
+
+    def _messages(self, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Return the rows of the messages: all, or those that the cursor had acknowledged."""
+        if self.settled is None:
+            return read(self.ranges, options, schema, Counters(), archived(options, schema))
+        return self._acknowledged(options, schema, self.settled)
 
     def _acknowledged(self, options: ReadOptions, schema: pa.Schema, of: Settled) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the messages that the cursor had acknowledged."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from radiator.broker.logs import cursor_names
 from radiator.broker.queues.recorder import FINAL
-from radiator.routing.rules import DELIVERIES
+from radiator.routing.rules import DELIVERIES, DELIVERIES_PARTITION
 from radiator.stomp.headers import split_block
 from radiator.storage.batch import RecordBatch
 from radiator.storage.partition import Partition
@@ -54,6 +55,39 @@ def rows(world: World) -> list[Row]:
 def outcomes(world: World) -> list[tuple[str, str]]:
     """The offset and the outcome of each row."""
     return [(row["message-offset"], row["outcome"]) for row in rows(world)]
+
+
+def rows_of_log(store: Any) -> list[Row]:
+    """All rows of a store without a broker, in which the log has its usual name."""
+    log = store.partitions.get(DELIVERIES_PARTITION)
+    return [] if log is None else [dict(split_block(block)) for batch in batches(log) for block in batch.blocks]
+
+
+def disagreement(store: Any, checked: Callable[[str], bool] = bool) -> str:
+    """What rows and cursors of queues say differently, just after a start; empty if they agree.
+
+    Args:
+        store: The store, in which all queues have been on record since their first message.
+        checked: Whether a log is to be compared.
+    """
+    final = Counter(
+        (row["subscription"], row["message-partition"], int(row["message-offset"]))
+        for row in rows_of_log(store)
+        if row["outcome"] in FINAL_OUTCOMES and checked(row["message-partition"])
+    )
+    for key, count in final.items():
+        if count > 1:
+            return f"{key} has {count} final rows"
+    for cursor, name in store.cursors.names():
+        partition = store.partitions.get(name)
+        if partition is None or not checked(name) or not cursor.startswith(cursor_names.QUEUE):
+            continue
+        at, subscription = store.cursors.get(cursor, name), cursor.removeprefix(cursor_names.QUEUE)
+        for offset in range(partition.next_offset):
+            settled, row = at.is_acked(offset), (subscription, name, offset) in final
+            if settled != row:
+                return f"{cursor} {name}@{offset} is settled: {settled}, and has a final row: {row}"
+    return ""
 
 
 def check_exact(world: World) -> None:

@@ -22,7 +22,7 @@ from radiator.spark.sections.options import FLAGS
 from radiator.spark.sink_options import WRITE_OPTIONS
 from radiator.spark.sink_rows import ACCEPTED, CARRIED_BY_THE_BROKER
 from tests.running import BrokerProcess
-from tests.spark.stores import START_NS, Message, Writer
+from tests.spark.stores import START_NS, Message, Writer, register_rules
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
@@ -151,6 +151,10 @@ def test_the_programs_run_one_after_the_other(
         Message("/topic/flights.JFK", body, b"tag-carrier:UA", START_NS + i, START_NS, START_NS) for i in range(1, 30)
     ]
     writer.write("/topic/flights.JFK", flights)
+    fields = {"properties": {"carrier": {"type": "string"}, "dep_delay": {"type": "number"}}}
+    register_rules(
+        tmp_path, writer.root, "destinations: [{{match: /topic/>, schema: {root}/flight.json}}]", flight=fields
+    )
     names: dict[str, Any] = {}
     programs = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert len(programs) >= 5

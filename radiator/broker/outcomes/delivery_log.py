@@ -144,6 +144,9 @@ class DeliveryLog:
 
     def _partition(self) -> Partition:
         """Return the log that gets the next rows. Raises ProtocolError or StorageError if there is none."""
+        core = self._core
+        if DELIVERIES not in core.destinations:  # whatever create: and limits.destinations say
+            core.registry.add(DELIVERIES, core.rules.policy_for(DELIVERIES))
         destination = self._receiver(DELIVERIES)
         partition: Any = (destination.only_feed or destination.next_feed()).partition
         partition.check()

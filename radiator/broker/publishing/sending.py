@@ -214,6 +214,7 @@ def plan_for(broker: Services, session: Session, head: Head, headers: SendHeader
         not (plan.due_ns or headers.expires_ms or headers.is_temporary or reply_to)
         and plan.identity is None
         and headers.transaction is None
+        and "audit-log" not in headers.fields
         and plan.destination.policy.rule_index not in broker.hooks
     ):
         head.remember(plan)

@@ -202,9 +202,10 @@ class QueueSource(QueueMessages):
 
     def _set_record(self) -> None:
         """Begin or end the record of deliveries, as the rule says now."""
-        if self.settings.record_deliveries == (self.record is not None):
+        wanted = self.settings.record_deliveries and self.cursor.stored  # offsets in memory begin again with each start
+        if wanted == (self.record is not None):
             return
-        if not self.settings.record_deliveries:
+        if not wanted:
             self.use_record(None)
             return
         timing, partition = self.queue.timing, self.feed.partition
@@ -215,7 +216,7 @@ class QueueSource(QueueMessages):
 
     def destination_of(self, offset: int) -> str:
         """Return the destination of a message; empty if it is not in memory, and several share the log."""
-        names = self.feed.partition.destinations
+        names: dict[str, None] = self.feed.partition.destinations
         if len(names) == 1:
             return next(iter(names))
         batch = self.batch
