@@ -46,7 +46,6 @@ class ReadOptions:
         path: The path or the URI of the store.
         selection: The records to return. The start of a stream is in ``begins``.
         fail_on_data_loss: Raise when records cannot be read; else report them on stderr and continue.
-        pushdown: Use Spark's filters to skip files and batches.
         rows_per_batch: The maximum number of rows per RecordBatch.
         split_bytes: The approximate number of bytes of the log per task; None chooses by size and CPUs.
         storage: The arguments of the file system of a URI.
@@ -62,7 +61,6 @@ class ReadOptions:
     path: str
     selection: Selection
     fail_on_data_loss: bool = True
-    pushdown: bool = False
     rows_per_batch: int = ROWS_PER_BATCH
     split_bytes: int | None = None
     storage: Mapping[str, str] = field(default_factory=dict)

@@ -72,7 +72,6 @@ OPTIONS: tuple[Option, ...] = (
     Option("fail_on_data_loss", "true", "damaged or vanished records: true is an error, false skips and warns"),
     Option("warn_once", "none", "a directory that reads of one machine share: each warning is printed once by all"),
     Option("archive", "none", "an archive of this store: what the log has lost by now is read from there"),
-    Option("pushdown", "false", "filters of the DataFrame skip data too; see docs/spark.md", Use.BATCH),
     Option("rows_per_batch", str(ROWS_PER_BATCH), "rows of one Arrow batch"),
     Option("split_bytes", "by size and CPUs", "log bytes that one task reads, about"),
 )
@@ -145,7 +144,6 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
         path=values["path"],
         selection=selection,
         fail_on_data_loss=_flag(values, "fail_on_data_loss", True),
-        pushdown=_flag(values, "pushdown", False),
         rows_per_batch=number(values, "rows_per_batch", ROWS_PER_BATCH),
         split_bytes=number(values, "split_bytes", 0, LONG_MAX) or None,
         tasks_min=number(values, "min_partitions", 1),

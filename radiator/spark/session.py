@@ -115,11 +115,11 @@ def register(spark: SparkSession) -> None:
         ConfigError: The installed pyspark is too old.
     """
     require_pyspark()
+    from radiator.spark.scan_rule import install
     from radiator.spark.source import RadiatorSource
 
     spark.dataSource.register(RadiatorSource)
-    # Without this setting Spark refuses a reader with pushFilters. Only the option pushdown creates such a reader.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    install(spark)
 
 
 def require_pyspark() -> None:

@@ -5,9 +5,9 @@ Spark creates a ``RadiatorSource`` from the options, asks it for a reader with a
 a reader of its own, ``stream``. The end of the log is fixed when the partitions are planned, and a DataFrame stores its
 plan, so it is a snapshot as of its first action.
 
-Filter push-down is off by default (``option("pushdown", "true")``): Spark 4.3 stores the filters of one query with the
-DataFrame and applies them to the next query over the same DataFrame too, which silently loses rows. The options of this
-source select the same records safely. See docs/spark.md and tests/spark.
+Spark 4.3 gives a Python data source no columns, and stores the filters of one query with the DataFrame, so that they
+would apply to its next query too. An optimizer rule (``scan_rule``) gives each query a reader of its own instead,
+``PrunedReader``, with the columns and the filters of that query. ADR 46 has the reasons.
 
 Uses pyspark's data source classes. Planning, scan and decode do the work.
 Source: PySpark, "Python Data Source API".
@@ -15,7 +15,7 @@ Source: PySpark, "Python Data Source API".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
@@ -25,7 +25,6 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -33,11 +32,11 @@ from pyspark.sql.types import StructType
 from radiator.columns.files import open_store
 from radiator.columns.log import exists
 from radiator.columns.options import ReadOptions
-from radiator.columns.planning import plan, resolved
+from radiator.columns.planning import plan, plan_until, resolved
 from radiator.spark import options as read_options
 from radiator.spark.options import Use
-from radiator.spark.pushdown import narrow
-from radiator.spark.schema import SCHEMA, checked
+from radiator.spark.pruned import Request, Shape, request_of
+from radiator.spark.schema import SCHEMA, checked, select
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream import StreamReader
@@ -90,7 +89,10 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
             ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
         options = read_options.parse(self.options)
-        return PushingReader(options, checked(schema)) if options.pushdown else Reader(options, checked(schema))
+        request = request_of(schema)  # the optimizer rule has checked the columns
+        if request is not None:
+            return PrunedReader(options, schema, request)
+        return Reader(options, checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch.
@@ -170,20 +172,47 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         return partition.read(self._options, self._schema)
 
 
-class PushingReader(Reader):
-    """A reader that accepts filters. It is a class of its own because Spark checks the class for ``pushFilters``."""
+class PrunedReader(Reader):
+    """The reader of one query over a DataFrame, made by the optimizer rule (``radiator.spark.scan_rule``).
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Add the filters that can be converted to the selection, and return the others to Spark.
+    Args:
+        options: The options of the read.
+        schema: The columns of the scan.
+        request: The request in the schema.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, request: Request) -> None:
+        super().__init__(options, schema)
+        self._request = request
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read up to the ends of the first query over the DataFrame, and return one Split per task.
+
+        Raises:
+            LostRecords: Retention has removed offsets that the options name.
+            StorageError: The store cannot be read, or does not have what the options name.
+        """
+        options, ends = resolved(self._options), self._request.ends
+        if ends is None:
+            warn_unknown(options)
+        options = replace(options, selection=self._request.narrowed(options.selection))
+        tasks, ends = plan_until(options, ends)
+        known: list[Mapping[str, int] | None] = [ends, *[None] * len(tasks)]  # the first task has them for later plans
+        return [
+            Split(task, options.selection.until(ends).of({each.partition for each in task}), own)
+            for task, own in zip(tasks or [()], known, strict=False)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task.
 
         Args:
-            filters: The filters of the query.
+            partition: A Split of ``partitions``.
+
+        Raises:
+            LostRecords: Records cannot be read, and ``failOnDataLoss`` is set.
+            StorageError: A segment cannot be read.
         """
-        rest = []
-        for condition in filters:
-            narrower = narrow(self._options.selection, condition)
-            if narrower is None:
-                rest.append(condition)
-            else:
-                self._options = replace(self._options, selection=narrower)
-        return rest
+        assert isinstance(partition, Split)
+        shape = Shape(self._schema, self._request)
+        return shape.shaped(partition.read(self._options, select(self._request.columns)))

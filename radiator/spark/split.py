@@ -5,7 +5,7 @@ It is pickled to the process of the task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -28,12 +28,16 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
     Args:
         ranges: The ranges of segments, in order.
         selection: The records to return.
+        ends: The first offset that the plan does not read, by partition; only in the first task of a plan.
     """
 
-    def __init__(self, ranges: tuple[SegmentRange, ...], selection: Selection) -> None:
+    def __init__(
+        self, ranges: tuple[SegmentRange, ...], selection: Selection, ends: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(ranges)
         self.ranges = ranges
         self.selection = selection
+        self.ends = ends
 
     def read(self, options: ReadOptions, columns: StructType) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the task, in its process.

@@ -63,7 +63,6 @@ _TAKEN: Final = {
     "endingoffsetsbytimestamp": f"{_ENDS}; use start= and end= for times",
     "archive": "use the argument archive=",
     "failondataloss": "use the argument fail_on_data_loss=",
-    "pushdown": "its DataFrame may be used in many queries, and the option is safe in one query only",
 }
 
 

@@ -45,7 +45,7 @@ def test_documented_defaults_of_options_are_the_defaults() -> None:
             told = re.findall(rf"^\| `{each.name}` \| ([^|]+) \|", part, re.MULTILINE)[0]
             assert told.replace("`", "").startswith(each.default), each.name
     given = {"path": "x"}
-    assert parse({**given, "min_partitions": "1", "rows_per_batch": "16384", "pushdown": "false"}) == parse(given)
+    assert parse({**given, "min_partitions": "1", "rows_per_batch": "16384"}) == parse(given)
     assert parse({**given, "fail_on_data_loss": "true", "ending_offsets": "latest"}) == parse(given)
 
 
