@@ -3,7 +3,7 @@
     python -m tests.bench.as_written [--records N] [--repeats K] [--no-rule] [--archive] [--directory DIR]
 
 Writes a store with 20 topics of records of 200 B, has Spark write the same records as zstd Parquet, and runs each query
-over both in turn, each on a new DataFrame. The figure is the time over the log divided by that over Parquet: 1 is as
+over both in turn, each on a new DataFrame. A ratio is the time over the log divided by that over Parquet: 1 is as
 fast, 2 takes twice as long. ``--no-rule`` leaves out the optimizer rule. ``--archive`` archives the store first, and
 measures ``radiator.spark.table`` over the archive alone too.
 """
@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from radiator.spark import get_session, table
 from tests.bench.records import records
+from tests.bench.spent import spent
 from tests.spark.stores import Message, Writer
 
 TOPICS = [f"/topic/sensors.{number:02}" for number in range(20)]
@@ -83,15 +84,18 @@ def _first(stream: object, count: int) -> list:
 
 def measured(
     ways: dict[str, Callable[[], DataFrame]], query: Callable[[DataFrame], object], repeats: int
-) -> dict[str, list[float]]:
-    took: dict[str, list[float]] = {name: [] for name in ways}
+) -> dict[str, tuple[float, float]]:
+    """Return the median of wall time and the least CPU time of each way, in seconds."""
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for turn in range(repeats + WARM_UPS):
         for name, frame in ways.items():
-            begun = time.perf_counter()
+            before, begun = spent(), time.perf_counter()
             query(frame())
             if turn >= WARM_UPS:
-                took[name].append(time.perf_counter() - begun)
-    return took
+                took[name].append((time.perf_counter() - begun, sum(spent().since(before))))
+    return {
+        name: (statistics.median(wall for wall, _ in each), min(cpu for _, cpu in each)) for name, each in took.items()
+    }
 
 
 def main() -> None:
@@ -125,20 +129,16 @@ def main() -> None:
         }
         if asked.archive:
             ways["table"] = lambda: table(spark, None, str(archive))
-        print(
-            f"{'':32}"
-            + "".join(f"{name + ' s':>12}" for name in ways)
-            + "".join(f"{name:>10}" for name in list(ways)[1:])
-        )
+        print("".ljust(32) + "".join(f"{name + ' s, CPU':>18}" for name in ways) + "  ratios of wall and CPU time")
         for name, query in QUERIES.items():
             if asked.only not in name:
                 continue
             took = measured(ways, query, asked.repeats)
-            middle = {way: statistics.median(each) for way, each in took.items()}
+            base = took["parquet"]
             print(
-                f"{name:32}"
-                + "".join(f"{each:12.3f}" for each in middle.values())
-                + "".join(f"{middle[way] / middle['parquet']:10.2f}" for way in list(ways)[1:]),
+                name.ljust(32)
+                + "".join(f"{wall:12.2f}{cpu:6.2f}" for wall, cpu in took.values())
+                + "".join(f"{wall / base[0]:8.2f}{cpu / base[1]:6.2f}" for wall, cpu in list(took.values())[1:]),
                 flush=True,
             )
         spark.stop()
