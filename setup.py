@@ -32,6 +32,8 @@ CRC = ["zlib-ng>=0.5"]  # the crc of what is read, five times as fast; without i
 
 PARQUET = ["pyarrow>=18", "numpy>=1.26", *CRC]  # `radiator archive`, `radiator export --format parquet`
 
+ICEBERG = [*PARQUET, "pyiceberg>=0.11", "sqlalchemy>=2.0"]  # `radiator archive --iceberg`, with catalogues in SQL
+
 SCHEMA = ["jsonschema-rs>=0.30"]  # `schema:` of a rule: every draft, two microseconds a message
 
 JWT = ["PyJWT>=2.8", "cryptography>=42"]  # `auth: {jwt: ...}`
@@ -69,6 +71,7 @@ DEMO = [
 ]
 
 DEV = [
+    *ICEBERG,
     *CELERY,
     *SCHEMA,
     *REGEX,
@@ -91,6 +94,7 @@ DEV = [
     "channels[daphne]>=4.1",
     "duckdb>=1.1",  # plain readers of an archive: tests/archive/test_plain_readers.py
     "polars>=1.20",
+    "deltalake>=1.2",  # another implementation of Delta: tests/archive/test_delta.py
     "trustme>=1.1",  # certificates of an afternoon, for tests of TLS
     "ruff>=0.9",
     "mypy>=1.14",
@@ -135,6 +139,7 @@ setup(
     install_requires=INSTALL,
     extras_require={
         "parquet": PARQUET,
+        "iceberg": ICEBERG,
         "spark": SPARK,
         "demo": DEMO,
         "schema": SCHEMA,

@@ -38,6 +38,7 @@ LAYERS = {
     "memory": 0,
     "timers": 0,
     "middleware": 0,
+    "decoder": 0,
     "speed": 0,
     "stopping": 0,
     "transitions": 0,
@@ -82,7 +83,7 @@ FORBIDDEN = {
 THIRD_PARTY = {
     "gevent": {"server"},
     "yaml": {"config"},
-    "msgspec": {"config", "routing", "server", "local", "cli", "export"},
+    "msgspec": {"columns", "config", "routing", "server", "local", "cli", "export"},
     "click": {"cli"},
     "rich": {"cli", "bench", "spark"},
     "websockets": {"tunnels"},
@@ -96,6 +97,7 @@ THIRD_PARTY = {
     "cronsim": {"routing"},
     "kombu": {"kombu"},
     "pyspark": {"spark"},
+    "pyiceberg": {"archive"},
     "pyarrow": {"columns", "archive", "spark", "export", "replay"},
     "numpy": {"columns", "archive", "spark"},
     "pandas": {"spark"},
@@ -116,6 +118,7 @@ OPTIONAL = {
     "jwt": "JWT",
     "cryptography": "JWT",
     "opentelemetry": "OTEL",
+    "pyiceberg": "ICEBERG",
 }
 
 STDLIB = sys.stdlib_module_names

@@ -98,13 +98,13 @@ def test_two_days_of_the_demo_pass_all_checks_and_leave_a_report(tmp_path: Path,
     run = Run(out, "--days", "2", "--pace", "1.5")
     runs.append(run)
     assert run.end() == 0, run.output
-    assert "all 9 claims hold" in run.output
+    assert "all 10 claims hold" in run.output
     assert "✗" not in run.output
     assert run.gone(), run.left()
 
     readme = (ROOT / "README.md").read_text("utf-8")
     checked = re.findall(r"^✓ (.+)$", readme, re.MULTILINE)
-    assert len(checked) == 9
+    assert len(checked) == 10
     assert [check for check in checked if check not in run.output] == [], "the README tells of other claims"
 
     page = (out / "report" / "report.html").read_text("utf-8")
@@ -123,7 +123,7 @@ def test_a_whole_year_of_the_demo_passes_all_checks(tmp_path: Path, runs: list[R
     run = Run(tmp_path / "out", "--year")
     runs.append(run)
     assert run.end() == 0, run.output
-    assert "all 9 claims hold" in run.output
+    assert "all 10 claims hold" in run.output
     assert run.gone(), run.left()
 
 
@@ -209,6 +209,26 @@ def test_the_first_day_is_what_the_airports_had(tmp_path: Path) -> None:
 
 WHOLE = [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
 ENDS = {"a": 3, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "returned", "fault"),
+    [
+        ((5, 0, 5), [("bob/1", "ann/1", 3)], ""),
+        ((5, 0, 5), [("ann/1", "ann/1", 3)], ""),
+        ((4, 0, 4), [], "4 with a final outcome, 4 acknowledged, of 5"),
+        ((5, 1, 5), [], "1 with several final outcomes"),
+        ((5, 0, 5), [("bob/1", None, 2)], "2 of them did not go to ann"),
+    ],
+)
+def test_what_is_wrong_in_the_deliveries_is_noticed(
+    outcomes: tuple[int, int, int], returned: list[tuple[str, str | None, int]], fault: str
+) -> None:
+    found = dict(zip(("messages", "repeated", "acked"), outcomes, strict=True))
+    rows = [{"had": had, "consumer": who, "messages": count} for had, who, count in returned]
+    check = checks.deliveries(found, rows, 5, "bob", "ann")
+    assert check.holds == (not fault)
+    assert fault in check.figures
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from radiator.columns.delivery_records import FINAL
 from radiator.spark import collect, get_session, read
-from radiator.spark.jobs import integrity, json_columns, latency, traffic
+from radiator.spark.jobs import consumers, integrity, json_columns, latency, traffic
 
 Rows = list[dict[str, Any]]
 
@@ -33,7 +34,8 @@ RECEIPT = (
     "crc32 LONG"
 )
 ANSWERS = (
-    "counts", "promises", "copies", "integrity", "traffic", "hours", "sky", "carriers", "latency", "timeline",
+    "counts", "promises", "copies", "integrity", "outcomes", "returned", "consumers", "traffic", "hours", "sky",
+    "carriers", "latency", "timeline",
 )  # fmt: skip
 BUCKET_SECONDS = 0.1
 SMALL = {  # a month is little data for Spark: a quick start matters more than throughput
@@ -88,6 +90,26 @@ def promises(messages: DataFrame, receipts: DataFrame, killed_ns: int) -> DataFr
 def copies(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     """Return one row: the records without a receipt, which would be repeats."""
     return messages.join(receipts, ["partition", "offset"], "left_anti").select(F.count("*").alias("extra"))
+
+
+# --- who did the work? ------------------------------------------------------------------------------------------------
+
+
+def outcomes(deliveries: DataFrame) -> DataFrame:
+    """Return one row: the messages with a final outcome, those with several of them, and the acknowledged ones."""
+    final = deliveries.where(F.col("outcome").isin(*FINAL)).groupBy("partition", "offset")
+    counted = final.agg(F.count("*").alias("times"), F.count_if(F.col("outcome") == "acked").alias("acked"))
+    return counted.agg(
+        F.count("*").alias("messages"), F.count_if(F.col("times") > 1).alias("repeated"), F.sum("acked").alias("acked")
+    )
+
+
+def returned(deliveries: DataFrame) -> DataFrame:
+    """Return the deliveries that were taken from a consumer which was gone, and who acknowledged these messages."""
+    back = deliveries.where("outcome = 'requeued'").select("partition", "offset", F.col("consumer").alias("had"))
+    done = deliveries.where("outcome = 'acked'").select("partition", "offset", "consumer", "delivery")
+    found = back.join(done, ["partition", "offset"], "left").groupBy("had", "consumer")
+    return found.agg(F.count("*").alias("messages"), F.max("delivery").alias("deliveries")).orderBy("had", "consumer")
 
 
 # --- what happened? ---------------------------------------------------------------------------------------------------
@@ -163,11 +185,15 @@ def answers(spark: SparkSession, store: Path, receipts_folder: Path, killed_ns: 
     weather = json_columns(_of(different, "weather"), WEATHER)
     joined = with_weather(flights, weather).cache()
     known = joined.where("sky <> 'not known'")
+    deliveries = read(spark, str(store), table="deliveries").cache()
     jobs: dict[str, Callable[[], DataFrame]] = {
         "counts": lambda: counts(messages),
         "promises": lambda: promises(messages, receipts, killed_ns),
         "copies": lambda: copies(messages, receipts),
         "integrity": lambda: integrity(messages),
+        "outcomes": lambda: outcomes(deliveries),
+        "returned": lambda: returned(deliveries),
+        "consumers": lambda: consumers(deliveries),
         "traffic": lambda: traffic(different, time="event_time", every="1 hour"),
         "hours": lambda: hours(flights),
         "sky": lambda: delays(joined, "sky"),
@@ -189,8 +215,9 @@ def _of(messages: DataFrame, kind: str) -> DataFrame:
 def load(path: Path) -> dict[str, Rows]:
     """Read the answers that ``main`` wrote, with times as datetime."""
     found: dict[str, Rows] = json.loads(path.read_text())
-    for row in found["traffic"]:
-        row["start"] = datetime.fromisoformat(row["start"])
+    for name, moments in {"traffic": ("start",), "consumers": ("first", "last")}.items():
+        for row in found[name]:
+            row.update({each: datetime.fromisoformat(row[each]) for each in moments})
     return found
 
 

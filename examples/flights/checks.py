@@ -115,6 +115,27 @@ def workers(journals: Mapping[str, Sequence[Mapping[str, Any]]], late: Iterable[
     )
 
 
+def deliveries(
+    outcomes: Mapping[str, Any], returned: Sequence[Mapping[str, Any]], jobs: int, killed: str, survivor: str
+) -> Claim:
+    """Check that every job was acknowledged once, and who got those that the killed worker had in hand."""
+    faults = []
+    if outcomes["messages"] != jobs or outcomes["acked"] != jobs:
+        faults.append(f"{outcomes['messages']:,} with a final outcome, {outcomes['acked']:,} acknowledged, of {jobs:,}")
+    if outcomes["repeated"]:
+        faults.append(f"{outcomes['repeated']:,} with several final outcomes")
+    of_killed = [row for row in returned if row["had"].partition("/")[0] == killed]
+    others = [row for row in of_killed if row["consumer"] is None or row["consumer"].partition("/")[0] != survivor]
+    if others:
+        faults.append(f"{sum(row['messages'] for row in others):,} of them did not go to {survivor}")
+    figures = (
+        f"{jobs:,} jobs, each acknowledged once; {killed} had {sum(row['messages'] for row in of_killed):,} in hand "
+    )
+    figures += f"when it was killed, and {survivor} did them"
+    text = f"deliveries: one final outcome for each job, and {survivor} got what {killed} had in hand"
+    return Claim(text, not faults, "; ".join([figures, *faults]))
+
+
 # --- what Spark has counted -------------------------------------------------------------------------------------------
 
 

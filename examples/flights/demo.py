@@ -18,9 +18,9 @@ from typing import Any
 from rich.markup import escape
 
 from examples.flights import checks
-from examples.flights.acts import act_one, act_two
+from examples.flights.acts import SURVIVOR, VICTIM, act_one, act_two
 from examples.flights.children import ChildFailed, Children
-from examples.flights.data import Period, airlines, prepare
+from examples.flights.data import DELAYS, Period, airlines, prepare
 from examples.flights.show import Show
 from examples.flights.stage import POLL_SECONDS, Stage
 from radiator.errors import RadiatorError
@@ -117,6 +117,9 @@ def act_three(stage: Stage, period: str, seconds: float) -> Path:
         stage.claim(checks.promises(answers["promises"][0]))
         stage.claim(checks.copies(answers["copies"][0]["extra"], sent_again))
         stage.claim(checks.whole(answers["integrity"]))
+        jobs = next(row["records"] for row in answers["counts"] if row["destination"] == DELAYS)
+        found = checks.deliveries(answers["outcomes"][0], answers["returned"], jobs, VICTIM, SURVIVOR)
+        stage.claim(found)
         code = stage.broker.stop()
         stage.claim(checks.Claim("the broker ends well when asked to", code == 0, f"exit code {code}"))
         show.bar("pictures", 0, 1)

@@ -40,7 +40,7 @@ def make_page(facts: Facts, answers: dict[str, Rows]) -> Page:
     return Page(
         "Flights from New York",
         f"{facts.period}: published with stomp.py, kept by radiator, counted by Spark",
-        [_claims(facts, answers), _traffic(answers), _delays(facts, answers), _way(answers)],
+        [_claims(facts, answers), _work(answers), _traffic(answers), _delays(facts, answers), _way(answers)],
         foot,
     )
 
@@ -66,6 +66,38 @@ def _claims(facts: Facts, answers: dict[str, Rows]) -> Section:
             Tile(f"{broken} broken" if broken else "all hold", f"of {len(rows)} claims", "bad" if broken else "good"),
         ],
         tables=[Table("Claims", fields, rows)],
+    )
+
+
+# --- the workers ------------------------------------------------------------------------------------------------------
+
+_WORKERS = (
+    Field("consumer", "worker"),
+    Field("deliveries", "deliveries", "count"),
+    Field("acked", "acknowledged", "count"),
+    Field("requeued", "taken back", "count"),
+    Field("hand_p50_ms", "in hand p50", "duration"),
+    Field("hand_p99_ms", "p99", "duration"),
+    Field("first", "first", "moment", page_only=True),
+    Field("last", "last", "moment", page_only=True),
+)
+_RETURNED = (
+    Field("had", "taken back from"),
+    Field("consumer", "acknowledged by"),
+    Field("messages", "jobs", "count"),
+    Field("deliveries", "deliveries", "count"),
+)
+
+
+def _work(answers: dict[str, Rows]) -> Section:
+    tables = [Table("Deliveries per worker", _WORKERS, answers["consumers"])]
+    if answers["returned"]:
+        tables.append(Table("Jobs of workers that were gone", _RETURNED, answers["returned"]))
+    return Section(
+        "Who did the work",
+        "The broker records each delivery of the queue (record: deliveries). A worker that is killed leaves what it "
+        "had in hand to the others.",
+        tables=tables,
     )
 
 

@@ -115,7 +115,7 @@ class Stage:
         self.followers.append(Follower(self.children.start(name, "radiator", arguments, self.out / f"{name}.txt")))
 
     def start_worker(self, name: str, seconds: float) -> None:
-        arguments = ["--port", self.port, "--seconds", seconds]
+        arguments = ["--port", self.port, "--name", name, "--seconds", seconds]
         self.workers[name] = self.children.start(name, "examples.flights.worker", arguments, self.out / f"{name}.jsonl")
 
     # --- looking ------------------------------------------------------------------------------------------------------

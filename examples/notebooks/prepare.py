@@ -45,13 +45,19 @@ class Folders(NamedTuple):
 
 
 def prepared() -> Folders:
+    found = folders("data")
+    if not Path(found.data).exists():
+        fill(Path(found.data))
+    return found
+
+
+def folders(name: str) -> Folders:
+    """Return the folders of the command line; ``name``: of the broker's data, unless it is given."""
     parser = argparse.ArgumentParser(description="A notebook as a program.")
-    parser.add_argument("--data", type=Path, default=ROOT / "demo-out" / "notebooks" / "data", help="of the broker")
+    parser.add_argument("--data", type=Path, default=ROOT / "demo-out" / "notebooks" / name, help="of the broker")
     parser.add_argument("--out", type=Path, default=ROOT / "demo-out" / "notebooks", help="for pictures")
     options, _ = parser.parse_known_args()  # a notebook's kernel has arguments of its own
     options.out.mkdir(parents=True, exist_ok=True)
-    if not options.data.exists():
-        fill(options.data)
     return Folders(str(options.data), options.out)
 
 
@@ -60,18 +66,22 @@ def fill(data: Path) -> None:
     unfinished = data.with_name(data.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)  # of an interrupted run: its flights would be stored twice
     with broker(unfinished) as connection:
-        receipts = connection.send_many(
-            (f"/topic/flights.{body['origin']}", json.dumps(body), headers) for _, body, headers in departures()
-        )
+        count = publish(connection, departures())
     unfinished.rename(data)
-    print(f"{len(receipts):,} flights of {PERIOD} are in {data}")
+    print(f"{count:,} flights of {PERIOD} are in {data}")
 
 
-def departures() -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
+def publish(connection: Connection, flights: list[tuple[int, dict[str, Any], dict[str, Any]]]) -> int:
+    """Send flights and return their number."""
+    messages = ((f"/topic/flights.{body['origin']}", json.dumps(body), headers) for _, body, headers in flights)
+    return len(connection.send_many(messages))
+
+
+def departures(period: Period = PERIOD) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
     """Return (time of publishing, body, headers) of each flight, in that order."""
     told = []
     for number, row in enumerate(flight_rows(), 1):
-        if PERIOD.has(row):
+        if period.has(row):
             body, headers = flight(number, row)
             scheduled_ns = int(datetime.fromisoformat(body["scheduled"]).timestamp()) * 1_000_000_000
             left_ns = scheduled_ns + (body["dep_delay"] or 0) * NS_PER_MINUTE
@@ -84,9 +94,16 @@ def departures() -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
 @contextlib.contextmanager
 def broker(data: Path) -> Iterator[Connection]:
     """Run a broker over ``data`` during the block, and yield a connection to it."""
+    with serving(data) as address, connect(address) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def serving(data: Path, config: str = RULES) -> Iterator[str]:
+    """Run a broker over ``data`` during the block, and yield its address."""
     with tempfile.TemporaryDirectory(prefix="radiator-") as scratch:
         address, rules = f"unix:{scratch}/socket", Path(scratch, "radiator.yaml")
-        rules.write_text(RULES)
+        rules.write_text(config)
         command = ["-m", "radiator", "serve", "--config", str(rules), "--listen", address, "--data", str(data)]
         with Path(scratch, "broker.log").open("wb") as log:
             process = subprocess.Popen(
@@ -94,8 +111,8 @@ def broker(data: Path) -> Iterator[Connection]:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
             )  # fmt: skip
         try:
-            with _connected(address, process) as connection:
-                yield connection
+            _connected(address, process).close()
+            yield address
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()

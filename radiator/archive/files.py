@@ -70,6 +70,10 @@ class Files(ABC):
         """Create a file with these contents, in one step. Return False if the name exists."""
 
     @abstractmethod
+    def replace(self, path: str, data: bytes) -> None:
+        """Create a file with these contents, or replace the contents of one."""
+
+    @abstractmethod
     def publish(self, spooled: str, path: str) -> None:
         """Move the complete local file ``spooled`` to ``path``, which is new.
 
@@ -159,6 +163,16 @@ class LocalFiles(Files):
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(new)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Create a file with these contents, or replace it in one step."""
+        os.makedirs(self._temporary, exist_ok=True)
+        new = f"{self._temporary}/{secrets.token_hex(8)}.new"
+        with open(new, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(new, self.address(path))
 
     def publish(self, spooled: str, path: str) -> None:
         """Sync a spooled file, and rename it."""

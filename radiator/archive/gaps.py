@@ -47,8 +47,8 @@ BEFORE_ARCHIVE = (
     "they were removed before the first run archived this partition; retention.wait_for: archive keeps new messages"
 )
 ELSEWHERE = (
-    "they are marked as archived, but this archive does not have them: its last commits are missing (restore _log/), "
-    "it is not mounted here, or another archive has them"
+    "they are marked as archived, but this archive does not have them: its last commits are missing (restore "
+    "_delta_log/), it is not mounted here, or another archive has them"
 )
 
 

@@ -1,6 +1,6 @@
 """Read records of a partition from the archive by offset, for readers of a log that has lost them.
 
-Files may be merged while they are read: then a file is gone, and its records are in another one. So every returned
+Files that were merged may be removed while they are read: then their records are in another one. So every returned
 offset is remembered, and the rest is searched again in the files of the latest commits. Rows of one file come in the
 order of offsets, files one after the other; a long range comes in windows, one after the other.
 

@@ -1,98 +1,40 @@
-"""The log of commits, which define the contents of an archive: a file that is in no commit is not in the archive.
+"""The commits of an archive, which is a Delta table: a file that is in no commit is not in the archive.
 
 ``load`` reads the commits into a ``State``; ``commit`` adds one behind the state that it was made from, under a name
 that must be new. If that name exists, the result is a ``Conflict``, and the caller loads again: so two archivers at
 once have the same effect as one after the other. Every ``CHECKPOINT_COMMITS`` commits the state is written as one file,
 so that a load reads few files; commits are never removed.
 
-This module knows ``Files`` and JSON. It does not know Parquet or stores. States and committed data files are immutable.
+Any reader of Delta may read the table. Commits and checkpoints of other programs are read here too, as far as they add
+no files: properties, a vacuum.
+
+This module knows ``Files`` and Delta's log. It does not know stores. States and committed data files are immutable.
 Invariant: a state is exactly its commits. A missing or damaged commit is an error, never skipped.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import time
+import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import Any, NamedTuple
-from zlib import crc32
 
-from radiator import __version__
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from radiator.archive import actions, checkpoint
+from radiator.archive.actions import PARTITION_COLUMN, TAG, Action
+from radiator.archive.contents import SOURCE_KEY, Anchor, DataFile, Lost, State, Table, latest_anchors
 from radiator.archive.files import Files
-from radiator.archive.paths import LOG, checkpoint_path, commit_path, version_of
+from radiator.archive.paths import LAST_CHECKPOINT, LOG, OLD_LOG, checkpoint_path, commit_path, version_of
+from radiator.archive.retention import RETENTION_KEY, RETENTION_SECONDS, interval
+from radiator.clock import NS_PER_MS
 from radiator.errors import StorageError
 
-FORMAT = 1
+__all__ = ["Anchor", "Conflict", "DataFile", "Lost", "State", "Table", "check_source", "commit", "load"]
+
 CHECKPOINT_COMMITS = 50
-
-_CRC = re.compile(rb',"crc":([0-9]{1,10})\}\n\Z')
-
-
-class Lost(NamedTuple):
-    """Offsets from ``first`` up to, not including, ``next_offset`` that the archive does not have, and why."""
-
-    partition: str
-    first: int
-    next_offset: int
-    why: str
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """The manifest entry of a Parquet file.
-
-    Its records have offsets from ``first_offset`` up to, not including, ``next_offset``; there may be fewer records
-    than offsets. ``destinations`` is None if they are too many to be listed. ``digest`` is the BLAKE2b of all bytes, 16
-    bytes in hex, or empty.
-    """
-
-    path: str
-    partition: str
-    first_offset: int
-    next_offset: int
-    date: str
-    destinations: tuple[str, ...] | None
-    records: int
-    bytes: int
-    body_bytes: int
-    min_receive_ns: int
-    max_receive_ns: int
-    digest: str = ""
-
-
-class Anchor(NamedTuple):
-    """A record of the archive that identifies a log. ``digest``: see ``lineage``; may be empty."""
-
-    offset: int
-    receive_ns: int
-    digest: str
-
-
-_FILE_KEYS = frozenset(each.name for each in fields(DataFile))
-
-
-@dataclass(frozen=True)
-class State:
-    """The contents of an archive after a commit. ``version`` -1: it has no commit.
-
-    Below ``ends`` (and from ``starts`` on) it has everything of a partition except what is ``lost``. ``anchors``: the
-    last record of each.
-    """
-
-    version: int = -1
-    source: str | None = None
-    files: Mapping[str, DataFile] = field(default_factory=dict)  # by path
-    ends: Mapping[str, int] = field(default_factory=dict)
-    starts: Mapping[str, int] = field(default_factory=dict)
-    lost: tuple[Lost, ...] = ()
-    anchors: Mapping[str, Anchor] = field(default_factory=dict)
-
-    @property
-    def records(self) -> int:
-        """The number of records."""
-        return sum(each.records for each in self.files.values())
 
 
 class Conflict(NamedTuple):
@@ -114,17 +56,29 @@ def load(files: Files, version: int | None = None) -> State:
             f"{files.uri}: there is a checkpoint of commit {beyond}, but the last commit in {LOG}/ is {last}: "
             "commits are missing; restore them: later commits need them"
         )
-    for checkpoint in sorted(checkpoints, reverse=True):
-        state = _checkpoint(files, checkpoint)
+    fold = _Fold(State())
+    for number in sorted(checkpoints, reverse=True):
+        state = _checkpoint(files, number)
         if state is not None:
+            fold = _Fold(state)
             break
-    else:
-        state = State()
-    for number in range(state.version + 1, last + 1):
+    if last < 0:
+        _refuse_old(files)
+    for number in range(fold.version + 1, last + 1):
         if number not in commits:
+            _refuse_old(files)
             raise StorageError(f"{files.uri}: commit {number} is missing in {LOG}/; restore it: later commits need it")
-        state = _folded(state, _read(files, commit_path(number)))
-    return state
+        fold.add(number, _read(files, number))
+    return fold.state()
+
+
+def _refuse_old(files: Files) -> None:
+    """Raise StorageError if the archive has a log of an earlier version of radiator."""
+    if any(each.path.startswith(f"{OLD_LOG}/") for each in files.list(OLD_LOG)):
+        raise StorageError(
+            f"{files.uri}: this archive has the log of an earlier version of radiator ({OLD_LOG}/): run `radiator "
+            "archive convert` on it once, which writes a new log and leaves the data files as they are"
+        )
 
 
 def _without_gap(commits: set[int], checkpoints: set[int]) -> bool:
@@ -138,10 +92,23 @@ def _versions(files: Files, last: int | None) -> tuple[set[int], set[int]]:
     commits: set[int] = set()
     checkpoints: set[int] = set()
     for entry in files.list(LOG):
-        found = version_of(entry.path.rpartition("/")[2])
+        found = version_of(entry.path)
         if found is not None and (last is None or found[0] <= last):
             (checkpoints if found[1] else commits).add(found[0])
     return commits, checkpoints
+
+
+def stored_versions(files: Files) -> list[int]:
+    """Return the versions whose commits are stored, in order."""
+    return sorted(_versions(files, None)[0])
+
+
+def made_ms(files: Files, version: int) -> int:
+    """Return the time of a commit, in milliseconds since 1970. Raises StorageError."""
+    for action in _read(files, version):
+        if "commitInfo" in action:
+            return int(action["commitInfo"]["timestamp"])
+    raise StorageError(f"{files.named(commit_path(version))}: has no commitInfo, so its time is unknown")
 
 
 def commit(
@@ -155,6 +122,9 @@ def commit(
     starts: Mapping[str, int] | None = None,
     lost: Iterable[Lost] = (),
     anchors: Mapping[str, Anchor] | None = None,
+    schema: pa.Schema | None = None,
+    configuration: Mapping[str, str] | None = None,
+    vacuumed_ms: int | None = None,
 ) -> State | Conflict:
     """Add one commit behind ``state``, and return the new state.
 
@@ -165,42 +135,133 @@ def commit(
         state: The state that the commit was made from.
         source: The data directory.
         add: Its new files.
-        remove: Paths of files that it removes.
+        remove: Paths of files whose records the new files have.
+        ends: The new ends of partitions.
+        starts: The starts of new partitions.
+        lost: Lost ranges.
+        anchors: The new anchors; each is stored with the new file that has the record.
+        schema: The columns of data files from now on; None: as they were.
+        configuration: Changed properties of the table.
+        vacuumed_ms: Merged files that were replaced up to then do not exist.
+    """
+    following, data = next_commit(
+        state, time.time_ns() // NS_PER_MS, source, add=add, remove=remove, ends=ends or {}, starts=starts or {},
+        lost=lost, anchors=anchors or {}, schema=schema, configuration=configuration or {}, vacuumed_ms=vacuumed_ms,
+    )  # fmt: skip
+    path = commit_path(following.version)
+    if not files.create_new(path, data) and files.read(path) != data:  # else the store had taken it, without an answer
+        return Conflict(following.version)
+    if following.version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1:
+        write_checkpoint(files, following)
+    return following
+
+
+def next_commit(
+    state: State,
+    made_ms: int,
+    source: str,
+    *,
+    add: Iterable[DataFile],
+    remove: Iterable[str],
+    ends: Mapping[str, int],
+    starts: Mapping[str, int],
+    lost: Iterable[Lost],
+    anchors: Mapping[str, Anchor],
+    schema: pa.Schema | None = None,
+    configuration: Mapping[str, str] | None = None,
+    vacuumed_ms: int | None = None,
+    engine: str = actions.ENGINE_VERSION,
+) -> tuple[State, bytes]:
+    """Return the state after a commit, and the bytes of the commit.
+
+    Args:
+        state: The state before it.
+        made_ms: The time of the commit, in milliseconds since 1970.
+        source: The data directory.
+        add: Its new files.
+        remove: Paths of files whose records the new files have.
         ends: The new ends of partitions.
         starts: The starts of new partitions.
         lost: Lost ranges.
         anchors: The new anchors.
+        schema: The columns of data files from now on; None: as they were.
+        configuration: Changed properties of the table.
+        vacuumed_ms: Merged files that were replaced up to then do not exist.
+        engine: The program that has made it.
     """
-    made = {
-        "format": FORMAT,
-        "version": state.version + 1,
-        "source": source,
-        "made": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "by": f"radiator {__version__}",
-        "ends": dict(ends or {}),
-        "starts": dict(starts or {}),
-        "lost": list(lost),
-        "anchors": dict(anchors or {}),
-        "add": [asdict(each) for each in add],
-        "remove": list(remove),
-    }
-    following = _folded(state, made)
-    path, data = commit_path(following.version), encode(made)
-    if not files.create_new(path, data) and files.read(path) != data:  # else the store had taken it, without an answer
-        return Conflict(following.version)
-    if following.version % CHECKPOINT_COMMITS == CHECKPOINT_COMMITS - 1:
-        _write_checkpoint(files, following)
-    return following
+    made: list[Action] = []
+    table = _table(state, made_ms, source, schema, configuration or {})
+    if table != state.table:
+        if state.table is None:
+            made.append({"protocol": actions.PROTOCOL})
+        made.append(actions.metadata_of(table))
+    made += (actions.txn(end, made_ms, actions.END, source, name) for name, end in ends.items())
+    made += (actions.txn(start, made_ms, actions.START, source, name) for name, start in starts.items())
+    made += (actions.lost_of(source, each, made_ms) for each in lost)
+    if vacuumed_ms is not None:
+        made.append(actions.txn(vacuumed_ms, made_ms, actions.VACUUM, source))
+    replaced = list(remove)
+    if missing := [path for path in replaced if path not in state.files]:
+        raise StorageError(f"commit {state.version + 1} removes files that do not exist: {missing[:3]}")
+    gone = [state.files[path] for path in replaced]
+    deleted_ms = max(made_ms, state.vacuumed_ms + 1)  # so that a vacuum with another clock finds it
+    made += (actions.remove_of(each, deleted_ms) for each in gone)
+    added = _anchored([replace(each, modified_ms=made_ms) for each in add], gone, anchors)
+    made += (actions.add_of(each, data_change=not gone) for each in added)
+    kind = "OPTIMIZE" if gone else "WRITE" if added or ends else "VACUUM END" if vacuumed_ms else "SET TBLPROPERTIES"
+    info: dict[str, Any] = {"timestamp": made_ms, "operation": kind, "operationParameters": {}, "engineInfo": engine}
+    if kind == "WRITE":
+        info["operationParameters"] = {"mode": "Append", "partitionBy": f'["{PARTITION_COLUMN}"]'}
+    fold = _Fold(state)
+    fold.add(state.version + 1, made)
+    return fold.state(), actions.encode(info, made)
 
 
-def _write_checkpoint(files: Files, state: State) -> None:
+def _table(
+    state: State, made_ms: int, source: str, schema: pa.Schema | None, configuration: Mapping[str, str]
+) -> Table:
+    """Return the metadata of the table after a commit."""
+    table = state.table or Table(
+        str(uuid.uuid5(uuid.NAMESPACE_OID, f"{source}:{made_ms}")),
+        actions.schema_string(),
+        {
+            SOURCE_KEY: source,
+            RETENTION_KEY: interval(RETENTION_SECONDS),
+            "delta.appendOnly": "true",  # other programs may not delete or change records
+            "delta.enableExpiredLogCleanup": "false",  # commits stay, so every version can be found
+        },
+        made_ms,
+    )
+    columns = table.schema if schema is None else actions.schema_string(schema)
+    return replace(table, schema=columns, configuration={**table.configuration, **configuration})
+
+
+def _anchored(added: list[DataFile], gone: Iterable[DataFile], anchors: Mapping[str, Anchor]) -> list[DataFile]:
+    """Return new files, each anchor with one that has its record: new ones, and those of merged files."""
+    found = list(added)
+    for name, anchor in [*latest_anchors(gone).items(), *anchors.items()]:
+        places = [
+            place
+            for place, each in enumerate(found)
+            if each.partition == name and each.first_offset <= anchor.offset < each.next_offset
+        ]
+        if places:
+            place = max(places, key=lambda place: found[place].max_receive_ns)
+            found[place] = replace(found[place], anchor=anchor)
+    return found
+
+
+def write_checkpoint(files: Files, state: State) -> None:
     """Write a checkpoint. Raises StorageError if another one of that number exists."""
     path = checkpoint_path(state.version)
-    if not files.create_new(path, encode(_whole(state))) and _checkpoint(files, state.version) != state:
+    data = checkpoint.encode(state)
+    if not files.create_new(path, data) and _checkpoint(files, state.version) != state:
         raise StorageError(
             f"{files.named(path)}: exists, but is not the state as of commit {state.version}; remove it: the commits "
             f"have the complete state"
         )
+    count = checkpoint.rows(state)
+    files.replace(LAST_CHECKPOINT, b'{"version":%d,"size":%d}' % (state.version, count))
 
 
 def check_source(files: Files, state: State, source: str) -> None:
@@ -212,90 +273,111 @@ def check_source(files: Files, state: State, source: str) -> None:
         )
 
 
-def encode(value: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a commit or a checkpoint: JSON whose last key is the crc32 of the bytes without it."""
-    data = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    return data[:-1] + b',"crc":%d}\n' % crc32(data)
-
-
-def _decode(data: bytes) -> dict[str, Any]:
-    """Return the contents of a commit. Raises ValueError with what is wrong."""
-    end = _CRC.search(data)
-    if end is None:
-        raise ValueError('it does not end with "crc"')
-    found = crc32(data[: end.start()] + b"}")
-    if found != int(end[1]):
-        raise ValueError(f"its crc32 is {found}, it says {int(end[1])}")
-    value = json.loads(data)
-    if not isinstance(value, dict) or "format" not in value:
-        raise ValueError('it has no "format"')
-    value.pop("crc")
-    return value
-
-
-def _whole(state: State) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": state.version,
-        "source": state.source,
-        "ends": dict(state.ends),
-        "starts": dict(state.starts),
-        "lost": list(state.lost),
-        "anchors": dict(state.anchors),
-        "add": [asdict(each) for each in state.files.values()],
-        "remove": [],
-    }
-
-
-def _read(files: Files, path: str) -> dict[str, Any]:
-    data = files.read(path)
+def _read(files: Files, version: int) -> list[Action]:
+    path = commit_path(version)
     try:
-        value = _decode(data)
+        return actions.decode(files.read(path))
     except ValueError as error:
         raise StorageError(f"{files.named(path)}: damaged: {error}; restore it: later commits need it") from None
-    if value["format"] != FORMAT:
-        raise StorageError(
-            f"{files.named(path)}: format {value['format']} is newer than this radiator: install another one"
-        )
-    return value
 
 
 def _checkpoint(files: Files, version: int) -> State | None:
     """Return the state of a checkpoint; None if it is damaged, because the commits have the same."""
     try:
-        value = _decode(files.read(checkpoint_path(version)))
-        if value["format"] != FORMAT or value["version"] != version:
-            return None
-        return _folded(State(version - 1), value)
-    except (ValueError, TypeError, KeyError, FileNotFoundError, StorageError):
+        found = checkpoint.decode(files.read(checkpoint_path(version)))
+        fold = _Fold(State(version - 1))
+        fold.add_checkpoint(version, found)
+        return fold.state()
+    except (ValueError, TypeError, KeyError, OSError, StorageError, pa.ArrowException):
         return None
 
 
-def _folded(state: State, made: Mapping[str, Any]) -> State:
-    if made["version"] != state.version + 1:
-        raise StorageError(f"commit {state.version + 1} says that it is {made['version']}")
-    removed = set(made["remove"])
-    if not removed <= state.files.keys():
-        raise StorageError(f"commit {made['version']} removes files that do not exist: {sorted(removed)[:3]}")
-    kept = {path: each for path, each in state.files.items() if path not in removed} if removed else dict(state.files)
-    for said in made["add"]:
-        if unknown := said.keys() - _FILE_KEYS:
-            raise StorageError(
-                f"commit {made['version']} says {', '.join(sorted(unknown))} of a file, which this radiator does not "
-                "know: install a newer one"
-            )
-        names = said["destinations"]
-        each = DataFile(**{**said, "destinations": None if names is None else tuple(names)})
-        if each.path in kept:
-            raise StorageError(f"commit {made['version']} adds a file that exists: {each.path}")
-        kept[each.path] = each
-    return replace(
-        state,
-        version=made["version"],
-        source=made["source"],
-        files=kept,
-        ends={**state.ends, **made["ends"]},
-        starts={**state.starts, **made["starts"]},
-        lost=(*state.lost, *(Lost(*each) for each in made["lost"])),
-        anchors={**state.anchors, **{name: Anchor(*each) for name, each in made.get("anchors", {}).items()}},
-    )
+class _Fold:
+    """A state to which commits are added."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.version = state.version
+        self._table, self._vacuumed_ms = state.table, state.vacuumed_ms
+        self._files, self._removed = dict(state.files), dict(state.removed)
+        self._ends, self._starts, self._lost = dict(state.ends), dict(state.starts), set(state.lost)
+
+    def state(self) -> State:
+        """Return the state."""
+        if self.version >= 0 and self._table is None:
+            raise StorageError(f"commit {self.version}: there is no metaData action in any commit")
+        removed = {path: at_ms for path, at_ms in self._removed.items() if at_ms > self._vacuumed_ms}
+        return State(
+            self.version, self._table, self._files, self._ends, self._starts, tuple(sorted(self._lost)),
+            latest_anchors(self._files.values()), removed, self._vacuumed_ms,
+        )  # fmt: skip
+
+    def add(self, version: int, made: Iterable[Action]) -> None:
+        """Add the actions of a commit."""
+        assert version == self.version + 1
+        self.version = version
+        try:
+            for action in made:
+                for kind, value in action.items():
+                    self._add(kind, value)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise StorageError(f"commit {version}: {type(error).__name__}: {error}") from None
+        except StorageError as error:
+            raise StorageError(f"commit {version}: {error}") from None
+
+    def _add(self, kind: str, value: dict[str, Any]) -> None:
+        if kind == "add":
+            self._add_file(
+                value["path"], value["partitionValues"].get(PARTITION_COLUMN), value["size"],
+                value["modificationTime"], (value.get("tags") or {}).get(TAG),
+            )  # fmt: skip
+        elif kind == "remove":
+            if self._files.pop(value["path"], None) is None:
+                raise StorageError(f"removes a file that does not exist: {value['path']}")
+            self._removed[value["path"]] = value.get("deletionTimestamp") or 0
+        elif kind == "txn":
+            self._add_number(value["appId"], value["version"])
+        elif kind == "metaData":
+            self._table = actions.table_from(value)
+        elif kind == "protocol":
+            actions.check_protocol(value)
+
+    def _add_file(self, path: str, date: str | None, size: int, modified_ms: int, tag: str | None) -> None:
+        if path in self._files:
+            raise StorageError(f"adds a file that exists: {path}")
+        self._files[path] = actions.file_of(path, date, size, modified_ms, tag)
+        self._removed.pop(path, None)
+
+    def _add_number(self, name: str, version: int) -> None:
+        kind, _, rest = name.partition(":")
+        source, _, rest = rest.partition(":")
+        if self._table is None or source != self._table.configuration.get(SOURCE_KEY):
+            return  # of another program
+        if kind == actions.END:
+            self._ends[rest] = version
+        elif kind == actions.START:
+            self._starts[rest] = version
+        elif kind == actions.LOST:
+            self._lost.add(actions.lost_from(rest, version))
+        elif kind == actions.VACUUM:
+            self._vacuumed_ms = version
+
+    def add_checkpoint(self, version: int, found: Mapping[str, pa.StructArray]) -> None:
+        """Add all actions of a checkpoint."""
+        self.version = version
+        for kind in ("protocol", "metaData", "txn", "remove"):
+            for value in found[kind].to_pylist(maps_as_pydicts="strict") if kind in found else ():
+                if kind == "remove":
+                    self._removed[value["path"]] = value.get("deletionTimestamp") or 0
+                else:
+                    self._add(kind, value)
+        files = found["add"]
+        columns = [
+            pc.struct_field(files, "path"),
+            pc.map_lookup(pc.struct_field(files, "partitionValues"), PARTITION_COLUMN, "first"),
+            pc.struct_field(files, "size"),
+            pc.struct_field(files, "modificationTime"),
+            pc.map_lookup(pc.struct_field(files, "tags"), TAG, "first"),
+        ]
+        for row in zip(*(each.to_pylist() for each in columns), strict=True):
+            self._add_file(*row)

@@ -10,20 +10,23 @@ This module knows pyarrow. It does not know the place of the file, or segments. 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from radiator.archive.manifest import DataFile
 from radiator.columns.schema import arrow_schema
 from radiator.limits import MIB
+from radiator.storage.typed_rules import REJECTED
 
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 64 * MIB  # in memory, before it is encoded
 LEVEL = 3
+ORDER = ["destination", "offset"]
 DESTINATIONS_MAX = 1_000  # that are listed; of a file with more a reader has to look inside
 SCHEMA = arrow_schema()
 
@@ -31,7 +34,17 @@ _MAPS = [f"{name}.key_value.{part}" for name in ("tags", "headers") for part in 
 _DICTIONARY = ["destination", "partition", "size", *_MAPS]
 _RISING = ["offset", "receive_time", "event_time", "transmit_time", "receive_ns", "event_ns", "transmit_ns"]
 _ENCODING = {**dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"), "message_id": "DELTA_BYTE_ARRAY", "body": "PLAIN"}
+_CODED = (pa.string(), pa.date32())  # types of struct columns that have a dictionary
 _STATISTICS = ["destination", "partition", "size", *_RISING]
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the path and the type of each column of Parquet below a column, as far as they are in no list or map."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif not pa.types.is_nested(kind):
+        yield path, kind
 
 
 def listed(destinations: Iterable[str]) -> tuple[str, ...] | None:
@@ -41,44 +54,61 @@ def listed(destinations: Iterable[str]) -> tuple[str, ...] | None:
 
 
 class DataWriter:
-    """Writes a new local file at ``path``. ``order``: the columns that it is sorted by."""
+    """Writes a new local file at ``path``. Its rows come sorted by ``ORDER``, with the columns of ``schema``."""
 
-    def __init__(self, path: str, order: Sequence[str], level: int = LEVEL) -> None:
+    def __init__(self, path: str, level: int = LEVEL, schema: pa.Schema = SCHEMA) -> None:
         self.path, self.records, self.body_bytes = path, 0, 0
         self.min_receive_ns, self.max_receive_ns = (1 << 63) - 1, -(1 << 63)
+        self._min_offset, self._max_offset = (1 << 63) - 1, -1
+        self._schema = schema
+        self._structs = [field.name for field in schema if pa.types.is_struct(field.type)]
+        self._typed = self._rejected = 0
+        more = [leaf for field in schema if field.name not in SCHEMA.names for leaf in _leaves(field.name, field.type)]
         leaves = [field.name for field in SCHEMA]
         self._writer = pq.ParquetWriter(
             path,
-            SCHEMA,
+            schema,
             version="2.6",
             compression="zstd",
             compression_level=level,
-            use_dictionary=_DICTIONARY,
+            use_dictionary=[*_DICTIONARY, *(path for path, kind in more if kind in _CODED)],
             column_encoding=_ENCODING,
-            write_statistics=_STATISTICS,
+            write_statistics=[*_STATISTICS, *(path for path, _ in more)],
             write_page_index=True,
             write_page_checksum=True,
-            sorting_columns=[pq.SortingColumn(leaves.index(name)) for name in order],
+            sorting_columns=[pq.SortingColumn(leaves.index(name)) for name in ORDER],
         )
 
     def write_group(self, batches: list[pa.RecordBatch]) -> None:
         """Write one row group."""
-        table = pa.Table.from_batches(batches, SCHEMA)
+        table = pa.Table.from_batches(batches, self._schema)
         if not table.num_rows:
             return
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.records += table.num_rows
         for batch in batches:
             if batch.num_rows:
+                self._count(batch)
                 times = batch.column("receive_ns").to_numpy()
                 self.min_receive_ns = min(self.min_receive_ns, int(times.min()))
                 self.max_receive_ns = max(self.max_receive_ns, int(times.max()))
+                offsets = batch.column("offset").to_numpy()
+                self._min_offset = min(self._min_offset, int(offsets.min()))
+                self._max_offset = max(self._max_offset, int(offsets.max()))
                 self.body_bytes += int(batch.column("size").to_numpy().sum())
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        """Count the records with a struct column, and the rejected ones."""
+        if self._structs:
+            valid = [np.asarray(batch.column(name).is_valid()) for name in self._structs]
+            self._typed += int(np.logical_or.reduce(valid).sum())
+            self._rejected += batch.num_rows - batch.column(REJECTED).null_count
 
     def close(
         self, path: str, partition: str, first: int, following: int, date: str, names: Iterable[str], source: str
     ) -> DataFile:
         """Close the file, and return its entry in a commit, where it is at ``path`` of the archive."""
+        names = set(names)
         destinations = listed(names)
         said: dict[str, Any] = {
             "radiator.partition": partition,
@@ -95,6 +125,8 @@ class DataWriter:
         return DataFile(
             path, partition, first, following, date, destinations, self.records, size, self.body_bytes,
             self.min_receive_ns, self.max_receive_ns, digest,
+            (self._min_offset, self._max_offset) if self.records else None, (min(names), max(names)) if names else None,
+            self._typed if self._structs else None, self._rejected if self._structs else None,
         )  # fmt: skip
 
 

@@ -1,11 +1,13 @@
 """Names in an archive.
 
-    _log/<version, 20 digits>.json                commits
-    _log/<version, 20 digits>.checkpoint.json     all commits up to that one
+    _delta_log/<version, 20 digits>.json                 commits, as Delta's protocol defines them
+    _delta_log/<version, 20 digits>.checkpoint.parquet   all commits up to that one
+    _delta_log/_last_checkpoint                          the version of the latest checkpoint
     _new/                                         of active runs: data files before they are published (of a local
                                                   archive), and lists of files that are not committed yet, or no more
-    date=<day>/<destination>/<partition>@<first>-<next>.<token>.parquet
-    date=<day>/~many/...                          several destinations in a file
+    date=<day>/<partition>@<first>-<next>.<token>.parquet
+    date=<day>/<destination>/...                  of one destination, and
+    date=<day>/~many/...                          of several: written by earlier versions
 
 A name is encoded as in a data directory, with ``~`` in the place of ``%`` (tools take a percent sign in a path for an
 escape of their own, and some undo it), and a leading ``_`` as ``~5F`` (tools silently skip such names). One that is too
@@ -20,12 +22,14 @@ from hashlib import blake2b
 
 from radiator.storage.layout import percent_encoded
 
-LOG = "_log"
+LOG = "_delta_log"
+OLD_LOG = "_log"  # of earlier versions: only the conversion reads it
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 NEW = "_new"
 MANY = "~many"  # no encoded name begins so
 DATE_PREFIX = "date="
 DATA_SUFFIX = ".parquet"
-CHECKPOINT_SUFFIX = ".checkpoint.json"
+CHECKPOINT_SUFFIX = ".checkpoint.parquet"
 COMMIT_SUFFIX = ".json"
 INTENT_SUFFIX = ".intent.json"
 HALF_SUFFIX = ".new"  # of what gets its name when it is whole, where only one archiver may be at work
@@ -46,10 +50,9 @@ def encode(name: str, bytes_max: int = 255) -> str:
     return f"{encoded[: bytes_max - len(digest) - 2]}~~{digest}"
 
 
-def data_path(date: str, destination: str | None, partition: str, first: int, following: int, token: str) -> str:
-    """Return the path of a data file; ``destination`` None: it has several."""
-    folder = MANY if destination is None else encode(destination)
-    return f"{DATE_PREFIX}{date}/{folder}/{encode(partition, PART_BYTES_MAX)}@{first}-{following}.{token}{DATA_SUFFIX}"
+def data_path(date: str, partition: str, first: int, following: int, token: str) -> str:
+    """Return the path of a new data file."""
+    return f"{DATE_PREFIX}{date}/{encode(partition, PART_BYTES_MAX)}@{first}-{following}.{token}{DATA_SUFFIX}"
 
 
 def is_data_path(path: str) -> bool:
@@ -77,10 +80,11 @@ def upload_path(path: str) -> str:
     return f"{NEW}/{path.rpartition('/')[2]}"
 
 
-def version_of(name: str) -> tuple[int, bool] | None:
-    """Return the version in a name of ``_log``, and whether it is a checkpoint; None for other names."""
+def version_of(path: str) -> tuple[int, bool] | None:
+    """Return the version in the path of a commit or a checkpoint, and whether it is a checkpoint; None for others."""
+    folder, _, name = path.rpartition("/")
     for suffix, checkpoint in ((CHECKPOINT_SUFFIX, True), (COMMIT_SUFFIX, False)):
         digits = name.removesuffix(suffix)
-        if digits != name and len(digits) == 20 and digits.isascii() and digits.isdigit():
+        if folder == LOG and digits != name and len(digits) == 20 and digits.isascii() and digits.isdigit():
             return int(digits), checkpoint
     return None

@@ -27,7 +27,7 @@ _REMEDY = (
     "restore the data that belongs to this archive"
 )
 
-UNIT_BYTES = 256 * MIB  # of the log: some seconds of work, which a kill may cost
+UNIT_BYTES = 1024 * MIB  # of the log, which may become one file: seconds of work, which a kill may cost
 
 
 @dataclass

@@ -1,15 +1,17 @@
 """Make complete files part of an archive, or leave nothing behind.
 
-The order: an *intent* that contains the files; the files, published and synced; one commit; the removal of files that
-the commit replaced; the removal of the intent. A run that dies in between leaves an intent, and a later run removes the
-files of the intent that are in no commit (``sweep``): a run with the same lock at once, others after a day. So an old
-intent is never committed.
+The order: an *intent* that contains the files; the files, published and synced; one commit; the removal of the intent.
+A run that dies in between leaves an intent, and a later run removes the files of the intent that are in no commit
+(``sweep``): a run with the same lock at once, others after a day. So an old intent is never committed.
+
+Files that a merge has replaced stay for the retention of the table, so that queries that began before it, and those of
+earlier versions, still find them. Then ``vacuum`` removes them, and commits how far it was.
 
 If another archiver has committed meanwhile, each change is checked again: one that is still valid is committed behind
 theirs, the others are dropped.
 
-This module knows ``Files`` and the manifest. It does not know Parquet or segments. One thread. Invariants: a committed
-file is never removed; a commit contains only synced files.
+This module knows ``Files`` and the manifest. It does not know Parquet or segments. One thread. Invariants: a file
+of the latest state is never removed; a commit contains only synced files.
 """
 
 from __future__ import annotations
@@ -22,12 +24,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
 
 from radiator.archive.files import Files
 from radiator.archive.manifest import Anchor, Conflict, Lost, State, check_source, commit, load
 from radiator.archive.paths import HALF_SUFFIX, INTENT_SUFFIX, NEW, intent_path, is_data_path, upload_path
+from radiator.archive.retention import RETENTION_KEY, interval, retention_ms
 from radiator.archive.split import SpooledFile
-from radiator.clock import NS_PER_SECOND
+from radiator.archive.typed import evolved
+from radiator.clock import NS_PER_MS, NS_PER_SECOND
 from radiator.errors import StorageError
 
 INTENT_SECONDS_MAX = 12 * 3600  # from an intent to its commit
@@ -67,6 +74,7 @@ class Publisher:
     ) -> None:  # fmt: skip
         self.files, self._source, self._owner, self._step, self._report = files, source, owner, step, report
         self.state = self.load()
+        self.structs: list[pa.Field] = []  # the struct columns of the files that are published
 
     def load(self) -> State:
         """Return the state. Raises StorageError."""
@@ -84,7 +92,7 @@ class Publisher:
         started = time.monotonic(), time.time()
         token = secrets.token_hex(8)
         names = [placed.file.path for change in changes for placed in change.add]
-        self._write_intent(token, names, [path for change in changes for path in change.remove])
+        self._write_intent(token, names)
         for change in changes:
             for placed in change.add:
                 self.files.publish(placed.spooled, placed.file.path)
@@ -92,12 +100,9 @@ class Publisher:
         self.files.settle()
         self._step("settled")
         done = self._commit(list(changes), started)
-        for path in [name for name in names if name not in self.state.files]:
+        named = self.state.files.keys() | self.state.removed.keys()  # another run may have merged some since
+        for path in [name for name in names if name not in named]:
             self.files.remove(path)
-        for change in done:
-            for path in change.remove:
-                self.files.remove(path)
-                self._step("removed")
         self.files.remove(intent_path(token))
         self._step("ended")
         return done
@@ -110,11 +115,13 @@ class Publisher:
             # others go by the wall clock; the other one stands still while a machine sleeps, and is never set back
             if max(time.monotonic() - started[0], time.time() - started[1]) > INTENT_SECONDS_MAX:
                 raise StorageError(f"{self.files.uri}: writing some files took more than 12 hours; they are dropped")
+            schema = evolved(self.files.uri, self.state.table, self.structs) if self.structs else None
             self._step("commit")
             made = commit(
                 self.files,
                 self.state,
                 source=self._source,
+                schema=schema,
                 add=[placed.file for change in chosen for placed in change.add],
                 remove=[path for change in chosen for path in change.remove],
                 ends={name: end for change in chosen for name, end in change.ends.items()},
@@ -127,7 +134,7 @@ class Publisher:
                 self.state = made
                 return chosen
             self.state = self.load()
-        raise StorageError(f"{self.files.uri}: other runs commit all the time; this run added nothing: try again")
+        raise self._busy()
 
     def _valid(self, changes: list[Change]) -> list[Change]:
         ends, chosen = dict(self.state.ends), []
@@ -137,14 +144,52 @@ class Publisher:
                 chosen.append(change)
         return chosen
 
-    def _write_intent(self, token: str, add: Iterable[str], remove: Iterable[str]) -> None:
-        intent = {
-            "made_ns": time.time_ns(),
-            "owner": self._owner,
-            "pid": os.getpid(),
-            "add": list(add),
-            "remove": list(remove),
-        }
+    def set_retention(self, seconds: int) -> None:
+        """Set how long merged files stay, if that is new."""
+        value = interval(seconds)
+        for _ in range(TRIES):
+            table = self.state.table
+            if table is None or table.configuration.get(RETENTION_KEY) == value:
+                return
+            if self._committed(configuration={RETENTION_KEY: value}):
+                return
+        raise self._busy()
+
+    def vacuum(self) -> int:
+        """Remove merged files whose retention is over, and return their number. Raises StorageError, OSError."""
+        removed = 0
+        for _ in range(TRIES):
+            table = self.state.table
+            if table is None or not self.state.removed:
+                return removed
+            try:
+                until_ms = time.time_ns() // NS_PER_MS - retention_ms(table.configuration)
+            except ValueError as error:
+                raise StorageError(f"{self.files.uri}: {error}; no merged file was removed") from None
+            expired = [path for path, replaced_ms in self.state.removed.items() if replaced_ms <= until_ms]
+            if not expired:
+                return removed
+            for path in expired:
+                removed += self.files.size(path) is not None
+                self.files.remove(path)
+                self._step("removed")
+            if self._committed(vacuumed_ms=max(self.state.removed[path] for path in expired)):
+                return removed
+        raise self._busy()
+
+    def _committed(self, **changes: Any) -> bool:
+        """Commit changes of the table itself. Return False after a conflict, with the latest state loaded."""
+        self._step("commit")
+        made = commit(self.files, self.state, source=self._source, **changes)
+        self._step("committed")
+        self.state = self.load() if isinstance(made, Conflict) else made
+        return not isinstance(made, Conflict)
+
+    def _busy(self) -> StorageError:
+        return StorageError(f"{self.files.uri}: other runs commit all the time; this run added nothing: try again")
+
+    def _write_intent(self, token: str, add: Iterable[str]) -> None:
+        intent = {"made_ns": time.time_ns(), "owner": self._owner, "pid": os.getpid(), "add": list(add)}
         self.files.create_new(intent_path(token), json.dumps(intent).encode())
         self._step("intended")
 
@@ -168,10 +213,10 @@ class Publisher:
                 ours = self._owner is not None and intent["owner"] == self._owner
                 if not ours and intent["made_ns"] > old_ns:
                     continue
-                named = [*intent["add"], *intent["remove"]]
-                if not all(map(is_data_path, named)):
+                if not all(map(is_data_path, intent["add"])):
                     raise ValueError("it names a file that is not a data file")
-                gone = [path for path in named if path not in self.state.files]
+                named = self.state.files.keys() | self.state.removed.keys()
+                gone = [path for path in intent["add"] if path not in named]
             except FileNotFoundError:
                 continue
             except (ValueError, KeyError, TypeError):

@@ -115,6 +115,13 @@ class FsspecFiles(Files):
         with self._as_os_errors(path, "written"):
             return self._create_new(path, data)
 
+    def replace(self, path: str, data: bytes) -> None:
+        """Create a file with these contents, or replace it."""
+        if self._moves:
+            self.remove(path)  # some file systems do not move a file over another one
+        with self._as_os_errors(path, "written"):
+            self._write(self.place(path), data)
+
     def remove(self, path: str) -> None:
         """Remove a file."""
         with self._as_os_errors(path, "removed"), contextlib.suppress(FileNotFoundError):

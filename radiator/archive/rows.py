@@ -77,7 +77,6 @@ class _FileCheck:
 
     def __init__(self, each: DataFile, anchor: Anchor | None) -> None:
         self._each, self._anchor = each, anchor
-        self._shared = each.path.split("/")[1] == MANY
         self._wrong: dict[str, None] = {}  # in the order in which they were met, each once
         self._names: set[str] = set()
         self._records = self._bytes = 0
@@ -113,15 +112,10 @@ class _FileCheck:
         self._names |= {names[each] for each in np.unique(ids)}
         rises = np.diff(offsets) > 0
         first, last = (names[ids[0]], int(offsets[0])), (names[ids[-1]], int(offsets[-1]))
-        if self._shared:
-            ranks = np.argsort(np.argsort(np.array(names, object)))[ids]
-            rises = (np.diff(ranks) > 0) | ((np.diff(ranks) == 0) & rises)
-            follows = first > self._last
-        else:
-            follows = first[1] > self._last[1]
-        if not (follows and rises.all()):
-            order = "destination and offset" if self._shared else "offset"
-            self._wrong[f"is not sorted by {order}"] = None
+        ranks = np.argsort(np.argsort(np.array(names, object)))[ids]
+        rises = (np.diff(ranks) > 0) | ((np.diff(ranks) == 0) & rises)
+        if not (first > self._last and rises.all()):
+            self._wrong["is not sorted by destination and offset"] = None
         self._last = last
 
     def faults(self) -> Iterator[str]:
@@ -142,11 +136,11 @@ class _FileCheck:
         if each.destinations is not None and self._names != set(each.destinations):
             other = sorted(self._names ^ set(each.destinations))
             yield f"has other destinations than its commit says: {', '.join(map(repr, other[:3]))}"
-        date, folder = each.path.split("/")[:2]
-        if date != f"{DATE_PREFIX}{each.date}" or not (
-            self._shared or {encode(name) for name in self._names} <= {folder}
-        ):
-            yield "is in the folder of another day or destination"
+        date, *folder, _ = each.path.split("/")
+        if date != f"{DATE_PREFIX}{each.date}":
+            yield "is in the folder of another day"
+        if folder not in ([], [MANY]) and {encode(name) for name in self._names} != set(folder):
+            yield "is in the folder of another destination"
 
 
 def check_partition(files: Files, part: PartitionState, on_missing: Callable[[int], None]) -> Iterator[str]:

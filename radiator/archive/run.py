@@ -24,23 +24,27 @@ from radiator.archive.files import Files
 from radiator.archive.lock import locked
 from radiator.archive.manifest import DataFile, Lost, State, check_source, load
 from radiator.archive.merging import Sizes, groups_to_merge, merge_files
+from radiator.archive.parquet import SCHEMA
 from radiator.archive.planning import UNIT_BYTES, Plan, plan, source_of
 from radiator.archive.publishing import Change, Publisher, ignore
 from radiator.archive.retention_marks import ahead, marks
 from radiator.archive.split import Settings
+from radiator.archive.typed import evolved
 from radiator.archive.uncommitted import check_commits
 from radiator.archive.unit import SegmentGone, Unit, Written
 from radiator.archive.workers import results
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.scan import LostRecords
-from radiator.errors import StorageError
+from radiator.columns.typed import UNTYPED, typed_columns
+from radiator.errors import ConfigError, StorageError
 from radiator.limits import MIB
 from radiator.storage import archived, layout
 from radiator.storage.copies import kind_of_copy
 from radiator.storage.files import FileSystem, storage_error
 from radiator.storage.header import DamagedBatch
 from radiator.storage.reader import StoredPartition
+from radiator.storage.typed_rules import REJECTED
 
 COMMIT_BYTES = 256 * MIB  # of the log, in one commit; of merged files too: so much waits in the spool
 COMMIT_UNITS = 256
@@ -50,7 +54,10 @@ ROUNDS_MAX = 10  # plans of one run: another one is made where retention or anot
 
 @dataclass(frozen=True)
 class Options:
-    """``partitions``: only these; empty: all. ``merge`` None: where it is worth it."""
+    """``partitions``: only these; empty: all. ``merge`` None: where it is worth it.
+
+    ``retention_seconds``: how long merged files stay from now on; None: as before.
+    """
 
     partitions: frozenset[str] = frozenset()
     level: int = Settings.level
@@ -58,6 +65,7 @@ class Options:
     mark: bool = True
     archive: bool = True
     merge: bool | None = None
+    retention_seconds: int | None = None
     jobs: int = 1
     unit_bytes: int = UNIT_BYTES
     settings: Settings = field(default_factory=lambda: Settings(""))
@@ -78,11 +86,14 @@ class Outcome:
     log_bytes: int = 0
     files: int = 0
     file_bytes: int = 0
+    typed: int = 0  # records with a struct column
+    rejected: int = 0  # records whose bodies do not fit their schema
     unsealed: int = 0  # records in segments that are still written to
     left_bytes: int = 0  # of the log, that a signal came before
     swept: int = 0
     merged_from: int = 0
     merged_to: int = 0
+    vacuumed: int = 0  # files that were merged earlier, and are removed now
     lost: list[Lost] = field(default_factory=list)
     begins: dict[str, int] = field(default_factory=dict)  # partitions that are new to the archive, and not from 0 on
     problems: dict[str, str] = field(default_factory=dict)
@@ -158,6 +169,7 @@ class _Run:
     def _steps(self) -> None:
         self._out.swept = self._publisher.sweep(self._spool)
         check_commits(self._publisher.files, self._publisher.state)
+        self._type()
         if self._options.archive:
             self._report_marks()
             for _ in range(ROUNDS_MAX):
@@ -168,12 +180,31 @@ class _Run:
                     f"{self._data}: {ROUNDS_MAX} times, segments were removed or archived by others during this run, "
                     f"or the disk was full; the next run continues"
                 )
+            if self._out.rejected:
+                self._watch.report(
+                    f"{self._out.rejected} of {self._out.records} bodies do not fit the schema of their rule: "
+                    f"their struct column is null, and the column {REJECTED} has the reason"
+                )
             if self._copy and self._options.mark:
                 self._watch.report(
                     f"{self._data}: is {self._copy}: it was read, but nothing was marked as archived in it"
                 )
         if self._options.merge is not False:
             self._merge()
+        if self._options.retention_seconds is not None:
+            self._publisher.set_retention(self._options.retention_seconds)
+        self._out.vacuumed = self._publisher.vacuum()
+
+    def _type(self) -> None:
+        """Choose the columns of new files. Raises StorageError if a schema is missing or contradicts the archive."""
+        files, table = self._publisher.files, self._publisher.state.table
+        try:
+            typed = typed_columns(open_store(self._data)) if self._options.archive else UNTYPED
+        except ConfigError as error:
+            raise StorageError(str(error)) from None
+        schema = evolved(files.uri, table, typed.fields())
+        self._publisher.structs = list(schema)[len(SCHEMA) :]
+        self._settings = replace(self._settings, schema=schema, typed=typed)
 
     # --- what is new --------------------------------------------------------------------------------------------------
 
@@ -272,6 +303,8 @@ class _Run:
         out.file_bytes += sum(each.file.bytes for each in written.files)
         out.body_bytes += sum(each.file.body_bytes for each in written.files)
         out.lost += written.lost
+        out.typed += sum(each.file.typed or 0 for each in written.files)
+        out.rejected += sum(each.file.rejected or 0 for each in written.files)
         out.damaged |= any(lost.why == "damaged" for lost in written.lost)
         for lost in written.lost:
             self._watch.report(f"{lost.partition}: offsets {lost.first} to {lost.next_offset - 1} are lost: {lost.why}")
@@ -334,7 +367,7 @@ class _Run:
                 break
             token = secrets.token_hex(4)
             try:
-                made = merge_files(self._publisher.files, group, self._spool, token, self._source, self._settings.level)
+                made = merge_files(self._publisher.files, group, self._settings, token, self._source)
             except FileNotFoundError:
                 self._discard(token)
                 self._report_missing(group)

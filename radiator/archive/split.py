@@ -1,22 +1,23 @@
-"""Split records of a unit, in the order of offsets, into files: one per day and destination, or one that many share.
+"""Write records of a unit, which come in the order of offsets, to files that are sorted by destination and offset.
 
-Days follow one another, since receive times never fall in a partition, so only the files of one day are open. Rows of a
-destination with its own file wait for a row group. Rows for the shared file, which is sorted by destination and offset,
-wait on disk in *buckets*, ranges of names that are sorted one by one.
+There is one file for each day. Days follow one another, since receive times never fall in a partition, so one file is
+open at a time. Rows wait in memory. When there are ``run_bytes`` of them, they are written: to the file itself as long
+as it has one destination, since they are in its order; else, sorted, to a *run* in the spool. At the end the runs are
+merged. If a second destination comes when the file has rows already, the file ends before it, and another one begins:
+so a day may have several files, of one destination each, and one with the rest. Each file has a range of offsets of its
+own.
 
 This module knows Arrow batches. It does not know segments or commits. Invariant: the rows in memory are never more than
-the budget and a batch; beyond it the largest group is written early.
+those of a run, a row group and a batch.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-from bisect import bisect_right
-from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,27 +25,28 @@ import pyarrow as pa
 from radiator.archive.manifest import DataFile
 from radiator.archive.parquet import GROUP_BYTES, GROUP_ROWS, LEVEL, SCHEMA, DataWriter
 from radiator.archive.paths import DATA_SUFFIX, data_path
+from radiator.archive.raw import RAW_SCHEMA, complete
+from radiator.archive.sorting import Names, merged, read_run, sorted_rows, write_run
+from radiator.columns.typed import UNTYPED, TypedColumns, Typing
 from radiator.limits import MIB
 
-OWN_FILES_MAX = 64  # destinations of a day in a unit that have files of their own
-BUDGET_BYTES = 128 * MIB  # of rows that wait for their row group
-BUCKET_BYTES = 16 * MIB  # of a shared file that are sorted at a time, about
-BUCKETS_MAX = 256  # each has an open file
+RUN_BYTES = 64 * MIB  # of rows that are sorted at a time
+PIECE_BYTES = 2 * MIB  # of each run that is in memory while they are merged
 DAY_NS = 86_400 * 10**9
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the files."""
+    """The settings of the files. ``schema``: their columns; ``typed``: the struct columns of the log."""
 
     spool: str
     level: int = LEVEL
     skip_damaged: bool = False
-    budget_bytes: int = BUDGET_BYTES
-    own_files_max: int = OWN_FILES_MAX
+    run_bytes: int = RUN_BYTES
     group_rows: int = GROUP_ROWS
     group_bytes: int = GROUP_BYTES
-    bucket_bytes: int = BUCKET_BYTES
+    schema: pa.Schema = SCHEMA
+    typed: TypedColumns = UNTYPED
 
 
 class SpooledFile(NamedTuple):
@@ -59,186 +61,131 @@ def date_of(day: int) -> str:
     return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day):%Y-%m-%d}"
 
 
-class _Group:
-    """Rows that wait for their row group, and their file. ``key``: the destination."""
+class RowGroups:
+    """Writes rows that come in the order of a file, one row group after the other."""
 
-    def __init__(self, path: str, key: str, settings: Settings) -> None:
-        self.key, self.rows, self.bytes = key, 0, 0
-        self.names = {key}
-        self._path, self._settings = path, settings
+    def __init__(self, path: str, settings: Settings) -> None:
+        self._writer = DataWriter(path, settings.level, settings.schema)
+        self._settings = settings
         self._batches: list[pa.RecordBatch] = []
-        self._writer: DataWriter | None = None
+        self._rows = self._bytes = 0
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self.rows += batch.num_rows
-        self.bytes += batch.nbytes
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        while batch.num_rows:
+            part = batch.slice(0, self._settings.group_rows - self._rows)
+            batch = batch.slice(part.num_rows)
+            self._batches.append(part)
+            self._rows += part.num_rows
+            self._bytes += part.nbytes
+            if self._rows >= self._settings.group_rows or self._bytes >= self._settings.group_bytes:
+                self._flush()
 
-    @property
-    def full(self) -> bool:
-        return self.rows >= self._settings.group_rows or self.bytes >= self._settings.group_bytes
+    def _flush(self) -> None:
+        self._writer.write_group(self._batches)
+        self._batches, self._rows, self._bytes = [], 0, 0
 
-    def flush(self) -> None:
+    def close(
+        self, partition: str, first: int, following: int, date: str, names: Iterable[str], token: str, source: str
+    ) -> SpooledFile:
+        """Close the file."""
         if self._batches:
-            self._write(self._batches)
-            self._batches, self.rows, self.bytes = [], 0, 0
-
-    def _write(self, batches: list[pa.RecordBatch]) -> None:
-        if self._writer is None:
-            self._writer = DataWriter(self._path, ["offset"], self._settings.level)
-        self._writer.write_group(batches)
-
-    def finish(self) -> DataWriter | None:
-        self.flush()
-        return self._writer
+            self._flush()
+        path = data_path(date, partition, first, following, token)
+        made = self._writer.close(path, partition, first, following, date, names, source)
+        return SpooledFile(self._writer.path, made)
 
 
-class _Bucket(_Group):
-    """A range of names, from ``key`` on. Flushed rows wait on disk until they are sorted."""
+class _File:
+    """A file that is being made. ``spooled`` returns a new path in the spool for a suffix."""
 
-    def __init__(self, path: str, key: str, settings: Settings) -> None:
-        super().__init__(path, key, settings)
-        self.names = set()
-        self._sink: Any = None
+    def __init__(
+        self, first: int, day: int, partition: str, names: Names, spooled: Callable[[str], str], settings: Settings,
+        typing: Typing | None,
+    ) -> None:  # fmt: skip
+        self.first, self.day, self._typing = first, day, typing
+        self._partition, self._names, self._spooled, self._settings = partition, names, spooled, settings
+        self._numbers: set[int] = set()  # of its destinations
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._runs: list[str] = []
+        self._groups: RowGroups | None = None
 
-    def _write(self, batches: list[pa.RecordBatch]) -> None:
-        if self._sink is None:
-            self._sink = pa.ipc.new_stream(self._path, SCHEMA)
+    def takes(self, numbers: set[int]) -> bool:
+        """Return whether rows of these destinations can still be written in order."""
+        return self._groups is None or numbers == self._numbers
+
+    def add(self, batch: pa.RecordBatch, numbers: set[int]) -> None:
+        self._waiting.append(batch)
+        self._bytes += batch.nbytes
+        self._numbers |= numbers
+        if self._bytes >= self._settings.run_bytes:
+            if len(self._numbers) == 1:
+                self._write(self._waiting)
+            else:
+                self._runs.append(self._spooled(".rows"))
+                write_run(self._runs[-1], [sorted_rows(self._waiting, self._names)], RAW_SCHEMA, PIECE_BYTES)
+            self._waiting, self._bytes = [], 0
+
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> RowGroups:
+        if self._groups is None:
+            self._groups = RowGroups(self._spooled(DATA_SUFFIX), self._settings)
         for batch in batches:
-            self._sink.write_batch(batch)
+            whole = complete(batch, self._partition, self._names)
+            self._groups.write(whole if self._typing is None else self._typing.add(whole))
+        return self._groups
 
-    def sorted_into(self, writer: DataWriter) -> None:
-        self.flush()
-        if self._sink is None:
-            return
-        self._sink.close()
-        with pa.OSFile(self._path) as file, pa.ipc.open_stream(file) as source:
-            table = source.read_all()
-        os.unlink(self._path)
-        table = table.take(pa.compute.sort_indices(table, [("destination", "ascending"), ("offset", "ascending")]))
-        self.names.update(table.column("destination").unique().to_pylist())
-        for start in range(0, table.num_rows, self._settings.group_rows):
-            writer.write_group(table.slice(start, self._settings.group_rows).to_batches())
+    def close(self, following: int, token: str, source: str) -> SpooledFile:
+        last = [sorted_rows(self._waiting, self._names)] if self._waiting else []
+        self._waiting = []
+        runs = [*map(read_run, self._runs), iter(last)]
+        groups = self._write(merged(runs, self._names) if self._runs else last)
+        names = [self._names.names[number] for number in self._numbers]
+        return groups.close(self._partition, self.first, following, date_of(self.day), names, token, source)
 
 
 class Split:
-    """``sizes``: about how many bytes each day and destination will have."""
+    """Splits the records from ``first`` up to, not including, ``following``. ``names``: of the numbers in rows."""
 
     def __init__(
-        self, partition: str, first: int, following: int, token: str, source: str, settings: Settings,
-        sizes: Counter[tuple[int, str]],
-    ) -> None:  # fmt: skip
-        self._partition, self._first, self._following = partition, first, following
+        self, partition: str, first: int, following: int, token: str, source: str, settings: Settings, names: list[str]
+    ) -> None:
+        self.partition, self._following, self._names = partition, following, Names(names)
         self._token, self._source, self._settings = token, source, settings
-        self._sizes = sizes
         self._files: list[SpooledFile] = []
-        self._number = 0
-        self._day: int | None = None
-        self._own: dict[str, _Group] = {}
-        self._buckets: list[_Bucket] = []
-        self._starts: list[str] = []  # the first name of each bucket
+        self._numbers = itertools.count(1)
+        self._begin = first  # of the next file
+        plain = settings.schema.names == SCHEMA.names
+        self._typing = None if plain else Typing(settings.typed, settings.schema)
+        self._file: _File | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
+        """Add rows, with the columns of ``RAW_SCHEMA``."""
         days = batch.column("receive_ns").to_numpy() // DAY_NS
         cuts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
         for start, stop in itertools.pairwise(cuts):
             if start < stop:
-                if days[start] != self._day:
-                    self._open_day(int(days[start]))
-                self._add(batch.slice(start, stop - start))
+                self._add(batch.slice(start, stop - start), int(days[start]))
+
+    def _add(self, batch: pa.RecordBatch, day: int) -> None:
+        numbers = set(np.flatnonzero(np.bincount(batch.column("destination").to_numpy())).tolist())
+        if self._file is not None and not (self._file.day == day and self._file.takes(numbers)):
+            self._close(batch.column("offset")[0].as_py())
+        if self._file is None:
+            self._file = _File(
+                self._begin, day, self.partition, self._names, self._spooled, self._settings, self._typing
+            )
+        self._file.add(batch, numbers)
 
     def finish(self) -> list[SpooledFile]:
-        """Close all files, and return them."""
-        self._close_day()
+        """Close the last file, and return all."""
+        self._close(self._following)
         return self._files
 
-    # --- a day --------------------------------------------------------------------------------------------------------
-
-    def _open_day(self, day: int) -> None:
-        self._close_day()
-        self._day = day
-        sizes = {name: size for (each, name), size in self._sizes.items() if each == day}
-        if len(sizes) <= self._settings.own_files_max:
-            return  # each has its own, made when it comes
-        largest = sorted(sizes, key=lambda name: (-sizes[name], name))
-        for name in largest[: self._settings.own_files_max]:
-            self._own_group(name)
-        rest = sorted(largest[self._settings.own_files_max :])
-        bucket_bytes = max(self._settings.bucket_bytes, sum(sizes[name] for name in rest) // BUCKETS_MAX + 1)
-        filled = bucket_bytes
-        for name in rest:
-            if filled >= bucket_bytes:
-                self._buckets.append(_Bucket(self._spooled(".rows"), name, self._settings))
-                filled = 0
-            filled += sizes[name]
-        self._starts = [bucket.key for bucket in self._buckets]
-
-    def _close_day(self) -> None:
-        if self._day is None:
-            return
-        for group in self._own.values():
-            writer = group.finish()
-            if writer is not None:
-                self._close(writer, group.key, group.names)
-        if self._buckets:
-            shared, names = (
-                DataWriter(self._spooled(DATA_SUFFIX), ["destination", "offset"], self._settings.level),
-                set(),
-            )
-            for bucket in self._buckets:
-                bucket.sorted_into(shared)
-                names |= bucket.names
-            self._close(shared, None, names)
-        self._own, self._buckets, self._starts, self._day = {}, [], [], None
-
-    def _close(self, writer: DataWriter, destination: str | None, names: set[str]) -> None:
-        assert self._day is not None
-        date = date_of(self._day)
-        path = data_path(date, destination, self._partition, self._first, self._following, self._token)
-        made = writer.close(path, self._partition, self._first, self._following, date, names, self._source)
-        self._files.append(SpooledFile(writer.path, made))
+    def _close(self, following: int) -> None:
+        if self._file is not None:
+            self._files.append(self._file.close(following, self._token, self._source))
+            self._begin, self._file = following, None
 
     def _spooled(self, suffix: str) -> str:
-        self._number += 1
-        return f"{self._settings.spool}/{self._token}-{self._number}{suffix}"
-
-    # --- records ------------------------------------------------------------------------------------------------------
-
-    def _own_group(self, name: str) -> _Group:
-        group = self._own[name] = _Group(self._spooled(DATA_SUFFIX), name, self._settings)
-        return group
-
-    def _group(self, name: str) -> _Group:
-        group = self._own.get(name)
-        if group is not None:
-            return group
-        if not self._buckets:
-            return self._own_group(name)
-        return self._buckets[max(0, bisect_right(self._starts, name) - 1)]
-
-    def _add(self, batch: pa.RecordBatch) -> None:
-        coded = batch.column("destination").dictionary_encode()
-        groups = [self._group(name) for name in coded.dictionary.to_pylist()]
-        places = {id(group): place for place, group in enumerate(groups)}  # several names may share a group
-        if len(places) == 1:
-            self._put(groups[0], batch)
-        else:
-            of_name = np.array([places[id(group)] for group in groups])
-            of_row = of_name[coded.indices.to_numpy()]
-            order = np.argsort(of_row, kind="stable")
-            ends = np.cumsum(np.bincount(of_row, minlength=len(groups)))
-            for place in sorted(places.values()):
-                start = int(ends[place - 1]) if place else 0
-                self._put(groups[place], batch.take(pa.array(order[start : int(ends[place])])))
-        waiting = [*self._own.values(), *self._buckets]
-        total = sum(group.bytes for group in waiting)
-        while total > self._settings.budget_bytes:
-            largest = max(waiting, key=lambda group: group.bytes)
-            total -= largest.bytes
-            largest.flush()
-
-    def _put(self, group: _Group, batch: pa.RecordBatch) -> None:
-        group.add(batch)
-        if group.full:
-            group.flush()
+        return f"{self._settings.spool}/{self._token}-{next(self._numbers)}{suffix}"

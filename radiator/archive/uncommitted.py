@@ -1,8 +1,9 @@
 """Find files of an archive that are in no commit.
 
-An active run has files in their places before its commit, and old ones after it; each of them is in an intent in
-``_new/`` meanwhile. So a file in neither a commit nor an intent is an *orphan*: a run whose intent is gone left it, or
-something else put it there. Files are listed twice, since a run may end between two listings.
+An active run has files in their places before its commit; each of them is in an intent in ``_new/`` meanwhile. Files
+that a merge has replaced are in the commits until they are removed. So a file in neither a commit nor an intent is an
+*orphan*: a run whose intent is gone left it, or something else put it there. Files are listed twice, since a run may
+end between two listings.
 
 If there are orphans and not one commit, the commits are missing (a copy without names that begin with ``_``, a deleted
 directory): that is no new archive, and is not read or begun as one.
@@ -68,9 +69,9 @@ def _not_in_commits(files: Files, found: set[Entry]) -> tuple[set[Entry], set[st
     for entry in files.list(NEW):
         if entry.path.endswith(INTENT_SUFFIX):
             try:
-                intent = json.loads(files.read(entry.path))
-                intended |= {*intent["add"], *intent["remove"]}
+                intended |= set(json.loads(files.read(entry.path))["add"])
             except (FileNotFoundError, ValueError, KeyError, TypeError):
                 continue  # gone, or torn: a run tells that
-    named = load(files).files if found else {}
+    state = load(files) if found else State()
+    named = state.files.keys() | state.removed.keys()
     return {each for each in found if each.path not in named}, intended

@@ -1,9 +1,5 @@
 """A unit of work: convert consecutive sealed segments of a partition to complete data files in the spool.
 
-There are two passes over the segments. The first counts, by headers and columns alone, the bytes of each destination on
-each day, which decides which destinations get a file of their own, and which share one. The second reads all columns,
-and ``split`` streams them into the files.
-
 This module knows segments. It does not know commits, or where the archive is. It runs in a process of its own or in any
 thread: arguments and results can be pickled. Invariant: every record of its offsets that is not reported as lost is in
 exactly one file.
@@ -12,18 +8,15 @@ exactly one file.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from radiator.archive.lineage import anchor_at
 from radiator.archive.manifest import Anchor, Lost
-from radiator.archive.parquet import SCHEMA
-from radiator.archive.split import DAY_NS, Settings, Split, SpooledFile
+from radiator.archive.raw import RAW_SCHEMA
+from radiator.archive.split import Settings, Split, SpooledFile
 from radiator.columns.batches import Batches
 from radiator.columns.decode import Contradiction, Counters, Decoder
 from radiator.columns.names import NameTable
@@ -33,7 +26,6 @@ from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.storage.header import DamagedBatch
 
-ROW_BYTES = 100  # about the size of a record besides its body
 ALL_ROWS = 1 << 40  # of a chunk in one batch
 
 
@@ -101,10 +93,8 @@ def write_unit(unit: Unit, settings: Settings, advance: Callable[[int], None] = 
             raise LostRecords(f"{loss}. --skip-damaged archives everything else, and records what is missing")
         lost.add(Lost(unit.partition, max(loss.first, unit.first), loss.following, "damaged"))
 
-    sizes = _sizes(unit, lose)
-    lost.clear()  # they will be met again
-    split = Split(unit.partition, unit.first, unit.following, unit.token, unit.source, settings, sizes)
-    decoder = Decoder(unit.partition, SCHEMA, Selection(), ALL_ROWS, Counters())
+    decoder = Decoder(unit.partition, RAW_SCHEMA, Selection(), ALL_ROWS, Counters())
+    split = Split(unit.partition, unit.first, unit.following, unit.token, unit.source, settings, decoder.names)
     last: Batches | None = None
     for wanted in unit.ranges:
         contradicted = partial(_lose_contradiction, wanted, lose)
@@ -147,29 +137,3 @@ def _sparse(unit: Unit) -> bool:
             if (rows.span != rows.count).any():
                 return True
     return False
-
-
-def _sizes(unit: Unit, lose: Callable[[Loss], None]) -> Counter[tuple[int, str]]:
-    """Return about how many bytes each day and destination has."""
-    found: Counter[tuple[int, str]] = Counter()
-    names = NameTable()
-    for wanted in unit.ranges:
-        for chunk in scan(wanted, lose, Counters()):
-            _add_sizes(Rows(chunk.batches, names), names, found)
-    return found
-
-
-def _add_sizes(rows: Rows, names: NameTable, found: Counter[tuple[int, str]]) -> None:
-    """Add sizes, without contradictory batches, which the second pass reports."""
-    try:
-        ids, days, sizes = rows.destination_ids, rows.receive_ns // DAY_NS, rows.sizes + ROW_BYTES
-    except DamagedBatch:
-        if len(rows.at) > 1:
-            for each in rows.singly():
-                _add_sizes(each, names, found)
-        return
-    width = len(names.names)
-    keys, where = np.unique(days * width + ids, return_inverse=True)
-    sums = np.bincount(where, weights=sizes.astype(np.float64))
-    for key, size in zip(keys.tolist(), sums.tolist(), strict=True):
-        found[key // width, names.names[key % width]] += int(size)

@@ -26,7 +26,7 @@ from radiator.broker.admission import Dropped, Wait
 from radiator.broker.budget import Unfinished
 from radiator.broker.clients.session import Session
 from radiator.broker.destinations.registry import BeingRemoved
-from radiator.broker.frames import commands
+from radiator.broker.frames import audited, commands
 from radiator.broker.publishing import sending
 from radiator.broker.schedules import Schedules
 from radiator.broker.services import Services
@@ -38,7 +38,9 @@ from radiator.storage.batch import RECORD_OVERHEAD_BYTES
 if TYPE_CHECKING:
     from radiator.broker.clients.session import Reader, Subscription
     from radiator.broker.delivery.cold_reads import Read
+    from radiator.broker.destinations.destination import Destination
     from radiator.broker.rule_hooks import RuleHooks
+    from radiator.routing.policy import Policy
     from radiator.routing.rules import Rules
     from radiator.stomp.frames import Frame
     from radiator.storage.store import Store
@@ -66,6 +68,11 @@ class Broker(Services):
     ) -> None:
         super().__init__(rules, store, wake, hooks=hooks, late=late)
         self.schedules = Schedules(self)
+
+    def use(self, rules: Rules, hooks: Mapping[int, RuleHooks], policies: dict[Destination, Policy]) -> None:
+        """Use another configuration from now on (``Core.use``), and its schedules."""
+        super().use(rules, hooks, policies)
+        self.schedules.use(rules.config.schedules)
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -142,6 +149,7 @@ class Broker(Services):
             except Wait as wait:
                 if self.throttle.hold(session, wait, hold if index == 0 else None, now.mono):
                     return [wait.frame or frame, *frames[index + 1 :]]
+                audited.refused(self, session, frame, wait.refusal)
                 self.refuse(session, wait.refusal, frame.receipt)
             except Dropped as dropped:
                 self.stats.count(**{dropped.counter: 1})
@@ -203,11 +211,13 @@ class Broker(Services):
     def take(self, now: Now) -> list[Any]:
         """Return the disk jobs of this turn. Memory partitions commit at once and leave no job."""
         now = self._begin_turn(now)
-        if self.dirty_sources and self._settle_now(now.mono):
+        if (self.dirty_sources or self.recorder.waiting) and self._settle_now(now.mono):
             self._settled_ns = now.mono
             for source in self.dirty_sources:
                 source.flush()
             self.dirty_sources.clear()
+            if self.recorder.waiting:
+                self.delivery_log.write()
         jobs = []
         for job in self.store.take(now):
             if job.finished:

@@ -29,6 +29,7 @@ from radiator.broker.internal_errors import InternalErrors
 from radiator.broker.logs.header_values import header_value
 from radiator.broker.memory_watch import MemoryWatch
 from radiator.broker.peer_log import PeerLog
+from radiator.broker.queues.recorder import Recorder
 from radiator.broker.skipping import SkippedTotals
 from radiator.broker.stats import Stats
 from radiator.broker.storage_failures import StorageFailures
@@ -99,8 +100,13 @@ class Core(ABC):
         self.displaced: ProtocolError | None = None  # the ERROR for all frames, if any
         self.storage_failures = StorageFailures()
         self.ready = Ready(self.reader_done, self.internal_errors.found, self.budget)
+        self.recorder = Recorder()
         self.timing = Timing(
-            self.ready.queue, self.internal_errors.found, SkippedTotals(self.stats, self.peer_log), self.stats.traffic
+            self.ready.queue,
+            self.internal_errors.found,
+            SkippedTotals(self.stats, self.peer_log),
+            self.stats.traffic,
+            self.recorder,
         )
         self.reading = ColdReads(self.ready, self.stats, self.peer_log, self.refuse)
         self.future_logs = FutureLogs(store)
@@ -209,15 +215,18 @@ class Core(ABC):
         self.peer_log.line(logging.WARNING, kind, queue, "%s", what, logger=log)
 
     def cursor_waiters(self, late: bool) -> list[list[Any]]:
-        """Return the waiter lists for the receipt of an ACK: the cursors', or none.
+        """Return the waiter lists for the receipt of an ACK: the cursors', and that of the rows of deliveries.
 
         Args:
             late: True if an earlier ACK has settled the message. That ACK may not be stored yet, so the receipt waits
                 although no cursor changes in this turn.
         """
+        found = []
         if late or any(source.cursor.stored for source in self.dirty_sources):
-            return [self.store.cursors.waiters]
-        return []
+            found.append(self.store.cursors.waiters)
+        if any(source.record is not None for source in self.dirty_sources) or (late and self.recorder.unsettled):
+            found.append(self.recorder.waiters)
+        return found
 
     def count_pending(self, size_bytes: int) -> None:
         """Count bytes that were appended and are not committed."""

@@ -130,7 +130,7 @@ class Reload:
 
     def decide(self) -> Steps:
         """Compute the policies of all destinations, in steps."""
-        for destination in list(self._core.destinations.values()):
+        for destination in [*self._core.destinations.values(), *self._core.registry.removing]:
             self._decide(destination)
             self._core.budget.spend(DECIDE_UNITS)
             yield True
@@ -146,7 +146,7 @@ class Reload:
 
     def _decide(self, destination: Destination) -> None:
         name, old = destination.name, destination.policy
-        if self._core.destinations.get(name) is not destination:
+        if self._core.destinations.get(name) is not destination and destination not in self._core.registry.removing:
             return
         try:
             new = self._rules.policy_for(name)

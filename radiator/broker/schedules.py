@@ -4,6 +4,9 @@ Each time is sent once, also over restarts and crashes. The time up to which a s
 definitions of durable subscriptions, in the same entry of the journal as the message. If the disk refuses the message,
 the time is set back. The message also has a ``dedup-id`` of the schedule's name and the time.
 
+A reload recognises a schedule by its name. With the same expression and time zone it continues where it was. With
+others it begins anew, as after a restart.
+
 A time that comes more than a minute late is *missed*: the broker did not run, or its clock was not trusted. The rule
 says whether the last missed time is sent. Times are those of the trusted clock (``timers.trusted``).
 
@@ -30,6 +33,8 @@ from radiator.stomp.headers import join
 from radiator.storage.partition import IDLE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from radiator.broker.services import Services
     from radiator.config.model import ScheduleRule
 
@@ -52,6 +57,7 @@ class Schedule:
     def __init__(self, broker: Services, rule: ScheduleRule, session: Session) -> None:
         self._broker = broker
         self._rule = rule
+        self._next: ScheduleRule | None = rule  # the entry after a reload; None if it is gone
         self._session = session
         self._key = cursor_names.SCHEDULE + rule.name
         self._times = CronTimes(rule.cron, rule.time_zone)
@@ -63,10 +69,32 @@ class Schedule:
         self._refused = False  # the message of the last change was not stored
         broker.timing.after(0, self)
 
+    def change(self, rule: ScheduleRule | None) -> None:
+        """Use another entry of the configuration, or none: at once, or when the present message is stored."""
+        self._next = rule
+        self._broker.timing.after(0, self)
+
+    def _take_change(self) -> None:
+        old, new = self._rule, self._next
+        self._broker.timing.forget(self)
+        if new is None:
+            self._stored = self._done_ns = None
+            if self._key in self._broker.store.definitions.entries:
+                self._broker.store.definitions.put(self._key, None)
+            return
+        self._rule = new
+        if (new.cron, new.time_zone) != (old.cron, old.time_zone):
+            self._times = CronTimes(new.cron, new.time_zone)
+            self._stored = self._done_ns = self._tried_ns = None
+
     def due(self, now: Now) -> None:
         """Send what is due, and set the timer for the next time."""
         if self._storing or self._broker.stopping:
             return  # ``settle`` looks again
+        if self._next is not self._rule:
+            self._take_change()
+            if self._next is None:
+                return
         if self._done_ns is None:
             self._done_ns = self._begin(now.wall)
         last = self._times.last_between(self._done_ns, now.wall)
@@ -171,15 +199,24 @@ class Schedules:
     """
 
     def __init__(self, broker: Services) -> None:
-        rules = broker.config.schedules
-        session = Session("schedules", "", broker.session_limits, lambda _: None, broker.refuse, "schedules")
-        session.identify(Identity("", EVERYTHING, "schedules"))
-        self.all = [Schedule(broker, rule, session) for rule in rules]
-        names = {cursor_names.SCHEDULE + rule.name for rule in rules}
+        self._broker = broker
+        self._session = Session("schedules", "", broker.session_limits, lambda _: None, broker.refuse, "schedules")
+        self._session.identify(Identity("", EVERYTHING, "schedules"))
+        self._by_name: dict[str, Schedule] = {}  # those that a reload has removed included
+        self.use(broker.config.schedules)
+        names = {cursor_names.SCHEDULE + name for name in self._by_name}
         definitions = broker.store.definitions
         for key in [each for each in definitions.entries if each.startswith(cursor_names.SCHEDULE)]:
             if key not in names:
                 definitions.put(key, None)
+
+    def use(self, rules: Sequence[ScheduleRule]) -> None:
+        """Use these entries of the configuration from now on."""
+        entries = {rule.name: rule for rule in rules}
+        for name, schedule in self._by_name.items():
+            schedule.change(entries.pop(name, None))
+        for name, rule in entries.items():
+            self._by_name[name] = Schedule(self._broker, rule, self._session)
 
 
 def _text(time_ns: int) -> str:

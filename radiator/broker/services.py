@@ -17,6 +17,7 @@ from radiator.broker.durable.subscriptions import DurableSubscriptions
 from radiator.broker.maintenance_run import MaintenanceRun
 from radiator.broker.monitoring.monitor import Monitor
 from radiator.broker.outcomes.dead_letters import DeadLetters
+from radiator.broker.outcomes.delivery_log import DeliveryLog
 from radiator.broker.outcomes.dropped import DroppedLog
 from radiator.broker.outcomes.redelivery import Returns
 
@@ -46,7 +47,8 @@ class Services(Core):
         self.durable = DurableSubscriptions(self)
         self.creation = DestinationCreation(self, self.durable)
         dropped = DroppedLog(self.peer_log, self.timing)
-        self.dead_letters = DeadLetters(self, self.creation.receiver, dropped)
+        self.delivery_log = DeliveryLog(self, self.creation.receiver)
+        self.dead_letters = DeadLetters(self, self.creation.receiver, dropped, self.delivery_log)
         self.returns = Returns(self, self.dead_letters, dropped)
         self.timing.decide_by(self.returns)
         self.access = Access(self, self.durable)

@@ -162,6 +162,7 @@ class Stats:
     late_acks: int = counter(
         "frames", "ACK and NACK frames for deliveries that were no longer in flight; ignored.", "acks_late"
     )
+    deliveries_recorded: int = counter("rows", "Rows about deliveries that `record: deliveries` stored.")
     returned: int = counter("messages", "Unacknowledged messages that returned to their queue.", "messages_requeued")
     lost_to_retention: int = counter(
         "messages",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
-from radiator.cli.archive_views import files, ls, reporting_errors, verify
+from radiator.cli.archive_views import convert, files, ls, reporting_errors, verify
 from radiator.cli.common import (
     DAMAGED,
     FAILED,
@@ -23,6 +24,7 @@ from radiator.cli.common import (
     parsed,
     progress,
     put_json,
+    put_text,
     say,
     size,
 )
@@ -47,6 +49,10 @@ def _every(text: str) -> float:
     return seconds
 
 
+def _keep(text: str) -> int:
+    return round(parse_duration_ns(text) / NS_PER_SECOND)
+
+
 @click.group(short_help="Write sealed segments to an archive of Parquet files.", invoke_without_command=True)
 @click.option("--data", metavar="DIR", default="./data", show_default=True, help="The data directory.")
 @click.option("--to", "target", metavar="URI", help="The archive: a directory, or a URI such as s3://bucket/archive.")
@@ -61,14 +67,19 @@ def _every(text: str) -> float:
 @click.option("--compact/--no-compact", "merge", default=None,
               help="Merge all small files, or none; by default only where it is worth it.")  # fmt: skip
 @click.option("--compact-only", is_flag=True, help="Merge small files, and archive nothing.")
+@click.option("--keep-merged", metavar="DURATION", callback=parsed(_keep),
+              help="How long merged files stay stored from now on, such as 7d (the default) or 0s.")  # fmt: skip
+@click.option("--iceberg", metavar="CATALOG",
+              help="Register the files in this Iceberg catalogue: a URI, or a name that pyiceberg has.")  # fmt: skip
+@click.option("--iceberg-table", metavar="NAMESPACE.TABLE", help="Its table; radiator.archive by default.")
 @click.option("--no-mark", is_flag=True, help="Do not let retention (wait_for: archive) remove archived segments.")
 @click.option("--dry-run", is_flag=True, help="Print what would be archived, and write nothing.")
 @json_option
 @click.pass_context
 def archive(
     ctx: click.Context, data: str, target: str | None, partitions: tuple[str, ...], every: float | None, at: int | None,
-    jobs: int, level: int, skip_damaged: bool, merge: bool | None, compact_only: bool, no_mark: bool, dry_run: bool,
-    as_json: bool,
+    jobs: int, level: int, skip_damaged: bool, merge: bool | None, compact_only: bool, keep_merged: int | None,
+    iceberg: str | None, iceberg_table: str | None, no_mark: bool, dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Write sealed segments to an archive of Parquet files, each record exactly once.
 
@@ -83,13 +94,15 @@ def archive(
         raise click.UsageError("--every and --at cannot be combined")
     if compact_only and merge is False:
         raise click.UsageError("--compact-only and --no-compact cannot be combined")
+    if iceberg_table is not None and (iceberg is None or "." not in iceberg_table):
+        raise click.UsageError("--iceberg-table needs --iceberg, and a name with its namespace: logs.orders")
     from radiator.archive.opening import open_files
     from radiator.archive.run import Options
     from radiator.columns.files import shown
 
     options = Options(
         partitions=frozenset(partitions), level=level, skip_damaged=skip_damaged, mark=not no_mark, jobs=jobs,
-        archive=not compact_only, merge=True if compact_only else merge,
+        archive=not compact_only, merge=True if compact_only else merge, retention_seconds=keep_merged,
     )  # fmt: skip
     files = open_files(target)
     _check_partitions(data, partitions)
@@ -98,11 +111,18 @@ def archive(
     if dry_run:
         return _dry_run(data, files, options, as_json)
     stop = Stopping()
+
+    def once() -> int:
+        code = _report_outcome(_run(data, files, options, stop), shown(target), as_json)
+        if iceberg is not None:
+            _register(files, iceberg, iceberg_table)
+        return code
+
     with stop_on_signals(stop, breakable=False):
         if every is None and at is None:
-            code = _report_outcome(_run(data, files, options, stop), shown(target), as_json)
+            code = once()
             return INTERRUPTED if code == OK and stop.is_set() else code
-        return _scheduled(data, files, options, stop, shown(target), as_json, every, at)
+        return _scheduled(once, stop, every, at)
 
 
 def _is_inside(path: str, directory: str) -> bool:
@@ -148,10 +168,26 @@ def _run(data: str, files: Files, options: Options, stop: Stopping) -> Outcome:
             raise CommandFailed(FAILED, run_failure(files, error)) from error
 
 
-def _scheduled(
-    data: str, files: Files, options: Options, stop: Stopping, target: str, as_json: bool, every: float | None,
-    at: int | None,
-) -> int:  # fmt: skip
+def _register(files: Files, catalog: str, table: str | None) -> None:
+    """Register the files of the archive in an Iceberg table, unless the archive has no commit yet.
+
+    Raises:
+        RadiatorError: The catalogue or the archive reports an error.
+    """
+    from radiator.archive.files import NoArchive
+    from radiator.archive.iceberg import TABLE, register
+
+    name = table or TABLE
+    try:
+        found = register(files, catalog, name)
+    except NoArchive:
+        return
+    if found.added or found.removed:
+        replaced = f", {found.removed} merged ones removed" if found.removed else ""
+        say(f"Iceberg table {name}: version {found.version}, {counted(found.added, 'file')} added{replaced}")
+
+
+def _scheduled(once: Callable[[], int], stop: Stopping, every: float | None, at: int | None) -> int:
     """Run repeatedly until a signal. A failed run is reported, and the next one continues where it stopped."""
     from radiator.errors import RadiatorError
 
@@ -160,7 +196,7 @@ def _scheduled(
     while _waited(stop, wait_seconds, at):
         began = time.monotonic()
         try:
-            code = _report_outcome(_run(data, files, options, stop), target, as_json)
+            code = once()
         except RadiatorError as error:
             say(str(error))
             code = FAILED
@@ -209,6 +245,7 @@ def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
                 "files": found.files,
                 "file_bytes": found.file_bytes,
                 "merged": {"from": found.merged_from, "to": found.merged_to},
+                "removed_merged": found.vacuumed,
                 "unsealed": found.unsealed,
                 "left_bytes": found.left_bytes,
                 "removed_leftovers": found.swept,
@@ -228,12 +265,14 @@ def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
             "--archive` read them from the log, and `radiator export --format parquet` writes them"
         )
     merged = f"; {found.merged_from} small files became {found.merged_to}" if found.merged_to else ""
+    if found.vacuumed:
+        merged += f"; {counted(found.vacuumed, 'file')} that were merged before were removed"
     text = (
         f"{counted(found.records, 'record')}, {size(found.log_bytes)} of log to {size(found.file_bytes)} in "
         f"{counted(found.files, 'file')}"
     )
     waiting = f"; {found.unsealed:,} more are in segments that are still written to" if found.unsealed else ""
-    click.echo(f"{target}: {text}{waiting}{merged}")
+    put_text(f"{target}: {text}{waiting}{merged}")
     return code
 
 
@@ -254,7 +293,7 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
         put_json({name: {"first": a, "next": b, "log_bytes": c} for name, (a, b, c) in ranges.items()})
     else:
         for name, (first, following, total) in ranges.items():
-            click.echo(f"{name}: offsets {first} to {following - 1}, {size(total)}")
+            put_text(f"{name}: offsets {first} to {following - 1}, {size(total)}")
         click.echo(f"{len(ranges)} partitions, {size(plan.bytes)} of sealed segments to archive; nothing was written")
     return FAILED if plan.problems else OK
 
@@ -262,3 +301,4 @@ def _dry_run(data: str, files: Files, options: Options, as_json: bool) -> int:
 archive.add_command(ls)
 archive.add_command(files)
 archive.add_command(verify)
+archive.add_command(convert)

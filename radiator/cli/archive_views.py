@@ -54,7 +54,7 @@ def _load(uri: str) -> tuple[Files, State]:
     with reporting_errors(files.uri):
         state = load(files)
     if state.version < 0:
-        raise CommandFailed(NOT_FOUND, f"{files.uri}: no archive here: there is no commit in _log/")
+        raise CommandFailed(NOT_FOUND, f"{files.uri}: no archive here: there is no commit in _delta_log/")
     return files, state
 
 
@@ -80,12 +80,10 @@ def archive_argument(function: F) -> F:
 def ls(uri: str, as_json: bool) -> int:
     """List the contents of the archive at URI by day and destination."""
     _, state = _load(uri)
-    from radiator.archive.paths import MANY
-
     days: dict[tuple[str, str], tuple[int, int, int]] = {}
     for each in state.files.values():
-        several = each.path.split("/")[1] == MANY or not each.destinations
-        key = each.date, "(several)" if several or not each.destinations else each.destinations[0]
+        names = each.destinations or ()
+        key = each.date, names[0] if len(names) == 1 else "(several)"
         files, records, total = days.get(key, (0, 0, 0))
         days[key] = files + 1, records + each.records, total + each.bytes
     lost = [{"partition": each[0], "first": each[1], "last": each[2] - 1, "why": each[3]} for each in state.lost]
@@ -98,6 +96,7 @@ def ls(uri: str, as_json: bool) -> int:
                 "ends": dict(state.ends),
                 "starts": dict(state.starts),
                 "lost": lost,
+                "merged_files": len(state.removed),
                 "days": [dict(zip(fields, (*key, *found), strict=True)) for key, found in sorted(days.items())],
             }
         )
@@ -116,9 +115,10 @@ def ls(uri: str, as_json: bool) -> int:
     for gone in lost:
         say(f"{gone['partition']}: offsets {gone['first']} to {gone['last']} are lost: {gone['why']}")
     whole = size(sum(each.bytes for each in state.files.values()))
+    merged = f"; {counted(len(state.removed), 'merged file')} not removed yet" if state.removed else ""
     click.echo(
         f"{counted(state.records, 'record')} in {counted(len(state.files), 'file')}, {whole}, "
-        f"as of commit {state.version}"
+        f"as of commit {state.version}{merged}"
     )
     return OK
 
@@ -129,10 +129,12 @@ def ls(uri: str, as_json: bool) -> int:
 @click.option("--partition", metavar="NAME", help="Only files of this partition.")
 @click.option("--from", "start", metavar="TIME", help="Only messages received at or after TIME (RFC 3339).")
 @click.option("--until", "end", metavar="TIME", help="Only messages received before TIME.")
+@click.option("--as-of", metavar="VERSION", help="An earlier version: a number, a time, or PARTITION@OFFSET.")
 @json_option
 def files(
-    uri: str, destination: str | None, partition: str | None, start: str | None, end: str | None, as_json: bool
-) -> int:
+    uri: str, destination: str | None, partition: str | None, start: str | None, end: str | None, as_of: str | None,
+    as_json: bool,
+) -> int:  # fmt: skip
     """List the files of the archive at URI, one per line, for other programs.
 
     Other files in its directory are not part of it.
@@ -144,7 +146,7 @@ def files(
 
     try:
         with reporting_errors(where.uri):
-            found = found_files(where, destination, start, end, partition)
+            found = found_files(where, destination, start, end, partition, as_of)
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
     warn_unknown(destination, names(state), where.uri)
@@ -153,6 +155,31 @@ def files(
     else:
         for path in found:
             click.echo(path)
+    return OK
+
+
+@click.command(short_help="Convert an archive of an earlier version of radiator.")
+@archive_argument
+def convert(uri: str) -> int:
+    """Convert the log of the archive at URI to Delta's, in place. Data files stay as they are.
+
+    No run of an earlier version may be active. An interrupted conversion can be repeated.
+    """
+    from radiator.archive.convert import convert as convert_log
+    from radiator.archive.files import NoArchive
+    from radiator.archive.opening import open_files
+
+    files = open_files(uri)
+    try:
+        with reporting_errors(files.uri):
+            state, converted = convert_log(files)
+    except NoArchive as error:
+        raise CommandFailed(NOT_FOUND, str(error)) from None
+    what = "converted" if converted else "is a Delta table already"
+    click.echo(
+        f"{files.uri}: {what}: {counted(state.version + 1, 'commit')}, {counted(len(state.files), 'file')}, "
+        f"{counted(state.records, 'record')}"
+    )
     return OK
 
 

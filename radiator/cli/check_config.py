@@ -13,8 +13,11 @@ import click
 
 from radiator.cli.common import OK, BrokerOptions, connection_options, json_option, put_json
 from radiator.cli.reload import compare_with
+from radiator.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from radiator.config import Config
     from radiator.routing.rules import Rules
 
@@ -41,7 +44,7 @@ def check_config(
     from radiator.broker.durable import declared
     from radiator.config import load
     from radiator.routing.rules import Rules
-    from radiator.server import listener
+    from radiator.server import listener, logs
     from radiator.server.certificates import Certificates
     from radiator.server.hooks import load_hooks, new_schemas
     from radiator.server.users_file import check
@@ -50,23 +53,33 @@ def check_config(
     if file and config:
         raise click.UsageError("give the file once: as argument or with --config")
     settings = load(file or config)
-    rules = Rules(settings)
-    declared.check(settings)
-    load_hooks(settings.rules, settings.source)
-    warnings = check(settings.auth)
-    try:
-        new_schemas(settings.rules, settings.source, FileSystem(), settings.data_dir)
-    except OSError as error:
-        warnings.append(f"{settings.data_dir}: earlier versions of the schemas were not compared: {error.strerror}")
-    warnings += _slips(settings)
+    warnings: list[str] = []
+
+    def check_schemas() -> None:
+        try:
+            new_schemas(settings.rules, settings.source, FileSystem(), settings.data_dir)
+        except OSError as error:
+            warnings.append(f"{settings.data_dir}: earlier versions of the schemas were not compared: {error.strerror}")
+
     certificates = Certificates()
-    for listen in settings.listen:
-        certificates.of(listen, settings.tls)
-        listener.check(listen, "listen")
+    rules: list[Rules] = []
+    _all(
+        lambda: rules.append(Rules(settings)),
+        lambda: declared.check(settings),
+        lambda: load_hooks(settings.rules, settings.source),
+        lambda: warnings.extend(check(settings.auth)),
+        check_schemas,
+        lambda: warnings.extend(logs.check_file(settings.logging.file)),
+        *(partial(certificates.of, listen, settings.tls) for listen in settings.listen),
+        *(partial(listener.check, listen, "listen") for listen in settings.listen),
+    )
+    warnings += _slips(settings)
     if broker is not None:
         return compare_with(broker, file or config, as_json)
     if as_json:
-        put_json({**_summary(settings), "explain": [_explained(rules, name) for name in explain], "warnings": warnings})
+        put_json(
+            {**_summary(settings), "explain": [_explained(rules[0], name) for name in explain], "warnings": warnings}
+        )
         return OK
     if not explain:
         for key, value in _summary(settings).items():
@@ -76,8 +89,24 @@ def check_config(
             click.echo(f"warning: {warning}")
         click.echo("ok")
     for name in explain:
-        click.echo(rules.explain(name))
+        click.echo(rules[0].explain(name))
     return OK
+
+
+def _all(*checks: Callable[[], object]) -> None:
+    """Carry out all checks, also behind one that fails.
+
+    Raises:
+        ConfigError: The faults of all of them.
+    """
+    faults: dict[str, None] = {}
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            faults.update(dict.fromkeys(str(error).split("\n")))
+    if faults:
+        raise ConfigError("\n".join(faults))
 
 
 def _slips(settings: Config) -> list[str]:

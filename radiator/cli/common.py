@@ -105,10 +105,18 @@ def no_such_command(name: str, known: Iterable[str], context: click.Context) -> 
 
 def say(text: str) -> None:
     """Print a message to stderr. It may have words of a server or a name of a destination, so no escape is printed."""
+    click.echo(f"radiator: {_visible_lines(text)}", err=True)
+
+
+def put_text(text: str) -> None:
+    """Print a result for people to stdout. As with ``say``, no escape is printed."""
+    click.echo(_visible_lines(text))
+
+
+def _visible_lines(text: str) -> str:
     from radiator.cli.formats import visible  # not for --help
 
-    lines = "\n".join(map(visible, text.split("\n")))
-    click.echo(f"radiator: {lines}", err=True)
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -132,8 +140,11 @@ def size(count: int) -> str:
 
 
 def put_json(value: Any) -> None:
-    """Print a result to stdout as one line of JSON."""
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    """Print a result to stdout as one line of JSON, in which no text can control a terminal."""
+    from radiator.cli.formats import escaped
+
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    click.echo(escaped(text))
 
 
 def stdout_console() -> Console:

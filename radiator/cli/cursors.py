@@ -17,6 +17,7 @@ from radiator.cli.common import (
     counted,
     json_option,
     put_json,
+    put_text,
 )
 from radiator.clock import NS_PER_SECOND
 
@@ -83,7 +84,7 @@ def rm(name: str, yes: bool, broker: BrokerOptions, as_json: bool) -> int:
     if as_json:
         put_json({"cursor": done["cursor"]})
     else:
-        click.echo(f"{done['cursor']} is deleted")
+        put_text(f"{done['cursor']} is deleted")
     return OK
 
 
@@ -111,7 +112,7 @@ def sample(match: str, target: str, every: str, count: int | None, broker: Broke
     if as_json:
         put_json({"samples": taken, "published": published, "to": target})
     elif target != STDOUT:
-        click.echo(f"{counted(taken, 'sample')}, {counted(published, 'message')} to {target}")
+        put_text(f"{counted(taken, 'sample')}, {counted(published, 'message')} to {target}")
     return OK
 
 
@@ -129,6 +130,7 @@ def _sample(connection: Connection, match: str, target: str, every_ns: int, coun
         found = [
             {"time_ns": now_ns, **{name: row[name] for name in FIELDS}}
             for row in ask_all(connection, "cursors.ls", "cursors", match=match)
+            if row["partition"]
         ]
         rows = [json.dumps(row, ensure_ascii=False) for row in found]
         if target == STDOUT:
@@ -169,7 +171,7 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
         [
             each["cursor"],
             each["destination"],
-            each["partition"] + _remark(each),
+            (each["partition"] or "-") + _remark(each),
             *(f"{each[figure]:,}" for figure in figures),
         ]
         for each in found

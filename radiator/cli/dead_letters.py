@@ -28,6 +28,7 @@ from radiator.cli.common import (
     json_option,
     progress,
     put_json,
+    put_text,
     say,
 )
 from radiator.stomp.spec import HOP_BY_HOP, RESERVED
@@ -95,9 +96,26 @@ def dlq(
     with broker.connect() as connection:
         if action == "ls" or queue is None:
             return _ls(connection, queue, as_json)
+        _require(connection, queue)
         if action == "show":
             return _show(connection, queue, count or SHOWN, as_json)
         return _settle(connection, queue, ids, action == "replay", to, to_topic, as_json)
+
+
+def _require(connection: Connection, queue: str) -> None:
+    """Check that a queue exists. Without the right ``monitor`` it is not known: then it may be empty.
+
+    Raises:
+        ServerError: ``not-found``.
+    """
+    from radiator.client.admin import ask
+    from radiator.client.errors import ServerError
+
+    try:
+        ask(connection, "destinations.show", name=queue)
+    except ServerError as error:
+        if error.code == "not-found":
+            raise
 
 
 def is_dead_letter(message: Message) -> bool:
@@ -273,9 +291,9 @@ def _settle(
         put_json({**about, "replayed" if back else "dropped": total})
     elif back:
         where = ", ".join(f"{count:,} to {name}" for name, count in done.items())
-        click.echo(f"{counted(total, 'message')} of {queue} sent back{': ' + where if where else ''}")
+        put_text(f"{counted(total, 'message')} of {queue} sent back{': ' + where if where else ''}")
     else:
-        click.echo(f"{counted(total, 'message')} of {queue} dropped")
+        put_text(f"{counted(total, 'message')} of {queue} dropped")
     return FAILED if refused else OK
 
 
@@ -290,6 +308,7 @@ def _commit(connection: Connection, batch: list[Message], back: bool, to: str | 
                 transaction.send(target, message.body, _headers(message))
             transaction.ack(message)
             done[target if back else ""] += 1
+        transaction.commit({"audit-log": "true"})
     return done if back else Counter(dropped=len(batch))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from radiator.cli.common import OK, BrokerOptions, confirm, connection_options, json_option, put_json
+from radiator.cli.common import OK, BrokerOptions, confirm, connection_options, json_option, put_json, put_text
 
 
 @click.command(short_help="End the connection of a client.")
@@ -26,5 +26,5 @@ def disconnect(session: str, reason: str, yes: bool, broker: BrokerOptions, as_j
     if as_json:
         put_json({"disconnected": done["disconnected"]})
     else:
-        click.echo(f"{done['disconnected']} is disconnected")
+        put_text(f"{done['disconnected']} is disconnected")
     return OK

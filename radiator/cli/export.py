@@ -22,12 +22,13 @@ from radiator.cli.common import (
     say,
     size,
 )
-from radiator.cli.selection import POSITIONS, check_store, destinations_of, read_selection, warn_unknown
+from radiator.cli.selection import POSITIONS, check_store, destinations_of, names_of, read_selection, warn_unknown
 
 if TYPE_CHECKING:
     from radiator.export.files import Export
     from radiator.storage.reader import StoredPartition
 
+TABLES = MESSAGES, DELIVERIES = "messages", "deliveries"
 FORMATS = ("jsonl", "csv", "parquet")
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 MARK_NEEDS = "--mark-archived requires a complete export: it cannot be combined with {}"
@@ -45,6 +46,8 @@ MARK_NEEDS = "--mark-archived requires a complete export: it cannot be combined 
 @click.option("--from", "start", metavar="POSITION", default="first", show_default=True,
               help=f"Where to start: {POSITIONS}, or archived: where the last archive ended.")  # fmt: skip
 @click.option("--until", "stop", metavar="POSITION", help="Where to stop: N (after it), @TIME or -1h (before it).")
+@click.option("--table", type=click.Choice(TABLES), default=TABLES[0], show_default=True,
+              help="The messages, or who received them and how it ended (record: deliveries).")  # fmt: skip
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="Output format. Default: by the suffix of --to.")
 @click.option("--to", "target", metavar="FILE|DIR|-", required=True,
               help="A new file; an existing directory (a file per partition); or - for standard output.")  # fmt: skip
@@ -53,12 +56,13 @@ MARK_NEEDS = "--mark-archived requires a complete export: it cannot be combined 
 @json_option
 def export(
     data: str, destinations: str | None, partitions: tuple[str, ...], start: str, stop: str | None,
-    kind: str | None, target: str, skip_damaged: bool, mark_archived: bool, as_json: bool,
+    table: str, kind: str | None, target: str, skip_damaged: bool, mark_archived: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Write records as JSON lines, CSV or Parquet.
 
     Needs no broker; a running broker is not disturbed. Parquet needs the extra radiator-broker[parquet].
     """
+    from radiator.columns.delivery_records import DESTINATION
     from radiator.errors import ProtocolError
     from radiator.export.files import Export, Lost
 
@@ -68,6 +72,7 @@ def export(
             "--until": stop,
             "--skip-damaged": skip_damaged,
             "--to -": target == "-",
+            f"--table {DELIVERIES}": table == DELIVERIES,
         }
         for option in (name for name, given in against.items() if given):
             raise click.UsageError(MARK_NEEDS.format(option))
@@ -78,7 +83,10 @@ def export(
         raise click.UsageError("parquet cannot be written to standard output: give --to FILE or DIR")
     if mark_archived:
         _no_copy(data)
-    chosen = _partitions(data, partitions)
+    of_deliveries = table == DELIVERIES
+    chosen = _partitions(data, () if of_deliveries else partitions)
+    if of_deliveries:
+        chosen = [each for each in chosen if DESTINATION in (names_of(each) or {DESTINATION})]
     starts = _archived(chosen) if start == "archived" or mark_archived else {}
     for each in chosen if start == "archived" else ():
         if 0 < starts[each.name] < each.log_start_offset:
@@ -88,7 +96,9 @@ def export(
                 "archived (retention without wait_for)"
             )
     try:
-        selection = read_selection(start, stop, destinations, partitions)
+        selection = about = read_selection(start, stop, destinations, partitions)
+        if of_deliveries:  # --destination and --partition are those of the messages
+            selection = read_selection(start, stop, DESTINATION, ())
     except (ValueError, ProtocolError) as error:
         raise click.UsageError(str(error)) from None
     if start == "archived":
@@ -99,8 +109,9 @@ def export(
         bar.disable = bar.disable or (target == "-" and sys.stdout.isatty())
         task = bar.add_task("exporting", total=sum(each.size_bytes for each in chosen), note="")
         work = Export(
-            selection, kind, skip=skip_damaged, on_loss=say, progress=lambda done: bar.update(task, advance=done)
-        )
+            selection, kind, skip=skip_damaged, on_loss=say, progress=lambda done: bar.update(task, advance=done),
+            deliveries_of=about if of_deliveries else None,
+        )  # fmt: skip
         try:
             _write(work, chosen, target)
         except Lost as error:

@@ -2,16 +2,19 @@
 
 ``LETTERS`` is the table of letters in a format string, which follow kcat; documentation and tests read it. Bodies are
 bytes: ``%s`` and the bare body write them unchanged; JSON has ``body`` for UTF-8 and ``body_base64`` for other bytes.
-The line for people escapes control characters, so that a message cannot control the terminal.
+The line for people escapes control characters, and those that turn text around, so that a message cannot control the
+terminal or look like another one.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
+from unicodedata import category
 
 import msgspec
 
@@ -121,6 +124,7 @@ def json_record(message: Message) -> dict[str, object]:
 
 
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {10: "\\n", 9: "\\t", 13: "\\r"}
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # categories; these turn or join the text around
 
 
 def _time(message: Message, name: str) -> int | str | None:
@@ -130,8 +134,19 @@ def _time(message: Message, name: str) -> int | str | None:
 
 
 def visible(text: str) -> str:
-    """Return text with its control characters escaped."""
-    return text.translate(_CONTROL)
+    """Return text with its control characters, and those that are invisible or turn the text around, escaped."""
+    return text if text.isprintable() else escaped(text.translate(_CONTROL))  # most are printable now
+
+
+def escaped(text: str) -> str:
+    r"""Return text with the same characters as ``\uXXXX``, as JSON reads them."""
+    if text.isprintable():
+        return text
+    return "".join(each if category(each) not in _INVISIBLE else _escape(each) for each in text)
+
+
+def _escape(char: str) -> str:
+    return json.dumps(char)[1:-1] if ord(char) > 127 else f"\\u{ord(char):04x}"
 
 
 def for_people(colour: bool) -> Show:

@@ -76,6 +76,7 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 EXTRAS = {  # which extra brings a package
     **dict.fromkeys(("pyarrow", "numpy"), "parquet"),
     **dict.fromkeys(("pyspark", "pandas", "matplotlib", "jinja2"), "spark"),
+    **dict.fromkeys(("pyiceberg", "sqlalchemy"), "iceberg"),
 }
 
 

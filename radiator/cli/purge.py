@@ -19,6 +19,7 @@ from radiator.cli.common import (
     counted,
     json_option,
     put_json,
+    put_text,
     say,
 )
 from radiator.cli.selection import check_store
@@ -68,7 +69,7 @@ def purge(destination: str, data: str | None, yes: bool, broker: BrokerOptions, 
     if as_json:
         put_json({"destination": destination, "settled": done["purged"], "held": held})
     else:
-        click.echo(f"{counted(done['purged'], 'message')} of {destination} settled")
+        put_text(f"{counted(done['purged'], 'message')} of {destination} settled")
     return OK
 
 
@@ -84,7 +85,7 @@ def _offline(data: str, destination: str, queue: bool, as_json: bool) -> int:
         parts = [each._asdict() for each in done]
         put_json({"destination": destination, "settled" if queue else "removed": records, "partitions": parts})
     else:
-        click.echo(f"{counted(records, 'message')} of {destination} {'settled' if queue else 'removed'}")
+        put_text(f"{counted(records, 'message')} of {destination} {'settled' if queue else 'removed'}")
         for each in done:
-            click.echo(f"  {each.partition} continues at offset {each.next_offset}")
+            put_text(f"  {each.partition} continues at offset {each.next_offset}")
     return OK

@@ -17,6 +17,7 @@ from radiator.cli.common import (
     connection_options,
     json_option,
     put_json,
+    put_text,
 )
 
 
@@ -100,7 +101,7 @@ def _show(found: dict[str, Any], as_json: bool) -> int:
         put_json({name: found[name] for name in ("changed", "applied", "changes")})
         return FAILED if refused else OK
     for change in found["changes"]:
-        click.echo(describe(change))
+        put_text(describe(change))
     if refused:
         click.echo("refused: nothing has changed")
         return FAILED

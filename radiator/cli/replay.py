@@ -27,6 +27,7 @@ from radiator.cli.common import (
     parsed,
     progress,
     put_json,
+    put_text,
     say,
     size,
 )
@@ -168,7 +169,7 @@ def replay(
         before = f", {result.repeats:,} of them were stored before" if result.repeats else ""
         begun = saved is not None and saved.next_offsets and not stopped
         sent = _describe(result) if result.sent or not begun else "nothing: all selected records were sent before"
-        click.echo(f"sent {sent}{before}")
+        put_text(f"sent {sent}{before}")
     return INTERRUPTED if stopped else DAMAGED if losses.found else OK
 
 
@@ -250,7 +251,7 @@ def _dry_run(
         put_json({"dry_run": True, **_summary(result), "seconds": round(seconds, 6), "lost": losses.found})
     else:
         shown = f"{seconds:.1f} s" if seconds < 60 else format_duration_ns(int(seconds) * NS_PER_SECOND)
-        click.echo(f"would send {_describe(result)}{f', in {shown} at least' if result.sent else ''}")
+        put_text(f"would send {_describe(result)}{f', in {shown} at least' if result.sent else ''}")
     return DAMAGED if losses.found else OK
 
 

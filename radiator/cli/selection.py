@@ -12,6 +12,7 @@ from radiator.cli.common import NOT_FOUND, CommandFailed, check_readable, say
 
 if TYPE_CHECKING:
     from radiator.columns.selection import Selection
+    from radiator.storage.reader import StoredPartition
 
 POSITIONS = "first, N (an offset), TIME (RFC 3339, or @ and epoch nanoseconds), -1h30m (before now)"
 
@@ -37,19 +38,30 @@ def warn_unknown(destinations: str | None, known: Collection[str] | None, where:
 
 def destinations_of(data: str) -> set[str] | None:
     """Return all destinations of a store, or None if a list of names is incomplete."""
+    from radiator.storage.reader import list_partitions
+
+    found = set[str]()
+    for partition in list_partitions(data):
+        names = names_of(partition)
+        if names is None:
+            return None
+        found.update(names)
+    return found
+
+
+def names_of(partition: StoredPartition) -> set[str] | None:
+    """Return the destinations of a partition, or None if its list of names is incomplete."""
     from radiator.storage import layout, names
     from radiator.storage.files import FileSystem, read_file
-    from radiator.storage.reader import list_partitions, read_head
+    from radiator.storage.reader import read_head
 
-    fs, found = FileSystem(), set[str]()
-    for partition in list_partitions(data, fs):
-        _, raw = read_head(fs, partition.directory)
-        listed = None if raw is None else layout.decode_listed(raw)
-        listing = (read_file(fs, layout.names_path(partition.directory)) or b"") if listed is not None else b""
-        if listed is None or not names.vouched(listing, listed):
-            return None
-        found.update(names.decode(listing[: listed.size_bytes])[0] or [partition.name])
-    return found
+    fs = FileSystem()
+    _, raw = read_head(fs, partition.directory)
+    listed = None if raw is None else layout.decode_listed(raw)
+    listing = (read_file(fs, layout.names_path(partition.directory)) or b"") if listed is not None else b""
+    if listed is None or not names.vouched(listing, listed):
+        return None
+    return set(names.decode(listing[: listed.size_bytes])[0] or [partition.name])
 
 
 def complete_time(moment: str) -> str:

@@ -19,6 +19,7 @@ from radiator.cli.common import (
     json_option,
     progress,
     put_json,
+    put_text,
     say,
 )
 from radiator.cli.hints import warn_of_slips
@@ -91,7 +92,7 @@ def send(
         put_json({**result, "partitions": sender.partitions})
     else:
         before = f", {sender.duplicates} of them before" if sender.duplicates else ""
-        click.echo(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")
+        put_text(f"{sender.stored} message{'s' * (sender.stored != 1)} stored{before}{sender.where()}")
     return OK
 
 

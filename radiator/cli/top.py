@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = 500  # entries of a list; those of a sample are sorted by rates, and the rest is not shown
 LINES_AROUND: Final = 6  # of the screen, beside the rows of the table
+WIDTH_MAX: Final = 1_000  # of a line in a pipe or a file
 LINES_MIN: Final = 3  # rows of the table, however low the screen is
 PROBLEMS_SHOWN: Final = 1
 RATE_SECONDS_MIN: Final = 0.5  # a rate over a shorter time, after a key, would jump
@@ -229,8 +230,13 @@ class Top:
 
     # --- the screen ---------------------------------------------------------------------------------------------------
 
-    def screen(self, height: int) -> RenderableType:
-        """Return the whole screen, in so many lines."""
+    def screen(self, height: int, fills: bool = True) -> RenderableType:
+        """Return the whole screen, in so many lines.
+
+        Args:
+            height: The number of lines.
+            fills: The table is as wide as the terminal; otherwise as wide as its values.
+        """
         from rich.console import Group
         from rich.text import Text
 
@@ -256,11 +262,10 @@ class Top:
             _problem_line(problems),
         ]
         rows = max(LINES_MIN, height - LINES_AROUND)
-        return Group(
-            *(_one_line(line) for line in lines), self._table(rows), _one_line(Text(self._foot(rows), style="dim"))
-        )
+        foot = _one_line(Text(self._foot(rows), style="dim"))
+        return Group(*(_one_line(line) for line in lines), self._table(rows, fills), foot)
 
-    def _table(self, rows: int) -> RenderableType:
+    def _table(self, rows: int, fills: bool) -> RenderableType:
         from rich.table import Table
         from rich.text import Text
 
@@ -268,7 +273,7 @@ class Top:
 
         assert self.sample is not None
         columns = COLUMNS[self.view]
-        table = Table(box=None, expand=True, padding=(0, 1), pad_edge=False, header_style="reverse")
+        table = Table(box=None, expand=fills, padding=(0, 1), pad_edge=False, header_style="reverse")
         for number, column in enumerate(columns):
             heading = f"{column.heading}*" if column.heading == self.sort else column.heading
             if number and column.number:
@@ -502,11 +507,12 @@ def _without_login(url: str) -> str:
 
 
 def _print_once(screen: Top) -> None:
-    from radiator.cli.common import stdout_console
+    from rich.console import Console
 
     assert screen.sample is not None
-    console = stdout_console()
-    console.print(screen.screen(LINES_AROUND + max(1, len(screen.sample.entries))))
+    fills = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if fills else WIDTH_MAX)
+    console.print(screen.screen(LINES_AROUND + max(1, len(screen.sample.entries)), fills))
 
 
 def _run(screen: Top, interval: float) -> None:

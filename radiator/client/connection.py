@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from radiator.client import address as addresses
 from radiator.client.core import CHUNK_MESSAGES, BaseConnection
@@ -28,6 +29,9 @@ from radiator.client.sockets import open_socket
 from radiator.client.subscription import Subscription
 from radiator.client.transaction import Transaction
 from radiator.stomp.spec import VERSIONS
+
+if TYPE_CHECKING:
+    from radiator.client.tracing import Tracing
 
 WINDOW_MESSAGES = 20_000  # sends without receipt yet in send_many
 
@@ -50,6 +54,7 @@ def connect(
     ca: str | None = None,
     cert: str | None = None,
     key: str | None = None,
+    tracing: Tracing | None = None,
 ) -> Connection:
     """Connect to a broker.
 
@@ -76,6 +81,8 @@ def connect(
             or the authorities of the system.
         cert: The file with the certificate of the client. None uses RADIATOR_CERT.
         key: The file with the key of that certificate. None uses RADIATOR_KEY.
+        tracing: Makes OpenTelemetry spans of every message that is sent, and of every one that is processed in a loop,
+            by ``receive`` or by ``listen``. None makes no spans.
 
     Returns:
         An open connection. Close it, or use it in a ``with`` block.
@@ -109,7 +116,7 @@ def connect(
         None if on_connect is None else lambda _: on_connect(connection),
         None if on_disconnect is None else lambda error: on_disconnect(connection, error or Disconnected()),
     )
-    connection = Connection(link)
+    connection = Connection(link, tracing)
     link.open()
     return connection
 
@@ -121,10 +128,11 @@ class Connection(BaseConnection):
 
     Args:
         link: The link that owns the socket.
+        tracing: Makes spans, or None.
     """
 
-    def __init__(self, link: Link) -> None:
-        super().__init__(link)
+    def __init__(self, link: Link, tracing: Tracing | None = None) -> None:
+        super().__init__(link, tracing)
         self._requests = LazyRequests(self)
 
     # --- sending ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from radiator.client.address import Address
 from radiator.client.link import Link, Pending
@@ -15,6 +16,9 @@ from radiator.client.receipts import Receipt
 from radiator.client.sending import Body, Headers, Sendable
 from radiator.client.session import Inbox, run_encoder, sends_encoder
 from radiator.clock import now_ns
+
+if TYPE_CHECKING:
+    from radiator.client.tracing import Tracing
 
 CHUNK_MESSAGES = 500  # per write of send_many: enough to be cheap, few enough that the first leave early
 
@@ -24,13 +28,16 @@ class BaseConnection:
 
     Args:
         link: The link that owns the socket.
+        tracing: Makes spans of what is sent and processed, or None.
 
     Attributes:
         link: The link that owns the socket.
+        tracing: Makes spans of what is sent and processed, or None.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, tracing: Tracing | None = None) -> None:
         self.link = link
+        self.tracing = tracing
         self._names = itertools.count(1)
 
     def __repr__(self) -> str:
@@ -111,7 +118,12 @@ class BaseConnection:
         """
         if dedup_id is not None:
             headers = {**(headers or {}), "dedup-id": dedup_id}
-        message: Sendable = (destination, body, headers)
+        if self.tracing is None or self.tracing.has_context(headers):
+            return self._send((destination, body, headers), receipt, timeout)
+        with self.tracing.sending(destination, headers) as traced:
+            return self._send((destination, body, traced), receipt, timeout)
+
+    def _send(self, message: Sendable, receipt: bool, timeout: float | None) -> Receipt | None:
         if not receipt:
             self.write_sends([message], None)
             return None
@@ -153,6 +165,8 @@ class BaseConnection:
             ValueError: A header is not allowed.
             TypeError: A body is neither bytes nor text.
         """
+        if self.tracing is not None:
+            messages = self.tracing.created(messages)
         return self.link.ask_many(count, run_encoder(self.link.session, messages, count, now_ns()))
 
     def write_sends(self, messages: Iterable[Sendable], transaction: str | None, generation: int | None = None) -> None:
@@ -172,6 +186,8 @@ class BaseConnection:
         """
         source = iter(messages)
         while chunk := list(islice(source, CHUNK_MESSAGES)):
+            if self.tracing is not None:
+                chunk = self.tracing.created(chunk)
             encode = sends_encoder(self.link.session, chunk, transaction, now_ns())
             self.link.write(encode, generation, repeat=len(chunk) == 1 and transaction is None)
 

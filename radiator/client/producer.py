@@ -231,6 +231,8 @@ class Producer:
             raise ClientError("the producer belongs to the parent process; call connection.producer() in the child")
         future: Future[Receipt] = Future()
         batches = self._batches
+        if self._connection.tracing is not None:
+            headers = self._connection.tracing.create(destination, headers)
         with self._lock:
             message = batches.prepare(destination, body, headers, dedup_id)
             if not self._settled.wait_for(lambda: self._closed or batches.has_room(message), timeout):

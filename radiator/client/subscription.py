@@ -16,6 +16,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from types import FrameType, MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,7 @@ class Subscription(Inbox):
             return None
         last = Subscription(self.connection, self.connection.new_name("s"), self.destination, "auto")
         self.connection.open_subscription(last, {"start-position": "last", "stop-position": "end"})
-        newest = max(last, key=_received_at, default=message)
+        newest = max(iter(last.fetch, None), key=_received_at, default=message)
         while message is not None and message.id != newest.id and _received_at(message) <= _received_at(newest):
             message.ack()
             message = self.fetch(LATEST_SECONDS)
@@ -135,7 +136,7 @@ class Subscription(Inbox):
         return Delivery(self, timeout, None)
 
     def __iter__(self) -> Iterator[Message]:
-        return self
+        return self if self.connection.tracing is None else _TracedMessages(self)
 
     def __next__(self) -> Message:
         message = self._take(None, None)
@@ -265,6 +266,26 @@ class Subscription(Inbox):
                 raise
 
 
+class _TracedMessages:
+    """The messages of a loop. The span of each is active until the next one is asked for, or the loop is left."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        from radiator.client.tracing import Loop
+
+        assert subscription.connection.tracing is not None
+        self._subscription = subscription
+        self._loop = Loop(subscription.connection.tracing)
+
+    def __iter__(self) -> _TracedMessages:
+        return self
+
+    def __next__(self) -> Message:
+        self._loop.end()
+        message = next(self._subscription)
+        self._loop.begin(message)
+        return message
+
+
 def _received_at(message: Message) -> int:
     return message.receive_time or 0
 
@@ -277,6 +298,7 @@ class Delivery:
         self._timeout = timeout
         self._stop = stop
         self._message: Message | None = None
+        self._span = ExitStack()
 
     if not TYPE_CHECKING:  # type checkers report unknown attributes themselves
 
@@ -287,16 +309,24 @@ class Delivery:
             )
 
     def __enter__(self) -> Message | None:
-        self._message = self._subscription._take(self._timeout, self._stop)
-        return self._message
+        self._message = message = self._subscription._take(self._timeout, self._stop)
+        tracing = self._subscription.connection.tracing
+        if tracing is not None and message is not None:
+            self._span.enter_context(tracing.processing(message))
+        return message
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        message = self._message
-        if message is None:
-            return
-        if kind is None:
+        try:
+            if self._message is not None:
+                self._settle(self._message, kind is None)
+        finally:
+            self._span.__exit__(kind, error, trace)
+
+    @staticmethod
+    def _settle(message: Message, done: bool) -> None:
+        if done:
             try:
                 message.ack()
             except StaleDelivery:

@@ -1,6 +1,6 @@
 """Spans of OpenTelemetry for producers and consumers.
 
-The module changes nothing in the client: a program that wants spans makes a ``Tracing`` and uses its context managers
+``connect(tracing=Tracing())`` of both clients makes all spans. A program that wants only some uses the context managers
 around what it sends and what it processes. They work with blocking and with asynchronous code. The context of the
 producer's span travels in the headers ``traceparent`` and ``tracestate``, which every broker and client passes on.
 
@@ -11,8 +11,8 @@ Source: https://www.w3.org/TR/trace-context/ and OpenTelemetry's "Semantic conve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from opentelemetry import trace
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from opentelemetry.propagators.textmap import TextMapPropagator
     from opentelemetry.util.types import AttributeValue
 
-    from radiator.client.message import Message
-    from radiator.client.sending import Headers
+    from radiator.client.contents import MessageView
+    from radiator.client.sending import Headers, Sendable
 
 SYSTEM: Final = "radiator"
 TEMPORARY: Final = "/temp-"
@@ -68,8 +68,43 @@ class Tracing:
             self._propagator.inject(found)
             yield found
 
+    def has_context(self, headers: Headers | None) -> bool:
+        """Return True if a message has the context of a span already.
+
+        Args:
+            headers: The headers of the message.
+        """
+        return bool(headers) and not self._propagator.fields.isdisjoint(headers or ())
+
+    def create(self, destination: str, headers: Headers | None) -> Headers | None:
+        """Make a producer's span of a message that is sent later or with others, and return its headers.
+
+        The span ends at once. A message that has the context of a span already gets no other one.
+
+        Args:
+            destination: The destination.
+            headers: The headers of the message.
+
+        Returns:
+            The headers to send: the given ones, and the context of the span.
+        """
+        if self.has_context(headers):
+            return headers
+        found = {name: str(value) for name, value in (headers or {}).items()}
+        with self._span("create", destination, SpanKind.PRODUCER, {}, None, None):
+            self._propagator.inject(found)
+        return found
+
+    def created(self, messages: Iterable[Sendable]) -> list[Sendable]:
+        """Return messages with the contexts of their spans (``create``).
+
+        Args:
+            messages: The messages.
+        """
+        return [(each[0], each[1], self.create(each[0], each[2] if len(each) > 2 else None)) for each in messages]
+
     @contextmanager
-    def processing(self, message: Message) -> Iterator[Span]:
+    def processing(self, message: MessageView) -> Iterator[Span]:
         """Make a consumer's span around processing a message, as a context manager.
 
         The span has a link to the producer's span. That is its parent too, unless a span is active already. An
@@ -121,6 +156,33 @@ class Tracing:
             except Exception as error:
                 span.set_attribute("error.type", type(error).__qualname__)
                 raise
+
+
+class Loop:
+    """The consumer's span of the message that a loop processes. It is active until ``end``, or until the loop is left.
+
+    Args:
+        tracing: Makes the spans.
+    """
+
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+        self._active = ExitStack()
+
+    def begin(self, message: MessageView) -> None:
+        """Begin the span of a message, after the end of the one before.
+
+        Args:
+            message: The message.
+        """
+        self._active.enter_context(self._tracing.processing(message))
+
+    def end(self) -> None:
+        """End the span, if one is active."""
+        self._active.close()
+
+    def __del__(self) -> None:
+        self._active.close()
 
 
 _OF_HEADERS: Final = {

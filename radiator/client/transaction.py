@@ -120,8 +120,11 @@ class Transaction:
         """
         self._settle(message, "NACK")
 
-    def commit(self) -> None:
+    def commit(self, headers: Headers | None = None) -> None:
         """Commit, and return when the broker has stored the transaction. The end of ``with`` does this.
+
+        Args:
+            headers: Headers of the COMMIT, such as ``audit-log``; None for none.
 
         Raises:
             ClientError: The transaction is not open.
@@ -133,7 +136,7 @@ class Transaction:
         self._open = False
         session = self._link.session
         self._link.ask(
-            lambda receipt: session.protocol.commit(self.id, receipt=receipt), OnLoss.UNKNOWN, self._generation
+            lambda receipt: session.protocol.commit(self.id, headers, receipt=receipt), OnLoss.UNKNOWN, self._generation
         ).wait()
 
     def abort(self) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from radiator.columns.batches import Batches, Ints, Mask
+from radiator.columns.batches import Batches, Bytes, Ints, Mask, Offsets
 from radiator.columns.headermap import HeaderMaps
 from radiator.columns.names import NameTable
 from radiator.columns.rows import Rows
@@ -28,6 +28,7 @@ from radiator.storage.layout import encode_name
 
 Made = TypeVar("Made")
 UNPACKED_BYTES = 32 * MIB  # of compressed regions that are unpacked at a time
+HEADER_BLOCK = "header_block"  # a column that is in no table: the headers as the log stores them, one value a record
 
 
 class Counters:
@@ -82,7 +83,8 @@ class Decoder:
 
     Args:
         partition: The name of the partition.
-        schema: The columns to build, a subset of ``radiator.columns.schema.arrow_schema()``.
+        schema: The columns to build, a subset of ``radiator.columns.schema.arrow_schema()``, and ``HEADER_BLOCK``. If
+            the type of ``destination`` is an integer, it is the index into ``names``.
         selection: The records to return.
         rows_per_batch: The maximum number of rows of a RecordBatch.
         counters: Counts the decoded batches and the rows.
@@ -97,6 +99,11 @@ class Decoder:
         self._low, self._high = selection.offsets_of(partition)
         self._names = NameTable()
         self._make = [(_MAKERS[field.name], field.type) for field in schema]
+
+    @property
+    def names(self) -> list[str]:
+        """The destinations that were decoded so far; more are added."""
+        return self._names.names
 
     def decode(
         self,
@@ -212,6 +219,8 @@ def _optional_times(values: Ints, kind: pa.DataType) -> pa.Array:
 
 def _destination(made: _Made, kind: pa.DataType) -> pa.Array:
     rows, names = made.rows, made.names.names
+    if pa.types.is_integer(kind):
+        return pa.array(rows.destination_ids.astype(np.int32))
     if rows.only_destination is not None:
         return pa.repeat(pa.scalar(names[rows.only_destination]), rows.total)
     ids = pa.array(rows.destination_ids)  # may append to ``names``
@@ -223,8 +232,7 @@ def _message_id(made: _Made, kind: pa.DataType) -> pa.Array:
     return pc.binary_join_element_wise(prefix, _longs(made.rows.offsets).cast(pa.string()), "")
 
 
-def _body(made: _Made, kind: pa.DataType) -> pa.Array:
-    data, offsets = made.rows.bodies()
+def _binary(data: Bytes, offsets: Offsets) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
@@ -241,6 +249,7 @@ _MAKERS: dict[str, Callable[[_Made, Any], pa.Array]] = {
     "transmit_ns": lambda made, kind: _optional(made.rows.transmit_ns),
     "tags": lambda made, kind: made.maps.tags(),
     "headers": lambda made, kind: made.maps.headers(),
-    "body": _body,
+    "body": lambda made, kind: _binary(*made.rows.bodies()),
     "size": lambda made, kind: _longs(made.rows.sizes),
+    HEADER_BLOCK: lambda made, kind: _binary(*made.rows.headers()),
 }

@@ -19,7 +19,7 @@ from radiator.storage.index import IndexEntry
 from radiator.storage.reader import StoredPartition, StoredSegment, list_partitions
 from radiator.storage.segment import load_index
 
-_COMMITS = "_log"  # the directory of commits in an archive
+_COMMITS = "_delta_log"  # the directory of commits in an archive
 
 
 class NoStore(StorageError):

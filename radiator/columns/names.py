@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from radiator.columns.batches import Ints, Mask
-from radiator.storage.format import split_names
+from radiator.storage.format import split_encoded_names
 
 CACHED_MAX = 1 << 16  # names in dictionaries: a log of many destinations may have a new dictionary in each batch
 
@@ -25,6 +25,7 @@ class NameTable:
     def __init__(self) -> None:
         self.names: list[str] = []
         self._ids: dict[str, int] = {}
+        self._encoded: dict[bytes, int] = {}  # the number of each name, as dictionaries have it
         self._at: dict[tuple[bytes, int], int] = {}  # an encoded dictionary, its count -> position in flat
         self._flat: list[int] = []
         self._made: Ints = np.empty(0, np.int64)
@@ -50,13 +51,24 @@ class NameTable:
         """
         at = self._at.get((dictionary, count))
         if at is None:
-            names = split_names(dictionary, count)
+            names = split_encoded_names(dictionary, count)
             at = self._at[dictionary, count] = len(self._flat)
-            for name in names:
-                self._flat.append(self._ids.setdefault(name, len(self.names)))
-                if len(self._ids) > len(self.names):
-                    self.names.append(name)
+            known = self._encoded
+            try:
+                self._flat += list(map(known.__getitem__, names))
+            except KeyError:
+                self._flat += [self._number(name) for name in names]
         return at
+
+    def _number(self, encoded: bytes) -> int:
+        """Return the number of a name, which may be new."""
+        number = self._encoded.get(encoded)
+        if number is None:
+            name = encoded.decode("utf-8", "replace")
+            number = self._encoded[encoded] = self._ids.setdefault(name, len(self.names))
+            if number == len(self.names):
+                self.names.append(name)
+        return number
 
     @property
     def flat(self) -> Ints:

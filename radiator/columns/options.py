@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from radiator.columns.selection import Selection
+from radiator.columns.selection import DeliveryFilter, Selection
 from radiator.limits import MIB
 
 ROWS_PER_BATCH = 16_384  # measured: fewer costs calls, more costs cache misses
@@ -46,6 +46,7 @@ class ReadOptions:
         path: The path or the URI of the store.
         selection: The records to return. The start of a stream is in ``begins``.
         fail_on_data_loss: Raise when records cannot be read; else report them on stderr and continue.
+        pushdown: Use Spark's filters to skip files and batches.
         rows_per_batch: The maximum number of rows per RecordBatch.
         split_bytes: The approximate number of bytes of the log per task; None chooses by size and CPUs.
         storage: The arguments of the file system of a URI.
@@ -55,12 +56,17 @@ class ReadOptions:
         start_times_ns: The start time of partitions, by name; resolved to offsets when the read is planned.
         end_times_ns: The end time of partitions, by name; resolved to offsets when the read is planned.
         offsets_per_trigger_max: The maximum number of offsets per batch of a stream, or None.
+        typed: Return the struct columns of rules with a schema too, if no columns are named.
         warn_once: A directory that lets several reads print each warning once, or None.
+        deliveries: The deliveries to return, if the read is of the table of deliveries; None reads messages.
+        as_of_cursor: Only the messages that this queue or durable subscription had acknowledged, or None.
+        as_of_ns: The moment of ``as_of_cursor``, in nanoseconds since the epoch; None is now.
     """
 
     path: str
     selection: Selection
     fail_on_data_loss: bool = True
+    pushdown: bool = False
     rows_per_batch: int = ROWS_PER_BATCH
     split_bytes: int | None = None
     storage: Mapping[str, str] = field(default_factory=dict)
@@ -70,4 +76,8 @@ class ReadOptions:
     start_times_ns: Mapping[str, int] = field(default_factory=dict)
     end_times_ns: Mapping[str, int] = field(default_factory=dict)
     offsets_per_trigger_max: int | None = None
+    typed: bool = True
     warn_once: str | None = None
+    deliveries: DeliveryFilter | None = None
+    as_of_cursor: str | None = None
+    as_of_ns: int | None = None

@@ -180,3 +180,25 @@ class Selection:
     def by_time(self) -> bool:
         """True if the selection limits the receive time."""
         return self.receive_low_ns > LOW or self.receive_high_ns < HIGH
+
+
+@dataclass(frozen=True)
+class DeliveryFilter:
+    """Conditions on the text columns of deliveries; all must be true. A null matches no condition.
+
+    Attributes:
+        conditions: Pairs of a column and a condition.
+    """
+
+    conditions: tuple[tuple[str, NameCondition], ...] = ()
+
+    def where(self, column: str, kind: str, *values: str, negated: bool = False) -> DeliveryFilter:
+        """Return a filter with one more condition.
+
+        Args:
+            column: The column, one of ``radiator.columns.deliveries.TEXTS``.
+            kind: The kind of condition, see ``NameCondition``.
+            *values: The texts, patterns or parts of texts.
+            negated: True to select the rows that do not match.
+        """
+        return replace(self, conditions=(*self.conditions, (column, NameCondition(kind, values, negated))))

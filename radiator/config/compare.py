@@ -22,7 +22,6 @@ from radiator.config.settings import LIMITS, RULE_ONLY, SETTINGS, Rule
 
 IDENTITY: Final = ("match", "match_regex")  # the keys that recognise a rule
 KEYS: Final = tuple(key for key in RULE_ONLY if key.path not in IDENTITY) + SETTINGS
-SCHEDULED: Final = Applies("their times are computed from the start on", To.NOTHING)
 BODY_SHOWN: Final = 60  # characters of the body of a schedule
 NO_JWT: Final = JwtConfig(
     *(key.default_value for field in JwtConfig._fields for key in schema.TOP if key.field == f"jwt_{field}")
@@ -128,7 +127,7 @@ def _of_top(old: Config, new: Config) -> list[Change]:
     if _without_lines(old.archive) != _without_lines(new.archive):
         found.append(_change("archive", _copies(old), _copies(new), AT_RUN_TIME))
     if _without_lines(old.schedules) != _without_lines(new.schedules):
-        found.append(_change("schedules", _schedules(old), _schedules(new), SCHEDULED))
+        found.append(_change("schedules", _schedules(old), _schedules(new), AT_RUN_TIME))
     if old.listen != new.listen:
         found.append(_change("listen", _listeners(old.listen), _listeners(new.listen), AT_CONNECT))
     return found

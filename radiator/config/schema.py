@@ -67,8 +67,6 @@ JWT_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "
 
 
 LOCKED: Final = Applies("the broker opens and locks it when it starts", To.NOTHING)
-LOG_OPENED: Final = Applies("the log is opened when the broker starts", To.NOTHING)
-OPENED: Final = Applies("listeners are opened when the broker starts", To.NOTHING)
 
 
 def _key(
@@ -87,13 +85,12 @@ TLS: Final[tuple[Key, ...]] = (
 TOP: Final[tuple[Key, ...]] = (
     _key("version", "version", choice({"1": 1}), "1", AT_START),
     _key("data_dir", "data_dir", text("a directory"), "./data", LOCKED),
-    _key("admin", "admin", or_none(HTTP_ADDRESS), "none", OPENED),
+    _key("admin", "admin", or_none(HTTP_ADDRESS), "none"),
     _key(
         "admin_hosts",
         "admin_hosts",
         text("a host name such as broker.example", r"[A-Za-z0-9._-]+"),
         "",
-        OPENED,
         many=True,
     ),
     *TLS,
@@ -115,14 +112,12 @@ TOP: Final[tuple[Key, ...]] = (
     _key("heart_beat.expect", "expect_ms", or_none(duration("100ms", "1d", NS_PER_MS), 0), "10s", AT_CONNECT),
     _key("heart_beat.grace", "grace", number(1.0, 100.0), "2.0", AT_CONNECT),
     _key("drain.on_stop", "drain_on_stop_seconds", or_none(duration("100ms", "1h", NS_PER_SECOND)), "none"),
-    _key("logging.format", "log_format", choice(("text", "json")), "text", LOG_OPENED),
+    _key("logging.format", "log_format", choice(("text", "json")), "text"),
     _key("logging.level", "log_level", LEVEL, "info"),
     Key(path="logging.levels", field="log_levels", type=LEVEL, by_name=True, applies=AT_RUN_TIME),
-    _key("logging.file", "log_file", or_none(text("the path of a file")), "none", LOG_OPENED),
-    _key(
-        "logging.rotate_bytes", "log_rotate_bytes", or_none(size(limits.LOG_ROTATE_BYTES_MIN, EXA)), "none", LOG_OPENED
-    ),
-    _key("logging.keep", "log_keep", count(0, limits.LOG_KEEP_MAX), "5", LOG_OPENED),
+    _key("logging.file", "log_file", or_none(text("the path of a file")), "none"),
+    _key("logging.rotate_bytes", "log_rotate_bytes", or_none(size(limits.LOG_ROTATE_BYTES_MIN, EXA)), "none"),
+    _key("logging.keep", "log_keep", count(0, limits.LOG_KEEP_MAX), "5"),
     _key("disk.min_free", "min_free_bytes", or_none(size(0, EXA), 0), "1GiB"),
 )
 

@@ -178,6 +178,15 @@ class Settings:
         of_dead_letters="requeue",
     )
     """What is done with the unacknowledged messages of a lost consumer."""
+    record_deliveries: bool = setting(
+        "record",
+        choice({"none": False, "deliveries": True}),
+        "none",
+        AT_RUN_TIME,
+        in_memory=ONLY_OFF,
+        temporary="none",
+    )
+    """Whether each delivery of a queue is on record in /topic/radiator.deliveries."""
     message_ttl_ns: int | None = setting(
         "message_ttl",
         or_none(duration("1ms", DAY_MAX)),
@@ -239,6 +248,12 @@ class Rule:
         "schema_changes", choice({"compatible": True, "any": False}), "compatible", AT_RUN_TIME
     )
     """Whether a new schema must accept what earlier ones describe."""
+    schema_column: str | None = setting(
+        "schema_column", or_none(text("a name such as flight", r"[A-Za-z_][A-Za-z0-9_]{0,63}")), "none", AT_RUN_TIME
+    )
+    """Struct column of the fields of the bodies; none: by the title of the schema, or the name of its file."""
+    decoder: str | None = setting("decoder", or_none(FUNCTION), "none", AT_RUN_TIME)
+    """Function with which readers decode bodies that are not JSON."""
     middleware: tuple[str, ...] = setting("middleware", FUNCTION, "", AT_RUN_TIME, many=True)
     """Functions that see each SEND first."""
 

@@ -12,13 +12,15 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from functools import partial
+from typing import Any, BinaryIO
 
 from radiator.columns.selection import Selection
 from radiator.errors import StorageError
-from radiator.export.records import choose
+from radiator.export.deliveries import rows_of_deliveries
+from radiator.export.records import Chosen, choose
 from radiator.export.rows import rows
-from radiator.export.writers import WRITERS
+from radiator.export.writers import DELIVERIES, MESSAGES, WRITERS
 from radiator.storage.layout import FILE_MODE, encode_name
 from radiator.storage.reader import StoredPartition
 
@@ -49,6 +51,7 @@ class Export:
         skip: Skip losses.
         on_loss: Called with a text for every skipped loss.
         progress: Called with the bytes of the log that are done.
+        deliveries_of: The messages whose deliveries are written. None writes the records themselves.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Export:
         skip: bool,
         on_loss: Callable[[str], None],
         progress: Callable[[int], None],
+        deliveries_of: Selection | None = None,
     ) -> None:
         self.result = Exported()
         self._selection = selection
@@ -66,17 +70,22 @@ class Export:
         self._skip = skip
         self._on_loss = on_loss
         self._progress = progress
+        self._table = MESSAGES
+        self._rows: Callable[[Chosen], Iterator[Any]] = rows
+        if deliveries_of is not None:
+            self._table, self._rows = DELIVERIES, partial(rows_of_deliveries, deliveries_of)
 
     def to_stream(self, partitions: list[StoredPartition], file: BinaryIO) -> None:
         """Write to an open file. Raises Lost, OSError."""
-        writer = WRITERS[self._kind](file)
+        writer = WRITERS[self._kind](file, self._table)
         try:
             for partition in partitions:
                 self.result.partitions[partition.name] = 0
                 done = 0
                 for chosen in choose(self._selection, partition, self._lost):
-                    writer.write(rows(chosen))
-                    count = len(chosen.indexes)
+                    found: list[Any] = list(self._rows(chosen))
+                    writer.write(found)
+                    count = len(found)
                     self.result.records += count
                     self.result.body_bytes += sum(len(chosen.batch.bodies[index]) for index in chosen.indexes)
                     self.result.partitions[partition.name] += count

@@ -4,7 +4,8 @@
     csv       a line of names, then a line per record; ``tags`` and ``headers`` as JSON, and both kinds of body
     parquet   the columns of the Spark source with their types; row groups of bounded size, zstd
 
-``COLUMNS`` is the order in all of them. pyarrow is imported for Parquet only (the extra ``radiator-broker[parquet]``).
+A ``Table`` has the columns and their order in all of them. pyarrow is imported for Parquet only (the extra
+``radiator-broker[parquet]``).
 
 This module knows formats. It does not know the source of the rows, or the name of the file.
 """
@@ -19,10 +20,12 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from radiator.columns.delivery_records import HEADERS
+from radiator.export.deliveries import DeliveryRow
 from radiator.export.rows import Row
 from radiator.limits import MIB
 
@@ -48,13 +51,31 @@ ROW_BYTES = 200  # memory of a row besides its body
 _ENCODER = msgspec.json.Encoder()
 
 
+class Table(NamedTuple):
+    """A table that can be exported.
+
+    Attributes:
+        columns: The names, in the order of the fields; CSV has those of ``more`` after them.
+        more: Fields that a row may have instead of one of the columns.
+        fields: Returns the values of a row as JSON has them.
+        schema: Returns the Arrow schema.
+        values: Functions from a row to the Arrow value, for columns that are not attributes of the row.
+    """
+
+    columns: tuple[str, ...]
+    more: tuple[str, ...]
+    fields: Callable[[Any], dict[str, Any]]
+    schema: Callable[[], Any]
+    values: Mapping[str, Callable[[Any], Any]]
+
+
 class Writer:
     """Writes rows in one format."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, table: Table | None = None) -> None:
+        self._file, self._table = file, table or MESSAGES
 
-    def write(self, rows: Iterable[Row]) -> None:
+    def write(self, rows: Iterable[Any]) -> None:
         """Write rows."""
         raise NotImplementedError
 
@@ -105,65 +126,67 @@ def _fields(row: Row) -> dict[str, Any]:
 class JsonLines(Writer):
     """JSON lines."""
 
-    def write(self, rows: Iterable[Row]) -> None:
+    def write(self, rows: Iterable[Any]) -> None:
         """Write rows."""
-        self._file.write(_ENCODER.encode_lines([_fields(row) for row in rows]))
+        self._file.write(_ENCODER.encode_lines(list(map(self._table.fields, rows))))
 
 
 class Csv(Writer):
     """CSV."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__(file)
-        self._text([*COLUMNS, "body_base64"])
+    def __init__(self, file: BinaryIO, table: Table | None = None) -> None:
+        super().__init__(file, table)
+        self._names = (*self._table.columns, *self._table.more)
+        self._text([*self._names])
 
     def _text(self, *lines: list[Any]) -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(lines)
         self._file.write(text.getvalue().encode())
 
-    def write(self, rows: Iterable[Row]) -> None:
+    def write(self, rows: Iterable[Any]) -> None:
         """Write rows."""
         lines = []
-        for row in rows:
-            fields = _fields(row)
-            fields["tags"], fields["headers"] = (_ENCODER.encode(each).decode() for each in (row.tags, row.headers))
-            lines.append([fields.get(name) for name in (*COLUMNS, "body_base64")])
+        for fields in map(self._table.fields, rows):
+            values = [fields.get(name) for name in self._names]
+            lines.append([_ENCODER.encode(each).decode() if isinstance(each, dict) else each for each in values])
         self._text(*lines)
 
 
 class Parquet(Writer):
     """Parquet."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, table: Table | None = None) -> None:
         import pyarrow.parquet as pq
 
-        from radiator.columns.schema import arrow_schema
-
-        self._schema = arrow_schema()
+        super().__init__(file, table)
+        self._schema = self._table.schema()
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
-        self._rows: list[Row] = []
+        self._rows: list[Any] = []
         self._bytes = 0
         self._headers: dict[str, str] | None = None  # of the last row, and their size
         self._headers_bytes = 0
 
-    def write(self, rows: Iterable[Row]) -> None:
+    def write(self, rows: Iterable[Any]) -> None:
         """Write rows, a row group at a time."""
         for row in rows:
             self._rows.append(row)
-            if row.headers is not self._headers:  # publishers repeat theirs, and ``rows`` gives the same ones again
-                self._headers = row.headers
-                self._headers_bytes = sum(len(name) + len(value) for name, value in row.headers.items())
-            self._bytes += row.size + self._headers_bytes + ROW_BYTES
+            self._bytes += ROW_BYTES + (self._size(row) if isinstance(row, Row) else 0)
             if len(self._rows) >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
                 self._flush()
+
+    def _size(self, row: Row) -> int:
+        if row.headers is not self._headers:  # publishers repeat theirs, and ``rows`` gives the same ones again
+            self._headers = row.headers
+            self._headers_bytes = sum(len(name) + len(value) for name, value in row.headers.items())
+        return row.size + self._headers_bytes
 
     def _flush(self) -> None:
         import pyarrow as pa
 
         rows, self._rows, self._bytes = self._rows, [], 0
         if rows:
-            values = {field: _ARROW.get(field.name, attrgetter(field.name)) for field in self._schema}
+            values = {field: self._table.values.get(field.name, attrgetter(field.name)) for field in self._schema}
             arrays = [pa.array(map(value, rows), field.type, size=len(rows)) for field, value in values.items()]
             self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
@@ -191,4 +214,30 @@ _ARROW: Mapping[str, Callable[[Row], Any]] = {  # values of columns that are not
     "headers": lambda row: list(row.headers.items()),
 }
 
-WRITERS: Mapping[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}
+
+def _message_schema() -> Any:
+    from radiator.columns.schema import arrow_schema
+
+    return arrow_schema()
+
+
+def _delivery_schema() -> Any:
+    from radiator.columns.deliveries import arrow_schema
+
+    return arrow_schema()
+
+
+def _delivery_fields(row: DeliveryRow) -> dict[str, Any]:
+    fields = {name: getattr(row, name, None) for name in DELIVERIES.columns}
+    return {**fields, "delivered_at": time_text(row.delivered_ns), "settled_at": time_text(row.settled_ns)}
+
+
+MESSAGES = Table(COLUMNS, ("body_base64",), _fields, _message_schema, _ARROW)
+DELIVERIES = Table(
+    (*HEADERS, "record_offset"),
+    (),
+    _delivery_fields,
+    _delivery_schema,
+    {"delivered_at": lambda row: _micros(row.delivered_ns), "settled_at": lambda row: _micros(row.settled_ns)},
+)
+WRITERS: Mapping[str, Callable[[BinaryIO, Table], Writer]] = {"jsonl": JsonLines, "csv": Csv, "parquet": Parquet}

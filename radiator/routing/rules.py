@@ -41,6 +41,8 @@ from radiator.routing.template import expand, fault
 QUEUE_PREFIX: Final = "/queue/"
 TEMP_QUEUE_PREFIX: Final = "/temp-queue/"
 TEMPORARY: Final = (TEMP_QUEUE_PREFIX, "/temp-topic/")  # the second is another word for the first
+DELIVERIES: Final = "/topic/radiator.deliveries"  # the broker writes it, for rules with ``record: deliveries``
+DELIVERIES_PARTITION: Final = "deliveries"  # unless a rule names another
 DEFAULTS_LABEL: Final = "(defaults)"
 TEMPORARY_LABEL: Final = "(temporary)"
 PRIORITIES: Final = 10  # 0 to 9, as JMS has them
@@ -93,19 +95,20 @@ class Rules:
             faults.append(f"{self._source}: {need}")
         if not faults:
             faults = [f"{self._source}:{fault}" for fault in _shared_partitions(config.rules)]
+        self._archive, of_archive = _archive_rules(config, self._source)
+        of_others = of_archive + _schedule_faults(config, self._source)
         if faults:
-            raise ConfigError("\n".join(faults))
+            raise ConfigError("\n".join(faults + of_others))
         self._index = RuleIndex(each.matcher for each in self._compiled)
-        self._check_fan_out()
-        self._archive = _archive_rules(config, self._source)
-        _check_schedules(config, self._source)
         self._temporary = _of_temporary_queues(config.defaults)
-        faults = [f"{self._source}{fault}" for fault in dead_letter.cycles(config, self._find)]
-        if faults:
-            raise ConfigError("\n".join(faults))
+        faults = self._fan_out_faults() + self._delivery_faults()
+        if not faults:
+            faults = [f"{self._source}{fault}" for fault in dead_letter.cycles(config, self._find)]
+        if faults or of_others:
+            raise ConfigError("\n".join(faults + of_others))
 
-    def _check_fan_out(self) -> None:
-        """Check the bound queues that rules name in full. Raises ConfigError."""
+    def _fan_out_faults(self) -> list[str]:
+        """Return the faults of bound queues that rules name in full."""
         faults = []
         for index, rule in enumerate(self.config.rules):
             for child in (each for each in rule.fan_out if "{" not in each):
@@ -119,8 +122,7 @@ class Rules:
                 if wrong:
                     where = f"{self._source}:{rule.line}: destinations[{index}].fan_out"
                     faults.append(f"{where}: expected queues that have consumers of their own, and {child!r} {wrong}")
-        if faults:
-            raise ConfigError("\n".join(faults))
+        return faults
 
     # --- names to policies ----------------------------------------------------------------------------------------
 
@@ -140,10 +142,36 @@ class Rules:
         if name.startswith(TEMPORARY):
             return self._policy(name, -1, self._temporary, ())
         found = self._index.first(name)
-        if found is not None:
-            index, captures = found
-            return self._policy(name, index, self.config.rules[index], captures)
-        return self._policy(name, -1, self.config.defaults, ())
+        index, captures = (-1, ()) if found is None else found
+        rule = self.config.defaults if found is None else self.config.rules[index]
+        if name == DELIVERIES:
+            rule = _of_deliveries(rule)
+        return self._policy(name, index, rule, captures)
+
+    @property
+    def records_deliveries(self) -> bool:
+        """True if a rule has ``record: deliveries``."""
+        return any(each.settings.record_deliveries for each in (self.config.defaults, *self.config.rules))
+
+    def _delivery_faults(self) -> list[str]:
+        """Return why the log of deliveries could not be written, if a rule needs it."""
+        if not self.records_deliveries:
+            return []
+        policy = self._find(DELIVERIES)
+        if policy.settings.store != "file":
+            wrong = "store: memory"
+        elif policy.kind != "topic":
+            wrong = "kind: queue"
+        else:
+            return []
+        line = policy.rule.line
+        where = f"{self._source}:{line}: the rule" if line else f"{self._source}: defaults"
+        return [
+            (
+                f"{where} makes {DELIVERIES} have {wrong}, and record: deliveries needs a topic in files; "
+                f"put a rule for {DELIVERIES} with store: file above it"
+            )
+        ]
 
     def _policy(self, name: str, index: int, rule: Rule, captures: tuple[str, ...]) -> Policy:
         partition = expand(rule.partition, name, captures)
@@ -262,6 +290,15 @@ def _of_temporary_queues(defaults: Rule) -> Rule:
     return replace(defaults, settings=settings, fan_out=())
 
 
+def _of_deliveries(rule: Rule) -> Rule:
+    """Return a rule as it applies to the log of deliveries, whose own deliveries have no rows."""
+    partition = DELIVERIES_PARTITION if rule.partition == "{name}" else rule.partition
+    settings = rule.settings
+    if settings.record_deliveries:
+        settings = replace(settings, record_deliveries=False)
+    return replace(rule, partition=partition, settings=settings, fan_out=())
+
+
 def _numbered(partition: str, partitions: int) -> tuple[str, ...]:
     return (partition,) if partitions == 1 else tuple(f"{partition}-{number}" for number in range(partitions))
 
@@ -294,13 +331,15 @@ def _compile(rule: Rule, own_dead_letter: bool) -> _Compiled:
         if is_pattern(template):
             raise ValueError(f"fan_out: expected the name of a queue, got the pattern {template!r}")
     _check_template("dead_letter", rule.settings.dead_letter or "", capture_count)
+    if rule.settings.dead_letter == DELIVERIES:
+        raise ValueError(f"dead_letter: the broker alone writes {DELIVERIES}")
     if own_dead_letter:
         dead_letter.check(rule)
     return _Compiled(rule, text, matcher)
 
 
-def _archive_rules(config: Config, source: str) -> list[tuple[ArchiveRule, PatternSet]]:
-    """Return the rules of ``archive:`` with their patterns. Raises ConfigError."""
+def _archive_rules(config: Config, source: str) -> tuple[list[tuple[ArchiveRule, PatternSet]], list[str]]:
+    """Return the rules of ``archive:`` with their patterns, and the faults of others."""
     found: list[tuple[ArchiveRule, PatternSet]] = []
     faults = []
     for index, rule in enumerate(config.archive):
@@ -308,9 +347,7 @@ def _archive_rules(config: Config, source: str) -> list[tuple[ArchiveRule, Patte
             found.append((rule, _archive_patterns(rule)))
         except ValueError as error:
             faults.append(f"{source}:{rule.line}: archive[{index}].{error}")
-    if faults:
-        raise ConfigError("\n".join(faults))
-    return found
+    return found, faults
 
 
 def _archive_patterns(rule: ArchiveRule) -> PatternSet:
@@ -324,6 +361,8 @@ def _archive_patterns(rule: ArchiveRule) -> PatternSet:
     _check_template("to", rule.to, min(pattern.wildcard_count for pattern in patterns))
     if is_pattern(rule.to) or rule.to.startswith((*TEMPORARY, "/radiator/")) or rule.to != rule.to.strip(" "):
         raise ValueError(f"to: expected the name of a destination that is not temporary, got {rule.to!r}")
+    if rule.to == DELIVERIES:
+        raise ValueError(f"to: the broker alone writes {DELIVERIES}")
     return patterns
 
 
@@ -334,12 +373,12 @@ NOT_SCHEDULED: Final = frozenset(
 )
 
 
-def _check_schedules(config: Config, source: str) -> None:
-    """Check the entries of ``schedules:``. Raises ConfigError."""
+def _schedule_faults(config: Config, source: str) -> list[str]:
+    """Return the faults of the entries of ``schedules:``."""
     faults = []
     names: dict[str, int] = {}
     if config.schedules and not cron.is_installed():
-        raise ConfigError(f"{source}: schedules: need one more package: pip install 'radiator-broker[cron]'")
+        return [f"{source}: schedules: need one more package: pip install 'radiator-broker[cron]'"]
     for index, rule in enumerate(config.schedules):
         try:
             cron.CronTimes(rule.cron, rule.time_zone)
@@ -348,8 +387,7 @@ def _check_schedules(config: Config, source: str) -> None:
                 raise ValueError(f"name: {rule.name!r} is also the name of schedules[{other}]")
         except ValueError as error:
             faults.append(f"{source}:{rule.line}: schedules[{index}].{error}")
-    if faults:
-        raise ConfigError("\n".join(faults))
+    return faults
 
 
 def _check_schedule(rule: ScheduleRule) -> None:
@@ -357,6 +395,8 @@ def _check_schedule(rule: ScheduleRule) -> None:
     name = rule.destination
     if is_pattern(name) or name.startswith((*TEMPORARY, "/radiator/")) or name != name.strip(" "):
         raise ValueError(f"destination: expected the name of a destination that is not temporary, got {name!r}")
+    if name == DELIVERIES:
+        raise ValueError(f"destination: the broker alone writes {DELIVERIES}")
     for header, _ in rule.headers:
         if header in NOT_SCHEDULED:
             raise ValueError(f"headers: {header} cannot be set here")

@@ -98,7 +98,7 @@ class Admin:
         metrics: Metrics,
         upgrade: Upgrade,
     ) -> None:
-        self._names = {address.host.lower(), *(name.lower() for name in names)}
+        self.allow(address, names)
         self._endpoints = endpoints
         self._metrics = metrics
         self._upgrade = upgrade
@@ -108,6 +108,10 @@ class Admin:
         self._open: dict[Any, None] = {}  # the oldest first
         host, port = self._socket.getsockname()[:2]
         self.url = str(AdminAddress(host=host, port=port))
+
+    def allow(self, address: AdminAddress, names: Iterable[str]) -> None:
+        """Accept these host names in ``Host`` from now on, beside that of ``address``, localhost and IP addresses."""
+        self._names = {address.host.lower(), *(name.lower() for name in names)}
 
     def start(self) -> None:
         """Accept connections from now on."""

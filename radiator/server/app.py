@@ -20,7 +20,7 @@ from radiator.broker.broker import Broker
 from radiator.broker.durable import declared
 from radiator.broker.headers.send import identify
 from radiator.broker.reload import ReloadRequest
-from radiator.config import AuthConfig, Config
+from radiator.config import AuthConfig, Config, LoggingConfig
 from radiator.errors import ConfigError, ProtocolError, StorageError
 from radiator.memory import MemoryAccount
 from radiator.routing.rules import Rules
@@ -151,19 +151,17 @@ class App:
         """
         try:
             self._use(*self._new_authenticator(self.config.auth))
-            if self.config.admin is not None:
-                endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
-                metrics = _metrics_of(self.broker, self.config.data_dir)
-                upgrade = partial(self._accept_console, ConsoleListener(console.STOMP_PATH))
-                self.admin = Admin(self.config.admin, self.config.admin_hosts, endpoints, metrics, upgrade)
-            self._arrange_listeners(self.config).put_in_place()
+            admin = self._arrange_admin(self.config, None)
+            try:
+                self._arrange_listeners(self.config).put_in_place()
+            except BaseException:
+                admin.drop()
+                raise
         except BaseException:
             self.stop()
             raise
         self._warn_of_public_listeners()
-        if self.admin is not None:
-            self.admin.start()
-            log.info("admin: %s", self.admin.url)
+        admin.put_in_place()
         self._timer.start(self._tick)
         interval_ns = int(HEARTBEAT_CHECK_SECONDS * clock.NS_PER_SECOND)
         self._lag = LoopLag(self.broker.stats.histograms.event_loop_lag, interval_ns, clock.monotonic_ns())
@@ -205,6 +203,41 @@ class App:
             for listener in opened:
                 listener.start()
             self.listeners = [*(listener for listener, _, _ in changed), *opened]
+
+        return Prepared(put_in_place, drop)
+
+    def _arrange_admin(self, config: Config, old: Config | None) -> Prepared:
+        """Open the address of ``admin:`` if it is another one than before.
+
+        Raises:
+            ConfigError: The address cannot be listened on.
+        """
+        before = self.admin
+        if old is not None and config.admin == old.admin:
+
+            def allow() -> None:
+                if before is not None and config.admin is not None:
+                    before.allow(config.admin, config.admin_hosts)
+
+            return Prepared(allow, lambda: None)
+        opened: Admin | None = None
+        if config.admin is not None:
+            endpoints = {"/health": self._health, "/ready": self._ready, "/stats": self._stats}
+            metrics = _metrics_of(self.broker, config.data_dir)
+            upgrade = partial(self._accept_console, ConsoleListener(console.STOMP_PATH))
+            opened = Admin(config.admin, config.admin_hosts, endpoints, metrics, upgrade)
+
+        def drop() -> None:
+            if opened is not None:
+                opened.stop()
+
+        def put_in_place() -> None:
+            self.admin = opened
+            if before is not None:
+                before.stop()
+            if opened is not None:
+                opened.start()
+                log.info("admin: %s", opened.url)
 
         return Prepared(put_in_place, drop)
 
@@ -326,18 +359,23 @@ class App:
         """Make what another configuration needs.
 
         Raises:
-            ConfigError: An address cannot be listened on, or a certificate, the users file or the plug-in cannot be
-                used.
+            ConfigError: An address cannot be listened on, the file of the log cannot be written, or a certificate, the
+                users file or the plug-in cannot be used.
         """
         old = self.config
         made = None if config.auth == old.auth else self._new_authenticator(config.auth)
+        prepared: list[Prepared] = []
 
         def drop() -> None:
             for thread in [] if made is None else made[1]:
                 thread.stop()
+            for each in prepared:
+                each.drop()
 
         try:
-            listeners = self._arrange_listeners(config)
+            prepared.append(_arrange_log(config.logging, old.logging))
+            prepared.append(self._arrange_admin(config, old))
+            prepared.append(self._arrange_listeners(config))
         except BaseException:
             drop()
             raise
@@ -347,20 +385,17 @@ class App:
             if config.limits.connections != old.limits.connections:
                 self._acceptor.limit(descriptors.raise_limit(config.limits.connections).connections)
             self._acceptor.use(config)
-            listeners.put_in_place()
+            for each in prepared:
+                each.put_in_place()
             self.driver.partial_frames.use(config)
             logs.set_levels(config.logging.level, config.logging.levels)
             if made is not None:
                 self._use(*made)
                 self._users_changed()
-            if (config.listen, config.auth) != (old.listen, old.auth):
+            if (config.listen, config.admin, config.auth) != (old.listen, old.admin, old.auth):
                 self._warn_of_public_listeners()
 
-        def drop_all() -> None:
-            drop()
-            listeners.drop()
-
-        return Prepared(put_in_place, drop_all)
+        return Prepared(put_in_place, drop)
 
     def _check_heartbeats(self) -> None:
         self._lag.fired(clock.monotonic_ns())
@@ -552,6 +587,18 @@ def run(
             hangup.cancel()
             supervisor.close()
     return 0
+
+
+def _arrange_log(config: LoggingConfig, old: LoggingConfig) -> Prepared:
+    """Open the file of the log if the configuration of the log is another one, but for levels.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    if not logs.is_installed() or config == old._replace(level=config.level, levels=config.levels):
+        return Prepared(lambda: None, lambda: None)
+    new = logs.NewLog(config)
+    return Prepared(new.use, new.drop)
 
 
 def _metrics_of(broker: Broker, data_dir: str) -> Metrics:

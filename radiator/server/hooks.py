@@ -22,9 +22,10 @@ from radiator.broker.rule_hooks import RuleHooks, Validate
 from radiator.config import Rule
 from radiator.errors import ConfigError
 from radiator.middleware import Middleware
-from radiator.storage import layout
+from radiator.storage import layout, typed_rules
 from radiator.storage.files import FileSystem, read_file, replace_file
 from radiator.storage.layout import encode_name
+from radiator.storage.typed_rules import TAKEN, TypedRule, derived_column
 
 SCHEMA_BYTES_MAX: Final = 1 << 20
 VERSIONS_MAX: Final = 1_000  # of one schema; a start compares with each
@@ -46,7 +47,9 @@ def load_hooks(rules: tuple[Rule, ...], source: str | None) -> dict[int, RuleHoo
         where = f"{source or 'configuration'}:{rule.line}: destinations[{index}]"
         middleware = tuple((name, _function(name, f"{where}.middleware")) for name in rule.middleware)
         validate = None
-        if rule.schema is not None:
+        if rule.decoder is not None and rule.schema is None:
+            raise ConfigError(f"{where}.decoder: expected a schema too, which describes what the decoder returns")
+        if rule.schema is not None and rule.decoder is None:  # only readers decode other bodies
             validate = validator(read_schema(rule.schema, f"{where}.schema"), f"{where}.schema: {rule.schema}")
         if middleware or validate is not None:
             found[index] = RuleHooks(middleware, validate)
@@ -175,15 +178,23 @@ def new_schemas(
         ConfigError: A change is not allowed.
     """
     due: list[tuple[str, bytes, str]] = []
+    typed: list[TypedRule] = []
+    documents: dict[str, tuple[Any, int]] = {}  # by column: the schema, and the line of its rule
     for index, rule in enumerate(rules):
+        name = rule.match if rule.match is not None else f"regex {rule.match_regex}"
         if rule.schema is None:
+            typed.append(TypedRule(name))
             continue
         where = f"{source or 'configuration'}:{rule.line}: destinations[{index}].schema"
         schema = read_schema(rule.schema, where)
-        name = rule.match if rule.match is not None else f"regex {rule.match_regex}"
         stem = f"{layout.schemas_path(data_dir)}/{_file_name(name, where)}@"
         versions = _versions(fs, stem)
-        if versions and versions[-1][1] == schema:
+        column = _column(rule, schema, where, documents)
+        number = versions[-1][0] if versions else 0
+        same = bool(versions) and versions[-1][1] == schema
+        file = f"{stem.rpartition('/')[2]}{number + (not same)}.json"
+        typed.append(TypedRule(name, file, column, rule.decoder))
+        if same:
             continue
         if rule.schema_changes_compatible:
             for number, earlier in versions:
@@ -194,12 +205,32 @@ def new_schemas(
                         f"that fit {example[:900]}; expected a schema that accepts all earlier versions, or "
                         f"schema_changes: any"
                     )
-        number = versions[-1][0] + 1 if versions else 1
+        number += 1
         if number > VERSIONS_MAX:
             raise ConfigError(f"{where}: {rule.schema}: expected at most {VERSIONS_MAX} versions, see {stem}*")
         data = json.dumps(schema, indent=2, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
         due.append((f"{stem}{number}.json", data, f"{rule.schema} is version {number} for {name}"))
+    path, data = typed_rules.path(data_dir), typed_rules.encode(typed)
+    stored = read_file(fs, path)
+    if stored != data and (documents or stored is not None):
+        columns = ", ".join(f"{each.column} of {each.match}" for each in typed if each.column)
+        due.append((path, data, f"struct columns for readers: {columns or 'none'}"))
     return due
+
+
+def _column(rule: Rule, schema: Any, where: str, documents: dict[str, tuple[Any, int]]) -> str:
+    """Return the struct column of a rule. Raises ConfigError if the name is taken."""
+    column = rule.schema_column or derived_column(schema, rule.schema or "")
+    key = column.lower()
+    if key in TAKEN:
+        raise ConfigError(f"{where}_column: expected a name that is not a column of the table, got {column!r}")
+    known, line = documents.setdefault(key, (schema, rule.line))
+    if known != schema:
+        raise ConfigError(
+            f"{where}: {rule.schema}: its column {column!r} is that of the rule on line {line}, which has another "
+            "schema; expected schema_column: with another name"
+        )
+    return column
 
 
 def lost_by(schema: Any, earlier: Any, where: str) -> str | None:

@@ -15,8 +15,10 @@ Invariant: no token is logged or stored.
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from radiator.clock import NS_PER_SECOND, MonoNs, WallNs, monotonic_ns
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from radiator.config.model import JwtConfig
 
 FETCH_SECONDS: Final = 3.0  # of one fetch, for each wait of its socket
-FETCH_NS_MAX: Final = 10 * NS_PER_SECOND  # until the whole body is there
+FETCH_NS_MAX: Final = 10 * NS_PER_SECOND  # of one fetch, from the connection to the end of the body
 FETCH_BYTES_MAX: Final = 1 << 20
 READ_BYTES: Final = 65_536
 FETCH_EVERY_NS: Final = 10 * NS_PER_SECOND  # clients choose the kid of a token
@@ -70,27 +72,87 @@ def fetch(url: str) -> bytes:
         OSError: The server cannot be reached, or its answer is an error, a redirect, or too large.
     """
     from http.client import HTTPException  # slow to load, as the next one, and only key sets need them
-    from urllib.request import HTTPRedirectHandler, Request, build_opener
+    from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
     class NoRedirect(HTTPRedirectHandler):
         def redirect_request(self, *args: Any, **kwargs: Any) -> None:
             pass  # a redirect might lead to a server that is not authenticated
 
-    opener = build_opener(NoRedirect)
+    class Http(HTTPHandler):
+        def do_open(self, http_class: Any, *args: Any, **more: Any) -> Any:
+            return super().do_open(deadline.watched(http_class), *args, **more)
+
+    class Https(HTTPSHandler):
+        def do_open(self, http_class: Any, *args: Any, **more: Any) -> Any:
+            return super().do_open(deadline.watched(http_class), *args, **more)
+
     request = Request(url, headers={"Accept": "application/json", "User-Agent": "radiator"})
-    end_ns = monotonic_ns() + FETCH_NS_MAX
     data = bytearray()
-    try:
-        with opener.open(request, timeout=FETCH_SECONDS) as answer:
-            while len(data) <= FETCH_BYTES_MAX and monotonic_ns() < end_ns and (more := answer.read1(READ_BYTES)):
-                data += more
-    except HTTPException as error:
-        raise OSError(f"{url}: {type(error).__name__}: {error}") from None
+    with _Deadline(FETCH_NS_MAX) as deadline:
+        try:
+            with build_opener(NoRedirect, Http, Https).open(request, timeout=FETCH_SECONDS) as answer:
+                while len(data) <= FETCH_BYTES_MAX and not deadline.over and (more := answer.read1(READ_BYTES)):
+                    data += more
+        except (OSError, HTTPException) as error:
+            if not deadline.over:
+                raise OSError(f"{url}: {type(error).__name__}: {error}") from None
     if len(data) > FETCH_BYTES_MAX:
         raise OSError(f"{url}: the answer has more than {FETCH_BYTES_MAX} bytes")
-    if monotonic_ns() >= end_ns:
+    if deadline.over:
         raise OSError(f"{url}: the answer took more than {FETCH_NS_MAX // NS_PER_SECOND} s")
     return bytes(data)
+
+
+class _Deadline:
+    """Ends the connections of one fetch when its time is over, whatever the server sends: a handshake, headers, a body.
+
+    Args:
+        most_ns: The time.
+    """
+
+    def __init__(self, most_ns: int) -> None:
+        self._end_ns = monotonic_ns() + most_ns
+        self._timer = threading.Timer(most_ns / NS_PER_SECOND, self._end)
+        self._timer.daemon = True
+        self._sockets: list[socket.socket] = []  # copies, as TLS takes over the socket itself
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> _Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            while self._sockets:
+                self._sockets.pop().close()
+
+    @property
+    def over(self) -> bool:
+        """True if the time is over."""
+        return monotonic_ns() >= self._end_ns
+
+    def watched(self, http_class: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that makes the connections of a class of ``http.client``, and notes their sockets."""
+
+        def make(*args: Any, **more: Any) -> Any:
+            connection = http_class(*args, **more)
+            connection._create_connection = self._connect
+            return connection
+
+        return make
+
+    def _connect(self, *args: Any, **more: Any) -> socket.socket:
+        sock = socket.create_connection(*args, **more)
+        with self._lock:
+            self._sockets.append(sock.dup())
+        return sock
+
+    def _end(self) -> None:
+        with self._lock:
+            for each in self._sockets:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
 
 class TokenVerifier:

@@ -41,6 +41,7 @@ STDERR: Final = "stderr"  # the logger of text that is written to stderr, where 
 FILE_MODE: Final = 0o640  # lines have names of users and addresses
 REPORT_SECONDS: Final = 10.0  # between two reports that the file cannot be written
 UNREAD: Final = "this output was not read fast enough"
+LAST_LINE_SECONDS: Final = 1.0  # a thread that was about to log when the file changed has done so by then
 FLUSH_SECONDS: Final = 1.0  # the process waits so long at its end until the last lines are written
 WRITE_BYTES: Final = 64 * limits.KIB  # of one write: the capacity of a pipe
 
@@ -72,8 +73,7 @@ class LogFile:
             ConfigError: The file cannot be written, or is not a regular file.
         """
         try:
-            if os.path.exists(self.path) and not stat.S_ISREG(os.stat(self.path).st_mode):
-                raise ConfigError(f"logging.file: {self.path}: expected a regular file; with none the log is on stderr")
+            _check_regular(self.path)
             self._open()
         except OSError as error:
             raise ConfigError(f"logging.file: {self.path}: cannot be written: {error.strerror}") from None
@@ -137,6 +137,29 @@ class LogFile:
             os.close(fd)
 
 
+def check_file(name: str | None) -> list[str]:
+    """Check the file of the log without opening it, and return warnings: another user may be able to write it.
+
+    Raises:
+        ConfigError: Nobody can write it.
+    """
+    if name is None:
+        return []
+    path = os.path.abspath(name)
+    directory = os.path.dirname(path)
+    _check_regular(path)
+    if not os.path.isdir(directory):
+        raise ConfigError(f"logging.file: {path}: there is no directory {directory}")
+    if os.access(path, os.W_OK) if os.path.exists(path) else os.access(directory, os.W_OK | os.X_OK):
+        return []
+    return [f"logging.file: {path}: cannot be written by this user"]
+
+
+def _check_regular(path: str) -> None:
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+        raise ConfigError(f"logging.file: {path}: expected a regular file; with none the log is on stderr")
+
+
 class Output:
     """A bounded queue of lines for one file descriptor or file, and the thread that writes them.
 
@@ -163,6 +186,7 @@ class Output:
         self._report = report
         self._lock = threading.RLock()  # for ``put``; reentrant, because a signal handler may log too
         self._queue: SimpleQueue[tuple[bytes, int, int] | threading.Event] = SimpleQueue()
+        self._ending = False
         self._started = False
         # Callers change the first two, under the lock; the thread changes the others.
         self._queued = [0, 0]  # lines and bytes since the start
@@ -209,9 +233,34 @@ class Output:
         self._queue.put(written)
         return written.wait(seconds)
 
+    def end(self) -> None:
+        """Write what was queued, then close the file and end the thread. The handler is no longer in use."""
+        with self._lock:
+            self._ending = True
+            if self._started:
+                self._queue.put(threading.Event())
+            else:
+                self._close()
+
+    def _close(self) -> None:
+        if isinstance(self._target, LogFile):
+            self._target.close()
+
+    def use_note(self, note: Callable[[int, str], bytes] | None) -> None:
+        """Use another form of the line about dropped lines."""
+        self._note = note or _dropped
+
     def _run(self) -> None:
         while True:
-            items = [self._queue.get()]
+            try:
+                items = [self._queue.get(timeout=LAST_LINE_SECONDS if self._ending else None)]
+            except Empty:
+                with self._lock:
+                    if not self._queue.empty():
+                        continue
+                    self._started = False
+                    self._close()
+                    return
             size = 0
             try:
                 while size < WRITE_BYTES:
@@ -308,14 +357,20 @@ class _Raw(io.RawIOBase):
     Args:
         output: Where the data goes.
         fd: The file descriptor.
-        as_json: Write each line as a JSON object.
+
+    Attributes:
+        output: Where the data goes.
     """
 
-    def __init__(self, output: Output, fd: int, as_json: bool) -> None:
-        self._output = output
+    def __init__(self, output: Output, fd: int) -> None:
+        self.output = output
         self._fd = fd
-        self._as_json = as_json
+        self._as_json = False
         self._part = b""  # of a line whose end is missing
+
+    def use_json(self, as_json: bool) -> None:
+        """Write each line as a JSON object from now on, or as it comes."""
+        self._as_json = as_json
 
     def writable(self) -> bool:
         """Return True."""
@@ -339,9 +394,9 @@ class _Raw(io.RawIOBase):
             for line in lines:
                 text = line.decode("utf-8", "backslashreplace")
                 if text.strip():
-                    self._output.put(_json_line(time.time(), "error", {"logger": STDERR, "message": text}))
+                    self.output.put(_json_line(time.time(), "error", {"logger": STDERR, "message": text}))
         elif copy:
-            self._output.put(copy)
+            self.output.put(copy)
         return len(copy)
 
 
@@ -393,6 +448,9 @@ class LogHandler(logging.Handler):
 
 _outputs: list[Output] = []
 _file: LogFile | None = None
+_file_output: Output | None = None
+_stderr: _Raw | None = None
+_handler: LogHandler | None = None
 _levels: list[logging.Logger] = []  # whose level ``set_levels`` has set
 
 
@@ -405,27 +463,67 @@ def install(config: LoggingConfig) -> None:
     Raises:
         ConfigError: The file cannot be written.
     """
-    global _file
-    as_json = config.format == "json"
-    file = None if config.file is None else LogFile(config.file, config.rotate_bytes, config.keep)
-    if file is not None:
-        file.check()
+    global _stderr
+    new = NewLog(config)
     sys.stdout = _replaced(sys.stdout)
-    sys.stderr = _replaced(sys.stderr, as_json)
-    note = _dropped_json if as_json else _dropped
-    output = None
+    sys.stderr = _replaced(sys.stderr)
     if isinstance(sys.stderr, io.TextIOWrapper) and isinstance(raw := sys.stderr.buffer, _Raw):
-        output = raw._output
-    if file is not None:
-        _file = file
-        report = None if output is None else partial(_report, output, file.path, as_json)
-        output = Output(file, note=note, report=report)
-        _outputs.append(output)
-    if output is not None:
-        formatter = JsonFormatter() if as_json else TextFormatter()
-        logging.getLogger().addHandler(LogHandler(output, formatter))
+        _stderr = raw
+    new.use()
     set_levels(config.level, config.levels)
     atexit.register(flush)
+
+
+class NewLog:
+    """The format and the file of a configuration that is not in force yet.
+
+    Args:
+        config: The configuration of the log.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+
+    def __init__(self, config: LoggingConfig) -> None:
+        self._as_json = config.format == "json"
+        self._file = None if config.file is None else LogFile(config.file, config.rotate_bytes, config.keep)
+        if self._file is not None:
+            self._file.check()
+
+    def use(self) -> None:
+        """Write the log there from now on. An earlier file gets the lines that were logged before."""
+        global _file, _file_output, _handler
+        as_json, file = self._as_json, self._file
+        note = _dropped_json if as_json else _dropped
+        output = None
+        if _stderr is not None:
+            _stderr.use_json(as_json)
+            output = _stderr.output
+            output.use_note(note)
+        before, _file, _file_output = _file_output, file, None
+        if file is not None:
+            report = None if output is None else partial(_report, output, file.path, as_json)
+            output = _file_output = Output(file, note=note, report=report)
+            _outputs.append(output)
+        handler = None if output is None else LogHandler(output, JsonFormatter() if as_json else TextFormatter())
+        root = logging.getLogger()
+        if handler is not None:
+            root.addHandler(handler)
+        if _handler is not None:
+            root.removeHandler(_handler)
+        _handler = handler
+        if before is not None:
+            before.end()
+
+    def drop(self) -> None:
+        """Close the file: the configuration is not used."""
+        if self._file is not None:
+            self._file.close()
+
+
+def is_installed() -> bool:
+    """Return True if the log of this process is written by this module."""
+    return _handler is not None
 
 
 def set_levels(level: str, levels: Iterable[tuple[str, str]] = ()) -> None:
@@ -457,14 +555,14 @@ def _report(output: Output, path: str, as_json: bool, text: str) -> None:
     output.put(line if as_json else f"{rfc3339(time.time())} ERROR radiator.logs: {text}\n".encode())
 
 
-def _replaced(stream: TextIO | None, as_json: bool = False) -> TextIO:
+def _replaced(stream: TextIO | None) -> TextIO:
     """Return a stream that never blocks instead of this one. A closed stream (None) is returned unchanged."""
     if stream is None:
         return stream  # type: ignore[return-value]
     stream.flush()
-    output = Output(stream.fileno(), note=_dropped_json if as_json else None)
+    output = Output(stream.fileno())
     _outputs.append(output)
-    raw: Any = _Raw(output, stream.fileno(), as_json)
+    raw: Any = _Raw(output, stream.fileno())
     return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=True)
 
 

@@ -14,6 +14,7 @@ This module knows files and threads. What a reload means for destinations is in 
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -205,6 +206,8 @@ class ConfigReloader:
         new = share_settings(old, self._adjust(new))
         rules = Rules(new)
         declared.check(new)
+        if new.admin is not None:
+            importlib.import_module("radiator.server.prometheus")  # so long that the event loop must not wait for it
         hooks: Mapping[int, RuleHooks] = {}
         schemas: list[tuple[str, bytes, str]] = []
         if request.text is None:  # a client must not decide which modules and files this process loads

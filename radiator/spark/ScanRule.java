@@ -155,27 +155,50 @@ public final class ScanRule extends Rule {
             return null;
         }
         CaseInsensitiveStringMap options = (CaseInsensitiveStringMap) field(PythonScan.class, scan, "options");
-        if (options.containsKey("table") || !known(scan.readSchema())) {
+        if (!plain(options) || !known(scan.readSchema())) {
             return null;
         }
         return pruned(plan, aggregate, project, conditions, deterministic, scanned, scan);
     }
 
-    /** Returns true for columns of the table. The source reports other columns and types when Spark plans the query. */
+    /** Returns false for other tables of the source, and for options whose readers plan in a way of their own. */
+    private static boolean plain(CaseInsensitiveStringMap options) {
+        java.util.Iterator each = options.entrySet().iterator();
+        while (each.hasNext()) {
+            Map.Entry option = (Map.Entry) each.next();
+            String name = ((String) option.getKey()).toLowerCase().replace("_", "");
+            String value = ((String) option.getValue()).trim().toLowerCase();
+            if (name.equals("asofcursor") || (name.equals("table") && !value.equals("messages"))) {
+                return false;
+            }
+            if (name.equals("pushdown") && value.equals("true")) {
+                return false;  // Spark has removed the filters from the plan
+            }
+        }
+        return true;
+    }
+
+    /** Returns true for columns of the table, and struct columns of schemas. The source reports other columns and types when Spark plans the query. */
     private boolean known(StructType schema) {
         List names = Arrays.asList(table.fieldNames());
         StructField[] fields = schema.fields();
         List seen = new ArrayList();
         for (int i = 0; i < fields.length; i++) {
             int at = names.indexOf(fields[i].name());
-            if (at < 0 || seen.contains(fields[i].name())) {
+            if (seen.contains(fields[i].name())) {
+                return false;
+            }
+            seen.add(fields[i].name());
+            if (at < 0 && fields[i].dataType() instanceof StructType) {
+                continue;
+            }
+            if (at < 0) {
                 return false;
             }
             StructField column = table.fields()[at];
             if (!column.dataType().equals(fields[i].dataType()) || (column.nullable() && !fields[i].nullable())) {
                 return false;
             }
-            seen.add(fields[i].name());
         }
         return fields.length > 0;
     }

@@ -16,12 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from radiator.archive import DataFile, Files, State, load
 from radiator.archive.gaps import GapFinder
 from radiator.archive.lineage import check
 from radiator.archive.listing import in_order, load_existing
 from radiator.archive.lookup import may_hold
 from radiator.archive.retention_marks import ahead, marks
+from radiator.archive.typed import struct_columns
+from radiator.archive.versions import AsOf
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
 from radiator.columns.selection import Selection
@@ -38,6 +42,7 @@ class Boundary:
         gaps: Descriptions of gaps that may contain matching records.
         settled: Descriptions of gaps whose messages were settled by their queues.
         hints: Descriptions of requested names that do not exist.
+        structs: The struct columns of the archive.
     """
 
     log: Mapping[str, tuple[int, int]]
@@ -45,11 +50,13 @@ class Boundary:
     gaps: tuple[str, ...]
     settled: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+    structs: tuple[pa.Field, ...] = ()
 
 
 def find_boundary(
-    data: str | None, archive: Files | None, selection: Selection, storage: Mapping[str, str] | None = None
-) -> Boundary:
+    data: str | None, archive: Files | None, selection: Selection, storage: Mapping[str, str] | None = None,
+    as_of: AsOf | None = None,
+) -> Boundary:  # fmt: skip
     """Find the boundary between archive and log.
 
     Args:
@@ -57,6 +64,7 @@ def find_boundary(
         archive: The archive, or None.
         selection: The records to read.
         storage: The arguments of the file system of the store.
+        as_of: The version of the archive; only without a store.
 
     Raises:
         NoStore: There is no store at ``data``.
@@ -66,7 +74,7 @@ def find_boundary(
     logs = [] if place is None else partitions(place)
     wanted_logs = [each for each in logs if selection.wants_partition(each.name)]
     found = {} if place is None or archive is None else marks(place.fs, wanted_logs)
-    state = State() if archive is None else load(archive) if place is not None else load_existing(archive)
+    state = State() if archive is None else load(archive) if place is not None else load_existing(archive, as_of)
     if place is not None and archive is not None:
         check(place, archive, state, wanted_logs)
     around = GapFinder(state, place, logs, found)
@@ -79,7 +87,8 @@ def find_boundary(
     wanted = (each for each in state.files.values() if may_hold(each, selection))
     lost, settled = (tuple(str(each) for each in gaps if each.settled is which) for which in (False, True))
     hints = () if archive is None else tuple(_hints(archive, state, found, around, selection))
-    return Boundary(log, tuple(in_order(wanted)), lost, settled, hints)
+    structs = tuple(struct_columns(state.table))
+    return Boundary(log, tuple(in_order(wanted)), lost, settled, hints, structs)
 
 
 def _hints(

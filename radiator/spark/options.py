@@ -17,8 +17,9 @@ from enum import Enum
 from itertools import product
 from typing import NamedTuple
 
+from radiator.columns.deliveries import of_deliveries
 from radiator.columns.options import EARLIEST, ROWS_PER_BATCH, Positions, ReadOptions
-from radiator.columns.selection import HIGH, LOW, Selection
+from radiator.columns.selection import HIGH, LOW, DeliveryFilter, Selection
 from radiator.errors import ConfigError, ProtocolError
 from radiator.routing.pattern import is_pattern, parse_list
 from radiator.spark import kafka
@@ -34,6 +35,7 @@ class Use(Enum):
     EITHER = "either"
 
 
+MESSAGES, DELIVERIES = "messages", "deliveries"  # the tables
 STORAGE = "storage."  # options that begin so are arguments of the file system
 
 
@@ -72,6 +74,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("fail_on_data_loss", "true", "damaged or vanished records: true is an error, false skips and warns"),
     Option("warn_once", "none", "a directory that reads of one machine share: each warning is printed once by all"),
     Option("archive", "none", "an archive of this store: what the log has lost by now is read from there"),
+    Option("typed", "true", "struct columns of rules with a schema, if no columns are named; see docs/spark.md"),
+    Option("table", MESSAGES, "messages, or deliveries: who received what, and how it ended"),
+    Option("as_of_cursor", "none", "messages that this queue or durable subscription had acknowledged", Use.BATCH),
+    Option("as_of", "now", "the moment of as_of_cursor", Use.BATCH),
+    Option("pushdown", "false", "filters of the DataFrame skip data too; see docs/spark.md", Use.BATCH),
     Option("rows_per_batch", str(ROWS_PER_BATCH), "rows of one Arrow batch"),
     Option("split_bytes", "by size and CPUs", "log bytes that one task reads, about"),
 )
@@ -98,6 +105,15 @@ def _is_storage(key: str) -> bool:
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 _NAMES = {plain(name): name for name in _BY_NAME}
+
+
+def is_deliveries(given: Mapping[str, object]) -> bool:
+    """Return True if options select the table of deliveries.
+
+    Args:
+        given: The options as the user wrote them.
+    """
+    return any(plain(key) == "table" and str(value).strip().lower() == DELIVERIES for key, value in given.items())
 
 
 def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
@@ -131,7 +147,8 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
     start, end = _time(values, "start_time", "starting_timestamp"), _time(values, "end_time", "ending_timestamp")
     start_times = _times(values, "starting_offsets_by_timestamp")
     end_times = _times(values, "ending_offsets_by_timestamp")
-    selection = _names(values)
+    deliveries = _of_deliveries(values)
+    selection = _names(values) if deliveries is None else of_deliveries(Selection())
     begins = _begins(values, use)
     if use is Use.STREAM:
         begins = Positions(begins.offset, begins.offsets, start, start_times)
@@ -144,6 +161,8 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
         path=values["path"],
         selection=selection,
         fail_on_data_loss=_flag(values, "fail_on_data_loss", True),
+        pushdown=_flag(values, "pushdown", False),
+        typed=_flag(values, "typed", True),
         rows_per_batch=number(values, "rows_per_batch", ROWS_PER_BATCH),
         split_bytes=number(values, "split_bytes", 0, LONG_MAX) or None,
         tasks_min=number(values, "min_partitions", 1),
@@ -153,6 +172,9 @@ def parse(given: Mapping[str, str], use: Use = Use.BATCH) -> ReadOptions:
         offsets_per_trigger_max=number(values, "max_offsets_per_trigger", 0, LONG_MAX) or None,
         archive=values.get("archive"),
         warn_once=values.get("warn_once"),
+        deliveries=deliveries,
+        as_of_cursor=values.get("as_of_cursor"),
+        as_of_ns=_time(values, "as_of"),
         storage={key[len(STORAGE) :]: str(value) for key, value in given.items() if _is_storage(key)},
     )
 
@@ -211,6 +233,29 @@ def _names(values: Values) -> Selection:
             )
         selection = selection.partition("in", *names)
     return selection
+
+
+def _of_deliveries(values: Values) -> DeliveryFilter | None:
+    """Return the deliveries to read, or None for messages. Destinations and partitions are those of the messages."""
+    table = values.get("table", MESSAGES).strip().lower()
+    if table not in (MESSAGES, DELIVERIES):
+        raise ConfigError(f"option {values.called('table')}: expected {MESSAGES} or {DELIVERIES}, got {table!r}")
+    if "as_of" in values and "as_of_cursor" not in values:
+        raise ConfigError(
+            f"option {values.called('as_of')}: expected {values.called('as_of_cursor')} too, the name of a queue or "
+            "of a durable subscription"
+        )
+    if table == MESSAGES:
+        return None
+    if "as_of_cursor" in values:
+        raise ConfigError(
+            f"option {values.called('as_of_cursor')} selects messages, and table is {DELIVERIES}: drop one of them"
+        )
+    about, found = _names(values), DeliveryFilter()
+    for column, conditions in (("destination", about.destinations), ("partition", about.partitions)):
+        for each in conditions:
+            found = found.where(column, each.kind, *each.values)
+    return found
 
 
 def _pattern(values: Values, option: str) -> str:

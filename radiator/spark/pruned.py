@@ -28,7 +28,7 @@ from pyspark.sql.types import StructField, StructType
 
 from radiator.columns.selection import Selection
 from radiator.spark.pushdown import narrow
-from radiator.spark.schema import arrow_schema, select
+from radiator.spark.schema import BY_NAME, arrow_schema
 
 FILTERS, PIN, PART = "radiator.filters", "radiator.pin", "radiator.part"  # keys of the metadata of columns
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,7 +47,7 @@ class Request:
         parts: The part of each column of the result; None is the column itself.
     """
 
-    columns: tuple[str, ...]
+    columns: StructType
     filters: tuple[Filter, ...]
     ends: Mapping[str, int] | None
     parts: tuple[Part | None, ...]
@@ -75,9 +75,12 @@ def request_of(schema: StructType) -> Request | None:
         return None
     pin = first.metadata.get(PIN)
     parts = tuple(_part(field) for field in schema.fields)
-    used = {_SOURCES.get(part[0], part[0]) if part else field.name for part, field in zip(parts, schema, strict=True)}
+    used: dict[str, StructField] = {}  # struct columns of schemas are in no table of columns
+    for part, field in zip(parts, schema.fields, strict=True):
+        name = _SOURCES.get(part[0], part[0]) if part else field.name
+        used[name] = BY_NAME.get(name, field)
     return Request(
-        columns=tuple(sorted(used)),
+        columns=StructType([used[name] for name in sorted(used)]),
         filters=tuple(_filters(first.metadata[FILTERS])),
         ends=None if pin is None else loads(b64decode(pin)).ends,
         parts=parts,
@@ -118,7 +121,7 @@ class Shape:
         self._parts = request.parts
         self._names = schema.names
         self.schema = arrow_schema(schema)
-        self.wanted = arrow_schema(select(request.columns))
+        self.wanted = arrow_schema(request.columns)
 
     def shaped(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield each batch with the columns of the scan.

@@ -51,7 +51,15 @@ __all__ = ["LostRecords", "NoStore", "Report", "make_report", "reason"]
 Progress = Callable[[str, int, int], None]  # the name of the step, its number, the number of steps
 
 FIRST, LAST = "start Spark", "draw the charts"  # the steps before and after the sections
-WEIGHTS = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic")  # the order of findings; then others
+WEIGHTS = (
+    "Integrity",
+    "Dead letters",
+    "Lag",
+    "Consumers",
+    "Lateness",
+    "Latency",
+    "Traffic",
+)  # the order of findings; then others
 NAMES_MAX = 5  # names in a sentence
 REPORT = "report"  # the file name for several sections; a single section has its own name
 
@@ -251,8 +259,15 @@ def _save(report: Report, folder: Path) -> None:
         raise StorageError(f"{place} cannot be written: {error.strerror}; give another output folder") from error
 
 
+_UNREAD_FILE = re.compile(
+    r"\[FAILED_READ_FILE\.(?P<why>\w+)\] .*? file (?P<path>\S.*?/date=\d{4}-\d\d-\d\d/.*?\.parquet)\."
+)
+
+
 def reason(error: BaseException) -> str | None:
     """Return the text of an error of this package, also inside an error of Spark; None for other errors.
+
+    For Spark's error FAILED_READ_FILE of a file of an archive, return what happened to the file.
 
     Args:
         error: The error. Spark's errors contain the traceback of another process.
@@ -260,7 +275,17 @@ def reason(error: BaseException) -> str | None:
     if isinstance(error, RadiatorError):
         return str(error)
     found = re.findall(r"^radiator\.[\w.]+: (.+)$", str(error), re.MULTILINE)
-    return found[-1].strip() if found else None
+    if found:
+        return str(found[-1]).strip()
+    unread = _UNREAD_FILE.search(str(error))
+    if unread is None:
+        return None
+    if unread["why"] == "FILE_NOT_EXIST":
+        return (
+            f"{unread['path']}: the file does not exist any more: it was removed from the archive after this query was "
+            "planned; call table() again"
+        )
+    return f"{unread['path']}: the file cannot be read; radiator archive verify checks the files of an archive"
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,20 @@ from pyspark.sql.types import TimestampType
 
 import radiator
 from radiator.errors import ConfigError
-from radiator.limits import MIB
+from radiator.limits import GIB, MIB
 from radiator.spark.interrupt import uninterrupted_start
 from radiator.spark.java import use_java
-from radiator.spark.schema import select
+from radiator.spark.options import Use, parse
+from radiator.spark.spelling import plain
+from radiator.spark.struct_columns import selected
 
 FORMAT = "radiator"
 PYSPARK_MIN = (4, 2)  # the first version with pyspark.sql.streaming.datasource; setup.py requires the same
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+DRIVER_MEMORY = "spark.driver.memory"
+DRIVER_BYTES_MIN, DRIVER_BYTES_MAX = GIB, 16 * GIB
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 SETTINGS: dict[str, str] = {
     "spark.ui.enabled": "false",
@@ -58,7 +63,7 @@ appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = spark %p %c{{1}}: %m%n%ex
+appender.console.layout.pattern = spark %p %c{{1}}: %m%n%rEx{{filters(org.apache.spark,scala,java,jdk)}}
 """
 
 
@@ -73,7 +78,8 @@ def get_session(
     Args:
         app_name: The name of the application.
         master: The master of a new session.
-        config: More settings of Spark. They are applied to a running session too.
+        config: More settings of Spark. They are applied to a running session too. ``spark.driver.memory`` overrides
+            the default of ``driver_memory``, and so does the environment variable SPARK_DRIVER_MEMORY.
         log_level: The log level of a new JVM, such as ``ERROR`` or ``OFF``.
 
     Raises:
@@ -96,7 +102,8 @@ def get_session(
             if SparkSession.getActiveSession() is None:
                 java_options = settings.get(JAVA_OPTIONS, "")
                 ours = f"-Dlog4j2.configurationFile={log4j.as_uri()} {java_options}".strip()
-                settings = {**SETTINGS, **settings, JAVA_OPTIONS: ours}
+                memory = {} if "SPARK_DRIVER_MEMORY" in os.environ else {DRIVER_MEMORY: driver_memory(_memory_bytes())}
+                settings = {**SETTINGS, **memory, **settings, JAVA_OPTIONS: ours}
             for key, value in settings.items():
                 builder = builder.config(key, value)
             with uninterrupted_start():
@@ -146,7 +153,7 @@ def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None
 
     Raises:
         NoStore: There is no store at ``path``. Spark wraps the error.
-        ConfigError: A column or an option is unknown. Spark wraps errors of options.
+        ConfigError: A column or an option is unknown, or an option has a wrong value.
 
     Example:
         With a store in ``./data``::
@@ -154,7 +161,11 @@ def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None
             df = read(spark, "./data", columns=["destination", "size"], destination="/topic/flights.>")
             df.groupBy("destination").sum("size").show(truncate=False)
     """
-    return _load(spark.read, path, columns, options)
+    if any(plain(name) == "pushdown" for name in options):
+        spark.conf.set(
+            "spark.sql.python.filterPushdown.enabled", "true"
+        )  # else Spark refuses a reader with pushFilters
+    return _load(spark.read, Use.BATCH, path, columns, options)
 
 
 def read_stream(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
@@ -168,17 +179,17 @@ def read_stream(spark: SparkSession, path: str, *, columns: Iterable[str] | None
 
     Raises:
         NoStore: There is no store at ``path``. Spark wraps the error.
-        ConfigError: A column or an option is unknown. Spark wraps errors of options.
+        ConfigError: A column or an option is unknown, or an option has a wrong value.
     """
-    return _load(spark.readStream, path, columns, options)
+    return _load(spark.readStream, Use.STREAM, path, columns, options)
 
 
-def _load(reader: Any, path: str, columns: Iterable[str] | None, options: Mapping[str, Any]) -> DataFrame:
-    reader = reader.format(FORMAT)
+def _load(reader: Any, use: Use, path: str, columns: Iterable[str] | None, options: Mapping[str, Any]) -> DataFrame:
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    parse({**given, "path": path}, use)  # here, a wrong option is an error without a traceback of Spark around it
+    reader = reader.format(FORMAT).options(**given)
     if columns is not None:
-        reader = reader.schema(select(columns))
-    for name, value in options.items():
-        reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
+        reader = reader.schema(selected(path, columns, given))
     return reader.load(absolute(path))
 
 
@@ -210,6 +221,30 @@ def collect(df: DataFrame) -> list[dict[str, Any]]:
         for name in moments:
             if row[name] is not None:
                 row[name] = _EPOCH + timedelta(microseconds=row[name])
+    return found
+
+
+def driver_memory(machine_bytes: int) -> str:
+    """Return the size of the JVM's heap for a machine: a quarter of its memory, 1 GiB at least and 16 GiB at most.
+
+    With a local master the driver runs the tasks, and a result that is fetched needs about twice its size there.
+
+    Args:
+        machine_bytes: The memory of the machine or the container.
+
+    Example:
+        >>> driver_memory(24 * 2**30)
+        '6144m'
+    """
+    return f"{min(max(machine_bytes // 4, DRIVER_BYTES_MIN), DRIVER_BYTES_MAX) // MIB}m"
+
+
+def _memory_bytes() -> int:
+    """Return the memory of the machine, or the limit of the container if that is less."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for path in _CGROUP_LIMITS:
+        with suppress(OSError, ValueError):  # no such cgroup, or "max"
+            found = min(found, int(Path(path).read_text()))
     return found
 
 

@@ -7,7 +7,8 @@ plan, so it is a snapshot as of its first action.
 
 Spark 4.3 gives a Python data source no columns, and stores the filters of one query with the DataFrame, so that they
 would apply to its next query too. An optimizer rule (``scan_rule``) gives each query a reader of its own instead,
-``PrunedReader``, with the columns and the filters of that query. ADR 46 has the reasons.
+``PrunedReader``, with the columns and the filters of that query. ADR 46 has the reasons. The option ``pushdown`` uses
+Spark's own way, for a DataFrame of one query, where there is no rule.
 
 Uses pyspark's data source classes. Planning, scan and decode do the work.
 Source: PySpark, "Python Data Source API".
@@ -15,7 +16,7 @@ Source: PySpark, "Python Data Source API".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
@@ -23,8 +24,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -33,13 +36,17 @@ from radiator.columns.files import open_store
 from radiator.columns.log import exists
 from radiator.columns.options import ReadOptions
 from radiator.columns.planning import plan, plan_until, resolved
+from radiator.columns.typed import typed_columns
 from radiator.spark import options as read_options
+from radiator.spark.deliveries import acknowledged, deliveries_reader
 from radiator.spark.options import Use
 from radiator.spark.pruned import Request, Shape, request_of
-from radiator.spark.schema import SCHEMA, checked, select
+from radiator.spark.pushdown import narrow
+from radiator.spark.schema import DELIVERIES, SCHEMA, typed_fields
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
-from radiator.spark.stream import StreamReader
+from radiator.spark.stream import stream_reader
+from radiator.spark.struct_columns import table_of
 from radiator.spark.unknown import warn_unknown
 from radiator.spark.worker import quiet
 
@@ -68,7 +75,7 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         return "radiator"
 
     def schema(self) -> StructType:
-        """Return the columns of the table, after a check that the store exists.
+        """Return the columns of the table, after a check that the store exists. Rules with a schema add columns.
 
         Raises:
             ConfigError: An option is unknown or has a wrong value.
@@ -76,8 +83,11 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
             StorageError: The store cannot be read.
         """
         options = read_options.parse(self.options, Use.EITHER)
-        exists(open_store(options.path, options.storage))  # report a wrong path when the DataFrame is created
-        return SCHEMA
+        place = open_store(options.path, options.storage)
+        exists(place)  # report a wrong path when the DataFrame is created
+        if options.deliveries is not None:
+            return DELIVERIES
+        return StructType([*SCHEMA.fields, *typed_fields(typed_columns(place))]) if options.typed else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query.
@@ -89,10 +99,12 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
             ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
         options = read_options.parse(self.options)
-        request = request_of(schema)  # the optimizer rule has checked the columns
+        if options.deliveries is not None:
+            return deliveries_reader(options, schema)
+        request = request_of(schema)
         if request is not None:
             return PrunedReader(options, schema, request)
-        return Reader(options, checked(schema))
+        return PushingReader(options, schema) if options.pushdown else Reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch.
@@ -123,16 +135,13 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
 
         return stream_sink(self.options, schema, overwrite)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        """Return the reader of a stream.
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream. Its methods raise ConfigError for a wrong option or column.
 
         Args:
             schema: The columns to read.
-
-        Raises:
-            ConfigError: An option or a column is unknown, or has a wrong value or type.
         """
-        return StreamReader(read_options.parse(self.options, Use.STREAM), schema)
+        return stream_reader(self.options, schema)
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]
@@ -141,11 +150,14 @@ class Reader(DataSourceReader):  # type: ignore[misc]
     Args:
         options: The options of the read.
         schema: The columns to read.
+
+    Raises:
+        ConfigError: A column is unknown or has another type.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
+        self._table = table_of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read as of now and return one Split per task.
@@ -156,6 +168,8 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         """
         options = resolved(self._options)
         warn_unknown(options)
+        if options.as_of_cursor is not None:
+            return acknowledged(options, options.as_of_cursor)
         return [Split(ranges, options.selection) for ranges in plan(options)] or [Split((), options.selection)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -169,21 +183,24 @@ class Reader(DataSourceReader):  # type: ignore[misc]
             StorageError: A segment cannot be read.
         """
         assert isinstance(partition, Split)
-        return partition.read(self._options, self._schema)
+        return partition.read(self._options, self._table)
 
 
-class PrunedReader(Reader):
+class PrunedReader(DataSourceReader):  # type: ignore[misc]
     """The reader of one query over a DataFrame, made by the optimizer rule (``radiator.spark.scan_rule``).
 
     Args:
         options: The options of the read.
         schema: The columns of the scan.
         request: The request in the schema.
+
+    Raises:
+        ConfigError: A column is unknown or has another type.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, request: Request) -> None:
-        super().__init__(options, schema)
-        self._request = request
+        self._options, self._schema, self._request = options, schema, request
+        self._table = table_of(options, request.columns)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read up to the ends of the first query over the DataFrame, and return one Split per task.
@@ -199,7 +216,7 @@ class PrunedReader(Reader):
         tasks, ends = plan_until(options, ends)
         known: list[Mapping[str, int] | None] = [ends, *[None] * len(tasks)]  # the first task has them for later plans
         return [
-            Split(task, options.selection.until(ends).of({each.partition for each in task}), own)
+            Split(task, options.selection.until(ends).of({each.partition for each in task}), ends=own)
             for task, own in zip(tasks or [()], known, strict=False)
         ]
 
@@ -215,4 +232,23 @@ class PrunedReader(Reader):
         """
         assert isinstance(partition, Split)
         shape = Shape(self._schema, self._request)
-        return shape.shaped(partition.read(self._options, select(self._request.columns)))
+        return shape.shaped(partition.read(self._options, self._table))
+
+
+class PushingReader(Reader):
+    """A reader that accepts filters. It is a class of its own because Spark checks the class for ``pushFilters``."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Add the filters that can be converted to the selection, and return the others to Spark.
+
+        Args:
+            filters: The filters of the query.
+        """
+        rest = []
+        for condition in filters:
+            narrower = narrow(self._options.selection, condition)
+            if narrower is None:
+                rest.append(condition)
+            else:
+                self._options = replace(self._options, selection=narrower)
+        return rest

@@ -12,10 +12,10 @@ Source: PySpark, "Python Data Source API", DataSourceStreamReader.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -30,16 +30,47 @@ from radiator.columns.options import EARLIEST, LATEST, ReadOptions
 from radiator.columns.planning import gone, plan_pieces
 from radiator.columns.scan import SegmentRange
 from radiator.columns.times import offset_at
-from radiator.errors import StorageError
+from radiator.errors import ConfigError, StorageError
 from radiator.spark.archived import archived_ends
-from radiator.spark.schema import checked
+from radiator.spark.options import Use, parse
 from radiator.spark.shipped_import import with_package
 from radiator.spark.split import Split
 from radiator.spark.stream_losses import Losses
 from radiator.spark.stream_offsets import Offsets, Progress, between, first, following, progress_of
+from radiator.spark.struct_columns import table_of
 from radiator.spark.unknown import warn_unknown
 from radiator.storage import layout
 from radiator.storage.reader import StoredPartition
+
+
+def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """Return the reader of a stream. If an option or a column is wrong, its methods raise the ConfigError.
+
+    Spark 4.3 hides an error that is raised while it creates a reader behind an UnboundLocalError of its own.
+
+    Args:
+        given: The options as Spark passes them.
+        schema: The columns to read.
+    """
+    try:
+        return StreamReader(parse(given, Use.STREAM), schema)
+    except ConfigError as error:
+        return _Refused(str(error))
+
+
+class _Refused(DataSourceStreamReader):  # type: ignore[misc]
+    """A reader whose first call fails."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return with_package(super().__reduce_ex__(protocol))
+
+    def _fail(self, *given: Any) -> NoReturn:
+        raise ConfigError(self._text)
+
+    initialOffset = latestOffset = partitions = read = _fail
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is untyped here
@@ -55,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = checked(schema)
+        self._table = table_of(options, schema)
         self._losses = Losses(options)
         self._ends: dict[str, End] = {}  # as of the last trigger
         self._spots: dict[tuple[str, int], tuple[int, int]] = {}
@@ -209,7 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             StorageError: A segment cannot be read.
         """
         assert isinstance(partition, Split)
-        return partition.read(self._options, self._schema)
+        return partition.read(self._options, self._table)
 
     def _look(self) -> dict[str, End]:
         self._ends = ends(self._place)
@@ -224,14 +255,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _moves(self, name: str, end: End, progress: Progress | None) -> bool:
         """Return True if the partition is in the offsets of the next batch.
 
-        That is so if it may have matching records, or if records that were to be read are removed, so that their
+        That is so if it may have matching records. A partition of the checkpoint that had several destinations moves
+        without them too, and any partition of the checkpoint if records that were to be read are removed, so that their
         destinations are not known any more.
         """
         if self._wants(name, end):
             return True
         if progress is None or not self._options.selection.wants_partition(name):
             return False
-        return progress.next < self._start(name, end)
+        return not self._holdings.only_itself(end) or progress.next < self._start(name, end)
 
     def _left(self, known: dict[str, Progress], found: Collection[str]) -> dict[str, int]:
         """Return the ends to which removed partitions can be read from the archive.
@@ -251,10 +283,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._spots[name, end.next_offset] = (end.segment_base, end.position)
 
     def _wants(self, name: str, end: End) -> bool:
-        selection = self._options.selection
-        if not selection.wants_partition(name):
-            return False
-        return not self._holdings.only_itself(end) or selection.wants_destination(name)
+        """Return True if the partition is in the offsets of the stream.
+
+        A partition gets in with its first matching record. All of its matching records come after the ends that the
+        stream has seen before, so it starts at its first offset, like a new partition.
+        """
+        return self._options.selection.wants_partition(name) and self._may_hold(name, end)
 
     def _may_hold(self, name: str, end: End) -> bool:
         selection = self._options.selection

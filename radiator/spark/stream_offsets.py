@@ -6,9 +6,8 @@ Each partition has the first offset that has not been read. A partition that is 
 batch, because the previous batch does not contain it. So a batch that is planned again after a crash is the same batch,
 whatever ``latest`` or retention would give by then. That is true for the very first batch too.
 
-A new partition starts at its first offset, as in Kafka. A partition without matching records is not in the offsets
-while it contains only the destination that it is named after. If it contains several, its offset advances without
-reading.
+A new partition starts at its first offset, as in Kafka. A partition is in the offsets from its first matching record
+on. If it has no more of them, for example with other options after a restart, its offset advances without reading.
 
 Must not import files or pyspark. All functions are pure.
 Invariant: an offset never decreases, and each offset of a partition from its start on is in exactly one batch.

@@ -4,7 +4,7 @@
 
 Records below the ends of the archive are read by Spark's own Parquet reader, from exactly the files that the commits
 name and that may have matching records. The rest is read by the data source ``radiator``, up to the ends of the log as
-of now. If the JSON Schema of a destination is known, its fields are columns too.
+of now. Rules with a schema add struct columns, as in the data source.
 
 Uses the boundary (``boundary``) and Spark's readers.
 Invariant: a record is in the DataFrame once, whatever broker and archive do during this call or the queries.
@@ -16,37 +16,52 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from radiator.archive import DataFile, Files, open_files
-from radiator.archive.listing import time_ns
+from radiator.archive import DataFile, Files, load, open_files
+from radiator.archive.times import time_ns
+from radiator.archive.versions import AsOf
+from radiator.columns.deliveries import RAW, of_deliveries
+from radiator.columns.delivery_records import ACKED, DESTINATION
+from radiator.columns.evolution import evolve
 from radiator.columns.files import open_store
+from radiator.columns.heads import Holdings, ends, stored
+from radiator.columns.options import ReadOptions
 from radiator.columns.scan import LostRecords
 from radiator.columns.selection import HIGH, LOW, Selection
+from radiator.columns.typed import read_schema, typed_columns
 from radiator.columns.warn import warn
 from radiator.errors import ConfigError, StorageError
 from radiator.routing.pattern import ANY, ONE, ONE_OR_MORE, Pattern, parse_list, segments
 from radiator.spark import options as read_options
 from radiator.spark.boundary import Boundary, find_boundary, names_in, whole
-from radiator.spark.json_schema import struct_of
+from radiator.spark.deliveries import deliveries
+from radiator.spark.json_schema import spark_field, struct_of
+from radiator.spark.options import MESSAGES
 from radiator.spark.positions import parse_time, spelled
-from radiator.spark.schema import BY_NAME, SCHEMA, listed, unknown
-from radiator.spark.schemas import read_schema, schema_of
+from radiator.spark.schema import BY_NAME, DELIVERIES, SCHEMA, listed, select, unknown
 from radiator.spark.session import read
 from radiator.spark.spelling import plain
+from radiator.spark.struct_columns import filled
 from radiator.spark.typed import CORRUPT, names_of, with_fields
 from radiator.spark.uris import arrow_uri, hadoop_uri
 
 TRIES_MAX: Final = 10  # each failed attempt means that a whole archive run happened meanwhile
 LOSSES_SHOWN: Final = 5
+
+KEY: Final = ("partition", "offset")  # of a message
+_BY_MESSAGE: Final = {"table", "destination", "partition", "subscribe", "subscribepattern"}
+_OF_MESSAGES: Final = {*_BY_MESSAGE, "starttime", "endtime", "startingtimestamp", "endingtimestamp"}
 
 _SEGMENT: Final = r"[./][^./]*"  # a segment of a name, after a separator was put before the name
 _WILD: Final = {ONE: _SEGMENT, ONE_OR_MORE: f"(?:{_SEGMENT})+", ANY: f"(?:{_SEGMENT})*"}
@@ -63,6 +78,7 @@ _TAKEN: Final = {
     "endingoffsetsbytimestamp": f"{_ENDS}; use start= and end= for times",
     "archive": "use the argument archive=",
     "failondataloss": "use the argument fail_on_data_loss=",
+    "pushdown": "its DataFrame may be used in many queries, and the option is safe in one query only",
 }
 
 
@@ -81,8 +97,11 @@ def table(
     start: Time | None = None,
     end: Time | None = None,
     schema: Path | Mapping[str, Any] | StructType | None = None,
-    typed: bool | None = None,
+    typed: bool = True,
     view: str | None = None,
+    table: str = MESSAGES,
+    as_of_cursor: str | None = None,
+    as_of: Time | None = None,
     fail_on_data_loss: bool = True,
     report: Callable[[str], None] = warn,
     **options: Any,
@@ -98,19 +117,23 @@ def table(
         columns: The columns to return; None returns all.
         start: The first ``receive_time``: RFC 3339, a date or datetime, 19 digits of nanoseconds or 13 of milliseconds.
         end: The ``receive_time`` after the last one, in the same forms.
-        schema: The fields of JSON bodies: the path of a JSON Schema, a JSON Schema as a dictionary, a StructType, or
-            DDL such as ``"carrier STRING, dep_delay INT"``.
-        typed: Whether the fields of JSON bodies are columns. None: if ``schema`` is given, or if ``destination`` is
-            given and the broker has stored exactly one schema for it.
+        schema: Fields of JSON bodies that are columns of their own, for the whole history: the path of a JSON Schema,
+            a JSON Schema as a dictionary, a StructType, or DDL such as ``"carrier STRING, dep_delay INT"``.
+        typed: Whether the struct columns of rules with a schema are columns, if ``columns`` names none.
         view: The name of a temporary view for ``spark.sql``.
+        table: ``messages``, or ``deliveries``: the table of ``radiator.columns.deliveries``.
+        as_of_cursor: Only the messages that this queue, durable subscription or group had acknowledged.
+        as_of: With ``as_of_cursor``, its moment, in the forms of ``start``; None is now. Without, an earlier version of
+            the archive alone (``data=None``): its number; a time (RFC 3339, a date or datetime); or
+            ``partition@offset``, the first version with that record.
         fail_on_data_loss: Raise if records are missing; else pass them to ``report``.
         report: Called with a line of text for missing records and for names that do not exist. The default prints on
             stderr.
         **options: More options of the data source, with underscores.
 
     Returns:
-        The DataFrame, with the columns of the log (``radiator.columns.schema``), the fields of the bodies and
-        ``_corrupt_record``.
+        The DataFrame, with the columns of the log (``radiator.columns.schema``), the struct columns and ``rejected``;
+        with ``schema``, the fields of the bodies and ``_corrupt_record``.
 
     Raises:
         NoArchive: There is no archive at ``archive``, and ``data`` is None.
@@ -127,19 +150,117 @@ def table(
     """
     if data is None and archive is None:
         raise ConfigError("table: expected the broker's data directory, or an archive, or both; got neither")
+    version = None if as_of_cursor is not None else _version(as_of)
+    if version is not None and (data is not None or archive is None):
+        raise ConfigError("table: as_of is a version of the archive: expected an archive and data=None")
     root = None if data is None else os.fspath(data)
     given = _options(destination, partition, start, end, fail_on_data_loss, options)
-    asked = read_options.parse({"path": root or ".", **given})
-    fields = _fields(root, asked.storage, destination, schema, typed)
-    wanted, needed = _columns(columns, fields)
+    of_cursor = {
+        "table": table,
+        "as_of_cursor": as_of_cursor,
+        "as_of": None if as_of_cursor is None else _moment("as_of", as_of),
+    }
+    chosen = {**given, **{name: value for name, value in of_cursor.items() if value is not None}}
+    asked = read_options.parse({"path": root or ".", **chosen})
+    if asked.deliveries is not None:
+        if schema is not None:
+            raise ConfigError("table: deliveries have no bodies: drop schema=")
+        files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
+        df = _deliveries(spark, root, files, asked, columns, given, fail_on_data_loss, report)
+        if view is not None:
+            df.createOrReplaceTempView(view)
+        return df
+    fields = None if schema is None else _given(schema)
     files = None if archive is None else open_files(arrow_uri(os.fspath(archive)))
-    df = _both(spark, root, files, asked.selection, asked.storage, needed, given, fail_on_data_loss, report)
+    acknowledged = None
+    if as_of_cursor is None or files is None:
+        given = chosen  # the source itself selects the acknowledged messages of a log
+    else:  # found before the messages, which are stored before they are acknowledged
+        acknowledged = _acknowledged(spark, root, files, asked, given, fail_on_data_loss, report)
+    look = partial(find_boundary, root, files, asked.selection, asked.storage, version)
+    try:
+        found = look()
+        place = open_store(root, asked.storage) if root is not None and (typed or columns is not None) else None
+        of_log = [] if place is None else typed_columns(place).fields()
+        structs = evolve(found.structs, of_log) if typed or columns is not None else []
+        known = StructType([*SCHEMA.fields, *map(spark_field, structs)])
+        wanted, needed = _columns(columns, known.names, fields)
+        needed += [name for name in KEY if acknowledged is not None and name not in needed]
+        read_as = StructType([known[name] for name in needed])
+        df = _both(spark, root, files, found, look, asked.selection, read_as, of_log, given, fail_on_data_loss, report)
+    except ValueError as error:
+        raise ConfigError(f"table: as_of: {error}") from None
+    if acknowledged is not None:
+        df = df.join(acknowledged, [*KEY], "left_semi")
     if fields is not None:
         df = with_fields(df, fields)
     df = df.select(*(f"`{name.replace('`', '``')}`" for name in wanted)) if wanted != df.columns else df
     if view is not None:
         df.createOrReplaceTempView(view)
     return df
+
+
+def _version(as_of: Time | None) -> AsOf | None:
+    return as_of if as_of is None or isinstance(as_of, int | str | datetime) else f"{as_of}T00:00:00Z"
+
+
+def _deliveries(
+    spark: SparkSession, root: str | None, files: Files | None, asked: ReadOptions, columns: Iterable[str] | None,
+    given: Mapping[str, str], strict: bool, report: Callable[[str], None],
+) -> DataFrame:  # fmt: skip
+    """Return the deliveries of archive and log."""
+    names = select(DELIVERIES.names if columns is None else columns, table=DELIVERIES).names
+    of_log = {name: value for name, value in given.items() if plain(name) not in _BY_MESSAGE}
+    of_log["destination"] = DESTINATION
+    look = partial(find_boundary, root, files, asked.selection, asked.storage)
+    raw = StructType([BY_NAME[name] for name in RAW])
+    df = _both(spark, root, files, look(), look, asked.selection, raw, (), of_log, strict, report)
+    df = deliveries(df)
+    for column, condition in () if asked.deliveries is None else asked.deliveries.conditions:
+        if condition.kind == "pattern":
+            patterns = [each for text in condition.values for each in parse_list(text)]
+            df = df.where(reduce(or_, map(_matches, patterns)))
+        else:
+            df = df.where(F.col(column).isin(list(condition.values)))
+    return df.select(*names)
+
+
+def _acknowledged(
+    spark: SparkSession, root: str | None, files: Files, asked: ReadOptions, given: Mapping[str, str], strict: bool,
+    report: Callable[[str], None],
+) -> DataFrame:  # fmt: skip
+    """Return partition and offset of each message that the cursor of the options had acknowledged."""
+    _check_beginning(root, files, asked, strict, report)
+    others = {name: value for name, value in given.items() if plain(name) not in _OF_MESSAGES}
+    of_log = replace(asked, selection=of_deliveries(Selection()), deliveries=None)
+    df = _deliveries(spark, root, files, of_log, None, others, strict, report)
+    df = df.where((F.col("subscription") == asked.as_of_cursor) & (F.col("outcome") == ACKED))
+    if asked.as_of_ns is not None:
+        df = df.where(F.col("settled_at") <= F.timestamp_micros(F.lit(asked.as_of_ns // 1000)))
+    return df.select(*KEY)
+
+
+def _check_beginning(
+    root: str | None, files: Files, asked: ReadOptions, strict: bool, report: Callable[[str], None]
+) -> None:
+    """Report deliveries that were removed before the first run of the archiver."""
+    state = load(files)
+    starts = {each.partition: 0 for each in state.files.values() if DESTINATION in (each.destinations or ())}
+    if root is not None:
+        place = open_store(root, asked.storage)
+        holdings = Holdings(place.fs)
+        for name, end in ends(place).items():
+            if holdings.may_hold(name, end, DESTINATION.__eq__):
+                starts[name] = stored(place.fs, name, end).log_start_offset
+    for name, first in starts.items():
+        first = state.starts.get(name, 0) if name in state.ends else first
+        if first and strict:
+            raise LostRecords(
+                f"as_of_cursor: partition {name!r}: the deliveries 0 to {first - 1} were removed before they were "
+                "archived. To do without them: fail_on_data_loss=False"
+            )
+        if first:
+            report(f"skipped: partition {name!r}: the deliveries 0 to {first - 1}")
 
 
 def _options(
@@ -178,33 +299,6 @@ def _moment(argument: str, time: Time | None) -> str | None:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _fields(
-    root: str | None, storage: Mapping[str, str], destination: str | None, schema: Any, typed: bool | None
-) -> StructType | None:
-    if typed is False:
-        return None
-    if schema is not None:
-        return _given(schema)
-    if destination is None:
-        if typed:
-            raise ConfigError("typed=True: expected destination= (whose schema is stored) or schema=, got neither")
-        return None
-    place = None if root is None else open_store(root, storage)
-    found = None if place is None else schema_of(place, destination)
-    if found is None:
-        if typed:
-            raise ConfigError(
-                f"typed=True: no stored schema matches all of {destination} in {root}; give one with schema="
-            )
-        return None
-    try:
-        return struct_of(found[1])
-    except ConfigError as error:
-        if typed:
-            raise ConfigError(f"{found[0].path}: {error}") from None
-        return None  # bodies that are not objects have no fields
-
-
 def _given(schema: Any) -> StructType:
     if isinstance(schema, StructType):
         return schema
@@ -225,16 +319,16 @@ def _given(schema: Any) -> StructType:
     return parsed
 
 
-def _columns(columns: Iterable[str] | None, fields: StructType | None) -> tuple[list[str], list[str]]:
+def _columns(columns: Iterable[str] | None, known: list[str], fields: StructType | None) -> tuple[list[str], list[str]]:
     """Return the columns that the caller gets, and the columns to read for them."""
-    own = [] if fields is None else [*names_of(fields, SCHEMA.names).values(), CORRUPT]
+    own = [] if fields is None else [*names_of(fields, known).values(), CORRUPT]
     if columns is None:
-        return [*SCHEMA.names, *own], list(SCHEMA.names)
+        return [*known, *own], known
     wanted = listed(columns)
     for name in wanted:
-        if name not in BY_NAME and name not in own:
-            raise ConfigError(unknown(name, "this table", [*BY_NAME, *own]))
-    needed = [name for name in SCHEMA.names if name in wanted or (name == "body" and set(wanted) & set(own))]
+        if name not in known and name not in own:
+            raise ConfigError(unknown(name, "this table", [*known, *own]))
+    needed = [name for name in known if name in wanted or (name == "body" and set(wanted) & set(own))]
     return wanted, needed or ["offset"]
 
 
@@ -242,17 +336,18 @@ def _columns(columns: Iterable[str] | None, fields: StructType | None) -> tuple[
 
 
 def _both(
-    spark: SparkSession, root: str | None, files: Files | None, selection: Selection, storage: Mapping[str, str],
-    needed: list[str], given: Mapping[str, str], strict: bool, report: Callable[[str], None],
+    spark: SparkSession, root: str | None, files: Files | None, found: Boundary, look: Callable[[], Boundary],
+    selection: Selection, needed: StructType, of_log: Sequence[pa.Field], given: Mapping[str, str], strict: bool,
+    report: Callable[[str], None],
 ) -> DataFrame:  # fmt: skip
     for _ in range(TRIES_MAX):
-        found = find_boundary(root, files, selection, storage)
         _report(found, strict, report)
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
         except _NotThere as error:  # merged since its commit was read
-            if find_boundary(root, files, selection, storage).files == found.files:
+            before, found = found, look()
+            if before.files == found.files:
                 raise StorageError(
                     f"{files and files.uri}: Spark does not find all files that the commits name: {error}; "
                     "restore them, or let Spark reach the archive"
@@ -260,10 +355,10 @@ def _both(
     else:
         raise StorageError(f"{files and files.uri}: its files change faster than they can be listed")
     if root is not None and (found.log or not sides):
-        sides.append(_live(spark, root, files, found, needed, given))
+        sides.append(_live(spark, root, files, found, needed, of_log, given))
     if not sides:
-        return spark.createDataFrame([], StructType([BY_NAME[name] for name in needed]))
-    return reduce(DataFrame.union, sides)
+        return spark.createDataFrame([], needed)
+    return reduce(DataFrame.unionByName, sides)
 
 
 def _report(found: Boundary, strict: bool, report: Callable[[str], None]) -> None:
@@ -283,36 +378,40 @@ def _report(found: Boundary, strict: bool, report: Callable[[str], None]) -> Non
 
 
 def _live(
-    spark: SparkSession, root: str, files: Files | None, found: Boundary, needed: list[str], given: Mapping[str, str]
-) -> DataFrame:
+    spark: SparkSession, root: str, files: Files | None, found: Boundary, needed: StructType,
+    of_log: Sequence[pa.Field], given: Mapping[str, str],
+) -> DataFrame:  # fmt: skip
     bounds = {
         "starting_offsets": json.dumps({name: low for name, (low, _) in found.log.items()}),
         "ending_offsets": json.dumps({name: high for name, (_, high) in found.log.items()}),
     }
     known = {} if files is None else {"archive": files.given}
-    return read(spark, root, columns=needed, **{**given, **bounds, **known})
+    own = {each.name for each in of_log}
+    names = [name for name in needed.names if name in BY_NAME or name in own]
+    return filled(read(spark, root, columns=names or ["offset"], **{**given, **bounds, **known}), needed)
 
 
 def _archived(
-    spark: SparkSession, files: Files, wanted: Sequence[DataFile], selection: Selection, needed: list[str]
+    spark: SparkSession, files: Files, wanted: Sequence[DataFile], selection: Selection, needed: StructType
 ) -> list[DataFrame]:
     """Return at most two DataFrames: of the files whose rows all match, and of the files that need a filter."""
     all_of = [each for each in wanted if whole(each, selection)]
     some_of = [each for each in wanted if not whole(each, selection)]
     sides = []
     if all_of:
-        sides.append(_parquet(spark, files, all_of).select(*needed))
+        sides.append(_parquet(spark, files, all_of, needed))
     if some_of:
-        df = _parquet(spark, files, some_of)
+        more = [BY_NAME[name] for name in ("destination", "receive_ns") if name not in needed.names]
+        df = _parquet(spark, files, some_of, StructType([*needed.fields, *more]))
         for condition in _conditions(some_of, selection):
             df = df.where(condition)
-        sides.append(df.select(*needed))
+        sides.append(df.select(*needed.names))
     return sides
 
 
-def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile]) -> DataFrame:
-    """Return a DataFrame of exactly these files, with the types of the table, and without silently skipped rows."""
-    reader = spark.read.schema(SCHEMA).options(
+def _parquet(spark: SparkSession, files: Files, wanted: Sequence[DataFile], needed: StructType) -> DataFrame:
+    """Return a DataFrame of exactly these files, without silently skipped rows. A column that a file lacks is null."""
+    reader = spark.read.schema(needed).options(
         recursiveFileLookup="true",  # else Spark converts directories like date=... to columns
         __globPaths__="false",  # brackets in a path are no pattern
         ignoreMissingFiles="false",

@@ -31,7 +31,7 @@ def warn_unknown(options: ReadOptions, found: Mapping[str, End] | None = None) -
     """
     selection = options.selection
     asked = any(each.kind in ("in", "pattern") for each in (*selection.destinations, *selection.partitions))
-    if not asked:
+    if not asked or options.pushdown:
         return
     place = open_store(options.path, options.storage)
     found = ends(place) if found is None else found

@@ -357,9 +357,12 @@ class ClientConnection:
         """Return a BEGIN frame."""
         return self._frame("BEGIN", [], receipt, transaction)
 
-    def commit(self, transaction: str, *, receipt: str | None = None) -> bytes:
-        """Return a COMMIT frame."""
-        return self._frame("COMMIT", [], receipt, transaction)
+    def commit(
+        self, transaction: str, headers: Mapping[str, str | int] | None = None, *, receipt: str | None = None
+    ) -> bytes:
+        """Return a COMMIT frame, with these further headers."""
+        more = [(name, str(value)) for name, value in (headers or {}).items()]
+        return self._frame("COMMIT", more, receipt, transaction)
 
     def abort(self, transaction: str, *, receipt: str | None = None) -> bytes:
         """Return an ABORT frame."""

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 from radiator.errors import ProtocolError
 from radiator.stomp.frames import Head
-from radiator.stomp.spec import CONDITIONS, DEAD_LETTER, ESCAPES, HOP_BY_HOP, RESERVED, UNENCODABLE
+from radiator.stomp.spec import DEAD_LETTER, ESCAPES, HOP_BY_HOP, INSTRUCTIONS, RESERVED, UNENCODABLE
 
 _VALUES = {
     version: str.maketrans({**table, **dict.fromkeys(UNENCODABLE[version], " ")}) for version, table in ESCAPES.items()
@@ -34,7 +34,7 @@ _NEEDS_ESCAPE = {version: re.compile(f"[{re.escape(''.join(map(chr, table)))}]")
 _UNESCAPE = {version: {wire: char for char, wire in table.items()} for version, table in ESCAPES.items()}
 _SEQUENCE = re.compile(r"\\(?s:.?)")
 
-_DROPPED = HOP_BY_HOP | RESERVED | DEAD_LETTER | CONDITIONS
+_DROPPED = HOP_BY_HOP | RESERVED | DEAD_LETTER | INSTRUCTIONS
 
 
 def escape(text: str, version: str) -> str:

@@ -61,8 +61,8 @@ HOP_BY_HOP: Final = frozenset({"destination", "content-length", "receipt", "tran
 # Headers of SEND that differ in each message: a header block with one of them is not cached.
 UNIQUE: Final = frozenset({"dedup-id", "sequence", "expected-offset"})
 
-# Headers of SEND that are a condition of storing the message; stripped before it is stored, so that a copy has none.
-CONDITIONS: Final = frozenset({"expected-offset"})
+# Headers of SEND that are instructions for this one SEND; stripped before it is stored, so that a copy has none.
+INSTRUCTIONS: Final = frozenset({"expected-offset", "audit-log"})
 
 # Headers that the broker adds to a dead letter. Only the broker may write them; stripped from SEND before it is stored.
 DEAD_LETTER: Final = frozenset(

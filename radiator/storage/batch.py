@@ -173,6 +173,18 @@ class Run:
         self.sync = False  # some record asks for an fsync whatever the rule says
         self.ids = Ids()  # message ids of the records that have one
 
+    @classmethod
+    def of_blocks(cls, destination: str, blocks: list[bytes]) -> Run:
+        """Return a run of records of one destination that have header blocks and no bodies."""
+        run, count = cls(), len(blocks)
+        run.names = [destination] * count
+        run.blocks = blocks
+        run.bodies = [b""] * count
+        run.event_ns = [MISSING] * count
+        run.transmit_ns = [MISSING] * count
+        run.size_bytes = sum(map(len, blocks))
+        return run
+
     def __len__(self) -> int:
         return len(self.blocks)
 

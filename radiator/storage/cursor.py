@@ -153,13 +153,20 @@ class Cursor:
         for start, stop in ranges(offsets):
             self.ack_range(start, stop)
 
-    def ack_range(self, start: int, stop: int) -> None:
-        """Settle every offset from ``start`` up to, not including, ``stop``."""
+    def ack_range(self, start: int, stop: int, in_journal: bool = False) -> None:
+        """Settle every offset from ``start`` up to, not including, ``stop``.
+
+        Args:
+            start: The first offset.
+            stop: The offset behind the last.
+            in_journal: The journal has the change already.
+        """
         if start < self.floor:
             start = self.floor
         if start >= stop:
             return
-        self._record_range(start, stop)
+        if not in_journal:
+            self._record_range(start, stop)
         if self._counts:
             self._forget_counts(start, stop)
         starts, stops = self._starts, self._stops

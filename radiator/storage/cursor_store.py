@@ -322,6 +322,15 @@ class CursorStore:
         encoded = records.create(number, slot, cursor.floor, name, partition)  # the journal may not have taken that yet
         self._together.append((cursor, encoded + records.acked(number, ranges(offsets))))
 
+    def decided(self, cursor: Cursor, offsets: Iterable[int]) -> None:
+        """Apply acks that the journal has (``together``) to their cursor."""
+        settled = ranges(offsets)
+        for start, stop in settled:
+            cursor.ack_range(start, stop, in_journal=True)
+        facts = self._facts.get(cursor)
+        if facts is not None and self._unencoded is not None and cursor not in self._unencoded:
+            self._snapshot_records.append(records.acked(facts[0], settled))
+
     # --- the turn -----------------------------------------------------------------------------------------------------
 
     def take(self, now_ns: MonoNs) -> list[CursorJob]:

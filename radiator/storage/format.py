@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import ge, gt
-from struct import Struct
+from struct import Struct, iter_unpack
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
@@ -463,14 +463,23 @@ def split_names(dictionary: bytes, count: int | None = None, errors: str = "repl
         DamagedBatch: The lengths of the names do not add up, there are more or fewer names, or ``errors`` is "strict"
             and a name is not UTF-8.
     """
-    names, at, size = [], 0, len(dictionary)
     try:
-        while at < size:
-            start = at + 4
-            at = start + int.from_bytes(dictionary[at:start], "little")
-            names.append(dictionary[start:at].decode("utf-8", errors))
+        return [name.decode("utf-8", errors) for name in split_encoded_names(dictionary, count)]
     except UnicodeDecodeError:
         raise DamagedBatch("a name of a destination is not UTF-8") from None
+
+
+def split_encoded_names(dictionary: bytes, count: int | None = None) -> list[bytes]:
+    """Return the names in a dictionary, as it has them. Arguments and errors: see ``split_names``."""
+    if count is not None and count > 1 and (width := len(dictionary) // count) * count == len(dictionary):
+        pairs = list(iter_unpack(f"<I{width - 4}s", dictionary)) if width > 4 else []
+        if {length for length, _ in pairs} == {width - 4}:  # all of one length, as numbered names often are
+            return [name for _, name in pairs]
+    names, at, size, length = [], 0, len(dictionary), U32.unpack_from
+    while at + 4 <= size:
+        start = at + 4
+        at = start + length(dictionary, at)[0]
+        names.append(dictionary[start:at])
     if at != size or (count is not None and len(names) != count):
         raise DamagedBatch(NAMES_WRONG)
     return names

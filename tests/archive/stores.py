@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from radiator.archive.files import Files
 from radiator.archive.manifest import load
 from radiator.archive.opening import open_files
-from radiator.archive.paths import DATA_SUFFIX
+from radiator.archive.paths import DATA_SUFFIX, DATE_PREFIX, MANY, data_path, encode, version_of
 from radiator.columns.decode import Counters
 from radiator.columns.files import open_store
 from radiator.columns.log import partitions
@@ -32,6 +32,13 @@ START_ROW: Row = {
     "headers": [("content-type", "text/plain")],
 }  # fmt: skip
 Rows = dict[tuple[str, int], Row]
+
+
+def old_path(date: str, destination: str | None, partition: str, first: int, following: int, token: str) -> str:
+    """The path that earlier versions gave a file; ``destination`` None: it has several."""
+    folder = MANY if destination is None else encode(destination)
+    name = data_path(date, partition, first, following, token).rpartition("/")[2]
+    return f"{DATE_PREFIX}{date}/{folder}/{name}"
 
 
 def log_rows(root: object) -> Rows:
@@ -72,9 +79,12 @@ def archive_rows(archive: object) -> Rows:
 def find_uncommitted(archive: object) -> list[str]:
     """Files that lie there and that no commit names."""
     files = archive if isinstance(archive, Files) else open_files(str(archive))
-    named = set(load(files).files)
+    state = load(files)
+    named = state.files.keys() | state.removed.keys()
     return [
-        each.path for each in files.list("") if DATA_SUFFIX in each.path and each.path.removeprefix("./") not in named
+        path
+        for each in files.list("")
+        if DATA_SUFFIX in each.path and (path := each.path.removeprefix("./")) not in named and version_of(path) is None
     ]
 
 

@@ -74,7 +74,7 @@ def test_a_damaged_receive_time_hides_no_gap(root: Path) -> None:
 
 
 def test_data_files_without_a_commit_are_no_new_archive(root: Path) -> None:
-    shutil.rmtree(root / "archive/_log")
+    shutil.rmtree(root / "archive/_delta_log")
     shutil.rmtree(root / "archive/_new")
     files, data = open_files(root / "archive"), str(root / "data")
     there = sorted(root.glob("archive/**/*.parquet"))
@@ -84,7 +84,7 @@ def test_data_files_without_a_commit_are_no_new_archive(root: Path) -> None:
         lambda: preview(data, files, UNMERGED),
         lambda: find_boundary(data, files, Selection()),
     ):
-        with pytest.raises(StorageError, match=r"there are data files \(date=.* more\), and no commit in _log/"):
+        with pytest.raises(StorageError, match=r"there are data files \(date=.* more\), and no commit in _delta_log/"):
             attempt()
     assert load(files).version == -1
     assert sorted(root.glob("archive/**/*.parquet")) == there
@@ -99,7 +99,7 @@ def test_a_first_run_that_was_killed_leaves_no_files_that_the_next_one_refuses(t
 
     with pytest.raises(Killed):
         run(str(tmp_path / "data"), open_files(tmp_path / "archive"), UNMERGED, Watch(step=step))
-    assert list(tmp_path.glob("archive/date=*/*/*.parquet"))
+    assert list(tmp_path.glob("archive/date=*/*.parquet"))
     find_boundary(str(tmp_path / "data"), open_files(tmp_path / "archive"), Selection())
     go(tmp_path)
     check_exact(tmp_path / "archive", tmp_path / "data")
@@ -151,7 +151,7 @@ def test_records_that_retention_removed_for_a_missing_commit_are_a_gap(root: Pat
     assert int(taken[-1].stem) > first
     (text,) = joined(root).gaps
     assert text.startswith(f"partition 'flights': offsets {first} to {following - 1}: they are marked as")
-    assert "last commits are missing (restore _log/)" in text
+    assert "last commits are missing (restore _delta_log/)" in text
     replayed = Archived(str(root / "archive"), Selection(), str(root / "data"), list_partitions(str(root / "data")))
     assert replayed.lost == [("flights", first, following - 1, ELSEWHERE)]
     assert joined(root, Selection().offsets(following, 10_000)).gaps == ()
@@ -179,13 +179,12 @@ def test_a_partition_of_which_the_archive_has_lost_everything_is_not_one_that_it
 
 
 @pytest.mark.parametrize(
-    "name", ["../victim", "_log/00000000000000000000.json", "date=2013-01-01/../../victim.parquet"]
+    "name", ["../victim", "_delta_log/00000000000000000000.json", "date=2013-01-01/../../victim.parquet"]
 )
-@pytest.mark.parametrize("place", ["add", "remove"])
-def test_an_intent_has_nothing_removed_but_data_files(root: Path, name: str, place: str) -> None:
+def test_an_intent_has_nothing_removed_but_data_files(root: Path, name: str) -> None:
     (root / "victim").touch()
     (root / "victim.parquet").touch()
-    intent = {"made_ns": 0, "owner": None, "pid": 1, "add": [], "remove": [], place: [name]}
+    intent = {"made_ns": 0, "owner": None, "pid": 1, "add": [name]}
     (root / "archive/_new").mkdir(exist_ok=True)
     (root / "archive/_new/x.intent.json").write_text(json.dumps(intent))
     (text,) = go(root)

@@ -150,7 +150,7 @@ def test_what_a_commit_names_is_synced_before_it_directories_and_all(
     run.run(str(tmp_path / "data"), open_files(root))
     state = load(open_files(root))
     assert state.files
-    needed = {str(root / path) for path in state.files} | {str(root / "_log/00000000000000000000.json")}
+    needed = {str(root / path) for path in state.files} | {str(root / "_delta_log/00000000000000000000.json")}
     for path in list(needed):
         while path != str(tmp_path):
             needed.add(path)
@@ -169,11 +169,11 @@ def test_what_is_secret_in_a_uri_is_in_no_message() -> None:
 def test_what_is_secret_in_the_uri_of_an_archive_is_in_what_opens_it_and_in_no_message(tmp_path: Path) -> None:
     given = "s3://key:s3cr3t@bucket/archive?endpoint_override=127.0.0.1%3A1"
     files = ArrowFiles(LocalFileSystem(), str(tmp_path), given, moves=True)
-    files.create_new("_log/00000000000000000001.json", b"x")
+    files.create_new("_delta_log/00000000000000000001.json", b"x")
     with pytest.raises(StorageError, match=r"^s3://bucket/archive: commit 0 is missing"):
         load(files)
-    files.create_new("_log/00000000000000000000.json", b"x")
-    with pytest.raises(StorageError, match=r"^s3://bucket/archive/_log/0{20}.json: damaged"):
+    files.create_new("_delta_log/00000000000000000000.json", b"x")
+    with pytest.raises(StorageError, match=r"^s3://bucket/archive/_delta_log/0{20}.json: damaged"):
         load(files)
     assert files.given == given
     assert files.address("date=x/a") == "s3://key:s3cr3t@bucket/archive/date=x/a?endpoint_override=127.0.0.1%3A1"

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from radiator.archive import manifest
+from radiator.archive.manifest import load
+from radiator.archive.opening import open_files
 from tests.archive.killing import EAGER, check_all, run_until
 from tests.archive.stores import archive_rows, fill, log_rows, more
 
@@ -39,23 +42,31 @@ def copied(begun: tuple[Path, Path], to: Path) -> tuple[Path, Path]:
 
 @pytest.mark.thorough
 def test_killed_at_every_step_and_run_again_the_table_is_exact(begun: tuple[Path, Path], tmp_path: Path) -> None:
+    """Merged files are removed in the same run, so that it is killed there too."""
+    options = replace(EAGER, retention_seconds=0)
     data, archive = copied(begun, tmp_path / "whole")
-    out, steps = run_until(None, data, archive)
+    out, steps = run_until(None, data, archive, options)
     assert out is not None
     assert out.records
     assert out.merged_to
+    assert out.vacuumed
     expected = check_all(data, archive)
     assert steps > 60
     for step in range(steps):
         data, archive = copied(begun, tmp_path / str(step))
-        assert run_until(step, data, archive)[0] is None
+        assert run_until(step, data, archive, options)[0] is None
         assert archive_rows(archive).items() <= expected.items()
-        assert run_until(None, data, archive)[0] is not None
+        assert run_until(None, data, archive, options)[0] is not None
         assert check_all(data, archive) == expected
+        assert load(open_files(archive)).removed == {}
         shutil.rmtree(tmp_path / str(step))
 
 
-def test_killed_again_and_again_it_comes_to_an_end(begun: tuple[Path, Path], tmp_path: Path) -> None:
+def test_killed_again_and_again_it_comes_to_an_end(
+    begun: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each commit has a checkpoint, so that it is killed there too."""
+    monkeypatch.setattr(manifest, "CHECKPOINT_COMMITS", 1)
     data, archive = copied(begun, tmp_path)
     step = 0
     while run_until(step, data, archive)[0] is None:

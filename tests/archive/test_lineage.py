@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from radiator.archive.actions import decode, encode
 from radiator.archive.lineage import LineageCheck, Lookup, OtherLog, look_up
-from radiator.archive.manifest import CHECKPOINT_COMMITS, Anchor, State, commit, encode, load
+from radiator.archive.manifest import CHECKPOINT_COMMITS, Anchor, State, commit, load
 from radiator.archive.opening import open_files
 from radiator.archive.paths import checkpoint_path, commit_path
 from radiator.archive.run import Outcome, preview, run
@@ -28,6 +29,7 @@ from radiator.storage.layout import partition_path
 from radiator.storage.reader import StoredPartition
 from tests.archive.killing import EAGER, check_all, run_until
 from tests.archive.stores import archive_rows, log_rows, more, sealed_ends
+from tests.archive.test_manifest import data_file
 from tests.spark.stores import Writer
 from tests.storage.rewriting import everything, rewritten
 from tests.tiers import sampled
@@ -237,7 +239,9 @@ def test_checkpoints_have_the_anchors(tmp_path: Path) -> None:
     for number in range(CHECKPOINT_COMMITS + 1):
         name, end = f"p{number % 7}", 10 + number
         anchors = {name: Anchor(end - 1, number, f"{number:032x}")}
-        assert isinstance(commit(files, load(files), source="s", ends={name: end}, anchors=anchors), State)
+        added = replace(data_file(end - 1, end), partition=name)
+        state = load(files)
+        assert isinstance(commit(files, state, source="s", add=[added], ends={name: end}, anchors=anchors), State)
     before = load(files)
     assert before.anchors == {
         f"p{number % 7}": Anchor(9 + number, number, f"{number:032x}")
@@ -255,12 +259,14 @@ def without_anchors(root: Path) -> None:
     """As commits were before there were any."""
     files = open_files(root / "archive")
     for version in range(load(files).version + 1):
-        for name in (commit_path(version), checkpoint_path(version)):
-            path = Path(files.address(name))
-            if path.exists():
-                made = json.loads(path.read_bytes())
-                del made["anchors"], made["crc"]
-                path.write_bytes(encode(made))
+        path = Path(files.address(commit_path(version)))
+        made = decode(path.read_bytes())
+        for each in made:
+            if "add" in each:
+                facts = json.loads(each["add"]["tags"]["radiator"])
+                facts.pop("anchor", None)
+                each["add"]["tags"]["radiator"] = json.dumps(facts)
+        path.write_bytes(encode({"engineInfo": "radiator"}, made[1:]))
 
 
 def test_commits_without_anchors_are_read_with_the_last_time_of_their_files(tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from radiator import archive
+from radiator.archive.actions import decode
+from radiator.archive.actions import encode as encode_commit
 from radiator.archive.files import Entry, LocalFiles
 from radiator.archive.manifest import CHECKPOINT_COMMITS, Conflict, DataFile, Lost, State, check_source, commit, load
-from radiator.archive.manifest import encode as encode_commit
 from radiator.archive.paths import checkpoint_path, commit_path, data_path, encode
 from radiator.errors import StorageError
 from radiator.storage.layout import encode_name
+from tests.archive.stores import old_path
 
 DAY_NS = 86_400 * 10**9
 
@@ -22,7 +24,7 @@ DAY_NS = 86_400 * 10**9
 def data_file(first: int, following: int, destination: str | None = "/topic/a", day: int = 0) -> DataFile:
     date = f"1970-01-{day + 1:02d}"
     return DataFile(
-        data_path(date, destination, "p", first, following, "0123abcd"), "p", first, following, date,
+        old_path(date, destination, "p", first, following, "0123abcd"), "p", first, following, date,
         None if destination is None else (destination,), following - first, 100, 50, day * DAY_NS, day * DAY_NS + 1000,
     )  # fmt: skip
 
@@ -40,11 +42,11 @@ def grown(files: LocalFiles, count: int) -> State:
 def test_what_a_newer_radiator_says_of_a_file_is_an_error_with_the_reason(tmp_path: Path) -> None:
     files = LocalFiles(str(tmp_path))
     grown(files, 1)
-    said = json.loads(files.read(commit_path(0)))
-    said.pop("crc")
-    said["add"][0]["colour"] = "red"
-    (tmp_path / commit_path(0)).write_bytes(encode_commit(said))
-    with pytest.raises(StorageError, match="commit 0 says colour of a file.*install a newer one"):
+    made = decode(files.read(commit_path(0)))
+    added = next(each["add"] for each in made if "add" in each)
+    added["tags"]["radiator"] = json.dumps({**json.loads(added["tags"]["radiator"]), "colour": "red"})
+    (tmp_path / commit_path(0)).write_bytes(encode_commit({"engineInfo": "radiator"}, made[1:]))
+    with pytest.raises(StorageError, match="commit 0: .* says colour of it.*install a newer one"):
         load(files)
 
 
@@ -91,7 +93,11 @@ def test_without_the_checkpoint_the_commits_say_the_same(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(None, "commit 1 is missing"), (b"{", "damaged"), (encode_commit({"format": 2}), "is newer than this radiator")],
+    [
+        (None, "commit 1 is missing"),
+        (b"{", "damaged"),
+        (encode_commit({"engineInfo": "radiator"}, [{"protocol": {"minReaderVersion": 3}}]), "reader version 3"),
+    ],
 )
 def test_a_commit_that_is_missing_or_damaged_is_an_error(tmp_path: Path, data: bytes | None, text: str) -> None:
     files = LocalFiles(str(tmp_path))
@@ -153,6 +159,6 @@ def test_names_of_files_lead_to_one_component_that_no_tool_changes() -> None:
     cut = {encode(name, 180) for name in long}
     assert len(cut) == 2
     assert all(len(name) == 180 for name in cut)
-    path = data_path("2013-01-31", "x" * 240, "ä" * 40, 10**18, 10**19 - 1, "0123abcd")
+    path = data_path("2013-01-31", "ä" * 40, 10**18, 10**19 - 1, "0123abcd")
     assert max(map(len, path.split("/"))) <= 255
     assert len(encode_name("ä" * 40)) == 240

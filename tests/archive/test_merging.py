@@ -1,4 +1,4 @@
-"""Shared files are merged in the memory that a few pieces take, however many they are and whatever they had been
+"""Files are merged in the memory that a few pieces take, however many they are and whatever they had been
 compressed to."""
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from radiator.archive import shared
-from radiator.archive.manifest import DataFile
-from radiator.archive.merging import merge_files
+from radiator.archive import sorting
+from radiator.archive.manifest import DataFile, State
+from radiator.archive.merging import groups_to_merge, merge_files
 from radiator.archive.opening import open_files
 from radiator.archive.parquet import SCHEMA, DataWriter
 from radiator.archive.paths import data_path
+from radiator.archive.split import Settings
 from radiator.limits import MIB
-from tests.archive.stores import START_ROW
+from tests.archive.stores import START_ROW, old_path
 
 NAMES = 300
 GROWTH_BYTES_MAX = 400 * MIB
@@ -28,18 +29,19 @@ MERGE = """
 import pickle, re, sys
 from radiator.archive.opening import open_files
 from radiator.archive.merging import merge_files
+from radiator.archive.split import Settings
 
 def peak():
     with open("/proc/self/status") as file:
         return int(re.search(r"VmHWM:\\s*(\\d+) kB", file.read())[1]) * 1024
 
 root, run, before = sys.argv[1], pickle.load(sys.stdin.buffer), peak()
-made = merge_files(open_files(root), run, root, "0123abcd", "source", 3)
+made = merge_files(open_files(root), run, Settings(root), "0123abcd", "source")
 print(made.file.records, peak() - before)
 """
 
 
-def shared_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> list[DataFile]:
+def sorted_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> list[DataFile]:
     """Of all names each, with offsets that follow those of the file before."""
     made = []
     for number in range(count):
@@ -54,9 +56,9 @@ def shared_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> 
             }
             for place in range(NAMES * rows_of_name)
         ]
-        path = data_path("2023-11-14", None, "p", first, first + len(rows), f"{number:08x}")
+        path = data_path("2023-11-14", "p", first, first + len(rows), f"{number:08x}")
         (root / path).parent.mkdir(parents=True, exist_ok=True)
-        writer = DataWriter(str(root / path), ["destination", "offset"])
+        writer = DataWriter(str(root / path))
         for start in range(0, len(rows), 8000):
             writer.write_group([pa.RecordBatch.from_pylist(rows[start : start + 8000], SCHEMA)])
         names = [f"/topic/{place:04d}" for place in range(NAMES)]
@@ -67,22 +69,49 @@ def shared_files(root: Path, count: int, rows_of_name: int, body_bytes: int) -> 
 def test_they_are_one_file_in_order_and_nothing_is_left_of_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "PIECE_BYTES_MIN", 5000)
-    monkeypatch.setattr(shared, "PIECES_BYTES", 5000)
-    run = shared_files(tmp_path, 5, 3, 500)
+    monkeypatch.setattr(sorting, "PIECE_BYTES_MIN", 5000)
+    monkeypatch.setattr(sorting, "PIECES_BYTES", 5000)
+    run = sorted_files(tmp_path, 5, 3, 500)
     spool = tmp_path / "spool"
     spool.mkdir()
-    made = merge_files(open_files(tmp_path), run, str(spool), "0123abcd", "source", 3)
+    made = merge_files(open_files(tmp_path), run, Settings(str(spool)), "0123abcd", "source")
     assert [each.name for each in spool.iterdir()] == [Path(made.spooled).name]
     keys = [(row["destination"], row["offset"]) for row in pq.read_table(made.spooled).to_pylist()]
     assert keys == sorted(keys)
     assert len(set(keys)) == made.file.records == 5 * 3 * NAMES
 
 
+def test_files_of_earlier_versions_merge_with_new_ones_to_one_file(tmp_path: Path) -> None:
+    """Their ranges overlap: those of one unit had a directory for each destination, and one for the rest."""
+    a, b, c = "/topic/a", "/topic/b", "/topic/c"
+    layout = [([a], range(0, 6, 2)), ([b, c], range(1, 6, 2)), ([b], range(6, 9)), ([a, c], range(9, 12))]
+    made = []
+    for number, (names, offsets) in enumerate(layout):
+        rows = [
+            {**START_ROW, "destination": names[place % len(names)], "offset": offset, "body": b"", "size": 0}
+            for place, offset in enumerate(offsets)
+        ]
+        rows.sort(key=lambda row: (row["destination"], row["offset"]))
+        ends = (0, 6) if number < 2 else (offsets[0], offsets[-1] + 1)
+        old = old_path("2023-11-14", names[0] if len(names) == 1 else None, "p", *ends, "0123abcd")
+        path = old if number < 3 else data_path("2023-11-14", "p", *ends, "0123abcd")
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        writer = DataWriter(str(tmp_path / path))
+        writer.write_group([pa.RecordBatch.from_pylist(rows, SCHEMA)])
+        made.append(writer.close(path, "p", *ends, "2023-11-14", names, "source"))
+    (run,) = groups_to_merge(State(files={each.path: each for each in made}), force=True)
+    assert {each.path for each in run} == {each.path for each in made}
+    merged = merge_files(open_files(tmp_path), run, Settings(str(tmp_path)), "89abcdef", "source")
+    assert merged.file.path == "date=2023-11-14/p@0-12.89abcdef.parquet"
+    assert merged.file.destinations == (a, b, c)
+    keys = [(row["destination"], row["offset"]) for row in pq.read_table(merged.spooled).to_pylist()]
+    assert keys == sorted(keys) and sorted(offset for _, offset in keys) == list(range(12))
+
+
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is asked of Linux")
 def test_many_that_had_been_compressed_well_are_merged_in_bounded_memory(tmp_path: Path) -> None:
-    run = shared_files(tmp_path, 48, 20, 2500)
+    run = sorted_files(tmp_path, 48, 20, 2500)
     assert sum(each.body_bytes for each in run) > 1.7 * GROWTH_BYTES_MAX
     done = subprocess.run(
         [sys.executable, "-c", MERGE, str(tmp_path)], input=pickle.dumps(run), capture_output=True, check=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from radiator.archive import NoArchive, files
-from radiator.archive.merging import Sizes
+from radiator.archive.iceberg import register
 from radiator.archive.opening import open_files
 from radiator.archive.run import Options, run
-from radiator.archive.split import Settings
 from radiator.columns.schema import arrow_schema
 from tests.archive.stores import fill
 from tests.spark.stores import START_NS, Message, Writer
@@ -30,7 +30,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """900 sealed records of 90 destinations, some of which share a file, and two that are not sealed."""
+    """900 sealed records of 90 destinations, which share files, and two that are not sealed."""
     root = tmp_path_factory.mktemp("plain")
     writer = Writer(root / "data", segment_bytes=4096)
     messages = [
@@ -46,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     writer.write("_flights", [*messages, *[Message("/topic/end", b"\xff" * 5000, b"", EXACT + 900)] * 2], per_batch=10)
     writer.close()
     there = root / "archive [1] {x}"
-    run(writer.root, open_files(there), Options(settings=Settings("", own_files_max=40), sizes=Sizes(), merge=False))
+    run(writer.root, open_files(there), Options(merge=False))
     return writer.root, str(there)
 
 
@@ -98,7 +98,7 @@ def pairs_of(value: Any) -> Any:
 def test_directories_have_the_same_records_without_merging(made: tuple[str, str], tmp_path: Path) -> None:
     plain = tmp_path / "archive"
     plain.symlink_to(made[1])
-    glob = f"{plain}/date=*/*/*.parquet"
+    glob = f"{plain}/date=*/*.parquet"
     assert duck(f"SELECT count(*) FROM read_parquet('{glob}')") == [(900,)]
     assert pl.scan_parquet(glob).select(pl.len()).collect().item() == 900
     assert len(pd.read_parquet(plain, columns=["offset"])) == 900  # what begins with _ is left out: _log, _new
@@ -124,14 +124,18 @@ def test_an_export_has_the_schema_of_the_archive(made: tuple[str, str], tmp_path
 
 def test_the_documented_lines_run(made: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("archive").symlink_to(made[1])
-    section = TEXT[TEXT.index("## Reading it without Spark") :]
-    (program,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    shutil.copytree(made[1], "archive")
+    section = TEXT[TEXT.index("## Reading it without Spark") :].split("\n## ")[0]
+    of_delta, of_iceberg = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(program, names)
-    assert names["counts"].fetchall() and len(names["frame"]) == 10 and names["delays"].height == 10
-    for query in re.findall(r"```sql\n(.*?)```", section.split("\n## ")[0], re.DOTALL):
-        assert duckdb.sql(query).fetchall()
+    exec(of_delta, names)
+    assert names["delays"].height == len(names["frame"]) == 10 and names["first"].height == 900
+    assert len(names["counts"].fetchall()) == 90 and names["listed"].height >= 10
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    register(open_files("archive"), catalog)
+    assert "sqlite:////srv/iceberg/catalog.db" in of_iceberg
+    exec(of_iceberg.replace("sqlite:////srv/iceberg/catalog.db", catalog), names)
+    assert names["table"].scan().count() == 900
 
 
 def test_an_archive_that_is_not_there_is_an_error_and_nothing_chosen_an_empty_list(tmp_path: Path) -> None:

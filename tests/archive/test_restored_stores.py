@@ -79,7 +79,7 @@ def test_a_checkpoint_without_its_commit_is_refused(tmp_path: Path) -> None:
     before = grown(files, CHECKPOINT_COMMITS - 1)
     state = grown(files, 1)
     files.remove(commit_path(state.version))
-    with pytest.raises(StorageError, match=rf"checkpoint of commit {state.version}.*last commit in _log/ is"):
+    with pytest.raises(StorageError, match=rf"checkpoint of commit {state.version}.*last commit in _delta_log/ is"):
         load(files)
     assert load(files, before.version) == before
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
@@ -17,7 +19,7 @@ from radiator.archive.lock import Busy, locked
 from radiator.archive.manifest import DataFile, Lost, State, load
 from radiator.archive.merging import Sizes, groups_to_merge
 from radiator.archive.opening import open_files
-from radiator.archive.paths import MANY, data_path
+from radiator.archive.paths import data_path
 from radiator.archive.remote import ArrowFiles, FsspecFiles
 from radiator.archive.run import Options, Outcome, Watch, run
 from radiator.archive.split import Settings
@@ -61,7 +63,7 @@ def test_a_run_adds_what_is_new_and_the_next_one_nothing(tmp_path: Path) -> None
     writer.close()
 
 
-def test_files_have_one_day_and_one_destination_in_order_and_say_so(tmp_path: Path) -> None:
+def test_files_have_one_day_in_the_order_of_destinations_and_say_so(tmp_path: Path) -> None:
     fill(tmp_path / "data", days=3).close()
     go(tmp_path, replace(EAGER, merge=False))
     state = archive_of(tmp_path)
@@ -69,13 +71,17 @@ def test_files_have_one_day_and_one_destination_in_order_and_say_so(tmp_path: Pa
     for each in state.files.values():
         table = pq.read_table(tmp_path / "archive" / each.path)
         metadata = pq.ParquetFile(tmp_path / "archive" / each.path).metadata
-        offsets = table.column("offset").to_pylist()
-        assert offsets == sorted(offsets)
+        assert keys_of(table) == sorted(keys_of(table))
         assert table.column("destination").unique().to_pylist() == list(each.destinations or ())
         assert metadata.row_group(0).column(8).compression == "ZSTD"
-        assert metadata.row_group(0).sorting_columns[0].column_index == 2
+        assert [column.column_index for column in metadata.row_group(0).sorting_columns] == [0, 2]
+        assert metadata.row_group(0).column(0).statistics.min == (each.destinations or ("",))[0]
         assert metadata.row_group(0).column(2).statistics.max is not None
         assert metadata.metadata[b"radiator.source"].decode() == state.source
+
+
+def keys_of(table: pa.Table) -> list[tuple[str, int]]:
+    return list(zip(table.column("destination").to_pylist(), table.column("offset").to_pylist(), strict=True))
 
 
 def test_a_partition_without_anything_sealed_waits(tmp_path: Path) -> None:
@@ -88,18 +94,33 @@ def test_a_partition_without_anything_sealed_waits(tmp_path: Path) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize(("own", "budget"), sampled([(5, 50_000), (0, 50_000), (64, 10_000_000)], 1))
-def test_many_destinations_share_files_however_little_memory_there_is(tmp_path: Path, own: int, budget: int) -> None:
+@pytest.mark.parametrize("run_bytes", sampled([30_000, 1, 10_000_000], 1))
+def test_many_destinations_share_one_sorted_file_a_day_however_little_memory_there_is(
+    tmp_path: Path, run_bytes: int
+) -> None:
     fill(tmp_path / "data", count=3000, destinations=997, days=2).close()
-    settings = Settings("", own_files_max=own, budget_bytes=budget, bucket_bytes=20_000, group_rows=500)
-    go(tmp_path, Options(merge=False, settings=settings))
+    go(tmp_path, Options(merge=False, settings=Settings("", run_bytes=run_bytes, group_rows=500)))
     state = archive_of(tmp_path)
-    assert len(state.files) <= (own + 1) * len({each.date for each in state.files.values()})
+    assert len(state.files) == len({each.date for each in state.files.values()})
     for each in state.files.values():
         table = pq.read_table(tmp_path / "archive" / each.path)
-        keys = list(zip(table.column("destination").to_pylist(), table.column("offset").to_pylist(), strict=True))
-        assert keys == sorted(keys)
-        assert (f"/{MANY}/" in each.path) == (len(each.destinations or ()) > 1)
+        assert keys_of(table) == sorted(keys_of(table))
+        assert each.path.count("/") == 1 and len(each.destinations or ()) > 100
+    check_all(tmp_path / "data", tmp_path / "archive")
+
+
+def test_a_file_whose_rows_are_written_ends_where_another_destination_begins(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data", 8192)
+    for number, name in enumerate(["/topic/b", "/topic/b", "/topic/a", "/topic/c", "/topic/b"]):
+        writer.write("p", numbered(name, 400, first=400 * number), per_batch=50)
+    writer.close()
+    go(tmp_path, Options(merge=False, settings=Settings("", run_bytes=5000)))
+    found = sorted(
+        (each.first_offset, each.next_offset, each.destinations) for each in archive_of(tmp_path).files.values()
+    )
+    assert found[0] == (0, found[1][0], ("/topic/b",))
+    assert all(a[1] == b[0] for a, b in pairwise(found))
+    assert len(found) < 6
     check_all(tmp_path / "data", tmp_path / "archive")
 
 
@@ -108,14 +129,14 @@ def test_more_destinations_than_are_listed_are_not_listed(tmp_path: Path) -> Non
     made = [each._replace(destination=f"/topic/{n}") for n, each in enumerate(numbered("", 3000))]
     writer.write("p", made, per_batch=500)
     writer.close()
-    go(tmp_path, Options(settings=Settings("", own_files_max=0)))
+    go(tmp_path, Options())
     assert [each.destinations for each in archive_of(tmp_path).files.values()] == [None]
     check_all(tmp_path / "data", tmp_path / "archive")
 
 
-def test_shared_files_merge_to_one_that_is_sorted(tmp_path: Path) -> None:
+def test_sorted_files_merge_to_one_that_is_sorted(tmp_path: Path) -> None:
     writer = fill(tmp_path / "data", count=1000, destinations=50, days=1)
-    options = replace(EAGER, merge=False, settings=Settings("", own_files_max=3, bucket_bytes=5_000))
+    options = replace(EAGER, merge=False)
     go(tmp_path, options)
     more(writer, count=1500, destinations=50, days=1, first=1000)
     go(tmp_path, options)
@@ -125,16 +146,15 @@ def test_shared_files_merge_to_one_that_is_sorted(tmp_path: Path) -> None:
     assert out.merged_from > out.merged_to > 0
     state = archive_of(tmp_path)
     assert len(state.files) == before - out.merged_from + out.merged_to
-    (shared, *_) = [each for each in state.files.values() if f"/{MANY}/" in each.path]
-    table = pq.read_table(tmp_path / "archive" / shared.path)
-    keys = list(zip(table.column("destination").to_pylist(), table.column("offset").to_pylist(), strict=True))
-    assert keys == sorted(keys)
+    largest = max(state.files.values(), key=lambda each: each.records)
+    table = pq.read_table(tmp_path / "archive" / largest.path)
+    assert keys_of(table) == sorted(keys_of(table))
     check_all(tmp_path / "data", tmp_path / "archive")
 
 
 def named(first: int, day: int, size: int = 10, partition: str = "p") -> DataFile:
     date = f"2013-01-{day:02d}"
-    path = data_path(date, "/topic/a", partition, first, first + 1, "0123abcd")
+    path = data_path(date, partition, first, first + 1, "0123abcd")
     return DataFile(path, partition, first, first + 1, date, ("/topic/a",), 1, size, 1, 0, 0)
 
 
@@ -389,7 +409,7 @@ def test_whatever_happens_to_the_store_the_archive_has_everything_once(tmp_path:
             written += 10_000  # receive times never fall
             ever.update(log_rows(tmp_path / "data"))
         elif what in ("run", "merge"):
-            settings = Settings("", own_files_max=dice.choice([2, 64]), group_rows=300, budget_bytes=300_000)
+            settings = Settings("", group_rows=300, run_bytes=dice.choice([30_000, 10**7]))
             unit_bytes = dice.choice([1, 200_000])
             options = replace(EAGER, settings=settings, unit_bytes=unit_bytes, merge=what == "merge" or None)
             assert not go(tmp_path, options).problems

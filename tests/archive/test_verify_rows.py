@@ -18,9 +18,8 @@ from radiator.archive import verify as verifying
 from radiator.archive.files import LocalFiles
 from radiator.archive.manifest import DataFile, Lost, State, load
 from radiator.archive.merging import groups_to_merge
-from radiator.archive.paths import MANY, intent_path
+from radiator.archive.paths import intent_path
 from radiator.archive.run import Options, run
-from radiator.archive.split import Settings
 from radiator.archive.uncommitted import find_uncommitted
 from radiator.archive.verify import verify
 from radiator.cli.main import run as run_command
@@ -31,10 +30,10 @@ Change = Callable[[pa.Table], pa.Table]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive with files of one destination and files that several share, two days, two units; and its store."""
+    """An archive with files of eight destinations, two days, two units; and its store."""
     root = tmp_path_factory.mktemp("made")
     fill(root / "data", count=3000, destinations=8).close()
-    options = Options(merge=False, unit_bytes=200_000, settings=Settings("", own_files_max=2))
+    options = Options(merge=False, unit_bytes=200_000)
     assert not run(str(root / "data"), LocalFiles(str(root / "archive")), options).problems
     return root
 
@@ -46,12 +45,8 @@ def files(made: Path, tmp_path: Path) -> LocalFiles:
     return LocalFiles(str(tmp_path / "archive"))
 
 
-def shared(each: DataFile) -> bool:
-    return each.path.split("/")[1] == MANY
-
-
-def one(state: State, many: bool) -> DataFile:
-    return next(each for each in state.files.values() if shared(each) == many and each.records > 10)
+def one(state: State) -> DataFile:
+    return next(each for each in state.files.values() if each.records > 10)
 
 
 def with_column(name: str, made: Callable[[list[Any]], list[Any]]) -> Change:
@@ -87,7 +82,7 @@ ROWS: list[tuple[str, Change]] = [
     ("has other destinations", with_column("destination", lambda found: ["/topic/zzz"] * len(found))),
     ("has records of partition 'zzz'", with_column("partition", lambda found: ["zzz"] * len(found))),
     ("as its last day", with_column("receive_ns", lambda found: [each + 5 * DAY_NS for each in found])),
-    ("max_receive_ns", with_column("receive_ns", lambda found: [*found[:-1], found[-1] + 1])),
+    ("max_receive_ns", with_column("receive_ns", lambda found: [each + (each == max(found)) for each in found])),
     ("exist twice", with_column("offset", lambda found: [each + (n == 1) for n, each in enumerate(found)])),
     ("has offsets outside", with_column("offset", lambda found: [*found[:-1], 10**6])),
     ("bytes of bodies", lambda table: table.slice(1)),
@@ -97,13 +92,10 @@ ROWS: list[tuple[str, Change]] = [
 ]
 
 
-@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize(("text", "change"), ROWS)
-def test_rows_that_are_not_what_the_commit_says_are_reported(
-    files: LocalFiles, text: str, change: Change, many: bool
-) -> None:
+def test_rows_that_are_not_what_the_commit_says_are_reported(files: LocalFiles, text: str, change: Change) -> None:
     state = load(files)
-    each = one(state, many)
+    each = one(state)
     made = rewritten(files, each, change)
     found = faults(files, replace(state, files={**state.files, each.path: made}))
     assert any(text in fault and files.address(each.path) in fault for fault in found), found
@@ -141,7 +133,7 @@ def test_commits_that_say_something_else_are_reported(
     files: LocalFiles, text: str, change: Callable[[State, DataFile], State]
 ) -> None:
     state = load(files)
-    found = faults(files, change(state, one(state, False)))
+    found = faults(files, change(state, one(state)))
     assert any(text in fault for fault in found), found
 
 
@@ -158,27 +150,32 @@ def test_what_has_a_digest_is_read_without_its_bodies_and_all_is_well(
 
 def test_offsets_without_a_record_are_counted_and_no_fault(files: LocalFiles) -> None:
     state = load(files)
-    each = one(state, False)
+    each = one(state)
     made = rewritten(files, each, lambda table: table.slice(3))
     table = pq.ParquetFile(files.address(each.path)).read()
     made = replace(
-        made, body_bytes=sum(table.column("size").to_pylist()), min_receive_ns=table.column("receive_ns")[0].as_py()
+        made,
+        body_bytes=sum(table.column("size").to_pylist()),
+        min_receive_ns=min(table.column("receive_ns").to_pylist()),
     )
     absent: dict[str, int] = {}
     found = list(verify(files, held(state, made), records=True, on_missing=absent.__setitem__))
     assert (found, absent) == ([], {"flights": 3})
 
 
-def test_a_last_record_that_is_gone_with_its_file_is_reported_by_the_anchor(files: LocalFiles) -> None:
-    """By ranges nothing is missing: other files have the same one."""
+def test_a_last_record_that_is_gone_is_reported_by_the_anchor(files: LocalFiles) -> None:
+    """By ranges nothing is missing, and the commit of the file agrees with it."""
     state = load(files)
-    last = max(state.files.values(), key=lambda each: (each.max_receive_ns, each.next_offset))
-    kept = {path: each for path, each in state.files.items() if each is not last}
+    last = max(state.files.values(), key=lambda each: each.next_offset)
     end = state.anchors["flights"].offset
-    assert faults(files, replace(state, files=kept)) == [
+    made = rewritten(files, last, lambda table: table.filter(pa.compute.not_equal(table.column("offset"), end)))
+    table = pq.ParquetFile(files.address(last.path)).read()
+    held_bytes, latest = sum(table.column("size").to_pylist()), max(table.column("receive_ns").to_pylist())
+    state = held(state, replace(made, body_bytes=held_bytes, max_receive_ns=latest))
+    assert faults(files, state) == [
         f"partition 'flights': the commits name the record at offset {end} as its last one, and that is at {end - 1}"
     ]
-    assert faults(files, replace(state, files=kept, anchors={})) == []
+    assert faults(files, replace(state, anchors={})) == []
     assert any("there is none" in fault for fault in faults(files, replace(state, files={})))
 
 
@@ -194,7 +191,7 @@ def test_records_of_an_unreadable_file_are_not_reported_as_removed_on_purpose(fi
 
 def test_checksums_alone_find_bytes_that_have_changed(files: LocalFiles) -> None:
     state = load(files)
-    each = one(state, True)
+    each = max(state.files.values(), key=lambda each: each.records)
     data = bytearray(Path(files.address(each.path)).read_bytes())
     data[len(data) // 2] ^= 1
     Path(files.address(each.path)).write_bytes(data)
@@ -221,9 +218,9 @@ def test_a_file_that_is_merged_while_it_is_read_is_no_fault_where_an_open_file_k
 
     chosen = next(iter(groups_to_merge(state, force=True)))[0]
     monkeypatch.setattr(verifying, "footer_of", footer_of)
-    assert list(verify(files, replace(state, files={chosen.path: chosen}, ends={}))) == [
-        f"partition 'flights': files reach to {chosen.next_offset}, the commits to 0"
-    ]
+    assert list(
+        verify(files, replace(state, files={chosen.path: chosen}, starts={"flights": chosen.first_offset}, ends={}))
+    ) == [f"partition 'flights': files reach to {chosen.next_offset}, the commits to 0"]
     assert merged != [0]
 
 

@@ -120,3 +120,18 @@ def test_a_full_queue_gives_up_its_oldest_message(bound: str) -> None:
     client.subscribe("/queue/a", ack="auto")
     world.settle()
     assert [body.strip() for body in client.bodies()] == ["4", "5"]
+
+
+def test_topics_in_memory_are_never_refused_and_never_hold_more_than_their_part() -> None:
+    """Nobody needs their old messages, so these go; what was sent in all does not matter."""
+    world = World("limits: {memory: 1MiB}\ndestinations: [{match: '#', store: memory}]\n")
+    client = world.connect()
+    reader = world.connect()
+    reader.subscribe("/topic/0", ack="client", prefetch_count="1")
+    for number in range(400):
+        client.publish(f"/topic/{number % 7}", b"x" * 10_000, receipt=str(number))
+        world.settle()
+    assert len(client.receipts()) == 400
+    figures = world.broker.memory.figures()
+    assert figures["messages"] <= 3 / 4 * figures["limit"]
+    assert world.broker.stats.memory_refusals == world.broker.stats.memory_pauses == 0

@@ -13,6 +13,7 @@ from radiator.routing import cron
 from radiator.routing.rules import Rules
 from radiator.stomp.frames import Frame
 from tests.broker.harness import NOW, World  # NOW is 22:13:20
+from tests.broker.reloading import reload
 from tests.storage.faults import Crash
 
 HOURLY = """
@@ -238,3 +239,47 @@ def test_without_the_extra_the_configuration_is_refused_with_the_remedy(monkeypa
     monkeypatch.setattr(cron, "is_installed", lambda: False)
     with pytest.raises(ConfigError, match=r"radiator-broker\[cron\]"):
         Rules(load_text(HOURLY.replace("MISSED", "skip")))
+
+
+def test_a_reload_adds_changes_and_removes_schedules() -> None:
+    world = World("")
+    world.tick(1)
+    reload(world, HOURLY.replace("MISSED", "last"))
+    go_to(world, "23:01")
+    assert times(world) == ["23:00"]
+    half = HOURLY.replace("MISSED", "last").replace("0 * * * *", "30 * * * *").replace("ticks", "tocks")
+    assert [change.path for change in reload(world, half) if not change.refused] == ["schedules"]
+    go_to(world, "00:01")
+    assert times(world) == ["23:00"] and times(world, "/topic/tocks") == ["23:30"]
+    reload(world, half.partition("schedules:")[0])
+    go_to(world, "01:01")
+    assert times(world, "/topic/tocks") == ["23:30"]
+    world.settle()
+    assert not [key for key in world.broker.store.definitions.stored if key.startswith("schedule:")]
+
+
+def test_a_reload_of_another_body_keeps_the_time_up_to_which_a_schedule_is_done() -> None:
+    world = world_of("last")
+    go_to(world, "22:59")
+    reload(world, HOURLY.replace("MISSED", "last").replace('{"a": 1}', "new"))
+    asleep(world, 0.5)
+    assert [(frame.headers["scheduled-time"][11:16], frame.body) for frame in sent(world)] == [("23:00", b"new")]
+
+
+def test_a_reload_while_a_message_is_stored_waits_for_it_and_sends_it_once() -> None:
+    world = world_of("last")
+    go_to(world, "22:59")
+    world.fs.fail("fdatasync", 2)
+    world.tick(60)
+    reload(world, HOURLY.replace("MISSED", "last").replace('{"a": 1}', "new"))
+    go_to(world, "23:30")
+    assert times(world) == ["23:00"]
+
+
+def test_a_schedule_that_comes_back_by_a_reload_begins_anew() -> None:
+    world = world_of("last")
+    reload(world, HOURLY.partition("schedules:")[0])
+    go_to(world, "23:30")
+    reload(world, HOURLY.replace("MISSED", "last"))
+    go_to(world, "00:01")
+    assert times(world) == ["00:00"]

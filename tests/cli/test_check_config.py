@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
+from radiator.cli.main import run
 from radiator.config import load
 from radiator.server.hooks import register_schemas
 from radiator.server.passwords import make_hash
@@ -73,3 +75,35 @@ def test_hashes_whose_cost_reveals_known_users_are_a_warning(tmp_path: Path) -> 
     assert done.returncode == 0 and "warning: " in done.stdout and "old is known here" in done.stdout
     as_json = json.loads(check(tmp_path / "c.yaml", text, "--json").stdout)
     assert len(as_json["warnings"]) == 1
+
+
+FAULTY = """
+logging: {{file: {0}/no/such/directory/log}}
+listen: ['unix:/tmp/{1}']
+destinations: [{{match: '/queue/*x'}}]
+archive: [{{match: '/topic/*y', to: /topic/a}}]
+schedules: [{{name: a, cron: '99 * * * *', destination: /queue/a}}]
+subscriptions: [{{name: n, destination: '/topic/a', selector: '='}}]
+"""
+
+
+def test_faults_of_all_sections_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(FAULTY.format(tmp_path, "x" * 120))
+    assert run(["check-config", str(path)]) == 2
+    faults = capsys.readouterr().err
+    for place in ("destinations[0].match", "archive[0].match", "schedules[0].cron", "subscriptions[0]"):
+        assert place in faults, (place, faults)
+    assert "there is no directory" in faults and "at most 107 bytes" in faults
+
+
+def test_a_log_file_that_this_user_may_not_write_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"logging: {{file: {tmp_path}/radiator.log}}\n")
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda name, mode: real(name, mode) and name == str(path))
+    assert run(["check-config", str(path), "--json"]) == 0
+    assert "cannot be written by this user" in json.loads(capsys.readouterr().out)["warnings"][0]
+    assert not (tmp_path / "radiator.log").exists(), "a check writes nothing"

@@ -58,6 +58,23 @@ def test_each_shell_accepts_its_script(shell: str, capsys: pytest.CaptureFixture
         assert subprocess.run([program, "-n"], input=script, text=True, capture_output=True).returncode == 0
 
 
+@pytest.mark.thorough
+def test_fish_completes_with_its_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("fish is not installed")
+    assert run(["completion", "fish"]) == 0
+    script, program = tmp_path / "radiator.fish", tmp_path / "radiator"
+    script.write_text(capsys.readouterr().out)
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m radiator "$@"\n')
+    program.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    for line, words in {"radiator cursors s": ["sample", "set"], "radiator serve --log-level w": ["warning"]}.items():
+        command = [fish, "-c", f"source {script}; complete -C '{line}'"]
+        shown = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert [each.partition("\t")[0] for each in shown.stdout.splitlines()] == words, shown.stderr
+
+
 @pytest.fixture(scope="module")
 def manpages() -> ModuleType:
     spec = importlib.util.spec_from_file_location("manpages", ROOT / "packaging" / "manpages.py")

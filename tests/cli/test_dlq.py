@@ -74,6 +74,7 @@ def test_replay_sends_back_and_takes_away(broker: BrokerProcess, capfd: Any) -> 
     one = before[1]
     done = json.loads(said(capfd, "dlq", "replay", "/queue/dead.x", "--id", one.id, "--json").out)
     assert done == {"queue": "/queue/dead.x", "replayed": 1, "left": 0, "refused": 0, "to": {"/queue/work.x": 1}}
+    assert broker.logs('COMMIT {"sent": ["1 /queue/work.x"], "acknowledged": ["1 /queue/dead.x"]}: ok')
     (back,) = stored(broker.address, "/queue/work.x")
     assert back.body == one.body and back.headers["colour"] == "red"
     assert not [name for name in back.headers if name.startswith("dlq-")]
@@ -100,6 +101,9 @@ def test_drop_takes_away(broker: BrokerProcess, capfd: Any) -> None:
         (["drop", "/queue/dead.x", "--id", "x", "--all"], 2),
         (["drop", "/queue/dead.x", "--all", "--to", "/queue/a"], 2),
         (["replay", "/queue/dead.x", "--id", "nothing@1"], 5),
+        (["show", "/queue/missing"], 5),
+        (["replay", "/queue/missing", "--all"], 5),
+        (["drop", "/queue/missing", "--all"], 5),
     ],
 )
 def test_what_cannot_be_done_is_reported(broker: BrokerProcess, args: list[str], code: int, capfd: Any) -> None:

@@ -18,6 +18,7 @@ import pytest
 from radiator.cli.main import run
 from radiator.cli.selection import read_selection
 from radiator.client import connect
+from radiator.columns.deliveries import COLUMNS, arrow_schema
 from radiator.columns.selection import Selection
 from radiator.export import writers
 from radiator.export.files import Export
@@ -28,7 +29,8 @@ from radiator.storage.files import FileSystem
 from radiator.storage.layout import partition_path
 from radiator.storage.reader import list_partitions
 from tests.running import BrokerProcess
-from tests.spark.stores import Writer, numbered
+from tests.spark.deliveries import Delivery, records
+from tests.spark.stores import START_NS, Writer, numbered
 
 EVENT_NS = 1_357_017_300_000_000_789
 CONFIG = """
@@ -163,6 +165,33 @@ def test_large_headers_count_where_parquet_bounds_what_it_holds(
             writer.write([Row("/topic/a", "p", offset, f"p@{offset}", 1, None, None, {}, headers, b"")])
         writer.close()
     assert 5 < pq.ParquetFile(path).num_row_groups <= 7
+
+
+@pytest.mark.parametrize("kind", ["jsonl", pytest.param("csv", marks=pytest.mark.thorough), "parquet"])
+def test_deliveries_are_exported_with_their_columns(tmp_path: Path, kind: str) -> None:
+    writer = Writer(tmp_path / "data")
+    writer.write("a", numbered("/topic/a", 3))
+    rows = [
+        Delivery("/topic/a", "a", 0, "billing", "ann/0", 1, START_NS + 1, "acked", START_NS + 2_000),
+        Delivery("/topic/b", "b", 0, "billing", None, 0, None, "expired", START_NS + 3_000),
+        Delivery("/topic/a", "a", 1, "billing", "ann/s:0", 2, START_NS + 4_000, "nacked", START_NS + 5_000, "tx"),
+    ]
+    writer.write("deliveries", records(rows))
+    writer.close()
+    target, about = tmp_path / f"out.{kind}", ["--destination", "/topic/a", "--partition", "a"]
+    assert run(["export", "--table", "deliveries", "--data", writer.root, "--to", str(target), *about]) == 0
+    if kind == "parquet":
+        table = pytest.importorskip("pyarrow.parquet").read_table(target)
+        assert table.schema.equals(arrow_schema())
+        found = table.to_pylist()
+        assert [each["settled_at"].microsecond for each in found] == [2, 5]
+    else:
+        found = lines(target) if kind == "jsonl" else list(csv.DictReader(io.StringIO(target.read_text())))
+        assert list(found[0]) == [column.name for column in COLUMNS]
+        assert found[0]["delivered_at"] == "2023-11-14T22:13:20.000000001Z"
+    assert [str(each["record_offset"]) for each in found] == ["0", "2"]
+    assert [each["consumer"] for each in found] == ["ann/0", "ann/s:0"]
+    assert [each["transaction"] or "" for each in found] == ["", "tx"]
 
 
 def test_a_directory_gets_a_file_per_partition(

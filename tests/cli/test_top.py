@@ -154,6 +154,7 @@ def test_once_prints_json_or_text(address: str, capfd: pytest.CaptureFixture[str
     assert run(args) == 0
     lines = capfd.readouterr().out.splitlines()
     assert LONG in "".join(lines)  # a pipe is wide enough
+    assert max(map(len, lines)) < len(LONG) + 80, "no wider than the values"
     assert any(line.startswith("/topic/news") for line in lines)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from radiator.client import ServerError, connect
+from radiator.client import ServerError, aio, connect
 from radiator.client.tracing import Tracing
 from tests.running import BrokerProcess
 
@@ -117,3 +119,75 @@ def test_names_of_spans_are_few_for_temporary_queues(recorded: Recorded) -> None
 def test_without_an_sdk_the_headers_stay_as_they_are() -> None:
     with Tracing().sending("/queue/a", {"n": 1}) as headers:
         assert headers == {"n": "1"}
+
+
+def linked(sent: ReadableSpan, processed: ReadableSpan) -> bool:
+    return bool(processed.links) and processed.links[0].context.span_id == sent.get_span_context().span_id
+
+
+def test_a_connection_with_tracing_makes_spans_of_all_messages_in_loops(
+    broker: BrokerProcess, recorded: Recorded
+) -> None:
+    with connect(broker.address, tracing=recorded.tracing) as connection:
+        messages = connection.subscribe("/queue/all", prefetch=10)
+        connection.send("/queue/all", "one")
+        connection.send_many([("/queue/all", "two", {"colour": "red"})])
+        with connection.transaction() as transaction:
+            transaction.send("/queue/all", "three")
+        with connection.producer() as producer:
+            producer.send("/queue/all", "four")
+        for message in messages:
+            if message.text == "two":
+                connection.send("/queue/answers", "child")
+            message.ack()
+            if message.text == "four":
+                break
+        assert not trace.get_current_span().is_recording(), "leaving the loop ends the last span"
+    spans = recorded.spans()
+    made = [each for each in spans if each.kind is SpanKind.PRODUCER and each.parent is None]
+    assert [each.name for each in made] == ["send /queue/all"] + 3 * ["create /queue/all"]
+    processed = [each for each in spans if each.kind is SpanKind.CONSUMER]
+    assert [each.name for each in processed] == 4 * ["process /queue/all"]
+    assert all(map(linked, made, processed))
+    (child,) = [each for each in spans if each.name == "send /queue/answers"]
+    assert child.parent is not None and child.parent.span_id == processed[1].get_span_context().span_id
+
+
+def test_receive_and_listen_make_spans_and_record_what_is_raised(broker: BrokerProcess, recorded: Recorded) -> None:
+    with connect(broker.address, tracing=recorded.tracing) as connection:
+        messages = connection.subscribe("/queue/listened", prefetch=1)
+        with recorded.tracing.sending("/queue/listened") as headers:
+            connection.send("/queue/listened", "1", headers)
+        with pytest.raises(RuntimeError), messages.receive(timeout=10):
+            raise RuntimeError("not now")
+        assert messages.listen(lambda message: None, count=1) == 1
+    sent, failed, done = recorded.spans()
+    assert (failed.attributes or {})["error.type"] == "RuntimeError" and failed.status.status_code is StatusCode.ERROR
+    assert linked(sent, failed) and linked(sent, done) and done.status.status_code is StatusCode.UNSET
+
+
+def test_the_asyncio_client_makes_the_same_spans(broker: BrokerProcess, recorded: Recorded) -> None:
+    async def main() -> None:
+        async with aio.connect(broker.address, tracing=recorded.tracing) as client:
+            await client.send("/queue/async", "one")
+            await client.send_many([("/queue/async", "two")])
+            async with client.transaction() as transaction:
+                await transaction.send("/queue/async", "three")
+            async with client.producer() as producer:
+                await producer.send("/queue/async", "four")
+            messages = client.subscribe("/queue/async", prefetch=10)
+            async with messages.receive(timeout=10) as first:
+                assert first is not None and first.text == "one"
+            async for message in messages:
+                assert trace.get_current_span().is_recording()
+                await message.ack()
+                if message.text == "four":
+                    break
+            assert not trace.get_current_span().is_recording()
+
+    asyncio.run(main())
+    spans = recorded.spans()
+    made = [each for each in spans if each.kind is SpanKind.PRODUCER]
+    processed = [each for each in spans if each.kind is SpanKind.CONSUMER]
+    assert [each.name for each in made] == ["send /queue/async"] + 3 * ["create /queue/async"]
+    assert len(processed) == 4 and all(map(linked, made, processed))

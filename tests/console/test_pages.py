@@ -278,6 +278,7 @@ def test_a_message_is_published(browser: Browser, served: Served) -> None:
         (message,) = client.subscribe("/queue/published", headers={"browser": "true"})
         assert message.body == "grüße".encode()
         assert (message.headers["colour"], message.headers["size"]) == ("red", "7")
+    assert served.logs("radiator.audit", 'SEND {"destination": "/queue/published", "bytes": 7}: ok')
 
 
 def test_a_range_is_downloaded_as_lines_of_json(browser: Browser, served: Served, tmp_path: Path) -> None:
@@ -327,6 +328,8 @@ def test_dead_letters_are_sent_back_and_dropped(
         assert sorted(drain(client, "/queue/jobs.a")) == [f"job {number}".encode() for number in range(5)]
         headers = next(iter(client.subscribe("/queue/jobs.a", headers={"browser": "true"}))).headers
         assert headers["kind"] == "job" and "dlq-reason" not in headers
+    assert served.logs("radiator.audit", 'COMMIT {"sent": ["1 /queue/jobs.a"], "acknowledged": ["1 /queue/dead"]}: ok')
+    assert served.logs("radiator.audit", 'COMMIT {"acknowledged": ["3 /queue/dead"]}: ok')
 
 
 def test_a_client_is_disconnected(browser: Browser, served: Served) -> None:
@@ -368,6 +371,15 @@ def test_the_cursor_of_a_group_is_moved_reset_and_deleted(browser: Browser, serv
     browser.see("The cursor is at the end.")
     browser.press("Close", "dialog")
     assert lag() == 0
+    browser.press("Pause")
+    browser.press("Pause", "dialog")
+    browser.see("The queue is paused.")
+    browser.press("Close", "dialog")
+    browser.see("paused")
+    browser.press("Resume")
+    browser.press("Resume", "dialog")
+    browser.see("The queue is resumed.")
+    browser.press("Close", "dialog")
     browser.press("Delete")
     assert not browser.button("Delete", "dialog").is_enabled()
     browser.type("Type group:workers to confirm", "group:workers", "dialog")

@@ -19,7 +19,7 @@ from radiator.stomp.frames import Frame
 from radiator.stomp.headers import block_for, escape, join, pairs, split_block, stored_block, unescape
 from radiator.stomp.heads import HeadCache, HeadReader
 from radiator.stomp.parser import Parser, ParserLimits, new_caches
-from radiator.stomp.spec import CONDITIONS, DEAD_LETTER, HOP_BY_HOP, RESERVED, VERSIONS
+from radiator.stomp.spec import DEAD_LETTER, HOP_BY_HOP, INSTRUCTIONS, RESERVED, VERSIONS
 
 pytestmark = pytest.mark.usefixtures("both_speeds")
 
@@ -246,7 +246,7 @@ def test_the_stored_block_holds_the_headers_of_the_message_and_reaches_every_ver
     parser.version = version
     for frame in parser.feed(data):
         block = stored_block(frame.head)
-        dropped = HOP_BY_HOP | RESERVED | DEAD_LETTER | CONDITIONS
+        dropped = HOP_BY_HOP | RESERVED | DEAD_LETTER | INSTRUCTIONS
         kept = [pair for pair in frame.headers.items() if pair[0] not in dropped]
         assert split_block(block) == kept
         assert pairs(block, "1.2") == kept

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -327,6 +328,27 @@ def test_a_fetch_ends_when_its_time_is_over(http: tuple[HTTPServer, str], monkey
     monkeypatch.setattr("radiator.server.jwt.FETCH_NS_MAX", 0)
     with pytest.raises(OSError, match="took more than"):
         fetch(f"{http[1]}/keys")
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_server_that_sends_a_byte_now_and_then_holds_no_fetch(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("radiator.server.jwt.FETCH_NS_MAX", NS_PER_SECOND // 5)
+    gone = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client, suppress(OSError):
+                client.sendall(b"HTTP/1.1 200 OK\r\n" if scheme == "http" else b"\x16\x03\x03\x3f\xff")
+                while not gone.wait(0.02):
+                    client.sendall(b"a")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(OSError, match="took more than"):
+            fetch(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/")
+        gone.set()
+        thread.join()
 
 
 @pytest.mark.parametrize(

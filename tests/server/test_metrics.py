@@ -168,6 +168,8 @@ def test_a_pattern_selects_the_destinations_that_have_series(broker: BrokerProce
     labels = (("destination", "/queue/orders.a"), ("rule", "/queue/orders.>"))
     assert found["radiator_detailed_queue_messages_total", labels] == 3
     assert found["radiator_detailed_queue_ready", labels] == 1
+    assert found["radiator_detailed_queue_delivered_total", labels] == 3
+    assert found["radiator_detailed_queue_settled_total", labels] == 2
     assert found["radiator_detailed_series_left_out", ()] == 0
     assert {pairs for _, pairs in found} == {labels, ()}
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +239,68 @@ def test_listeners_come_and_go_connections_stay_and_an_address_in_use_refuses_al
         broker.ask("limits: {connections: 5}\n" + listen % f", stomp://127.0.0.1:{port}")
     assert "in use" in caught.value.detail
     assert not broker.ask(listen % "")["changed"]
+
+
+def health(port: int) -> int | None:
+    """The status of /health; None if nobody listens there."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/health")
+    except ConnectionRefusedError:
+        return None
+    return connection.getresponse().status
+
+
+def test_the_admin_listener_comes_moves_and_goes_and_an_address_in_use_refuses_all(broker: Reloadable) -> None:
+    one, other = free_port(), free_port()
+    assert paths(broker.ask(f"admin: http://127.0.0.1:{one}\n{PLAIN}")) == ["admin"]
+    assert health(one) == 200
+    assert broker.ask(f"admin: http://127.0.0.1:{other}\nadmin_hosts: [broker.example]\n{PLAIN}")["applied"]
+    assert (health(one), health(other)) == (None, 200)
+    with http_get(other, "broker.example") as answer:
+        assert answer.status == 200
+    assert broker.ask(f"admin: http://127.0.0.1:{other}\n{PLAIN}")["applied"]
+    with http_get(other, "broker.example") as answer:
+        assert answer.status == 403
+    with socket.create_server(("127.0.0.1", one)), pytest.raises(ServerError) as caught:
+        broker.ask(f"admin: http://127.0.0.1:{one}\nlimits: {{connections: 5}}\n{PLAIN}")
+    assert "in use" in caught.value.detail and health(other) == 200
+    broker.ask(PLAIN)
+    assert health(other) is None
+
+
+def http_get(port: int, host: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/health", headers={"Host": host})
+    return connection.getresponse()
+
+
+def test_the_log_goes_where_the_new_file_says_in_its_format(broker: Reloadable, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.log", tmp_path / "other.log"
+
+    def logged(path: Path, text: str) -> bool:
+        return poll(lambda: path.exists() and text in path.read_text())
+
+    assert broker.ask(f"logging: {{file: {one}}}\nlimits: {{connections: 81}}\n{PLAIN}")["applied"]
+    assert logged(one, "limits.connections"), "the lines of the reload itself are in the new file"
+    assert broker.ask(f"logging: {{file: {other}, format: json}}\nlimits: {{connections: 82}}\n{PLAIN}")["applied"]
+    assert logged(other, "limits.connections")
+    assert all(json.loads(line)["level"] for line in other.read_text().splitlines())
+    with pytest.raises(ServerError) as caught:
+        broker.ask(f"logging: {{file: {tmp_path}}}\nlimits: {{connections: 83}}\n{PLAIN}")
+    assert "expected a regular file" in caught.value.detail
+    assert broker.ask(f"limits: {{connections: 84}}\n{PLAIN}")["applied"]
+    assert poll(lambda: "-> 84" in broker.process.text()), "on stderr again"
+    assert "-> 84" not in one.read_text() + other.read_text()
+
+
+def poll(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 @pytest.mark.thorough

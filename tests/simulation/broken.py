@@ -18,9 +18,11 @@ from radiator.broker.logs import delivery_times
 from radiator.broker.logs.selection import NO, YES, Selection
 from radiator.broker.outcomes import dead_letters
 from radiator.broker.outcomes.dead_letters import DeadLetters
+from radiator.broker.outcomes.delivery_log import DeliveryLog
 from radiator.broker.outcomes.redelivery import Returns
 from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.queue import Queue
+from radiator.broker.queues.recorder import SourceRecord
 from radiator.broker.queues.selectors import Wanted
 from radiator.broker.queues.skipped import Skipped
 from radiator.broker.timers.timing import Timing
@@ -321,3 +323,17 @@ def what_has_expired_is_delivered(right: Any) -> Any:
 @bug(delivery_times, "expiry")
 def what_expires_does_so_too_early(right: Any) -> Any:
     return lambda batch, index, ttl_ns: right(batch, index, ttl_ns) - 1_000_000 * NS_PER_SECOND
+
+
+@bug(SourceRecord, "settled", "plain")
+def settlements_do_not_wait_for_their_rows(right: Any) -> Any:
+    def wrong(self: SourceRecord, offsets: Any, outcome: bytes, transaction: str = "") -> None:
+        self._source.cursor.ack(offsets)  # type: ignore[attr-defined]
+        right(self, offsets, outcome, transaction)
+
+    return wrong
+
+
+@bug(DeliveryLog, "add", "plain")
+def a_transaction_has_no_rows(right: Any) -> Any:
+    return lambda self, settled, outcome, transaction="": None

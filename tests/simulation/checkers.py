@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from radiator.routing.rules import DELIVERIES_PARTITION
 from radiator.stomp.frames import Frame
 from tests.simulation.delivery_times import Moments
 from tests.storage.driving import read_all
@@ -198,6 +199,8 @@ class Checkers:
             wanted = range(partition.log_start_offset, partition.next_offset)
             if whole and list(found) != list(wanted):
                 raise Violation(f"{name}: offsets have holes: {sorted(set(wanted) - set(found))}")
+            if name == DELIVERIES_PARTITION:  # ``deliveries`` checks its rows
+                continue
             last: dict[bytes, int] = {}
             for offset, body in found.items():
                 self._same(name, offset, body, "in the log")

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from radiator.archive import DataFile, Lost, commit, load, open_files
-from radiator.archive.paths import data_path
 from radiator.archive.planning import source_of
 from radiator.columns.decode import Counters
 from radiator.columns.options import ReadOptions
@@ -20,6 +19,7 @@ from radiator.columns.planning import plan, snapshot
 from radiator.columns.read import read
 from radiator.columns.schema import arrow_schema
 from radiator.columns.selection import Selection
+from tests.archive.stores import old_path
 
 
 def records(data: str, starts: Mapping[str, int], ends: Mapping[str, int]) -> pa.Table:
@@ -57,7 +57,7 @@ def lose(root: Path | str, *lost: Lost) -> None:
     commit(files, state, source=state.source or "", lost=lost)
 
 
-def compact(root: Path | str, partition: str, destination: str, delete: bool = True) -> None:
+def compact(root: Path | str, partition: str, destination: str) -> None:
     """All files of a day and destination become one; the old ones go at once."""
     files = open_files(root)
     state = load(files)
@@ -69,7 +69,7 @@ def compact(root: Path | str, partition: str, destination: str, delete: bool = T
         new = _publish(root, rows.cast(arrow_schema()), day, destination, partition, first, following)
         state = load(files)
         commit(files, state, source=state.source or "", add=[new], remove=[each.path for each in those])
-    for each in old if delete else ():
+    for each in old:
         files.remove(each.path)
 
 
@@ -77,7 +77,7 @@ def _publish(
     root: Path | str, rows: pa.Table, day: str, name: str | None, partition: str, first: int, following: int
 ) -> DataFile:
     files = open_files(root)
-    path = data_path(day, name, partition, first, following, secrets.token_hex(4))
+    path = old_path(day, name, partition, first, following, secrets.token_hex(4))
     spooled = f"{files.spool('of-a-test')}/{secrets.token_hex(4)}"
     pq.write_table(rows, spooled, compression="zstd", row_group_size=500)
     size = os.path.getsize(spooled)

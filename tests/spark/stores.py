@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from radiator.config import Settings
+from radiator.config.load import load_text
+from radiator.server.hooks import register_schemas
 from radiator.storage.files import FileSystem
 from radiator.storage.store import Store
 from tests.clocks import both
@@ -55,6 +59,13 @@ class Writer:
 
     def close(self) -> None:
         self.store.close()
+
+
+def register_rules(root: Path, data: str, rules: str, **schemas: Any) -> list[str]:
+    """What the broker does at a start with these rules: ``{root}/<name>.json`` in them are the schemas."""
+    for name, schema in schemas.items():
+        (root / f"{name}.json").write_text(json.dumps(schema))
+    return register_schemas(load_text(rules.format(root=root), "r.yaml").rules, "r.yaml", FileSystem(), data)
 
 
 def numbered(destination: str, count: int, first: int = 0, step_ns: int = MS, **tags: str) -> list[Message]:

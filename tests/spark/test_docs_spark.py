@@ -12,16 +12,17 @@ import pytest
 from pyspark.sql import functions as F
 
 from radiator.client import connect
+from radiator.columns.delivery_records import FINAL, RETURNED
 from radiator.spark import read, read_stream, register
 from radiator.spark.jobs import JOBS
 from radiator.spark.options import OPTIONS, parse
-from radiator.spark.schema import SCHEMA
+from radiator.spark.schema import DELIVERIES, SCHEMA
 from radiator.spark.sections import SECTIONS
 from radiator.spark.sections.options import FLAGS
 from radiator.spark.sink_options import WRITE_OPTIONS
 from radiator.spark.sink_rows import ACCEPTED, CARRIED_BY_THE_BROKER
 from tests.running import BrokerProcess
-from tests.spark.stores import START_NS, Message, Writer
+from tests.spark.stores import START_NS, Message, Writer, register_rules
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
@@ -29,7 +30,9 @@ ROOT = Path(__file__).parents[2]
 README, TEXT = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/spark.md"))
 WRITING = TEXT.partition("\n## Writing\n")[2].partition("\n## ")[0]
 KAFKA = TEXT.partition("\n### If you come from")[2].partition("\n## ")[0]
-NAMES = set(re.findall(r"^\| `(\w+)[`(]", TEXT.replace(WRITING, "").replace(KAFKA, ""), re.MULTILINE))
+OF_DELIVERIES = TEXT.partition("\n## Deliveries\n")[2].partition("\n## ")[0]
+OTHERS = TEXT.replace(WRITING, "").replace(KAFKA, "").replace(OF_DELIVERIES, "")
+NAMES = set(re.findall(r"^\| `(\w+)[`(]", OTHERS, re.MULTILINE))
 
 
 def test_every_option_column_and_job_is_documented_and_nothing_else() -> None:
@@ -45,7 +48,7 @@ def test_documented_defaults_of_options_are_the_defaults() -> None:
             told = re.findall(rf"^\| `{each.name}` \| ([^|]+) \|", part, re.MULTILINE)[0]
             assert told.replace("`", "").startswith(each.default), each.name
     given = {"path": "x"}
-    assert parse({**given, "min_partitions": "1", "rows_per_batch": "16384"}) == parse(given)
+    assert parse({**given, "min_partitions": "1", "rows_per_batch": "16384", "pushdown": "false"}) == parse(given)
     assert parse({**given, "fail_on_data_loss": "true", "ending_offsets": "latest"}) == parse(given)
 
 
@@ -75,6 +78,15 @@ def test_documented_types_are_the_types() -> None:
         named = {"bigint": "long", "map<string,string>": "map of string to string"}
         assert told.strip() == named.get(column.dataType.simpleString(), column.dataType.simpleString())
         assert (f"`{column.name}` | {told}, may be null" in TEXT) == column.nullable
+
+
+def test_the_columns_and_outcomes_of_deliveries_are_documented() -> None:
+    columns, outcomes = (part.partition("\n\n")[0] for part in OF_DELIVERIES.split("\n|---|---|")[1:])
+    told = re.findall(r"^\| `(\w+)` \| (\w+) \|", columns, re.MULTILINE)
+    named = {"bigint": "long", "int": "integer"}
+    types = [(each.name, each.dataType.simpleString()) for each in DELIVERIES]
+    assert told == [(name, named.get(kind, kind)) for name, kind in types]
+    assert set(re.findall(r"`(\w+)`", outcomes)) == {*FINAL, *RETURNED}
 
 
 def test_quoted_errors_of_spark_are_its_errors(spark: Any, writer: Writer, tmp_path: Path) -> None:
@@ -139,6 +151,10 @@ def test_the_programs_run_one_after_the_other(
         Message("/topic/flights.JFK", body, b"tag-carrier:UA", START_NS + i, START_NS, START_NS) for i in range(1, 30)
     ]
     writer.write("/topic/flights.JFK", flights)
+    fields = {"properties": {"carrier": {"type": "string"}, "dep_delay": {"type": "number"}}}
+    register_rules(
+        tmp_path, writer.root, "destinations: [{{match: /topic/>, schema: {root}/flight.json}}]", flight=fields
+    )
     names: dict[str, Any] = {}
     programs = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     assert len(programs) >= 5

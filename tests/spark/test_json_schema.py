@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
+from radiator.columns.json_schema import FIELDS_MAX
 from radiator.errors import ConfigError
-from radiator.spark.json_schema import FIELDS_MAX, struct_of
+from radiator.spark.json_schema import struct_of
 
 pytestmark = pytest.mark.spark
 

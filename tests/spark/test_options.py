@@ -21,6 +21,7 @@ def test_defaults_select_everything() -> None:
     options = parse({"path": "/data/"})
     assert options.path == "/data/"
     assert options.fail_on_data_loss
+    assert not options.pushdown
     assert options.selection.offsets_of("any") == (LOW, HIGH)
     assert options.selection.wants_destination("/topic/x")
 
@@ -169,6 +170,7 @@ def test_a_stream_begins_at_the_end_by_default() -> None:
             "option endingOffsets is for batch queries (spark.read), and this is spark.readSt",
         ),
         ({"end_time": "2013-01-01"}, "option end_time is for batch queries"),
+        ({"pushdown": "true"}, "option pushdown is for batch queries"),
         ({"startingOffsets": "5"}, "expected earliest, latest or JSON for a stream, got 5"),
         (
             {"startingOffsets": '{"a": -3}'},
@@ -212,6 +214,7 @@ def test_a_batch_has_no_options_of_streams() -> None:
         ({"path": "x", "start_time": "99"}, "option start_time: expected RFC 3339"),
         ({"path": "x", "start_time": "2013-01-31T12:00.5"}, "option start_time: expected RFC 3339"),  # half a minute?
         ({"path": "x", "start_time": "2013-01.5-31"}, "option start_time: expected RFC 3339"),
+        ({"path": "x", "pushdown": "yes"}, "option pushdown: expected true or false, got 'yes'"),
         ({"path": "x", "rows_per_batch": "0"}, "option rows_per_batch: expected a whole number above 0"),
         ({"path": "x", "starting_offsets": "latest"}, "option starting_offsets: expected earliest, a number, or JSON"),
         ({"path": "x", "ending_offsets": '{"a": -2}'}, "option ending_offsets: expected latest"),

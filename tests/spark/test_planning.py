@@ -272,7 +272,7 @@ def test_a_partition_in_which_nothing_has_been_committed_is_empty(writer: Writer
 def test_no_store_is_reported_with_what_was_expected(tmp_path: Path, writer: Writer) -> None:
     writer.write("p", numbered("/topic/a", 1))
     (tmp_path / "other").mkdir()
-    (tmp_path / "archive" / "_log").mkdir(parents=True)
+    (tmp_path / "archive" / "_delta_log").mkdir(parents=True)
     (tmp_path / "file").write_bytes(b"")
     for path, told in [
         (tmp_path / "none", "there is no such directory; expected a broker's data_dir"),

@@ -128,18 +128,18 @@ def everything(spark: Any, store: str) -> Iterator[Any]:
 
 @pytest.mark.parametrize("condition", sampled(FILTERS, 4))
 def test_pushed_filters_give_what_spark_itself_would(spark: Any, store: str, everything: Any, condition: str) -> None:
-    pushed = read(spark, store, columns=COLUMNS).where(condition).select("partition", "offset")
+    pushed = read(spark, store, columns=COLUMNS, pushdown=True).where(condition).select("partition", "offset")
     assert sorted(pushed.collect()) == sorted(everything.where(condition).select("partition", "offset").collect())
 
 
 def test_a_time_without_zone_in_a_filter_is_the_sessions(spark: Any, store: str) -> None:
     moment = datetime(2023, 11, 14, 22, 13, 20, 60_000, UTC)
-    df = read(spark, store, columns=["receive_time"], partition="p/1")
+    df = read(spark, store, columns=["receive_time"], pushdown=True, partition="p/1")
     assert df.where(F.col("receive_time") < F.lit(moment)).count() == 60
 
 
 def test_one_dataframe_can_be_filtered_differently_in_one_query_and_the_next(spark: Any, store: str) -> None:
-    """Spark 4.3 itself would give the rows of one pushed filter to the other."""
+    """Spark 4.3 would give the rows of one pushed filter to the other: why push-down is not the default."""
     df = read(spark, store, columns=["destination", "offset"])
     a, b = df.where("destination = '/topic/a'"), df.where("destination = '/topic/b' AND offset < 450")
     assert a.count() == 300

@@ -330,10 +330,25 @@ def test_partitions_that_hold_nothing_wanted_are_not_read(writer: Writer, monkey
     query = Query(writer.root, subscribe="/topic/a,/topic/z", startingOffsets="earliest", maxOffsetsPerTrigger=10)
     assert query.trigger() == {"/topic/a": list(range(10))}
     assert query.tasks == 1
-    assert json.loads(query.checkpoint[0]).keys() == {"/topic/a", "shared"}
+    assert json.loads(query.checkpoint[0]).keys() == {"/topic/a"}
     writer.write("/topic/b", numbered("/topic/z", 1, 10))  # it is shared from now on
     writer.write("shared", numbered("/topic/z", 1, 10))
     assert joined(query.available_now()) == {"/topic/b": [10], "shared": [10]}
+
+
+def test_the_offsets_of_a_stream_over_one_name_have_only_partitions_with_that_name(writer: Writer) -> None:
+    for number in range(20):
+        writer.write(f"flights-{number}", numbered(f"/topic/flights.{number}", 10))
+    query = Query(writer.root, subscribe="/topic/flights.7,/topic/late", startingOffsets="latest")
+    assert query.trigger() == {}
+    assert json.loads(query.checkpoint[0]) == {"flights-7": {"from": 10, "next": 10}}
+    assert query.reader.reportLatestOffset() == {"flights-7": 10}
+    writer.write("flights-3", numbered("/topic/late", 2, 10))
+    assert query.trigger() == {"flights-3": [10, 11]}
+    query = query.again(subscribe="/topic/flights.7")  # the partition stays in the checkpoint, and is not read
+    writer.write("flights-3", numbered("/topic/late", 2, 12))
+    assert query.trigger() == {}
+    assert json.loads(query.checkpoint[-1]) == {"flights-3": 14, "flights-7": {"from": 10, "next": 10}}
 
 
 def test_an_unused_name_is_reported_with_the_closest_one(writer: Writer, capsys: pytest.CaptureFixture[str]) -> None:

@@ -296,6 +296,7 @@ def test_options_that_would_move_the_archive_boundary_are_refused(spark: Any, st
         ):
             table(spark, *store, **{name: '{"abc": 1700000000000}'})
     for name, told in [
+        ("pushdown", "many queries"),
         ("failOnDataLoss", "argument fail_on_data_loss="),
         ("Archive", "e="),
     ]:

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from radiator.archive import load, open_files
+from radiator.cli.main import run as run_command
 from radiator.client import connect
+from radiator.errors import StorageError
 from radiator.spark import read, table
 from tests.running import BrokerProcess
-from tests.spark.archives import archive, compact
+from tests.spark.archives import archive
 from tests.spark.stores import Writer, numbered
 from tests.spark.test_table import offsets
 from tests.storage.rewriting import Keep, everything, rewritten
@@ -46,14 +49,20 @@ def test_what_was_removed_on_purpose_is_no_loss_on_either_side(spark: Any, tmp_p
     assert len(offsets(read(spark, writer.root))["p"]) < len(left)
 
 
-def test_files_that_are_merged_under_a_query_end_it_whatever_the_session_says(
+def test_a_query_goes_on_while_files_are_merged_and_ends_when_they_are_removed_whatever_the_session_says(
     spark: Any, tmp_path: Path, writer: Writer
 ) -> None:
     writer.write("p", numbered("/topic/a", 100))
     for end in (20, 40):
         archive(tmp_path / "archive", writer.root, {"p": end})
     df = table(spark, writer.root, tmp_path / "archive")
-    compact(tmp_path / "archive", "p", "/topic/a")
+    assert df.count() == 100
+    command = ["archive", "--data", str(writer.root), "--to", str(tmp_path / "archive"), "--compact-only"]
+    assert run_command(command) == 0
+    assert len(load(open_files(tmp_path / "archive")).removed) == 2
+    assert df.count() == 100
+    assert offsets(table(spark, None, tmp_path / "archive", as_of="p@19"))["p"] == list(range(20))
+    assert run_command([*command, "--keep-merged", "0s"]) == 0
     names = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
     try:
         for name in names:
@@ -64,6 +73,8 @@ def test_files_that_are_merged_under_a_query_end_it_whatever_the_session_says(
         for name in names:
             spark.conf.unset(name)
     assert offsets(table(spark, writer.root, tmp_path / "archive"))["p"] == list(range(100))
+    with pytest.raises(StorageError, match="version 0 were merged and removed"):
+        table(spark, None, tmp_path / "archive", as_of=0)
 
 
 def test_the_schema_of_a_rule_gives_the_columns_of_its_destinations(
@@ -78,7 +89,6 @@ def test_the_schema_of_a_rule_gives_the_columns_of_its_destinations(
         for delay_told in ("3", "4.0", "null"):
             connection.send("/topic/flights.JFK", f'{{"carrier": "UA", "dep_delay": {delay_told}}}')
     df = table(spark, broker.data, tmp_path / "archive", destination="/topic/flights.JFK")
-    told = {each.name: each.dataType.simpleString().upper() for each in df.schema}
-    assert (told["carrier"], told["dep_delay"]) == ("STRING", "INT")
-    rows = df.orderBy("offset").select("carrier", "dep_delay", "_corrupt_record").collect()
+    assert df.schema["flight"].dataType.simpleString() == "struct<carrier:string,dep_delay:bigint>"
+    rows = df.orderBy("offset").select("flight.carrier", "flight.dep_delay", "rejected").collect()
     assert [tuple(row) for row in rows] == [("UA", 3, None), ("UA", 4, None), ("UA", None, None)]

@@ -1,4 +1,4 @@
-"""``table`` with the fields of the bodies as columns, by the schema that the broker has kept or that is given."""
+"""``table`` with the struct columns of rules, and with the fields of the bodies by a schema that is given."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from radiator.spark.schema import SCHEMA
 from radiator.spark.typed import CORRUPT
 from radiator.spark.uris import arrow_uri, hadoop_uri
 from tests.spark.archives import archive
-from tests.spark.stores import START_NS, Message, Writer
-from tests.spark.test_schemas import keep
+from tests.spark.stores import START_NS, Message, Writer, register_rules
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
@@ -46,15 +45,27 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         writer.write("flights", [Message("/topic/flights.JFK", body, b"", START_NS + number)])
     writer.write("other", [Message("/topic/other", b"5")])
     writer.close()
-    keep(root / "data", "/topic/flights.>", 1, {"type": "object", "properties": {"carrier": {"type": "integer"}}})
-    keep(root / "data", "/topic/flights.>", 2, FLIGHT)
-    keep(root / "data", "/topic/other", 1, {"type": "number"})
+    rules = """destinations:
+  - {{match: /topic/flights.>, schema: {root}/trip.json}}
+  - {{match: /topic/other, schema: {root}/number.json}}"""
+    register_rules(root, writer.root, rules, trip=FLIGHT, number={"type": "number"})
     archive(root / "archive", writer.root, {"flights": 10})
     return writer.root, str(root / "archive")
 
 
-def test_a_destination_with_a_schema_has_its_fields_as_columns(spark: Any, store: tuple[str, str]) -> None:
-    df = table(spark, *store, destination="/topic/flights.JFK", view="flights")
+def test_a_rule_with_a_schema_has_a_struct_column(spark: Any, store: tuple[str, str]) -> None:
+    df = table(spark, store[0], destination="/topic/flights.JFK")
+    assert df.columns == [*SCHEMA.names, "trip", "rejected"]
+    assert df.select("trip.*").agg({"dep_delay": "sum", "flight": "max"}).first().asDict() == {
+        "sum(dep_delay)": 40, "max(flight)": (1 << 60) + 20,
+    }  # fmt: skip
+    (bad,) = collect(df.where("trip IS NULL").select("offset", "rejected"))
+    assert bad["offset"] == 20 and "malformed" in bad["rejected"]
+    assert table(spark, store[0], columns=["trip", "offset"]).columns == ["trip", "offset"]
+
+
+def test_fields_of_a_schema_that_is_given_are_columns_of_the_whole_history(spark: Any, store: tuple[str, str]) -> None:
+    df = table(spark, *store, destination="/topic/flights.JFK", view="flights", schema=FLIGHT, typed=False)
     assert df.columns == [*SCHEMA.names, "carrier", "dep_delay", "flight", "body_size", "scheduled", CORRUPT]
     told = {each.name: each.dataType.simpleString() for each in df.schema}
     assert (told["carrier"], told["dep_delay"], told["flight"]) == ("string", "int", "bigint")
@@ -69,7 +80,8 @@ def test_a_destination_with_a_schema_has_its_fields_as_columns(spark: Any, store
 
 
 def test_columns_of_both_kinds_can_be_named(spark: Any, store: tuple[str, str]) -> None:
-    df = table(spark, *store, destination="/topic/flights.*", columns=["scheduled", "offset", "dep_delay"])
+    names = ["scheduled", "offset", "dep_delay"]
+    df = table(spark, *store, destination="/topic/flights.*", columns=names, schema=FLIGHT)
     assert df.columns == ["scheduled", "offset", "dep_delay"]
     first = min(collect(df), key=lambda row: row["offset"])
     assert first == {"scheduled": datetime(2013, 1, 1, 5, 15, tzinfo=UTC), "offset": 0, "dep_delay": 2}
@@ -77,11 +89,8 @@ def test_columns_of_both_kinds_can_be_named(spark: Any, store: tuple[str, str]) 
     assert "headers" not in plan and "message_id" not in plan
 
 
-def test_without_a_destination_or_with_raw_bodies_there_are_no_fields(spark: Any, store: tuple[str, str]) -> None:
-    assert table(spark, *store).columns == SCHEMA.names
-    assert table(spark, *store, destination="/topic/flights.JFK", typed=False).columns == SCHEMA.names
-    assert table(spark, *store, destination="/topic/>").columns == SCHEMA.names
-    assert table(spark, *store, destination="/topic/other").columns == SCHEMA.names  # numbers have no fields
+def test_raw_bodies_have_no_fields(spark: Any, store: tuple[str, str]) -> None:
+    assert table(spark, *store, typed=False).columns == SCHEMA.names
 
 
 def test_a_schema_at_the_root_is_not_looked_for_elsewhere() -> None:
@@ -95,7 +104,7 @@ def test_a_schema_can_be_given_in_every_way(
     path = tmp_path / "flight.json"
     path.write_text(json.dumps(FLIGHT))
     struct = StructType.fromDDL("carrier STRING, dep_delay INT")
-    kept = next(Path(store[0], "schemas").glob("*flights*@2.json"))
+    kept = next(Path(store[0], "schemas").glob("*flights*@1.json"))
     for schema in (path, str(kept), FLIGHT, struct, "carrier STRING, dep_delay INT"):
         df = table(spark, *store, partition="flights", schema=schema)
         assert df.schema["carrier"].dataType.simpleString() == "string"
@@ -109,13 +118,11 @@ def test_a_schema_can_be_given_in_every_way(
 @pytest.mark.parametrize(
     "given, told",
     [
-        ({"typed": True}, "expected destination="),
-        ({"typed": True, "destination": "/topic/none"}, "no stored schema matches all of /topic/none"),
-        ({"typed": True, "destination": "/topic/other"}, "other@1.json: expected the JSON Schema of objects"),
         ({"schema": "nothing.json"}, "there is no such file"),
         ({"schema": "carrier ; STRING"}, "expected the path of a JSON Schema"),
         ({"schema": {"type": "array"}}, "expected the JSON Schema of objects"),
-        ({"destination": "/topic/flights.JFK", "columns": ["carier"]}, "did you mean carrier"),
+        ({"schema": FLIGHT, "columns": ["carier"]}, "did you mean carrier"),
+        ({"columns": ["tripp"]}, "did you mean trip"),
     ],
 )
 def test_contradictory_options_are_refused_with_the_reason(
@@ -142,4 +149,4 @@ def test_the_documented_program_runs(
     section = text[text.index("## One table over both") :].split("\n## ")[0]
     (program,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     exec(program.replace("./data", store[0]).replace("./archive", store[1]), {})
-    assert "UA" in capsys.readouterr().out
+    assert "|/topic/flights.JFK|21 " in capsys.readouterr().out

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from radiator.client import connect
+from radiator.spark import cursors
 from radiator.spark import waiting as module
 from radiator.spark.report import make_report
 from radiator.spark.waiting import WAITING_NS, waiting
@@ -49,6 +50,17 @@ def test_what_waits_for_long_is_found_in_the_files(store: str) -> None:
         ("queue:/queue/some", "/queue/some", 3),
     ]
     assert abs(rows[0]["oldest"].timestamp() - time.time()) < 600
+
+
+def test_the_cursors_of_a_store_are_a_dataframe(spark: Any, store: str) -> None:
+    rows = {row.cursor: row for row in cursors(spark, store).collect() if "dead" not in row.cursor}
+    assert {name.removeprefix("queue:/queue/"): (row.settled_to, row.end, row.lag) for name, row in rows.items()} == {
+        "done": (1, 1, 0),
+        "jobs": (0, 280, 280),
+        "poison": (1, 1, 0),
+        "some": (2, 5, 3),
+    }
+    assert all(row.settled_ranges == [] for row in rows.values())
 
 
 def test_a_report_says_that_a_queue_waits(

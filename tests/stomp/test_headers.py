@@ -8,7 +8,7 @@ from radiator.errors import ProtocolError
 from radiator.stomp.frames import Frame
 from radiator.stomp.headers import block_for, escape, join, pairs, split_block, stored_block, unescape
 from radiator.stomp.parser import Parser
-from radiator.stomp.spec import CONDITIONS, ESCAPES, HOP_BY_HOP, RESERVED, VERSIONS
+from radiator.stomp.spec import ESCAPES, HOP_BY_HOP, INSTRUCTIONS, RESERVED, VERSIONS
 
 
 def parse(raw: bytes, version: str) -> Frame:
@@ -76,7 +76,7 @@ def test_what_is_no_header_is_a_bad_header(raw: bytes) -> None:
 
 
 def test_a_stored_block_has_neither_headers_of_the_hop_nor_reserved_ones() -> None:
-    dropped = "".join(f"{name}:x\n" for name in sorted((HOP_BY_HOP | RESERVED | CONDITIONS) - {"content-length"}))
+    dropped = "".join(f"{name}:x\n" for name in sorted((HOP_BY_HOP | RESERVED | INSTRUCTIONS) - {"content-length"}))
     frame = parse(f"{dropped}keep:1\ncontent-length:0\ntag-a:b".encode(), "1.2")
     assert stored_block(frame.head) == b"keep:1\ntag-a:b"
 

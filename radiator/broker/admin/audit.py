@@ -1,5 +1,7 @@
 """The audit log: one line in ``radiator.audit`` for each request that changes something, carried out or refused.
 
+Requests are those of the admin channel, and the frames of clients that ask for a line (``frames.audited``).
+
 A line has the user, the address, the session, the verb, its arguments and the result, as text and as fields of the log
 record. An argument is logged if it is a short number or a short text on one line. Of a longer one only the length is
 logged, and of an object only the names in it, because a configuration or an environment may have secrets.
@@ -34,13 +36,13 @@ def record(
 ) -> None:
     """Write the line of one request.
 
-    A client without the right can cause any number of refusals. So those lines are limited, like all lines that clients
-    cause without a right.
+    A client without the right can cause any number of refusals, and of audited frames. So those lines are limited, like
+    all lines that clients cause without a right.
 
     Args:
         peer_log: Limits the lines of clients without the right.
         session: The session of the client.
-        verb: The verb.
+        verb: The verb, or the command of a frame.
         args: Its arguments.
         error: Why the request was refused; None if it was carried out.
     """
@@ -48,8 +50,12 @@ def record(
     result = "ok" if error is None else "refused"
     reason = "" if error is None else f"{error.code}: {printable(error.message)}"
     text = f"{who(session)} {printable(verb)} {json.dumps(arguments)}: {result}{f' ({reason})' if reason else ''}"
+    level = logging.INFO if error is None else logging.WARNING
     if error is not None and error.code == "denied":
-        peer_log.line(logging.WARNING, "denied admin requests", session.origin, "%s", text, logger=log)
+        peer_log.line(level, "denied admin requests", session.origin, "%s", text, logger=log)
+        return
+    if not session.rights.has("admin"):
+        peer_log.line(level, "audited frames", session.origin, "%s", text, logger=log, peer=session)
         return
     fields = {
         "user": session.user,
@@ -60,7 +66,7 @@ def record(
         "result": result,
         "reason": reason or None,
     }
-    log.log(logging.INFO if error is None else logging.WARNING, "%s", text, extra=fields)
+    log.log(level, "%s", text, extra=fields)
 
 
 def who(session: Session) -> str:

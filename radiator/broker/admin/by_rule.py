@@ -227,5 +227,5 @@ class _Row:
 def _unsettled(source: QueueSource) -> int:
     """Return the number of records that a cursor has not settled; in a shared log including those of others."""
     cursor = source.cursor
-    left: int = source.feed.partition.next_offset - cursor.floor - cursor.settled_above - len(source.settled)
+    left: int = source.feed.partition.next_offset - cursor.floor - cursor.settled_above - source.unflushed
     return left if left > 0 else 0

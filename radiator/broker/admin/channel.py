@@ -37,7 +37,8 @@ from radiator.broker.admin import (
     reload_verbs,
 )
 from radiator.broker.admin.request import Answer, Request, Work, bad_request
-from radiator.broker.headers.send import without_secret
+from radiator.broker.headers.send import DELAYS, DELIVER_AT, without_secret
+from radiator.broker.headers.values import flag
 from radiator.broker.subscribing import subscribing, temporary
 from radiator.clock import Now
 from radiator.errors import ProtocolError, printable
@@ -53,6 +54,7 @@ log = logging.getLogger("radiator.admin")
 
 DESTINATION = "/radiator/admin"
 REQUEST_BYTES_MAX = 1024 * 1024  # requests carry arguments, at most a configuration
+NOT_ALLOWED = ("expected-offset", DELIVER_AT, *DELAYS, "audit-log")  # what they ask for does not happen
 
 
 class Verb(NamedTuple):
@@ -105,13 +107,18 @@ def ask(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
         now: The current time.
 
     Raises:
-        ProtocolError: The request has no queue for an answer.
+        ProtocolError: The request has no queue for an answer, or a header that only messages have.
     """
     headers = frame.head.headers
     if "transaction" in headers:
         raise ProtocolError(
             "bad-transaction", f"{DESTINATION} cannot be part of a transaction", "Leave transaction out."
         )
+    for each in NOT_ALLOWED:
+        if each in headers:
+            raise ProtocolError("bad-header", f"header {each} is not allowed for {DESTINATION}", "Leave it out.")
+    if flag(headers, "mandatory"):
+        raise ProtocolError("bad-header", f"header mandatory is not allowed for {DESTINATION}", "Leave it out.")
     reply_to = headers.get("reply-to", "")
     if not reply_to.startswith(TEMPORARY):
         raise ProtocolError(

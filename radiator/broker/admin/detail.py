@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from radiator import limits
 from radiator.broker.admin.by_rule import Waiting
+from radiator.broker.monitoring import figures
 from radiator.broker.stats import Metric
 from radiator.errors import ProtocolError
 from radiator.routing.pattern import parse_list
@@ -169,13 +170,15 @@ def _of_log(destination: Destination) -> Values:
     }
 
 
-_QUEUE_VALUES = ("ready", "unacknowledged", "delayed", "lag", "consumers")
+_QUEUE_VALUES = ("ready", "unacknowledged", "delayed", "lag", "consumers", "delivered", "settled")
 
 
 def _of_queue(queue: Queue, now_ns: WallNs) -> Values:
     waiting = Waiting(queue, now_ns)
     values = (waiting.ready, waiting.unacknowledged, waiting.delayed, waiting.lag, len(queue.consumers))
-    return dict(zip(_QUEUE_VALUES, values, strict=True))
+    shared = any(source.shared for source in queue.sources)
+    counted = (0, 0) if shared else (figures.delivered(queue), figures.settled(queue))
+    return dict(zip(_QUEUE_VALUES, values + counted, strict=True))
 
 
 def _durables(broker: Services, matches: Callable[[str], bool]) -> Iterable[Callable[[], Row] | None]:
@@ -218,12 +221,15 @@ _LOG_ENTRIES = (
     ),
     ("log_bytes", "bytes", "Size of the logs; 0 for logs of several destinations."),
 )
+OF_LOGS: Final = "0 for logs of several destinations. Moving a cursor changes it."
 _QUEUE_ENTRIES = (
     ("ready", "messages", "Messages that could be delivered now."),
     ("unacknowledged", "messages", "Messages that consumers have and have not acknowledged."),
     ("delayed", "messages", "Messages that wait for their time."),
     ("lag", "messages", "Messages that are not settled."),
     ("consumers", "consumers", "Consumers that are connected."),
+    ("delivered_total", "messages", f"Messages that were delivered once, or passed over; {OF_LOGS}"),
+    ("settled_total", "messages", f"Messages that were acknowledged, expired, dropped or dead-lettered; {OF_LOGS}"),
 )
 
 FAMILIES: Final = {

@@ -47,36 +47,41 @@ def queue_of(broker: Services, key: str) -> Queue | None:
 
 
 def rows(broker: Services, key: str, queue: Queue) -> Iterator[dict[str, Any]]:
-    """Yield one row per log of a queue.
+    """Yield one row per log of a queue; for a durable subscription without logs one row with an empty ``partition``.
 
     ``position``: everything below it is settled. ``end``: the high watermark. ``lag``: the number of unsettled records,
     of which ``in_flight`` are with consumers.
     """
     held = Counter(source for each in queue.consumers for source, _, _ in each.in_flight.values())
     durable = broker.durable.by_key.get(key)
+    same = {
+        "cursor": key,
+        "members": len(queue.consumers),
+        "paused": queue.paused,
+        "undelivered": None,
+        "user": durable.user if durable is not None else None,
+        "destination": durable.patterns.text if durable is not None else key.removeprefix(cursor_names.QUEUE),
+        "used_ns": durable.used_ns if durable is not None else None,
+    }
     for source in sorted(queue.sources, key=lambda each: each.feed.partition.name):
-        yield {
-            "cursor": key,
+        yield same | {
             "partition": source.feed.partition.name,
             "position": source.cursor.floor,
             "end": source.feed.partition.high_watermark,
             "lag": unsettled(source),
             "in_flight": held[source],
-            "members": len(queue.consumers),
-            "paused": queue.paused,
             "stored": source.cursor.stored,
             "shared": source.shared,
             "orphaned": source.orphaned,
-            "undelivered": None,
-            "user": durable.user if durable is not None else None,
-            "destination": durable.patterns.text if durable is not None else key.removeprefix(cursor_names.QUEUE),
-            "used_ns": durable.used_ns if durable is not None else None,
         }
+    if durable is not None and not queue.sources:
+        nothing = dict.fromkeys(("position", "end", "lag", "in_flight"), 0)
+        yield same | nothing | {"partition": "", "stored": True, "shared": False, "orphaned": False}
 
 
 def unsettled(source: QueueSource) -> int:
     """Return the number of unsettled records between the cursor and the end."""
-    return max(0, orphaned.unsettled(source.cursor, source.feed.partition) - len(source.settled))
+    return max(0, orphaned.unsettled(source.cursor, source.feed.partition) - source.unflushed)
 
 
 def furthest_behind(broker: Services, most: int) -> Generator[int, None, list[dict[str, Any]]]:

@@ -15,7 +15,7 @@ could not be stored, the group fails at the position of its RECEIPT.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from radiator.errors import ProtocolError
@@ -38,10 +38,11 @@ class ReceiptGroup:
         weight_bytes: The approximate memory of the RECEIPTs.
         failure_index: The index of the RECEIPT that ``failure`` answers.
         final: An ERROR frame that is sent instead of RECEIPTs, in its place in the line.
+        done: Called in place of RECEIPTs, with None or the failure.
     """
 
-    __slots__ = ("failure", "failure_index", "final", "ids", "line", "offsets", "places", "suffixes", "turn", "waiting",
-                 "weight_bytes")  # fmt: skip
+    __slots__ = ("done", "failure", "failure_index", "final", "ids", "line", "offsets", "places", "suffixes", "turn",
+                 "waiting", "weight_bytes")  # fmt: skip
 
     def __init__(self, line: ReceiptLine, waiting: int, turn: Turn | None = None) -> None:
         self.line = line
@@ -55,6 +56,7 @@ class ReceiptGroup:
         self.failure: ProtocolError | None = None
         self.failure_index = 0
         self.final: bytes | None = None
+        self.done: Callable[[ProtocolError | None], None] | None = None
 
     def stored(self, turn: Turn) -> None:
         """Handle the end of the turn: the messages are stored, or some could not be."""
@@ -179,6 +181,13 @@ class ReceiptLine:
         group.final = frame
         self._groups.append(group)
         self._last = None
+        self.drain()
+
+    def then(self, done: Callable[[ProtocolError | None], None]) -> None:
+        """Call a function when all frames before are stored, or with the failure of one; also if the client is gone."""
+        group = ReceiptGroup(self, 0)
+        group.done = done
+        self._append(group)
         self.drain()
 
     def stored(self, receipt: bytes, offset: int, place: Place, suffix: bytes) -> int:
@@ -312,12 +321,18 @@ class ReceiptLine:
                 receipt = group.ids[group.failure_index] if group.ids else None
                 if group.failure_index:
                     self._out(group.encode())
+                for each in (group, *groups):
+                    if each.done is not None:
+                        each.done(group.failure)
                 groups.clear()
                 self.held_bytes = 0
                 self._last = None
                 self._fail(group.failure, receipt)
                 return
-            self._out(group.encode())
+            if group.done is None:
+                self._out(group.encode())
+            else:
+                group.done(None)
 
 
 class AllOf:

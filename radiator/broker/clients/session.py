@@ -904,6 +904,11 @@ class Subscription:
                     f"none in the rule of the destination in the YAML file, where prefetch is {prefetch}.",
                 )
 
+    @property
+    def full_name(self) -> str:
+        """The client id, or the id of the session without one, a slash, and the id of the subscription."""
+        return f"{self.session.client_id or self.session.id}/{self.id}"
+
     def permit(self, rights: Rights) -> None:
         """Limit the patterns to what the user may read, also for future destinations."""
         self.patterns: PatternSet | Permitted = (

@@ -25,6 +25,7 @@ from radiator.broker.clients.receipts import AllOf
 from radiator.broker.committing import waits
 from radiator.broker.committing.prepared import Prepared
 from radiator.broker.publishing.sending import append_run, is_split, is_stored, require_end
+from radiator.broker.queues.recorder import ACKED
 from radiator.broker.settling import settlement
 from radiator.broker.transactions import transactional_acks, transactions
 from radiator.errors import ProtocolError, StorageError
@@ -106,6 +107,7 @@ def _check(broker: Services, session: Session, transaction: Transaction, prepare
             require_end(partition, messages.expected)
         for queue in messages.dues:
             admission.require_room_for_delay(queue)
+    broker.delivery_log.check(prepared.settled)
     _check_dropping(prepared)
     for destination in prepared.mandatory:
         admission.require_subscriber(destination)
@@ -178,7 +180,7 @@ def _apply(
     waited: list[list[object]] = [partition.open_batch.waiters for partition in firsts]
     for source, offsets in prepared.settled.items():
         source.traffic.settled(len(offsets))
-    waited += _settle_together(broker, firsts, prepared.settled)
+    waited += _settle_together(broker, firsts, prepared.settled, transaction.name)
     given_back: list[Any] = []  # settled when the refused messages are returned
     if refused:
         waited.append(given_back)
@@ -264,7 +266,7 @@ def _finish(
 
 
 def _settle_together(
-    broker: Services, firsts: dict[Partition, int], acked: dict[QueueSource, list[int]]
+    broker: Services, firsts: dict[Partition, int], acked: dict[QueueSource, list[int]], name: str
 ) -> list[list[object]]:
     """Apply acknowledgements: at once, or when the store has decided that the whole transaction holds.
 
@@ -278,18 +280,18 @@ def _settle_together(
     apart = len(files) + bool(stored) < 2 and not is_split(firsts)
     for source, offsets in acked.items():
         if apart or source not in stored:
-            source.settle(offsets)
+            source.settle(offsets, ACKED, name)
     if apart:
         return []
 
     def decided(holds: bool) -> None:
         for source, offsets in stored.items():
             if holds:
-                source.settle(offsets)
-                source.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
+                source.settled_in_journal(offsets)
             else:
                 broker.returns.back(source, offsets)
 
     acks = [(source.cursor, offsets) for source, offsets in stored.items()]
+    broker.delivery_log.add(stored, ACKED, name)
     broker.store.together(files, acks, decided)
     return [broker.store.transaction_waiters]

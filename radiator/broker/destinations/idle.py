@@ -228,7 +228,7 @@ class IdleDestinations:
         waiting = 0
         for source in () if destination.queue is None else destination.queue.sources:
             cursor = source.cursor
-            settled = cursor.floor + cursor.settled_above + len(source.settled)
+            settled = cursor.floor + cursor.settled_above + source.unflushed
             waiting += source.feed.partition.next_offset - settled
         del self._watched[destination]
         self._timing.forget(watch)

@@ -87,6 +87,7 @@ class Registry:
         self._feeds: dict[str, Feed] = {}
         self._added: list[Destination] | None = None  # those created while a reload is decided
         self._on_adopted: Callable[[Destination], None] = lambda destination: None
+        self.removing: dict[Destination, None] = {}  # those whose removal may still fail
         self._stale: dict[Destination, Policy] = {}  # the policies that destinations take after a reload
 
     def listen(
@@ -298,13 +299,15 @@ class Registry:
             del self._feeds[feed.partition.name]
             feed.close()
         self._close(destination)
+        self.removing[destination] = None
 
         def committed(error: StorageError | None) -> None:
+            del self.removing[destination]
             if error is None:
                 for feed in destination.feeds if policy.kind == "queue" else ():
                     self.cursors.delete(cursor_names.of_queue(name), feed.partition.name)
             else:
-                self.add(name, policy, sent=True)
+                self.add(name, self.rules.policy_for(name), sent=True)  # a reload meanwhile has decided about it, too
             ended(error)
 
         self._store.remove([feed.partition for feed in destination.feeds], committed)

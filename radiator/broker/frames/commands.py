@@ -7,6 +7,7 @@ is known to ``publishing.sending`` itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from radiator.broker.admin import channel
@@ -14,7 +15,7 @@ from radiator.broker.admission import Wait
 from radiator.broker.budget import Steps
 from radiator.broker.committing import commit as committing
 from radiator.broker.draining import WHILE_DRAINING, refusal
-from radiator.broker.frames import acknowledging
+from radiator.broker.frames import acknowledging, audited
 from radiator.broker.headers import subscribe
 from radiator.broker.headers.values import flag
 from radiator.broker.publishing import hooks, sending
@@ -118,6 +119,12 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | 
         StorageError: The partition cannot be written.
         Wait: There is no room now; the frame is processed again later.
     """
+    if audited.is_audited(frame):
+        return audited.carry_out(broker, session, frame, partial(_send, broker, session, frame, now))
+    return _send(broker, session, frame, now)
+
+
+def _send(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | None:
     request = RESERVED.get(frame.head.headers.get("destination", ""))
     if request is not None:
         return request(broker, session, frame, now)
@@ -199,7 +206,8 @@ def abort(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
 
 def commit(broker: Services, session: Session, frame: Frame, now: Now) -> Steps:
     """Process a COMMIT. Its RECEIPT is sent once all effects are stored."""
-    return committing.commit(broker, session, frame, _required(frame, "transaction"))
+    steps = committing.commit(broker, session, frame, _required(frame, "transaction"))
+    return audited.carry_out(broker, session, frame, lambda: steps) if audited.is_audited(frame) else steps
 
 
 COMMANDS: dict[str, Callable[[Services, Session, Frame, Now], Steps | None]] = {

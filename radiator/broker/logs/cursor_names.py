@@ -17,6 +17,14 @@ PAUSED = "paused:"
 SCHEDULE = "schedule:"
 
 
+def shown(name: str) -> str:
+    """Return the name of a queue as its users know it: that of a durable subscription or group without its prefix."""
+    for prefix in (SUBSCRIPTION, GROUP):
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
 def of_queue(name: str) -> str:
     """Return the name of the cursors of a queue. A queue has one cursor for each of its partitions."""
     return QUEUE + name

@@ -30,7 +30,7 @@ def counts(queue: Queue, now_ns: WallNs) -> dict[str, int | None]:
         delayed += source.delayed(now_ns)
         dead_lettering += source.burying
         unchecked += source.unlooked
-        total += source.feed.partition.next_offset - settled - len(source.settled)
+        total += source.feed.partition.next_offset - settled - source.unflushed
     figures = (waiting - delayed, max(0, total - waiting - dead_lettering), delayed, dead_lettering, unchecked, total)
     return dict(zip(COUNTED, figures, strict=True))
 
@@ -62,7 +62,7 @@ def delivered(queue: Queue) -> int:
 
 def settled(queue: Queue) -> int:
     """Return a number that grows by one for each message that is settled."""
-    return sum(source.cursor.floor + source.cursor.settled_above + len(source.settled) for source in queue.sources)
+    return sum(source.cursor.floor + source.cursor.settled_above + source.unflushed for source in queue.sources)
 
 
 def _count(name: str) -> Callable[[Destination, WallNs], int]:

@@ -159,7 +159,7 @@ class Survey:
             lag = 0
             for source in list(durable.queue.sources):
                 yield QUEUE_UNITS
-                lag += max(0, orphaned.unsettled(source.cursor, source.feed.partition) - len(source.settled))
+                lag += max(0, orphaned.unsettled(source.cursor, source.feed.partition) - source.unflushed)
             if lag and durable.active:
                 self._grows(problems, growth, key, _only(durable.patterns), lag)
         yield from self._sessions(problems)

@@ -21,10 +21,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from radiator.broker import admission
+from radiator.broker.clients.receipts import AllOf
 from radiator.broker.logs import cursor_names
 from radiator.broker.logs.delivery_times import is_dead_letter
 from radiator.broker.logs.header_values import header_value
 from radiator.broker.queues import end_reasons
+from radiator.broker.queues.recorder import DEAD_LETTERED, DROPPED
 from radiator.clock import NS_PER_SECOND, Now, WallNs
 from radiator.errors import ProtocolError, StorageError
 from radiator.stomp.headers import escape, split_block
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from radiator.broker.core import Core
     from radiator.broker.destinations.destination import Destination
     from radiator.broker.logs.feed import Feed
+    from radiator.broker.outcomes.delivery_log import DeliveryLog
     from radiator.broker.outcomes.dropped import DroppedLog
     from radiator.broker.queues.queue import QueueSource
     from radiator.storage.batch import RecordBatch
@@ -82,8 +85,8 @@ class DeadLetter(NamedTuple):
     outcome: OutcomeWaiters | None = None
 
     def settle(self) -> None:
-        """Settle the message in its queue without a transaction. Receipts then wait for the cursor."""
-        self.source.settle([self.offset])
+        """Settle the message, which is not moved, in its queue. Receipts then wait for the cursor."""
+        self.source.settle([self.offset], DROPPED)
         self.end(True)
 
     def end(self, by_cursor: bool = False) -> None:
@@ -115,11 +118,10 @@ class OutcomeWaiters:
         self._by_cursor |= by_cursor
         if self._left:
             return
-        for waiters in self._core.cursor_waiters(False) if self._by_cursor else []:
-            waiters += self._waiters
-            return
-        for each in self._waiters:
-            each.settle()
+        done = AllOf(self._waiters)
+        if self._by_cursor:
+            done.wait_for(self._core.cursor_waiters(False))
+        done.settle()
 
 
 class DeadLetters:
@@ -129,15 +131,23 @@ class DeadLetters:
         core: The core of the broker.
         receiver: Returns the destination of a name, created if need be, for a message that is about to be sent to it.
         dropped: The log of dropped messages.
+        delivery_log: The log of deliveries.
     """
 
-    __slots__ = ("_new", "_core", "_dropped", "_held", "_loading", "_pauses", "_receiver", "_waiters",
-                 "_waiting")  # fmt: skip
+    __slots__ = ("_new", "_core", "_delivery_log", "_dropped", "_held", "_loading", "_pauses", "_receiver",
+                 "_waiters", "_waiting")  # fmt: skip
 
-    def __init__(self, core: Core, receiver: Callable[[str], Destination], dropped: DroppedLog) -> None:
+    def __init__(
+        self,
+        core: Core,
+        receiver: Callable[[str], Destination],
+        dropped: DroppedLog,
+        delivery_log: DeliveryLog,
+    ) -> None:
         self._core = core
         self._receiver = receiver
         self._dropped = dropped
+        self._delivery_log = delivery_log
         self._new: list[DeadLetter] = []  # since the last run()
         self._waiters: list[Any] = []  # receipts that wait for all of these; the next run() takes them along
         self._waiting: deque[DeadLetter] = deque()
@@ -254,6 +264,7 @@ class DeadLetters:
         now_ns = WallNs(max(core.timing.now.wall, partition.last_receive_ns))
         block = stamp(batch.blocks[index], letter, origin, subscription, now_ns, received(batch, index), hops)
         partition.check()
+        self._delivery_log.check([source])
         partition.make_room(1, len(body) + len(block))
         event_ns = MISSING if batch.event_ns is None else batch.event_ns[index]
         transmit_ns = MISSING if batch.transmit_ns is None else batch.transmit_ns[index]
@@ -270,6 +281,7 @@ class DeadLetters:
             destination.queue.appended(partition, 1)
         if source.cursor.stored and not isinstance(partition, MemoryPartition):
             acks = [(source.cursor, [letter.offset])]
+            self._delivery_log.add({source: [letter.offset]}, DEAD_LETTERED)
             core.store.together([partition], acks, partial(self.decided, letter, True))
         else:
             partition.open_batch.waiters.append(AppendedLetter(self, letter))
@@ -287,8 +299,11 @@ class DeadLetters:
             return
         self._pauses.pop(letter.to, None)
         self._core.stats.count(**{COUNTERS[letter.reason]: 1})
-        letter.source.settle([letter.offset])
-        letter.source.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
+        if together:
+            letter.source.settled_in_journal([letter.offset])
+        else:
+            letter.source.settle([letter.offset], DEAD_LETTERED)
+            letter.source.flush()
         letter.end(not together)
 
     def hold_back(self, letter: DeadLetter, why: str) -> None:

@@ -22,6 +22,7 @@ from radiator.broker import admission
 from radiator.broker.clients.session import by_source
 from radiator.broker.outcomes.dead_letters import DeadLetter
 from radiator.broker.queues import end_reasons
+from radiator.broker.queues.recorder import DROPPED, EXPIRED, NACKED, REQUEUED, TIMED_OUT
 
 if TYPE_CHECKING:
     from radiator.broker.clients.session import InFlight, Subscription
@@ -56,13 +57,14 @@ class Returns:
         """True if more dead letters wait than one turn moves."""
         return self.dead_letters.crowded
 
-    def back(self, source: QueueSource, offsets: list[int], attempted: bool = True) -> None:
+    def back(self, source: QueueSource, offsets: list[int], attempted: bool = True, outcome: bytes = REQUEUED) -> None:
         """Return messages that were in flight to their queue.
 
         Args:
             source: The source of the queue.
             offsets: The offsets.
             attempted: True if the consumer may have begun to process them, so the delivery counts.
+            outcome: The outcome of these deliveries, for their record.
         """
         if not offsets or source.closed:
             return
@@ -71,6 +73,7 @@ class Returns:
             offsets = self._below_delivery_limit(source, offsets)
         else:
             source.note_unwritten(offsets)
+        source.ended(offsets, outcome)
         source.give_back(offsets)
         self._has_returned(source)
 
@@ -88,7 +91,7 @@ class Returns:
         if what == "dead_letter":
             self.ended(source, offsets, end_reasons.UNACKED)
         else:
-            source.settle(offsets)
+            source.settle(offsets, DROPPED)
             self._core.stats.count(dropped_unacked=len(offsets))
 
     def due(self, source: QueueSource, offsets: list[int]) -> None:
@@ -150,7 +153,7 @@ class Returns:
             logger=log,
             peer=session,
         )
-        self.back(source, taken)
+        self.back(source, taken, outcome=TIMED_OUT)
         source.queue.served(subscription)
         core.ready.refused(subscription, [source.queue])
 
@@ -165,7 +168,7 @@ class Returns:
         self._core.stats.count(expired=1)
         to = source.policy.dead_letter if source.policy.buries_expired else None
         if to is None:
-            source.settle([offset])
+            source.settle([offset], EXPIRED)
         elif source.bury([offset]):
             self.dead_letters.bury([DeadLetter(source, offset, end_reasons.EXPIRED, deliveries, to)])
 
@@ -186,6 +189,7 @@ class Returns:
         return [offset for offset in offsets if offset in left]
 
     def _requeue_after_backoff(self, source: QueueSource, offsets: list[int], delay_ns: int | None) -> None:
+        source.ended(offsets, NACKED)
         at_once = []
         for offset in offsets:
             pause_ns = source.policy.pause_ns(source.deliveries(offset), offset) if delay_ns is None else delay_ns
@@ -212,7 +216,7 @@ class Returns:
             buried = source.bury(offsets)
             self.dead_letters.bury([DeadLetter(source, each, reason, source.deliveries(each), to) for each in buried])
             return
-        source.settle(offsets)
+        source.settle(offsets, DROPPED)
         stats = self._core.stats
         if reason == end_reasons.REJECTED:
             stats.count(dropped_rejected=len(offsets))

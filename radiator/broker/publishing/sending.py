@@ -15,7 +15,7 @@ from radiator.broker.headers.send import DELAYS, IDENTITY, SendHeaders, identity
 from radiator.broker.subscribing import subscribing, temporary
 from radiator.clock import NS_PER_MS, Now, WallNs
 from radiator.errors import Conflict, ProtocolError, StorageError
-from radiator.routing.rules import TEMPORARY
+from radiator.routing.rules import DELIVERIES, TEMPORARY
 from radiator.speed import accelerated
 from radiator.stomp.frames import Head
 from radiator.stomp.headers import escape, join
@@ -176,9 +176,13 @@ def read_headers(broker: Services, session: Session, head: Head) -> SendHeaders:
     """Parse the headers of a SEND, and check the right of the session.
 
     Raises:
-        ProtocolError: A header is bad, or the session may not send to the destination.
+        ProtocolError: A header is bad, the destination is reserved, or the session may not send to it.
     """
     headers = SendHeaders(head, broker.timing.shown_ns, broker.timing.now.wall)
+    if headers.name == DELIVERIES:
+        raise ProtocolError(
+            "bad-destination", f"{DELIVERIES!r} is reserved", "The broker writes it, for rules with record: deliveries."
+        )
     session.require("write", headers.name)
     return headers
 
@@ -210,6 +214,7 @@ def plan_for(broker: Services, session: Session, head: Head, headers: SendHeader
         not (plan.due_ns or headers.expires_ms or headers.is_temporary or reply_to)
         and plan.identity is None
         and headers.transaction is None
+        and "audit-log" not in headers.fields
         and plan.destination.policy.rule_index not in broker.hooks
     ):
         head.remember(plan)

@@ -64,6 +64,10 @@ class Consumer(Protocol):
     selection: Selection | None
 
     @property
+    def full_name(self) -> str:
+        """The client id, or the id of the session without one, a slash, and the id of the subscription."""
+
+    @property
     def session(self) -> ConsumerSession:
         """The session that the subscription belongs to."""
 

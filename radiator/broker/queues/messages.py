@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from radiator.broker.queues import end_reasons
 from radiator.broker.queues.deferred import Deferred
 from radiator.broker.queues.message_states import TRANSITIONS, Event, State
+from radiator.broker.queues.recorder import ACKED, DROPPED, PURGED, SourceRecord
 from radiator.broker.queues.skipped import Skipped
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from radiator.broker.timers.timing import Timing
     from radiator.clock import WallNs
 
+NONE: set[int] = set()  # shared by all cursors without a record; it stays empty
 MARKED = frozenset([State.RETURNED, State.DEFERRED, State.BURIED, State.DROPPED])  # the states in ``_states``
 
 
@@ -56,6 +58,8 @@ class QueueMessages(ABC):
         dropped: Offsets that were dropped before they were stored.
         burying: The number of messages that wait for their dead-letter queue.
         settled: Offsets that the cursor does not have yet.
+        record: The record of deliveries, if the rule has ``record: deliveries``.
+        storing: Settled offsets that the cursor gets when the journal has their rows (``recorder``).
         waiting: The number of unsettled messages.
         lost_to: Messages in flight below may be lost: the log has removed them.
         timeouts: The ack timeouts of the deliveries, if the rule has one.
@@ -74,9 +78,11 @@ class QueueMessages(ABC):
         "lost_to",
         "next_offset",
         "queue_name",
+        "record",
         "returned",
         "settled",
         "skipped",
+        "storing",
         "timeouts",
         "waiting",
     )
@@ -100,6 +106,8 @@ class QueueMessages(ABC):
         unsettled: int = end - cursor.floor - cursor.settled_above
         self.waiting = max(0, unsettled)
         self.settled: list[int] = []
+        self.record: SourceRecord | None = None
+        self.storing: set[int] = NONE
         self.dropped: list[int] = []
         self.burying = 0
         self.lost_to = 0
@@ -138,7 +146,7 @@ class QueueMessages(ABC):
             return state
         if self.skipped is not None and offset in self.skipped.runs:
             return State.SKIPPED
-        if offset in self.settled or self.cursor.is_acked(offset):
+        if offset in self.settled or offset in self.storing or self.cursor.is_acked(offset):
             return State.SETTLED
         return State.FRESH if offset >= self.next_offset else State.IN_FLIGHT
 
@@ -167,12 +175,14 @@ class QueueMessages(ABC):
                 assert self.state_of(offset) is state, (offset, state, self.state_of(offset))
                 assert self.cursor.floor <= offset < self.next_offset, (offset, state)
                 assert not self.cursor.is_acked(offset) and offset not in self.settled, (offset, state)
+                assert offset not in self.storing, (offset, state)
             assert len(set(offsets)) == len(offsets), (state, sorted(offsets))
         assert len(self._states) == len(self.returned) + len(deferred) + len(buried) + len(self.dropped)
         assert self.burying == len(buried) and len(self.deferred) == len(deferred)
         assert not any(map(self.cursor.is_acked, self.settled))
         unsettled = sum(stop - start for start, stop in self.cursor.unsettled_in(self.cursor.floor, self.next_offset))
-        others: int = unsettled - len(self.settled) - sum([len(offsets) for _, offsets in places])
+        storing = len(self.settled) + sum(not self.cursor.is_acked(each) for each in self.storing)
+        others: int = unsettled - storing - sum([len(offsets) for _, offsets in places])
         assert others >= 0
         return others
 
@@ -314,15 +324,33 @@ class QueueMessages(ABC):
         """Count the unsettled messages up to the end of the log, stored or not."""
         end: int = self.feed.partition.next_offset
         settled: int = self.cursor.floor + self.cursor.settled_above
-        self.waiting = max(0, end - settled - len(self.settled) - len(self.dropped))
+        self.waiting = max(0, end - settled - self.unflushed - len(self.dropped))
 
-    def settle(self, offsets: list[int]) -> None:
-        """Settle messages for ever. The cursor gets them once per turn."""
+    @property
+    def unflushed(self) -> int:
+        """The number of settled messages that the cursor does not have yet."""
+        return len(self.settled) + len(self.storing)
+
+    def settle(self, offsets: list[int], outcome: bytes | None = ACKED, transaction: str = "") -> None:
+        """Settle messages for ever. The cursor gets them once per turn.
+
+        Args:
+            offsets: The offsets.
+            outcome: The outcome of their last delivery, for the record of deliveries (``recorder``); None: they have no
+                row, because they are none of the queue's, or do not exist any more.
+            transaction: The id of the transaction that acknowledges them; empty outside of one.
+        """
         if (self._states or self.skipped is not None or self.lost_to) and not self._all_in_flight(offsets):
             offsets = self._move(Event.SETTLE, offsets)
         elif self.timeouts is not None:
             self.timeouts.forget(offsets)
-        self.settled += offsets
+        if self.record is None or (outcome is ACKED and not transaction):
+            self.settled += offsets
+        elif outcome is None:
+            self.record.forget(offsets)
+            self.cursor.ack(offsets)
+        else:
+            self.record.settled(offsets, outcome, transaction)
         self.waiting -= len(offsets)
         self._dirty[self] = None
 
@@ -341,7 +369,7 @@ class QueueMessages(ABC):
     def purge_examined(self, offsets: Iterable[int]) -> int:
         """Settle those of these messages that are returned or deferred, and return their number."""
         waiting = [offset for offset in offsets if self._states.get(offset) in (State.RETURNED, State.DEFERRED)]
-        self.settle(waiting)
+        self.settle(waiting, PURGED)
         return len(waiting)
 
     def purge_skipped(self, stop: int, most: int) -> int:
@@ -349,7 +377,7 @@ class QueueMessages(ABC):
         runs = [] if self.skipped is None else self.skipped.runs.within(0, stop)[:1]
         offsets = [offset for start, end in runs for offset in range(start, min(end, start + most))]
         if offsets:
-            self.settle(offsets)
+            self.settle(offsets, PURGED)
         return len(offsets)
 
     def settle_range(self, start: int, stop: int) -> None:
@@ -359,7 +387,7 @@ class QueueMessages(ABC):
     def removed_skipped(self, start: int, stop: int) -> None:
         """Settle skipped messages that were removed from the log on purpose."""
         if self.skipped is not None:
-            self.settle([each for run in self.skipped.runs.within(start, stop) for each in range(*run)])
+            self.settle([each for run in self.skipped.runs.within(start, stop) for each in range(*run)], None)
 
     def lose(self, start: int, stop: int) -> None:
         """Settle messages in [start, stop) that retention or damage has removed from the log.
@@ -372,6 +400,7 @@ class QueueMessages(ABC):
         if start >= stop:
             return
         unsettled = stop - start - sum(to - since for since, to in self.cursor.settled_in(start, stop))
+        unsettled -= sum(start <= offset < stop and not self.cursor.is_acked(offset) for offset in self.storing)
         fresh = max(0, stop - max(start, self.next_offset))
         marked = [offset for offset in self._states if start <= offset < stop]
         lost = fresh + sum(self._states[offset] is not State.BURIED for offset in marked)
@@ -398,7 +427,10 @@ class QueueMessages(ABC):
         settled = self._move(Event.STORED, [offset for offset in self.dropped if offset < high_watermark])
         if settled:
             self.dropped = self.dropped[len(settled) :]
-            self.settled += settled
+            if self.record is None:
+                self.settled += settled
+            else:
+                self.record.settled(settled, DROPPED)
             self._dirty[self] = None
 
     def take_back(self, high_watermark: int) -> int:
@@ -412,6 +444,47 @@ class QueueMessages(ABC):
         self.next_offset = min(self.next_offset, high_watermark)
         return len(taken)
 
+    # --- the record of deliveries -------------------------------------------------------------------------------------
+
+    def use_record(self, record: SourceRecord | None) -> None:
+        """Record deliveries from now on; None: record them no more."""
+        self._flush()
+        self.record = record
+        if self.storing is NONE:
+            self.storing = set()
+
+    @abstractmethod
+    def destination_of(self, offset: int) -> str:
+        """Return the destination of a message; empty if it is not known."""
+
+    def ended(self, offsets: list[int], outcome: bytes) -> None:
+        """Record deliveries that end although their messages are not settled, if the rule says so."""
+        if self.record is not None and offsets:
+            self.record.ended(offsets, outcome)
+            self._dirty[self] = None
+
+    def settled_in_journal(self, offsets: list[int]) -> None:
+        """Settle messages whose settlement the journal has: the row, where there is one, was stored with it."""
+        if self.record is None:
+            self.settle(offsets)
+            self.flush()  # a snapshot of the cursors may replace the journal's entries, so it needs this
+            return
+        self.settle(offsets, None)
+        self.feed.pin()
+
+    def rows_stored(self, offsets: list[int], apply: Callable[[Any, list[int]], None]) -> None:
+        """Take note that the journal has settled offsets and their rows.
+
+        Args:
+            offsets: The offsets, which are in ``storing``.
+            apply: Called with the cursor and the offsets: the journal has them.
+        """
+        self.storing.difference_update(offsets)
+        if self.closed:
+            return
+        apply(self.cursor, offsets)
+        self.feed.pin()
+
     # --- the rest -----------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -421,7 +494,10 @@ class QueueMessages(ABC):
 
     def _flush(self) -> None:
         settled, self.settled = self.settled, []
-        self.cursor.ack(settled)
+        if self.record is None:
+            self.cursor.ack(settled)
+        elif settled:
+            self.record.settled(settled, ACKED)
 
     def deliveries(self, offset: int) -> int:
         """Return how often a message below ``next_offset`` was delivered."""
@@ -443,6 +519,7 @@ class QueueMessages(ABC):
     def close(self) -> None:
         """Drop the states of messages: the queue reads the partition no more."""
         self.closed = True
+        self.record = None
         if self.skipped is not None:
             self.skipped.close()
             self.skipped = None

@@ -95,6 +95,7 @@ def agreed(policies: Iterable[QueuePolicy]) -> QueuePolicy:
         "ack_timeout_ns": longest([each.ack_timeout_ns for each in found]),
         "redeliver_max": longest([each.redeliver_max for each in found]),
         "dead_letter_expired": any(each.dead_letter_expired for each in found),
+        "record_deliveries": any(each.record_deliveries for each in found),
         "on_unacked": found[0].on_unacked if len({each.on_unacked for each in found}) == 1 else "requeue",
     }
     settings = found[0]

@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from radiator import limits
+from radiator.broker.logs import cursor_names
 from radiator.broker.logs.delivery_times import EXPIRED, EXPIRES, NOW, expiry, first_expiry, judge, marks
 from radiator.broker.queues import end_reasons
 from radiator.broker.queues.ack_timeouts import Timeouts
 from radiator.broker.queues.assignment import Assignment
 from radiator.broker.queues.fair_dispatch import CONSUMERS_MAX, FairDispatch
 from radiator.broker.queues.messages import QueueMessages
+from radiator.broker.queues.recorder import DROPPED, PURGED, SourceRecord
 from radiator.broker.queues.scheduled import ScheduledAhead
 from radiator.broker.queues.selectors import Selectors
 from radiator.broker.queues.skipped import Scan
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 RUN_BYTES = 256 * limits.KIB  # the most that one queue delivers in one turn
 REPORTED_MAX = 100  # messages with a gap header that may be redelivered
+PURGED_TOGETHER = 500  # messages, each with a row in the record of deliveries
 FIRST_TIME = b"delivery-count:1\n"  # of a fresh message
 
 # Class Expiry.
@@ -154,6 +157,7 @@ class QueueSource(QueueMessages):
         self.idle = False
         self._note_passed()
         self._set_timeouts()
+        self._set_record()
         self.expiry = Expiry(self, queue.timing)
         if self.returned or self.skipped is not None or self.next_offset < end:
             self.expiry.revive()
@@ -178,6 +182,7 @@ class QueueSource(QueueMessages):
         before, self.policy, self.settings = self.settings, policy, policy.settings
         self.traffic = self.queue.timing.traffic.of(policy.rule)
         self._set_timeouts()
+        self._set_record()
         if self.timeouts is not None and before.ack_timeout_ns is None:
             for consumer in self.queue.consumers:
                 held = [(each[1], number) for number, each in consumer.in_flight.items() if each[0] is self]
@@ -194,6 +199,33 @@ class QueueSource(QueueMessages):
         if old is not None:
             timing.forget(old)
         self.timeouts = None if timeout_ns is None else Timeouts(timing, timeout_ns, self._overdue, old)
+
+    def _set_record(self) -> None:
+        """Begin or end the record of deliveries, as the rule says now."""
+        wanted = self.settings.record_deliveries and self.cursor.stored  # offsets in memory begin again with each start
+        if wanted == (self.record is not None):
+            return
+        if not wanted:
+            self.use_record(None)
+            return
+        timing, partition = self.queue.timing, self.feed.partition
+        record = SourceRecord(timing.recorder, timing, self, cursor_names.shown(self.queue.name), partition.name)
+        for consumer in self.queue.consumers:
+            record.adopt(consumer, [each[1] for each in consumer.in_flight.values() if each[0] is self])
+        self.use_record(record)
+
+    def destination_of(self, offset: int) -> str:
+        """Return the destination of a message; empty if it is not in memory, and several share the log."""
+        names: dict[str, None] = self.feed.partition.destinations
+        if len(names) == 1:
+            return next(iter(names))
+        batch = self.batch
+        if batch is None or not batch.base_offset <= offset < batch.next_offset:
+            batch = self.feed.partition.read(offset)
+        if batch is not None and (index := batch.index_at(offset)) < len(batch) and batch.offsets[index] == offset:
+            name: str = batch.names[batch.destination_ids[index]]
+            return name
+        return self.queue.name if self.queue.name in names else ""
 
     def count_again(self) -> None:
         """Count the unsettled messages: a rule limits them from now on."""
@@ -232,7 +264,7 @@ class QueueSource(QueueMessages):
             end: int = self.feed.partition.next_offset
             return end - self.next_offset
         settled: int = self.cursor.settled_above + self.cursor.floor
-        return self.backlog - (self.next_offset - settled - len(self.settled) - len(self.dropped))
+        return self.backlog - (self.next_offset - settled - self.unflushed - len(self.dropped))
 
     @property
     def fresh_alone(self) -> int | None:
@@ -296,8 +328,12 @@ class QueueSource(QueueMessages):
         """
         start, stop = self.next_offset, min(stop, self.feed.partition.high_watermark)
         if not self.shared:
-            self.settle_range(start, stop)
-            self.waiting -= stop - start
+            if self.record is None:
+                self.settle_range(start, stop)
+                self.waiting -= stop - start
+            else:
+                stop = min(stop, start + PURGED_TOGETHER)
+                self.settle(list(range(start, stop)), PURGED)
             self.advance(stop)
             self._note_passed()
             self._dirty[self] = None
@@ -315,7 +351,7 @@ class QueueSource(QueueMessages):
         dropped = min(self.to_drop, len(own))  # they were counted as settled when they were dropped
         self.to_drop -= dropped
         self.waiting += dropped
-        self.settle(own)
+        self.settle(own, PURGED)
         self.move(batch, first, end)
         self.rest()
         return len(own) - dropped
@@ -323,7 +359,7 @@ class QueueSource(QueueMessages):
     def settle_foreign(self, offsets: list[int]) -> None:
         """Settle records of other destinations."""
         waiting = self.waiting
-        self.settle(offsets)
+        self.settle(offsets, None)
         self.waiting = waiting - sum(offset < self.counted_to for offset in offsets)
 
     def drop_next(self) -> None:
@@ -335,7 +371,7 @@ class QueueSource(QueueMessages):
             self.waiting -= 1
             self.to_drop += 1
         elif self.next_offset < self.feed.partition.high_watermark:
-            self.settle([self.next_offset])
+            self.settle([self.next_offset], DROPPED)
             self.advance(self.next_offset + 1)
         else:
             self.drop()
@@ -446,7 +482,8 @@ class QueueSource(QueueMessages):
             self.settle_foreign(others)
         if unwanted or dropped:
             self.waiting += len(dropped)  # they were counted as settled when they were dropped
-            self.settle(unwanted + dropped)
+            self.settle(dropped, DROPPED)
+            self.settle(unwanted, None)
         return index
 
     def move(self, batch: RecordBatch, start: int, stop: int) -> None:
@@ -576,7 +613,7 @@ class QueueSource(QueueMessages):
         A cursor that is set back gets these messages as fresh ones. ``expect_again`` lets the new cursor deliver them
         as redelivered, with their count. The counts are in memory only: a restart forgets them.
         """
-        cursor, settled = self.cursor, set(self.settled)
+        cursor, settled = self.cursor, {*self.settled, *self.storing}
         covered = min(cursor.delivered, self.next_offset)
         unsettled = [offset for offset in cursor.unacked(covered) if offset not in settled]
         unsettled += sorted(offset for offset in cursor.counts if offset >= covered and offset not in settled)
@@ -706,7 +743,7 @@ class QueueSource(QueueMessages):
             self.advance(found)
         else:
             while self.returned and self.returned[0] < found:
-                self.settle(self.returned[:1])
+                self.settle(self.returned[:1], None)
         return None
 
 
@@ -1311,7 +1348,7 @@ class Queue:
         for source in self._drop_order():
             lowest = source.lowest()
             if lowest is not None:
-                source.settle([lowest])
+                source.settle([lowest], DROPPED)
                 return True
             if source.fresh > (source.feed.partition is newest_in):
                 source.drop_next()
@@ -1332,6 +1369,8 @@ class Queue:
         tails = source.feed.wire.tails(batch, consumer.session.version)
         count = len(indexes)
         source.traffic.sent(count)
+        if source.record is not None:
+            source.record.delivered(batch, indexes, consumer, 1)
         if self.gap or self.note:
             first, indexes = indexes[0], indexes[1:]
             lines = self._report(source, batch.offsets[first])
@@ -1369,7 +1408,7 @@ class Queue:
             source.settle_foreign([batch.offsets[index]])
             return False
         if self.selection is not None and not self.selection.takes(source.feed.wire, batch, index):
-            source.settle([batch.offsets[index]])
+            source.settle([batch.offsets[index]], None)
             return False
         return not source.timed(batch, index) or source.may_go(batch, index)
 
@@ -1384,6 +1423,8 @@ class Queue:
             source.traffic.sent_again()
         else:
             source.traffic.sent(1)
+        if source.record is not None:
+            source.record.delivered(batch, [index], consumer, count)
         consumer.deliver(source.feed, source, [offset], [tail], extra)
         consumer.session.queue_ring.served(consumer, self)
         self.served(consumer)

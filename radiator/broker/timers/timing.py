@@ -65,6 +65,7 @@ class Timing:
             subjects are called.
         skipped: The totals of messages skipped by selector.
         traffic: The messages of each rule.
+        recorder: The rows about deliveries that are not stored yet (``queues.recorder``).
 
     Attributes:
         now: The present time; its wall time is the trusted one.
@@ -85,6 +86,7 @@ class Timing:
         "noted",
         "now",
         "outcomes",
+        "recorder",
         "shown_ns",
         "skipped",
         "traffic",
@@ -97,12 +99,14 @@ class Timing:
         on_error: Callable[[Exception], None],
         skipped: SkippedTotals[Any],
         traffic: Traffic,
+        recorder: Any = None,
     ) -> None:
         self.wake = wake
         self._on_error = on_error
         self.outcomes: Outcomes
         self.skipped = skipped
         self.traffic = traffic
+        self.recorder = recorder
         self.clock = TrustedClock()
         self._steady_ns = NOT_STEADY_NS  # wall time minus monotonic time when the wall clock was last trusted
         self.now = BEFORE

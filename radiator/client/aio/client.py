@@ -15,9 +15,10 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from itertools import islice
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from radiator.client import address as addresses
 from radiator.client.aio.link import Link, Pending
@@ -42,6 +43,9 @@ from radiator.client.session import (
 from radiator.clock import now_ns
 from radiator.stomp.frames import Frame
 from radiator.stomp.spec import VERSIONS
+
+if TYPE_CHECKING:
+    from radiator.client.tracing import Tracing
 
 CHUNK_MESSAGES = 500  # per write of send_many
 WINDOW_MESSAGES = 20_000  # sends without receipt yet in send_many
@@ -85,6 +89,7 @@ def connect(
     ca: str | None = None,
     cert: str | None = None,
     key: str | None = None,
+    tracing: Tracing | None = None,
 ) -> Connecting:
     """Connect to a broker. The arguments are those of ``radiator.client.connect``.
 
@@ -105,6 +110,8 @@ def connect(
         ca: The file with the certificate authorities to trust with TLS; None uses RADIATOR_CA, or those of the system.
         cert: The file with the certificate of the client; None uses RADIATOR_CERT.
         key: The file with the key of that certificate; None uses RADIATOR_KEY.
+        tracing: Makes OpenTelemetry spans of every message that is sent, and of every one that is processed in a loop
+            or by ``receive``. None makes no spans.
 
     Returns:
         An object for ``async with`` or ``await``, which give an open ``Client``.
@@ -140,7 +147,7 @@ def connect(
             None if on_connect is None else lambda _: on_connect(client),
             None if on_disconnect is None else lambda error: on_disconnect(client, error or Disconnected()),
         )
-        client = Client(link)
+        client = Client(link, tracing)
         await link.open()
         return client
 
@@ -152,13 +159,16 @@ class Client:
 
     Args:
         link: The link that owns the stream.
+        tracing: Makes spans of what is sent and processed, or None.
 
     Attributes:
         link: The link that owns the stream.
+        tracing: Makes spans of what is sent and processed, or None.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, tracing: Tracing | None = None) -> None:
         self.link = link
+        self.tracing = tracing
         self._names = itertools.count(1)
         self._requests: _Requests | None = None
         self._requesting = asyncio.Lock()
@@ -233,7 +243,12 @@ class Client:
         """
         if dedup_id is not None:
             headers = {**(headers or {}), "dedup-id": dedup_id}
-        message: Sendable = (destination, body, headers)
+        if self.tracing is None or self.tracing.has_context(headers):
+            return await self._send((destination, body, headers), receipt, timeout)
+        with self.tracing.sending(destination, headers) as traced:
+            return await self._send((destination, body, traced), receipt, timeout)
+
+    async def _send(self, message: Sendable, receipt: bool, timeout: float | None) -> Receipt | None:
         if not receipt:
             await self.write_sends([message], None)
             return None
@@ -258,6 +273,8 @@ class Client:
         """
         if not messages:
             raise ValueError("send_nowait: expected at least one message, got none")
+        if self.tracing is not None:
+            messages = self.tracing.created(messages)
         count = len(messages)
         return self.link.ask_now(count, run_encoder(self.link.session, messages, count, now_ns()))
 
@@ -320,6 +337,8 @@ class Client:
         """
         source = iter(messages)
         while chunk := list(islice(source, CHUNK_MESSAGES)):
+            if self.tracing is not None:
+                chunk = self.tracing.created(chunk)
             await self.link.write(sends_encoder(self.link.session, chunk, transaction, now_ns()), generation)
 
     def producer(
@@ -354,6 +373,7 @@ class Client:
             max_pending=max_pending,
             idempotent=idempotent,
             on_delivery=on_delivery,
+            tracing=self.tracing,
         )
 
     @asynccontextmanager
@@ -659,8 +679,8 @@ class Subscription(Inbox):
         """
         return Delivery(self, timeout)
 
-    def __aiter__(self) -> Subscription:
-        return self
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self if self.client.tracing is None else _TracedMessages(self)
 
     async def __anext__(self) -> Message:
         message = await self.fetch()
@@ -741,6 +761,26 @@ class Subscription(Inbox):
                 pass  # the subscription ended with its connection
 
 
+class _TracedMessages:
+    """The messages of a loop. The span of each is active until the next one is asked for, or the loop is left."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        from radiator.client.tracing import Loop
+
+        assert subscription.client.tracing is not None
+        self._subscription = subscription
+        self._loop = Loop(subscription.client.tracing)
+
+    def __aiter__(self) -> _TracedMessages:
+        return self
+
+    async def __anext__(self) -> Message:
+        self._loop.end()
+        message = await anext(self._subscription)
+        self._loop.begin(message)
+        return message
+
+
 class Delivery:
     """The async context manager for one message, returned by ``Subscription.receive``."""
 
@@ -748,15 +788,26 @@ class Delivery:
         self._subscription = subscription
         self._timeout = timeout
         self._message: Message | None = None
+        self._span = ExitStack()
 
     async def __aenter__(self) -> Message | None:
-        self._message = await self._subscription.fetch(self._timeout)
-        return self._message
+        self._message = message = await self._subscription.fetch(self._timeout)
+        tracing = self._subscription.client.tracing
+        if tracing is not None and message is not None:
+            self._span.enter_context(tracing.processing(message))
+        return message
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        message = self._message
-        if message is None:
-            return
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._message is not None:
+                await self._settle(self._message, kind)
+        finally:
+            self._span.__exit__(kind, error, trace)
+
+    @staticmethod
+    async def _settle(message: Message, kind: type[BaseException] | None) -> None:
         try:
             if kind is None:
                 await message.ack()
@@ -849,8 +900,11 @@ class Transaction:
         """
         await self._settle(message, "NACK")
 
-    async def commit(self) -> None:
+    async def commit(self, headers: Headers | None = None) -> None:
         """Commit, and return when the broker has stored the transaction.
+
+        Args:
+            headers: Headers of the COMMIT, such as ``audit-log``; None for none.
 
         Raises:
             ClientError: The transaction is not open.
@@ -863,7 +917,9 @@ class Transaction:
         session = self._link.session
         try:
             pending = await self._link.ask(
-                lambda receipt: session.protocol.commit(self.id, receipt=receipt), OnLoss.UNKNOWN, self._generation
+                lambda receipt: session.protocol.commit(self.id, headers, receipt=receipt),
+                OnLoss.UNKNOWN,
+                self._generation,
             )
         except StaleDelivery:
             raise self._lost() from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from radiator.client.aio.link import Link, Pending
 from radiator.client.errors import ClientError, Disconnected, TimedOut, copy_error
@@ -21,6 +22,9 @@ from radiator.client.sending import Body, Headers
 from radiator.client.session import run_encoder
 from radiator.clock import now_ns
 
+if TYPE_CHECKING:
+    from radiator.client.tracing import Tracing
+
 WITHOUT_LIMIT = 1e9  # seconds
 
 
@@ -36,6 +40,7 @@ class Producer:
         max_pending: The maximum number of messages without a result.
         idempotent: Give each message a ``dedup-id`` if the connection has reconnects.
         on_delivery: Called with each message and its receipt or its error; or None.
+        tracing: Makes spans, or None.
     """
 
     def __init__(
@@ -47,8 +52,10 @@ class Producer:
         max_pending: int = MAX_PENDING,
         idempotent: bool = True,
         on_delivery: OnDelivery | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._link = link
+        self._tracing = tracing
         self._linger = linger
         self._on_delivery = on_delivery
         self._batches: Batches[asyncio.Future[Receipt]] = Batches(
@@ -93,6 +100,8 @@ class Producer:
             TypeError: The body is neither bytes nor text.
         """
         batches = self._batches
+        if self._tracing is not None:
+            headers = self._tracing.create(destination, headers)
         message = batches.prepare(destination, body, headers, dedup_id)
         if not batches.has_room(message):
             try:

@@ -134,8 +134,8 @@ class Link {
     if (this.open) this._client.ack(message.headers.ack, message.headers.subscription, transaction ? { transaction } : {});
   }
 
-  // Runs `work` in a transaction: it gets a function that sends and one that acknowledges.
-  async transaction(work) {
+  // Runs `work` in a transaction: it gets a function that sends and one that acknowledges. The headers are those of COMMIT.
+  async transaction(work, headers = {}) {
     if (!this.open) throw closed();
     const transaction = this._client.begin(`t${this._next++}`);
     work(
@@ -143,9 +143,10 @@ class Link {
         this._client.publish({ destination, binaryBody: body, headers: { ...headers, transaction: transaction.id } }),
       (message) => this.ack(message, transaction.id),
     );
-    transaction.commit();
-    // stompjs sends COMMIT without a receipt. Receipts come in order, so that of the next frame covers it.
-    return this.send("/temp-queue/console", new Uint8Array());
+    const [receipt, done] = this._receipt();
+    // The public commit() of stompjs takes no headers.
+    this._client._stompHandler._transmit({ command: "COMMIT", headers: { transaction: transaction.id, receipt, ...headers } });
+    return done;
   }
 
   close() {

@@ -37,6 +37,7 @@ SECTIONS: Mapping[str, Entry] = {
     "dead-letters": Entry("Which messages were dead-lettered, where and why?", ("every", "key", "limit")),
     "integrity": Entry("Does every record exist exactly once?"),
     "lag": Entry("How large is the lag of each cursor, and does it grow?", ("every", "samples")),
+    "consumers": Entry("Who received the messages, how fast, how often and how evenly?", ("every", "limit")),
     "compare": Entry(
         "What has changed since an earlier time?",
         ("shift", "with_start", "with_until", "by"),

@@ -24,6 +24,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from radiator.columns.delivery_records import DESTINATION as DELIVERIES
+from radiator.spark import options
 from radiator.spark.jobs import JOBS
 from radiator.spark.jobs.left_out import OPERATIONS, SENDER_TIMES, stored_again, without_old_times
 from radiator.spark.live import TOPIC as WINDOWS
@@ -85,7 +87,7 @@ class Work:
     @property
     def operations(self) -> tuple[str, ...]:
         """The destinations that monitor others and are left out, unless the user names destinations."""
-        return () if self.options.destination is not None else (self.options.samples, WINDOWS)
+        return () if self.options.destination is not None else (self.options.samples, WINDOWS, DELIVERIES)
 
     def never_held(self, destination: str) -> bool:
         """Return True if the store certainly has no record of a destination.
@@ -151,7 +153,17 @@ class Work:
             **arguments: The arguments of the job.
         """
         job = JOBS[name]
+        if job.table == options.DELIVERIES:
+            return self.rows(job.run(self.deliveries(*job.columns), **arguments), name)
         return self.rows(job.run(self.frame(*job.columns, again=again, **(selection or {})), **arguments), name)
+
+    def deliveries(self, *columns: str) -> DataFrame:
+        """Return the deliveries of the chosen part of the log. Times are those when they ended.
+
+        Args:
+            *columns: The columns of the table of deliveries.
+        """
+        return self._read(columns=columns, table=options.DELIVERIES, **self._asked({}))
 
     def rows(self, df: DataFrame, name: str) -> Rows:
         """Collect a DataFrame, up to ROWS_MAX rows; add a note if it has more.

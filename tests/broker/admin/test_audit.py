@@ -154,3 +154,108 @@ def test_who_has_no_right_cannot_flood_the_log(world: World, lines: pytest.LogCa
     for _ in range(5 * FULL_PER_ORIGIN):
         refused(trusted, "queues.purge", name="/queue/a")
     assert len(audited(lines)) == 6 * FULL_PER_ORIGIN
+
+
+def test_an_audited_message_has_its_line_once_it_is_stored(world: World, lines: pytest.LogCaptureFixture) -> None:
+    client = user(world, "alice", admin=["#"], write=["#"], read=["#"])
+    client.say("SEND", "body", destination="/queue/a", audit_log="true", receipt="1")
+    assert audited(lines) == []
+    world.settle()
+    assert client.receipts() == ["1"]
+    (line,) = audited(lines)
+    assert line.getMessage().endswith('SEND {"destination": "/queue/a", "bytes": 4}: ok')
+    client.publish("/queue/a", "another")
+    client.subscribe("/queue/a", prefetch_count=5)
+    world.settle()
+    assert not any("audit-log" in each.headers for each in client.messages())
+    assert len(audited(lines)) == 1, "only of frames that ask for it"
+
+
+def test_an_audited_transaction_has_one_line_with_what_it_sent_and_settled(
+    world: World, lines: pytest.LogCaptureFixture
+) -> None:
+    client = user(world, "alice", admin=["#"], write=["#"], read=["#"])
+    client.publish("/queue/dead", "1", "2", "3")
+    client.subscribe("/queue/dead", prefetch_count=5)
+    world.settle()
+    first, second, third = client.messages()
+    client.say("BEGIN", transaction="t")
+    client.say("SEND", "1", destination="/queue/jobs", transaction="t")
+    client.ack(first, transaction="t")
+    client.ack(second, transaction="t")
+    client.nack(third, transaction="t")
+    client.say("COMMIT", transaction="t", audit_log="true", receipt="done")
+    world.settle()
+    assert client.receipts() == ["done"]
+    (line,) = audited(lines)
+    assert line.verb == "COMMIT"
+    assert line.arguments == {
+        "sent": ["1 /queue/jobs"],
+        "acknowledged": ["2 /queue/dead"],
+        "refused": ["1 /queue/dead"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({"destination": "/queue/secret"}, "denied: user 'bob' has no write right over '/queue/secret'"),
+        ({"destination": "/queue/a", "mandatory": "true"}, "no-route: "),
+        ({"destination": "/queue/a", "expected-offset": "7"}, "conflict: "),
+    ],
+    ids=["denied", "no-route", "conflict"],
+)
+def test_a_refused_audited_message_has_a_line_with_the_reason(
+    world: World, lines: pytest.LogCaptureFixture, headers: dict[str, str], reason: str
+) -> None:
+    client = user(world, "bob", write=["/queue/a"], admin=["/queue/a"])
+    client.say("SEND", "x", audit_log="true", **headers)
+    world.settle()
+    (line,) = audited(lines)
+    assert f"refused ({reason}" in line.getMessage()
+
+
+@pytest.mark.parametrize("receipt", ["1", None])
+def test_an_audited_message_that_the_disk_refuses_is_refused_in_the_log(
+    world: World, lines: pytest.LogCaptureFixture, receipt: str | None
+) -> None:
+    client = world.connect()
+    world.fs.fail("fdatasync", 1)
+    client.say("SEND", "x", destination="/queue/a", audit_log="true", receipt=receipt)
+    world.settle()
+    assert client.error() == "storage"
+    (line,) = audited(lines)
+    assert line.result == "refused" and line.reason.startswith("storage: ")
+
+
+def test_the_line_of_an_audited_message_does_not_need_its_client(world: World, lines: pytest.LogCaptureFixture) -> None:
+    client = world.connect()
+    client.say("SEND", "x", destination="/queue/a", audit_log="true", receipt="1")
+    client.drop()
+    world.settle()
+    assert [each.result for each in audited(lines)] == ["ok"]
+
+
+def test_a_send_in_a_transaction_has_no_line_of_its_own(world: World) -> None:
+    client = world.connect()
+    client.say("BEGIN", transaction="t")
+    client.say("SEND", "x", destination="/queue/a", transaction="t", audit_log="true")
+    assert client.error() == "bad-header"
+
+
+def test_users_without_the_right_admin_cannot_flood_the_log_with_audited_frames(
+    world: World, lines: pytest.LogCaptureFixture
+) -> None:
+    client = user(world, "mallory", write=["#"])
+    for _ in range(5 * FULL_PER_ORIGIN):
+        client.say("SEND", "x", destination="/queue/a", audit_log="true")
+    world.settle()
+    assert len(audited(lines)) == FULL_PER_ORIGIN
+
+
+@pytest.mark.parametrize("name", ["expected-offset", "delay", "delay-ms", "deliver-at", "mandatory", "audit-log"])
+def test_a_request_refuses_headers_that_only_messages_have(world: World, name: str) -> None:
+    client = world.connect()
+    value = "true" if name in ("mandatory", "audit-log") else "5"
+    client.say("SEND", '{"do": "stats"}', destination="/radiator/admin", reply_to="/temp-queue/a", **{name: value})
+    assert client.error() == "bad-header"

@@ -192,6 +192,7 @@ def test_a_pattern_selects_the_queues_that_are_shown() -> None:
     labels, values = row
     assert labels == {"destination": "/queue/orders.a", "rule": ORDERS}
     assert values.pop("log_bytes") > 0
+    assert (values.pop("delivered"), values.pop("settled")) == (0, 0)
     assert values == {"messages": 2, "ready": 2, "unacknowledged": 0, "delayed": 0, "lag": 2, "consumers": 0}
     assert [labels["destination"] for labels, _ in select(world, "queue").rows] == [
         "/queue/orders.a",
@@ -214,6 +215,7 @@ def test_the_values_of_partitions_and_durable_subscriptions_are_shown() -> None:
     for match in ("#", "/topic/prices.*"):
         ((labels, values),) = select(world, "durable", match).rows
         assert labels["destination"] == "/topic/prices.x" and "d" in labels["subscription"]
+        assert (values.pop("delivered"), values.pop("settled")) == (1, 0)
         assert values == {"ready": 0, "unacknowledged": 1, "delayed": 0, "lag": 1, "consumers": 1}
     assert select(world, "durable", "/topic/other").rows == []
 

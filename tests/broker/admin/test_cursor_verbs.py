@@ -146,3 +146,20 @@ def test_an_order_that_cannot_be_carried_out_is_refused(
     durable(world)
     answer = ask(world, verb, **args)
     assert (answer["ok"], answer["error"]["code"]) == (False, code)
+
+
+def test_a_group_without_topics_is_listed_with_its_pause(world: World) -> None:
+    client = world.connect()
+    client.subscribe("/topic/none.>", group="idle", ack="client")
+    world.settle()
+
+    def row() -> dict[str, Any]:
+        (found,) = ask(world, "cursors.ls", match="idle")["cursors"]
+        return dict(found)
+
+    assert (row()["cursor"], row()["partition"], row()["lag"], row()["paused"]) == ("group:idle", "", 0, False)
+    ask(world, "queues.pause", name="group:idle")
+    assert row()["paused"] and row()["members"] == 1
+    client.publish("/topic/none.a", "x")
+    world.settle()
+    assert row()["partition"] == "/topic/none.a" and row()["paused"]

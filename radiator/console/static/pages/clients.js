@@ -1,7 +1,7 @@
 // Connections, and the durable subscriptions and consumer groups.
 import { Act, Empty, Failure, NONE, Panel, Search, Table, Tabs, Text, Tile, Tiles, bytes, confirmAction, count, duration, go, html, link, since, time, usePoll } from "../ui.js";
 import { ask, has, ownSession } from "../session.js";
-import { disconnect } from "./verbs.js";
+import { disconnect, pauseQueue, resumeQueue } from "./verbs.js";
 
 const LIMIT = 50;
 
@@ -141,14 +141,17 @@ function Durable({ params }) {
   return html`<${Panel} title="Durable names and groups" tools=${tools}>
     <${Failure} error=${error} />
     ${data ? html`<${Table} label="Durable names and groups" rows=${rows} rowKey=${(row) => `${row.cursor} ${row.partition}`} empty="There are none on this page." columns=${[
-        { title: "Name", wide: true, cell: (row) => html`<${Text}>${row.cursor}<//>${row.orphaned ? html` <span class="badge">orphaned</span>` : ""}` },
+        { title: "Name", wide: true, cell: (row) => html`<${Text}>${row.cursor}<//>${row.orphaned ? html` <span class="badge">orphaned</span>` : ""}${row.paused ? html` <span class="badge">paused</span>` : ""}` },
         { title: "Destination", cell: (row) => html`<${Text}>${row.destination}<//>` },
-        { title: "Partition", cell: (row) => html`<${Text}>${row.partition}<//>` },
+        { title: "Partition", cell: (row) => row.partition ? html`<${Text}>${row.partition}<//>` : NONE },
         { title: "Lag", number: true, cell: (row) => html`${count(row.lag)}${row.shared ? html`<span title="other destinations are in this log, and count"> *</span>` : ""}` },
         { title: "In flight", number: true, cell: (row) => count(row.in_flight) },
         { title: "Members", number: true, cell: (row) => count(row.members) },
         { title: "Last used", number: true, cell: (row) => (row.members ? "now" : row.used_ns ? html`<span title=${time(row.used_ns)}>${since(row.used_ns)} ago</span>` : NONE) },
         { title: "", cell: (row) => firsts.has(row) && html`<div class="row-buttons">
+            ${row.paused
+              ? html`<${Act} verb="queues.resume" aria-label=${`Resume ${row.cursor}`} onClick=${() => resumeQueue(row.cursor, refresh)}>Resume<//>`
+              : html`<${Act} verb="queues.pause" aria-label=${`Pause ${row.cursor}`} onClick=${() => pauseQueue(row.cursor, refresh)}>Pause<//>`}
             <${Act} verb="cursors.set" aria-label=${`Move ${row.cursor}`} onClick=${() => move(row.cursor, refresh)}>Move<//>
             <${Act} verb="cursors.set" aria-label=${`Reset ${row.cursor}`} onClick=${() => reset(row.cursor, refresh)}>Reset<//>
             ${row.cursor.startsWith("queue:") ? null : html`<${Act} verb="cursors.rm" danger aria-label=${`Delete ${row.cursor}`} onClick=${() => remove(row.cursor, refresh)}>Delete<//>`}

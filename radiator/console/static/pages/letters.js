@@ -71,7 +71,7 @@ async function settle(queue, ids, target, progress) {
         if (target) send(target(message.headers), message.binaryBody, restored(message.headers));
         ack(message);
       }
-    });
+    }, { "audit-log": "true" });
     done += own.length;
     progress(`${count(done)} of ${count(total)} …`);
   };

@@ -135,7 +135,7 @@ function Publish({ destination }) {
     let link;
     try {
       link = await newLink();
-      const receipt = await link.send(String(data.get("destination")), new TextEncoder().encode(String(data.get("body"))), headers);
+      const receipt = await link.send(String(data.get("destination")), new TextEncoder().encode(String(data.get("body"))), { ...headers, "audit-log": "true" });
       set({ done: receipt.dropped === "true" ? "The broker dropped the message." : `Stored${receipt.offset ? ` at the offset ${count(Number(receipt.offset))}` : ""}; ${count(Number(receipt["delivered-to"] || 0))} subscriptions match.` });
     } catch (error) {
       set({ error });

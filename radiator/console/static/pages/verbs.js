@@ -5,7 +5,7 @@ import { ask } from "../session.js";
 export function pauseQueue(name, after) {
   confirmAction({
     title: "Pause the queue",
-    text: html`<p><${Text}>${name}<//> accepts messages and delivers none until it is resumed, also after a restart of the broker.</p>`,
+    text: html`<p><${Text}>${name}<//> delivers no messages until it is resumed, also after a restart of the broker. New messages wait.</p>`,
     button: "Pause",
     run: async () => {
       await ask("queues.pause", { name });

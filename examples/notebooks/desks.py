@@ -1,0 +1,109 @@
+"""Three desks that follow the flights, each with a durable subscription whose deliveries are on record.
+
+    python examples/notebooks/desks.py ADDRESS NAME
+
+is a desk: it acknowledges each flight. The desk ``crew`` returns a cancelled flight once before it acknowledges it, and
+``staffed`` kills it now and then. Shared by the notebook deliveries.py and the tests.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from prepare import PERIOD, departures, publish, serving
+
+from examples.flights.data import Period
+from radiator.client import Connection, connect
+
+DESKS = ("billing", "board", "crew")
+VICTIM = "crew"
+TOPICS, DELIVERIES = "/topic/flights.*", "/topic/radiator.deliveries"
+IN_HAND_MAX = 100
+WORK_SECONDS = 0.0005  # of the crew, for each flight: it always has some in hand
+SILENT_SECONDS_MAX = 60.0
+RULES = """
+version: 1
+destinations:
+  - {match: /topic/flights.*, partition: "flights-{1}", segment: {size: 1MiB}, record: deliveries}
+  - {match: /topic/radiator.deliveries, segment: {size: 1MiB}}
+"""
+
+
+def staffed(data: Path, kills: int = 3, period: Period = PERIOD) -> None:
+    """Publish flights to three desks, kill one of them now and then, and wait until all have acknowledged everything.
+
+    The files are written into another folder first, so that the final folder is always complete.
+    """
+    unfinished = data.with_name(data.name + ".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    flights = departures(period)
+    with serving(unfinished, RULES) as address, connect(address) as watching, ExitStack() as ending:
+        desks = {name: _start(address, name) for name in DESKS}
+        ending.callback(lambda: [each.kill() or each.wait() for each in desks.values()])
+        publisher = threading.Thread(target=lambda: _publish(address, flights), daemon=True)
+        publisher.start()
+        moments = [len(flights) * number // (kills + 1) for number in range(1, kills + 1)]
+        done: Counter[str] = Counter()
+        for name in _acknowledged(watching):
+            done[name] += 1
+            if moments and done[VICTIM] >= moments[0]:
+                moments.pop(0)
+                desks[VICTIM].kill()
+                desks[VICTIM].wait()
+                desks[VICTIM] = _start(address, VICTIM)
+            if all(done[each] >= len(flights) for each in DESKS):
+                break
+        publisher.join()
+    unfinished.rename(data)
+    print(f"{len(flights):,} flights of {period} and what became of them are in {data}")
+
+
+def _publish(address: str, flights: list[tuple[int, dict[str, object], dict[str, object]]]) -> None:
+    with connect(address) as connection:
+        publish(connection, flights)
+
+
+def _acknowledged(connection: Connection) -> Iterator[str]:
+    """Yield the desk of each acknowledgement, live from the log of deliveries."""
+    rows = connection.subscribe(DELIVERIES, start_position="first")
+    while (row := rows.fetch(SILENT_SECONDS_MAX)) is not None:
+        if row.headers["outcome"] == "acked":
+            yield row.headers["consumer"].partition("/")[0]
+    raise TimeoutError(f"no delivery has ended for {SILENT_SECONDS_MAX:.0f} s")
+
+
+def _start(address: str, name: str) -> subprocess.Popen[str]:
+    """Start a desk, and return when it has subscribed."""
+    desk = subprocess.Popen([sys.executable, __file__, address, name], stdout=subprocess.PIPE, text=True)
+    assert desk.stdout is not None
+    desk.stdout.readline()
+    return desk
+
+
+def desk(address: str, name: str) -> None:
+    """Acknowledge flights until the process is killed."""
+    with connect(address, headers={"client-id": name}) as connection:
+        flights = connection.subscribe(
+            TOPICS, ack="client-individual", prefetch=IN_HAND_MAX, headers={"subscription-name": name}
+        )
+        print("subscribed", flush=True)
+        for flight in flights:
+            if name == VICTIM:
+                time.sleep(WORK_SECONDS)
+            cancelled = flight.json()["dep_delay"] is None
+            if name == VICTIM and cancelled and int(flight.headers.get("delivery-count", 1)) == 1:
+                flight.nack()
+            else:
+                flight.ack()
+
+
+if __name__ == "__main__":
+    desk(*sys.argv[1:])

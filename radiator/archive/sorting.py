@@ -1,0 +1,195 @@
+"""Sort rows by destination and offset: those in memory, and those of several sorted sources, which are merged.
+
+While rows are sorted, the column ``destination`` has numbers instead of names. ``Names`` has the name of each number,
+and the rank of each in the order of names. A merge has one batch of each source in memory. In each step it takes from
+all of them the rows up to the lowest of their last ones, and sorts these together. So Arrow copies each row once, and
+Python works for each batch, not for each row or destination.
+
+The rows of Parquet files that are merged are first written to the spool again, in small *pieces*, one file after the
+other, since Parquet decodes a row group at a time. So memory is bounded, whatever the number of files, the size of
+their rows and their compression; the price is room in the spool, about that of the files.
+
+This module knows Arrow and Parquet, and the columns ``destination``, ``offset`` and ``body``. It does not know commits,
+or what is done with the rows. One thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from radiator.archive.parquet import SCHEMA, reader
+from radiator.columns.typed import conform
+from radiator.limits import KIB, MIB
+
+BATCH_BYTES = 16 * MIB  # that are decoded at a time, about
+BATCH_ROWS = 16_384
+PIECES_BYTES = 64 * MIB  # of all sources that are merged together
+PIECE_BYTES_MIN = 64 * KIB
+ROW_BYTES = 200  # memory of a row besides its body, at least
+
+Key = tuple[int, int]  # the rank of a destination, and an offset
+Ranks = NDArray[np.int32]
+
+
+def numbered(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with numbers of destinations instead of their names."""
+    return schema.set(schema.get_field_index("destination"), pa.field("destination", pa.int32(), nullable=False))
+
+
+class Names:
+    """The names of destinations by number: ``names``, which may grow."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self._ranks: Ranks = np.empty(0, np.int32)
+
+    @property
+    def ranks(self) -> Ranks:
+        """The place of each number in the order of names, which is that of their code points and of their UTF-8."""
+        if len(self._ranks) < len(self.names):
+            self._ranks = np.empty(len(self.names), np.int32)
+            self._ranks[sorted(range(len(self.names)), key=self.names.__getitem__)] = np.arange(len(self.names))
+        return self._ranks
+
+    def column(self, numbers: pa.Array) -> pa.Array:
+        """Return the names of numbers."""
+        return pa.array(self.names, pa.string()).take(numbers)
+
+
+def sorted_rows(batches: Sequence[pa.RecordBatch], names: Names) -> pa.RecordBatch:
+    """Return all rows as one batch, sorted by destination and offset."""
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    ranks, offsets = names.ranks[batch.column("destination").to_numpy()], batch.column("offset").to_numpy()
+    if len(names.names) <= 1 << 16:
+        ranks = ranks.astype(np.uint16)  # which numpy sorts by radix
+    order = np.argsort(ranks, kind="stable")
+    if ((np.diff(ranks[order]) == 0) & (np.diff(offsets[order]) < 0)).any():  # they came in another order of offsets
+        order = np.lexsort((offsets, ranks))
+    return batch.take(pa.array(order))
+
+
+class _Head:
+    """The current batch of a sorted source, of which ``start`` rows are taken."""
+
+    def __init__(self, source: Iterator[pa.RecordBatch], names: Names) -> None:
+        self._source, self._names = source, names
+
+    def advance(self) -> bool:
+        """Go to the next batch that has rows. Return whether there is one."""
+        for batch in self._source:
+            if batch.num_rows:
+                self._batch, self._start = batch, 0
+                self._ranks = self._names.ranks[batch.column("destination").to_numpy()]
+                self._offsets = batch.column("offset").to_numpy()
+                self.last: Key = int(self._ranks[-1]), int(self._offsets[-1])
+                return True
+        return False
+
+    @property
+    def taken(self) -> bool:
+        return bool(self._start == self._batch.num_rows)
+
+    def take(self, bound: Key) -> pa.RecordBatch:
+        """Return the rows up to ``bound``, and with it, that were not taken before."""
+        rank, offset = bound
+        first, last = np.searchsorted(self._ranks, [rank, rank + 1]).tolist()
+        stop = first + int(np.searchsorted(self._offsets[first:last], offset, "right"))
+        start, self._start = self._start, max(self._start, stop)
+        return self._batch.slice(start, self._start - start)
+
+
+def merged(sources: Iterable[Iterator[pa.RecordBatch]], names: Names) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of sorted sources, sorted by destination and offset.
+
+    Args:
+        sources: Each yields batches in that order.
+        names: The names of all their numbers.
+    """
+    heads = [head for source in sources if (head := _Head(source, names)).advance()]
+    while heads:
+        bound = min(head.last for head in heads)
+        yield sorted_rows([part for head in heads if (part := head.take(bound)).num_rows], names)
+        heads = [head for head in heads if not head.taken or head.advance()]
+
+
+def write_run(path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, piece_bytes: int) -> None:
+    """Write sorted rows to a new file in the spool, in pieces of about so many bytes."""
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(path, schema, options=options) as sink:
+        for batch in batches:
+            for piece in _pieces(batch, piece_bytes):
+                sink.write_batch(piece)
+
+
+def read_run(path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the pieces, and remove the file."""
+    with pa.OSFile(path) as file, pa.ipc.open_stream(file) as source:
+        yield from source
+    os.unlink(path)
+
+
+def batches(file: Any, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of an open Parquet file, a row group after the other, of bounded size.
+
+    Columns and fields of structs that the file does not have are null.
+    """
+    source = reader(file)
+    for number in range(source.num_row_groups):
+        group = source.metadata.row_group(number)
+        row_bytes = group.total_byte_size // max(group.num_rows, 1) + ROW_BYTES
+        rows = max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes))
+        for batch in source.iter_batches(rows, row_groups=[number]):
+            own = set(batch.schema.names)
+            columns = [
+                conform(batch.column(each.name), each.type) if each.name in own else pa.nulls(len(batch), each.type)
+                for each in schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def merged_files(
+    sources: Sequence[Callable[[], Any]], spool: str, token: str, schema: pa.Schema = SCHEMA
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """Return the destinations of sorted Parquet files, and their rows, sorted by destination and offset.
+
+    Files are opened one at a time. Names in the spool begin with ``token``, and are removed at the end.
+    """
+    numbers: dict[str, int] = {}
+    coded = numbered(schema)
+    paths = [f"{spool}/{token}-{place}.rows" for place in range(len(sources))]
+    piece_bytes = max(PIECE_BYTES_MIN, PIECES_BYTES // max(len(sources), 1))
+    for source, path in zip(sources, paths, strict=True):
+        with source() as file:
+            rows = (_numbered(batch, numbers, coded) for batch in batches(file, schema))
+            write_run(path, rows, coded, piece_bytes)
+    names = Names(list(numbers))
+    found = merged(map(read_run, paths), names)
+    return names.names, (_replaced(batch, names.column(batch.column(0)), schema) for batch in found)
+
+
+def _numbered(batch: pa.RecordBatch, numbers: dict[str, int], schema: pa.Schema) -> pa.RecordBatch:
+    coded = batch.column(0).dictionary_encode()
+    found = [numbers.setdefault(name, len(numbers)) for name in coded.dictionary.to_pylist()]
+    return _replaced(batch, pa.array(found, pa.int32()).take(coded.indices), schema)
+
+
+def _replaced(batch: pa.RecordBatch, destinations: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([destinations, *batch.columns[1:]], schema=schema)
+
+
+def _pieces(batch: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield parts of a batch with at most about so many bytes and a row."""
+    sizes = pc.binary_length(batch.column("body")).to_numpy().astype(np.int64)
+    besides = max(0, batch.nbytes - int(sizes.sum())) / max(len(sizes), 1)
+    before = np.cumsum(sizes + besides) - (sizes + besides)
+    cuts = (np.flatnonzero(np.diff(before // piece_bytes)) + 1).tolist()
+    for start, stop in pairwise([0, *cuts, len(sizes)]):
+        yield batch.slice(start, stop - start)

@@ -1,0 +1,260 @@
+"""Rows about the deliveries of queues whose rule has ``record: deliveries``.
+
+    delivered()   a consumer gets messages: when, who, and which delivery of each message it is
+    settled()     they are settled: a row with a final outcome, stored in one entry of the journal with the offsets
+    ended()       their deliveries have ended without that: a row with another outcome
+
+A ``SourceRecord`` belongs to one cursor of a queue, the ``Recorder`` to the broker. Rows wait here until the end of the
+turn, when ``outcomes.delivery_log`` appends them to their log (``docs/reliability.md``, "Deliveries on record").
+
+This module knows offsets, outcomes and header lines. It does not know logs or stores.
+Invariant: an offset in ``Recorder.settled`` is in ``QueueMessages.storing`` of its cursor, and has a row in
+``Recorder.rows``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from radiator.clock import BEFORE
+from radiator.stomp.headers import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from radiator.broker.queues.consumer import Consumer
+    from radiator.broker.timers.timing import Timing
+    from radiator.clock import WallNs
+    from radiator.storage.batch import RecordBatch
+
+# Final outcomes: every settled message has one row with one of them.
+ACKED: Final = b"acked"
+EXPIRED: Final = b"expired"
+DEAD_LETTERED: Final = b"dead_lettered"
+DROPPED: Final = b"dropped"
+PURGED: Final = b"purged"
+# The others: the message is delivered again.
+NACKED: Final = b"nacked"
+TIMED_OUT: Final = b"timed_out"
+REQUEUED: Final = b"requeued"
+
+FINAL: Final = (ACKED, EXPIRED, DEAD_LETTERED, DROPPED, PURGED)
+
+_UNTIMED: Final = b"\nsettled-at:%d\n" % BEFORE.wall
+
+
+class Settling(Protocol):
+    """The messages of one cursor, as far as this module uses them (``queues.messages.QueueMessages``)."""
+
+    storing: set[int]
+
+    def deliveries(self, offset: int) -> int:
+        """Return how often a message was delivered."""
+
+    def destination_of(self, offset: int) -> str:
+        """Return the destination of a message; empty if it is not known."""
+
+
+class Rows(NamedTuple):
+    """Rows that are stored together.
+
+    Attributes:
+        blocks: The header block of each row.
+        settled: The offsets that are settled with them, by cursor.
+        waiters: The receipts that wait for them.
+    """
+
+    blocks: list[bytes]
+    settled: dict[Any, list[int]]
+    waiters: list[Any]
+
+
+class Recorder:
+    """The rows of one broker that are not in their log yet.
+
+    Attributes:
+        blocks: The header block of each row.
+        settled: The offsets that are to be settled with these rows, by cursor (``QueueMessages``).
+        waiters: Receipts that wait until these offsets are settled in the journal.
+        under_way: The number of groups of rows that are being stored.
+    """
+
+    __slots__ = ("_untimed", "blocks", "settled", "under_way", "waiters")
+
+    def __init__(self) -> None:
+        self.blocks: list[bytes] = []
+        self.settled: dict[Any, list[int]] = {}
+        self.waiters: list[Any] = []
+        self.under_way = 0
+        self._untimed = False
+
+    @property
+    def waiting(self) -> bool:
+        """True if there are rows to store, or receipts to send."""
+        return bool(self.blocks or self.waiters)
+
+    @property
+    def unsettled(self) -> bool:
+        """True if there are settled offsets that the journal may not have."""
+        return bool(self.settled or self.under_way)
+
+    def take(self, now_ns: WallNs) -> Rows:
+        """Remove and return all rows. ``stored`` or ``put_back`` follows."""
+        rows = Rows(self.blocks, self.settled, self.waiters)
+        self.blocks, self.settled, self.waiters = [], {}, []
+        if self._untimed:
+            self._untimed = False
+            time = b"\nsettled-at:%d\n" % now_ns
+            rows.blocks[:] = [block.replace(_UNTIMED, time, 1) for block in rows.blocks]
+        self.under_way += 1
+        return rows
+
+    def take_waiters(self) -> list[Any]:
+        """Remove and return the receipts that wait."""
+        waiters, self.waiters = self.waiters, []
+        return waiters
+
+    def stored(self) -> None:
+        """Note that rows that were taken are stored."""
+        self.under_way -= 1
+
+    def put_back(self, rows: Rows) -> None:
+        """Note that rows could not be stored: they are taken again, before later ones."""
+        self.under_way -= 1
+        self.blocks = rows.blocks + self.blocks
+        for source, offsets in self.settled.items():
+            rows.settled[source] = rows.settled.get(source, []) + offsets
+        self.settled = rows.settled
+        self.waiters = rows.waiters + self.waiters
+
+    def add(self, blocks: list[bytes], untimed: bool) -> None:
+        """Add rows. If ``untimed``, the time is not known yet: they get it when they are taken."""
+        self.blocks += blocks
+        self._untimed |= untimed
+
+    def settle(self, source: Settling, offsets: Sequence[int]) -> None:
+        """Settle offsets with the rows that were just added."""
+        self.settled.setdefault(source, []).extend(offsets)
+        source.storing.update(offsets)
+
+
+class Handed:
+    """Deliveries that have all but the offset in common: the lines of their rows before it and behind it."""
+
+    __slots__ = ("head", "tail")
+
+    def __init__(self, head: bytes, tail: bytes) -> None:
+        self.head = head
+        self.tail = tail
+
+
+class SourceRecord:
+    """The deliveries of one cursor of a queue.
+
+    Args:
+        recorder: The recorder of the broker.
+        timing: The present time.
+        source: The messages of the cursor.
+        queue_name: The name of the queue.
+        partition_name: The name of the log.
+    """
+
+    __slots__ = ("_handed", "_middle", "_recorder", "_source", "_subscription", "_timing")
+
+    def __init__(
+        self, recorder: Recorder, timing: Timing, source: Settling, queue_name: str, partition_name: str
+    ) -> None:
+        self._recorder = recorder
+        self._timing = timing
+        self._source = source
+        self._handed: dict[int, Handed] = {}
+        self._middle = f"\nmessage-partition:{escape(partition_name, '1.2')}\nmessage-offset:".encode()
+        self._subscription = f"\nsubscription:{escape(queue_name, '1.2')}".encode()
+
+    def _head(self, destination: str) -> bytes:
+        named = f"message-destination:{escape(destination, '1.2')}".encode() if destination else b""
+        return (named + self._middle).lstrip(b"\n")
+
+    # --- deliveries ---------------------------------------------------------------------------------------------------
+
+    def delivered(self, batch: RecordBatch, indexes: range | list[int], consumer: Consumer, number: int) -> None:
+        """Note that a consumer gets messages of one batch.
+
+        Args:
+            batch: The batch.
+            indexes: Which of its messages.
+            consumer: The consumer.
+            number: The delivery count of each message.
+        """
+        offsets = batch.offsets
+        if isinstance(indexes, range):
+            found: Sequence[int] = offsets[indexes.start : indexes.stop]
+        else:
+            found = [offsets[index] for index in indexes]
+        who = escape(consumer.full_name, "1.2").encode()
+        tail = b"%b\nconsumer:%b\ndelivery:%d\ndelivered-at:%d" % (
+            self._subscription,
+            who,
+            number,
+            self._timing.now.wall,
+        )
+        if len(batch.names) == 1:
+            self._handed.update(dict.fromkeys(found, Handed(self._head(batch.names[0]), tail)))
+            return
+        by_name: dict[int, Handed] = {}
+        for index, offset in zip(indexes, found, strict=True):
+            name = batch.destination_ids[index]
+            handed = by_name.get(name)
+            if handed is None:
+                handed = by_name[name] = Handed(self._head(batch.names[name]), tail)
+            self._handed[offset] = handed
+
+    def adopt(self, consumer: Consumer, offsets: Iterable[int]) -> None:
+        """Note messages that a consumer had in flight when recording began: their time of delivery is not known."""
+        who, source = escape(consumer.full_name, "1.2").encode(), self._source
+        for offset in offsets:
+            tail = b"%b\nconsumer:%b\ndelivery:%d" % (self._subscription, who, source.deliveries(offset))
+            self._handed[offset] = Handed(self._head(source.destination_of(offset)), tail)
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def settled(self, offsets: Sequence[int], outcome: bytes, transaction: str = "") -> None:
+        """Add the rows of messages that are settled, which the cursor gets with them.
+
+        Args:
+            offsets: The offsets.
+            outcome: A final outcome.
+            transaction: The id of the transaction that acknowledges them; empty outside of one.
+        """
+        self.ended(offsets, outcome, transaction)
+        self._recorder.settle(self._source, offsets)
+
+    def ended(self, offsets: Iterable[int], outcome: bytes, transaction: str = "") -> None:
+        """Add the rows of deliveries that have ended. The arguments are those of ``settled``."""
+        self._recorder.add(self.rows(offsets, outcome, transaction), self._timing.now is BEFORE)
+        self.forget(offsets)
+
+    def rows(self, offsets: Iterable[int], outcome: bytes, transaction: str = "") -> list[bytes]:
+        """Return the rows of deliveries that end, without adding them. The arguments are those of ``settled``."""
+        end = b"\nsettled-at:%d\noutcome:%b" % (self._timing.now.wall, outcome)
+        if transaction:
+            end += f"\ntransaction:{escape(transaction, '1.2')}".encode()
+        handed: Callable[[int], Handed | None] = self._handed.get
+        rows: list[bytes] = []
+        for offset in offsets:
+            found = handed(offset)
+            if found is None:  # no consumer has it
+                found = self._waiting(offset)
+            rows.append(b"%b%d%b%b" % (found.head, offset, found.tail, end))
+        return rows
+
+    def forget(self, offsets: Iterable[int]) -> None:
+        """Forget deliveries whose rows are written."""
+        handed = self._handed
+        for offset in offsets:
+            handed.pop(offset, None)
+
+    def _waiting(self, offset: int) -> Handed:
+        source = self._source
+        tail = b"%b\ndelivery:%d" % (self._subscription, source.deliveries(offset))
+        return Handed(self._head(source.destination_of(offset)), tail)

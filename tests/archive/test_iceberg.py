@@ -1,0 +1,239 @@
+"""An archive in an Iceberg table: the same rows in every version, after merges and crashes, read by other programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from radiator.archive import DataFile, NoArchive, commit, iceberg, load, open_files
+from radiator.archive.files import LocalFiles
+from radiator.archive.iceberg import METADATA, VERSION_KEY, Registered, register
+from radiator.archive.run import run
+from radiator.errors import StorageError
+from tests.archive.killing import EAGER
+from tests.archive.stores import Rows, archive_rows, fill, more
+from tests.columns.s3 import running
+from tests.spark.stores import START_NS, Writer
+
+pyiceberg_catalog = pytest.importorskip("pyiceberg.catalog")
+UNMERGED, MERGED = replace(EAGER, merge=False), replace(EAGER, merge=True)
+
+
+class Made:
+    """A store, its archive and a catalogue."""
+
+    def __init__(self, root: Path) -> None:
+        self.writer: Writer = fill(root / "data", count=600)
+        self.files, self.catalog = open_files(root / "archive"), f"sqlite:///{root}/catalog.db"
+        self.archive()
+
+    def archive(self, merge: bool = False) -> None:
+        run(self.writer.root, self.files, MERGED if merge else UNMERGED)
+
+    def register(self) -> Registered:
+        return register(self.files, self.catalog)
+
+    def table(self) -> Any:
+        return pyiceberg_catalog.load_catalog("radiator", uri=self.catalog).load_table("radiator.archive")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path)
+
+
+def rows_of(table: pa.Table) -> Rows:
+    rows = {(row["partition"], row["offset"]): row for row in table.to_pylist()}
+    assert len(rows) == table.num_rows
+    return rows
+
+
+def test_a_table_has_the_rows_of_the_archive_after_each_registration_and_merge(made: Made) -> None:
+    before = archive_rows(made.files)
+    count = len(load(made.files).files)
+    assert made.register() == Registered(0, count, 0)
+    assert rows_of(made.table().scan().to_arrow()) == before
+    more(made.writer, count=600, first=600)
+    made.archive()
+    small = len(load(made.files).files)
+    assert made.register() == Registered(1, small - count, 0)
+    made.archive(merge=True)
+    done = made.register()
+    assert done.version == load(made.files).version and done.removed > done.added > 0
+    assert made.register() == Registered(done.version, 0, 0)
+    table = made.table()
+    assert rows_of(table.scan().to_arrow()) == archive_rows(made.files)
+    versions = [int(each.summary[VERSION_KEY]) for each in table.snapshots()]
+    assert versions == [0, 1, done.version]
+    assert rows_of(table.scan(snapshot_id=table.snapshots()[0].snapshot_id).to_arrow()) == before
+
+
+@pytest.mark.thorough
+def test_other_programs_read_the_table_and_skip_files(made: Made) -> None:
+    duckdb, pl = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    made.register()
+    table, rows = made.table(), archive_rows(made.files)
+    name = next(row["destination"] for row in rows.values())
+    chosen = {key for key, row in rows.items() if row["destination"] == name}
+    frame = pl.scan_iceberg(table).filter(pl.col("destination") == name).select("partition", "offset").collect()
+    assert set(frame.rows()) == chosen
+    scan = table.scan(row_filter=f"destination = '{name}'")
+    assert len(list(scan.plan_files())) < len(load(made.files).files)  # skipped by their bounds
+    assert set(rows_of(scan.to_arrow())) == chosen
+    day = table.scan(row_filter="receive_time < '2023-11-15T00:00:00+00:00'")
+    assert 0 < len(list(day.plan_files())) < len(load(made.files).files)  # by the partition
+    connection = table.scan().to_duckdb("messages", duckdb.connect())
+    (count,) = connection.execute("SELECT count(*) FROM messages WHERE destination = $1", [name]).fetchone()
+    assert count == len(chosen)
+    assert len(table.scan().to_pandas()) == len(rows)
+
+
+@pytest.mark.thorough
+def test_a_registration_that_dies_or_loses_a_race_is_made_up_for(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*given: Any) -> None:
+        snapshot(*given)
+        raise KeyboardInterrupt
+
+    snapshot = iceberg._add_snapshot
+    monkeypatch.setattr(iceberg, "_add_snapshot", dies)
+    with pytest.raises(KeyboardInterrupt):
+        made.register()
+    monkeypatch.undo()
+    assert made.register().added == len(load(made.files).files)
+    more(made.writer, count=600, first=600)
+    made.archive()
+
+    def overtaken(*given: Any) -> None:
+        monkeypatch.undo()
+        made.archive(merge=True)
+        assert made.register().added  # by another run, which has seen more commits
+        snapshot(*given)
+
+    monkeypatch.setattr(iceberg, "_add_snapshot", overtaken)
+    assert made.register() == Registered(load(made.files).version, 0, 0)
+    assert rows_of(made.table().scan().to_arrow()) == archive_rows(made.files)
+    assert len(made.table().snapshots()) == 2
+
+
+@pytest.mark.thorough
+def test_a_table_that_is_not_the_archives_is_refused(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(NoArchive):
+        register(open_files(tmp_path / "none"), made.catalog)
+    made.register()
+    other = Path(tmp_path / "other")
+    other.mkdir()
+    with pytest.raises(StorageError, match=r"Iceberg table radiator.archive: it is not the table of .*other"):
+        register(Made(other).files, made.catalog)
+    more(made.writer, count=600, first=600)
+    made.archive()
+    made.register()
+    assert isinstance(made.files, LocalFiles)
+    last = max(Path(made.files.address("_delta_log")).glob("*.json"))
+    kept = last.read_bytes()
+    last.unlink()
+    with pytest.raises(StorageError, match="it has version 1 of the archive, and .* ends at version 0: commits of"):
+        made.register()
+    last.write_bytes(kept)
+    made.table().delete("offset >= 0")
+    with pytest.raises(StorageError, match="another program has changed it"):
+        made.register()
+    with pytest.raises(StorageError, match="Iceberg catalogue none:"):
+        register(made.files, "none")
+    with pytest.raises(StorageError, match=r"Iceberg catalogue nowhere/x: .*") as error:
+        register(made.files, "postgresql+psycopg2://user:secret@nowhere/x")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.thorough
+def test_new_columns_of_data_files_are_added_to_the_table(made: Made) -> None:
+    made.register()
+    state = load(made.files)
+    old = next(iter(state.files.values()))
+    with made.files.open(old.path) as file:
+        rows = pq.read_table(file).slice(0, 3)
+    end = state.ends[old.partition]
+    rows = rows.set_column(
+        rows.schema.get_field_index("offset"), rows.schema.field("offset"), pc.add(rows["offset"], end)
+    )
+    struct = pa.struct([("carrier", pa.string()), ("delay", pa.int32())])
+    rows = rows.append_column("flight", pa.array([{"carrier": "UA", "delay": 3}, None, {"carrier": None}], struct))
+    assert isinstance(made.files, LocalFiles)
+    path = Path(made.files.address(f"date={old.date}/p@{end}-{end + 3}.0123abcd.parquet"))
+    pq.write_table(rows, path)
+    new = DataFile(
+        path.relative_to(made.files.address(".")).as_posix(), old.partition, end, end + 3, old.date, None, 3,
+        path.stat().st_size, 0, START_NS, START_NS,
+    )  # fmt: skip
+    schema = rows.schema.remove_metadata()
+    commit(made.files, state, source=state.source or "", add=[new], ends={old.partition: end + 3}, schema=schema)
+    assert made.register() == Registered(state.version + 1, 1, 0)
+    found = made.table().scan(row_filter=f"offset >= {end} and partition = '{old.partition}'").to_arrow()
+    assert found["flight"].to_pylist()[0] == {"carrier": "UA", "delay": 3}
+    assert made.table().scan().to_arrow()["flight"].null_count == state.records + 1
+
+
+@pytest.mark.thorough
+def test_metadata_has_no_secrets_and_files_are_never_deleted_with_the_table(made: Made) -> None:
+    made.register()
+    metadata = json.loads(Path(made.table().metadata_location.removeprefix("file://")).read_text())
+    assert metadata["properties"]["gc.enabled"] == "false"
+    assert metadata["location"] == f"file://{made.files.uri}/{METADATA}"
+    with pytest.raises(StorageError, match="cannot have files whose location has #"):
+        iceberg.location(LocalFiles("/srv/a#b"), "date=2023-11-14/x.parquet")
+
+
+@pytest.mark.thorough
+def test_the_command_registers_after_each_run(tmp_path: Path) -> None:
+    writer = fill(tmp_path / "data", count=600)
+    to, catalog = str(tmp_path / "archive"), f"sqlite:///{tmp_path}/catalog.db"
+
+    def archive(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "radiator", "archive", "--data", writer.root, "--to", to, *more]
+        return subprocess.run(command, text=True, capture_output=True, env=dict(os.environ), check=False)
+
+    first = archive("--iceberg", catalog, "--iceberg-table", "logs.flights")
+    assert first.returncode == 0, first.stderr
+    count = len(load(open_files(to)).files)
+    assert f"Iceberg table logs.flights: version 0, {count} files added" in first.stderr
+    again = archive("--iceberg", catalog, "--iceberg-table", "logs.flights")
+    assert (again.returncode, "Iceberg" in again.stderr) == (0, False)
+    table = pyiceberg_catalog.load_catalog("radiator", uri=catalog).load_table("logs.flights")
+    assert table.scan().count() == load(open_files(to)).records
+    wrong = archive("--iceberg-table", "flights")
+    assert wrong.returncode == 2 and "--iceberg-table needs --iceberg" in wrong.stderr
+
+
+@pytest.mark.thorough
+def test_an_archive_on_s3_is_registered_without_its_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = fill(tmp_path / "data", count=600)
+    with running() as s3:
+        parameters = urlencode({"endpoint_override": s3.endpoint, "scheme": "http", "region": "us-east-1"})
+        files = open_files(f"s3://who:knows@logs/archive?{parameters}")
+        for name, value in (
+            ("ENDPOINT", f"http://{s3.endpoint}"), ("ACCESS_KEY_ID", "who"), ("SECRET_ACCESS_KEY", "knows"),
+            ("REGION", "us-east-1"),
+        ):  # fmt: skip
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__RADIATOR__S3__{name}", value)
+        config = pytest.importorskip("pyiceberg.utils.config").Config()
+        monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", config)  # it reads the environment when it is imported
+        run(writer.root, files, UNMERGED)
+        catalog = f"sqlite:///{tmp_path}/catalog.db"
+        assert register(files, catalog).added == len(load(files).files)
+        more(writer, count=600, first=600)
+        run(writer.root, files, MERGED)
+        assert register(files, catalog).added
+        table = pyiceberg_catalog.load_catalog("radiator", uri=catalog).load_table("radiator.archive")
+        assert table.location() == "s3://logs/archive/_iceberg"
+        assert rows_of(table.scan().to_arrow()) == archive_rows(files)
+        assert not any("knows" in path for path in table.inspect.files()["file_path"].to_pylist())

@@ -1,0 +1,202 @@
+"""An archive has the struct columns of rules with a schema: records = typed + rejected, whatever the schema becomes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from radiator.archive.contents import Table
+from radiator.archive.manifest import State, load
+from radiator.archive.opening import open_files
+from radiator.archive.run import Options, Outcome, Watch, run
+from radiator.archive.typed import struct_columns
+from radiator.archive.verify import verify
+from radiator.errors import StorageError
+from tests.archive.killing import EAGER
+from tests.archive.stores import SEGMENT_BYTES, sealed_ends
+from tests.spark.stores import START_NS, Message, Writer, register_rules
+
+FLIGHT = {
+    "title": "Flight",
+    "properties": {
+        "n": {"type": "integer", "minimum": 0, "maximum": 9_999},
+        "leg": {"type": "array", "items": {"properties": {"to": {"type": "string"}}}},
+        "at": {"type": "string", "format": "date-time"},
+    },
+}
+RULES = """
+destinations:
+  - {{match: /topic/flights.>, schema: {root}/flight.json, schema_changes: any}}
+  - {{match: /topic/gates.>, schema: {root}/gate.json}}
+"""
+GATE = {"title": "Gate", "properties": {"door": {"type": "string"}}}
+
+
+def bodies(first: int, count: int) -> list[Message]:
+    """Of each ten: five flights, one of which does not fit; three gates, one of which does not fit; two others."""
+    flights = [
+        {"n": i, "leg": [{"to": "JFK", "via": i}], "at": "2013-01-01T00:00:00Z"} for i in range(first, first + count)
+    ]
+    made = []
+    for i, flight in enumerate(flights, first):
+        place = i % 10
+        if place < 5:
+            topic, document = "/topic/flights.JFK", flight if place else {"n": "many"}
+        elif place < 8:
+            topic, document = f"/topic/gates.{i % 3}", {"door": f"B{i}"} if place > 5 else {"door": 7}
+        else:
+            topic, document = "/topic/other", flight
+        pad = {"pad": "x" * 300}
+        made.append(Message(topic, json.dumps({**document, **pad}).encode(), b"", START_NS + i))
+    return made
+
+
+def go(root: Path, options: Options = EAGER, watch: Watch = Watch()) -> Outcome:  # noqa: B008
+    return run(str(root / "data"), open_files(root / "archive"), options, watch)
+
+
+def state_of(root: Path) -> State:
+    return load(open_files(root / "archive"))
+
+
+def rows_of(root: Path) -> list[dict[str, Any]]:
+    table = deltalake.DeltaTable(str(root / "archive")).to_pyarrow_table()
+    return sorted(table.to_pylist(), key=lambda row: row["offset"])
+
+
+def added_up(root: Path) -> Counter[str]:
+    """The records of each kind, by the rows as deltalake reads them; each is of one kind, and files say how many."""
+    found: Counter[str] = Counter()
+    for row in rows_of(root):
+        structs = [name for name in ("flight", "gate") if row.get(name) is not None]
+        kind = "rejected" if row["rejected"] is not None else structs[0] if structs else "other"
+        assert len(structs) == (kind in structs), row
+        found[kind] += 1
+    files = state_of(root).files.values()
+    assert sum(each.records for each in files) == found.total()
+    assert sum(each.rejected or 0 for each in files) == found["rejected"]
+    assert sum(each.typed or 0 for each in files) == found["flight"] + found["gate"]
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Writer:
+    writer = Writer(tmp_path / "data", SEGMENT_BYTES)
+    writer.write("p", bodies(0, 600), per_batch=20)
+    return writer
+
+
+def test_records_are_typed_or_rejected_and_add_up(tmp_path: Path, store: Writer) -> None:
+    register_rules(tmp_path, store.root, RULES, flight=FLIGHT, gate=GATE)
+    told: list[str] = []
+    out = go(tmp_path, watch=Watch(report=told.append))
+    end = sealed_ends(store.root)["p"]
+    of = Counter(
+        "flight" if 0 < i % 10 < 5 else "gate" if i % 10 in (6, 7) else "rejected" if i % 10 in (0, 5) else "other"
+        for i in range(end)
+    )
+    assert added_up(tmp_path) == of
+    assert (out.records, out.typed, out.rejected) == (end, of["flight"] + of["gate"], of["rejected"])
+    assert f"{of['rejected']} of {end} bodies do not fit" in told[-1]
+    first, second, *_, sixth = rows_of(tmp_path)[:6]
+    assert first["rejected"] == "Expected `int`, got `str` at `n`" and first["flight"] is None and first["body"]
+    assert second["flight"] == {"n": 1, "leg": [{"to": "JFK"}], "at": second["flight"]["at"]} and second["gate"] is None
+    assert sixth["rejected"] == "Expected `str`, got `int` at `door`"
+    assert not list(verify(open_files(tmp_path / "archive"), state_of(tmp_path), records=True))
+    store.close()
+
+
+@pytest.mark.thorough
+def test_a_new_field_is_added_older_files_read_null_and_merges_keep_what_there_is(
+    tmp_path: Path, store: Writer
+) -> None:
+    quiet = replace(EAGER, merge=False)
+    go(tmp_path, quiet)  # before any rule had a schema
+    before = sealed_ends(store.root)["p"]
+    assert struct_columns(state_of(tmp_path).table) == []
+    register_rules(tmp_path, store.root, RULES, flight=FLIGHT, gate=GATE)
+    store.write("p", bodies(600, 600), per_batch=20)
+    go(tmp_path, quiet)
+    middle = sealed_ends(store.root)["p"]
+    leg = {"properties": {"via": {"type": "integer"}}}
+    grown = {**FLIGHT, "properties": {"n": {"type": "integer"}, "leg": {"type": "array", "items": leg}}}
+    register_rules(tmp_path, store.root, RULES, flight=grown)
+    store.write("p", bodies(1200, 600), per_batch=20)
+    go(tmp_path, quiet)
+    rows = rows_of(tmp_path)
+    flights = [row for row in rows if row["destination"] == "/topic/flights.JFK" and row["offset"] % 10]
+    assert {row["flight"] is None for row in flights if row["offset"] < before} == {True}
+    for row in flights:
+        if before <= row["offset"] < middle:
+            assert row["flight"]["leg"] == [{"to": "JFK", "via": None}] and row["flight"]["at"] is not None
+        elif row["offset"] >= middle:
+            assert row["flight"] == {"n": row["offset"], "leg": [{"to": None, "via": row["offset"]}], "at": None}
+    counted = added_up(tmp_path)
+    files = len(state_of(tmp_path).files)
+    go(tmp_path, replace(EAGER, merge=True, archive=False))
+    assert len(state_of(tmp_path).files) < files
+    assert rows_of(tmp_path) == rows and added_up(tmp_path) == counted
+    version = state_of(tmp_path).version
+    assert go(tmp_path).version == version  # nothing is committed for columns alone
+    store.close()
+
+
+@pytest.mark.thorough
+def test_a_changed_type_is_refused_before_anything_is_written_and_another_column_goes_on(
+    tmp_path: Path, store: Writer
+) -> None:
+    register_rules(tmp_path, store.root, RULES, flight=FLIGHT, gate=GATE)
+    go(tmp_path)
+    before = state_of(tmp_path)
+    store.write("p", bodies(600, 600), per_batch=20)
+    changed = {**FLIGHT, "properties": {"n": {"type": "number"}}}
+    register_rules(tmp_path, store.root, RULES, flight=changed)
+    with pytest.raises(StorageError, match=r"archive: column flight.n: .*int64.*double; .*schema_column .*flight_2"):
+        go(tmp_path)
+    assert state_of(tmp_path) == before
+    go(tmp_path, replace(EAGER, merge=True, archive=False))  # merging goes on
+    other = RULES.replace("schema_changes: any", "schema_changes: any, schema_column: flight_2")
+    register_rules(tmp_path, store.root, other, flight=changed)
+    go(tmp_path)
+    rows = rows_of(tmp_path)
+    assert sum(row["flight_2"] is not None for row in rows) and sum(row["flight"] is not None for row in rows)
+    assert all(row["flight"] is None or row["flight_2"] is None for row in rows)
+    store.close()
+
+
+@pytest.mark.thorough
+def test_a_decoder_that_cannot_be_imported_stops_the_partition_and_says_so(tmp_path: Path, store: Writer) -> None:
+    rules = RULES.replace("schema_changes: any", "decoder: 'nowhere:x'")
+    register_rules(tmp_path, store.root, rules, flight=FLIGHT, gate=GATE)
+    out = go(tmp_path)
+    assert out.records == 0 and "nowhere" in out.problems["p"]
+    store.close()
+
+
+def test_columns_of_the_table_are_read_back_as_they_were_written(tmp_path: Path, store: Writer) -> None:
+    fields = {
+        "i": {"type": "integer"}, "big": {"type": "integer", "maximum": 10**30}, "x": {"type": "number"}, "any": {},
+        "b": {"type": "boolean"}, "t": {"type": "string", "format": "date-time"}, "d": {"format": "date"},
+        "m": {"type": "object", "additionalProperties": {"type": "array", "items": {"properties": {"y": {}}}}},
+    }  # fmt: skip
+    rules = "destinations: [{{match: /topic/>, schema: {root}/all.json}}]"
+    register_rules(tmp_path, store.root, rules, all={"properties": fields})
+    go(tmp_path)
+    struct, rejected = struct_columns(state_of(tmp_path).table)
+    item = pa.struct([("y", pa.string())])
+    wanted = [
+        ("i", pa.int64()), ("big", pa.decimal128(31)), ("x", pa.float64()), ("any", pa.string()), ("b", pa.bool_()),
+        ("t", pa.timestamp("us", "UTC")), ("d", pa.date32()), ("m", pa.map_(pa.string(), pa.list_(item))),
+    ]  # fmt: skip
+    assert struct.type == pa.struct(wanted) and rejected == pa.field("rejected", pa.string())
+    foreign = Table("x", json.dumps({"fields": [{"name": "z", "type": "short"}]}), {}, 0)
+    with pytest.raises(StorageError, match="does not write"):
+        struct_columns(foreign)
+    store.close()
