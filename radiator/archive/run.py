@@ -191,9 +191,12 @@ class _Run:
                 )
         if self._options.merge is not False:
             self._merge()
-        if self._options.retention_seconds is not None:
-            self._publisher.set_retention(self._options.retention_seconds)
-        self._out.vacuumed = self._publisher.vacuum()
+        try:
+            if self._options.retention_seconds is not None:
+                self._publisher.set_retention(self._options.retention_seconds)
+            self._out.vacuumed = self._publisher.vacuum()
+        except StorageError as error:
+            self._out.problems[self._publisher.files.uri] = str(error)
 
     def _type(self) -> None:
         """Choose the columns of new files. Raises StorageError if a schema is missing or contradicts the archive."""
