@@ -206,7 +206,7 @@ class _Run:
         except ConfigError as error:
             raise StorageError(str(error)) from None
         schema = evolved(files.uri, table, typed.fields())
-        self._publisher.structs = list(schema)[len(SCHEMA) :]
+        self._publisher.add_structs(list(schema)[len(SCHEMA) :])
         self._settings = replace(self._settings, schema=schema, typed=typed)
 
     # --- what is new --------------------------------------------------------------------------------------------------
