@@ -34,6 +34,7 @@ from radiator.errors import ConfigError
 from radiator.spark.positions import parse_time
 from radiator.spark.sink_options import SinkOptions
 from radiator.stomp.spec import HOP_BY_HOP, RESERVED
+from radiator.storage.typed_rules import REJECTED
 
 DIGEST_BYTES = 12  # the chance of a collision among 2^40 rows is 2^-17
 NS_PER_US = 1_000
@@ -140,8 +141,11 @@ class Rows:
         self._dedup_by = tuple(name.lower() for name in options.dedup_by)
         self._columns: dict[str, int] = {}
         self._kinds: dict[str, str] = {}
+        typed = REJECTED in schema.names  # read from a log: structs repeat what bodies have
         for place, field in enumerate(schema.fields):
             name = field.name.lower()
+            if typed and (name == REJECTED or isinstance(field.dataType, StructType)):
+                continue
             if name in self._columns:
                 raise ConfigError(f"column {field.name}: expected each column once, got it twice")
             self._check(field.name, name, field.dataType)

@@ -24,7 +24,7 @@ from zlib import crc32
 
 from radiator.clock import WallNs
 from radiator.errors import StorageError
-from radiator.storage import archived, dedup_file, definitions, index, layout, names
+from radiator.storage import archived, dedup_file, definitions, index, layout, names, typed_rules
 from radiator.storage.files import DirectoryLock, FileSystem, lock_holder, opened, read_file, storage_error
 from radiator.storage.header import DamagedBatch
 from radiator.storage.layout import Head
@@ -259,9 +259,13 @@ class _Backup:
             planned(total)
 
     def _schemas(self) -> None:
-        """Copy the schemas as they are: each is written once and never changed."""
+        """Copy the schemas as they are: each is written once and never changed.
+
+        The list of rules is replaced by a reload, after new schemas were written. So it is read before them.
+        """
         source = layout.schemas_path(self.root)
         names = [name for name in self.fs.listdir(source) if name.endswith(".json")]
+        names.sort(key=lambda name: name != typed_rules.FILE)
         if names:
             self.fs.mkdir(layout.schemas_path(self.partial))
         for name in names:

@@ -182,6 +182,7 @@ def test_a_decoder_that_cannot_be_imported_stops_the_partition_and_says_so(tmp_p
     store.close()
 
 
+@pytest.mark.thorough
 def test_columns_of_the_table_are_read_back_as_they_were_written(tmp_path: Path, store: Writer) -> None:
     fields = {
         "i": {"type": "integer"}, "big": {"type": "integer", "maximum": 10**30}, "x": {"type": "number"}, "any": {},

@@ -134,6 +134,13 @@ def test_a_column_is_named_after_the_title_or_the_file(document: Any, file: str,
     assert derived_column(document, file) == column
 
 
+def test_the_broker_does_not_validate_bodies_that_a_decoder_reads(tmp_path: Path) -> None:
+    pytest.importorskip("jsonschema_rs")
+    (tmp_path / "a.json").write_text(json.dumps(A))
+    rules = f"[{{match: /a, schema: {tmp_path}/a.json}}, {{match: /b, schema: {tmp_path}/a.json, decoder: 'm:f'}}]"
+    assert load_hooks(load_text(f"destinations: {rules}", "r.yaml").rules, "r.yaml").keys() == {0}
+
+
 def registered(root: Path, rules: str, **schemas: Any) -> str:
     for name, schema in schemas.items():
         (root / f"{name}.json").write_text(json.dumps(schema))

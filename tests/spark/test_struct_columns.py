@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from radiator.decoder import decoder
-from radiator.spark import collect, read, read_stream
+from radiator.errors import ConfigError
+from radiator.spark import collect, read, read_stream, sink_options
 from radiator.spark.schema import SCHEMA
+from radiator.spark.sink_rows import Rows
 from tests.spark.stores import START_NS, Message, Writer, register_rules
 
 pytestmark = pytest.mark.spark
@@ -90,6 +93,7 @@ def test_records_are_in_the_column_of_their_rule_or_rejected_with_a_reason(spark
     assert packed[1]["body"] == b"\xff" and packed[1]["packed"] is None
 
 
+@pytest.mark.thorough
 def test_a_stream_reads_the_same_columns_as_a_batch(spark: Any, store: str, tmp_path: Path) -> None:
     names = ["offset", "flight", "rejected"]
     stream = read_stream(spark, store, columns=names, destination="/topic/flights.JFK", starting_offsets="earliest")
@@ -115,6 +119,14 @@ def test_a_read_may_name_some_fields_of_a_struct_and_no_others(spark: Any, store
     ]:
         with pytest.raises(PySparkException, match=wanted):
             spark.read.format("radiator").schema(schema).load(store).collect()
+
+
+def test_what_was_read_can_be_written_without_its_structs(spark: Any) -> None:
+    schema = StructType.fromDDL("destination STRING, body BINARY, flight STRUCT<a: INT>, rejected STRING")
+    options = sink_options.parse({"url": "stomp://localhost"})
+    assert Rows(schema, options)
+    with pytest.raises(ConfigError, match="column 'flight' cannot be written"):
+        Rows(StructType(schema.fields[:3]), options)
 
 
 @pytest.mark.thorough
