@@ -61,10 +61,37 @@ def plan(options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
         StorageError: The store cannot be read, or does not have an offset or a partition that the options name.
         LostRecords: Retention has removed offsets that the options name.
     """
+    return plan_until(options, None)[0]
+
+
+def plan_until(
+    options: ReadOptions, until: Mapping[str, int] | None
+) -> tuple[list[tuple[SegmentRange, ...]], Mapping[str, int]]:
+    """Plan a read of the store up to the ends of an earlier plan.
+
+    Args:
+        options: The options of the read, after ``resolved``.
+        until: The first offset that is not read, by partition. None plans as of now.
+
+    Returns:
+        The ranges of each task, and the end of each partition for a later plan.
+
+    Raises:
+        NoStore: There is no store at ``options.path``.
+        StorageError: The store cannot be read, or does not have an offset or a partition that the options name.
+        LostRecords: Retention has removed offsets that the options name.
+    """
     place = open_store(options.path, options.storage)
     fs = look(place)
     found = ends(Place(fs, place.root))
     _check_bounds(options, found)
+    if until is not None:
+        options = replace(options, selection=options.selection.until(until))
+    tasks = _plan(fs, found, options)
+    return tasks, {name: end.next_offset for name, end in found.items()} if until is None else until
+
+
+def _plan(fs: FileSystem, found: Mapping[str, End], options: ReadOptions) -> list[tuple[SegmentRange, ...]]:
     selection, holdings = options.selection, Holdings(fs)
     matching = {
         name

@@ -125,6 +125,17 @@ class Selection:
             self, receive_low_ns=max(self.receive_low_ns, low_ns), receive_high_ns=min(self.receive_high_ns, high_ns)
         )
 
+    def until(self, ends: Mapping[str, int]) -> Selection:
+        """Return a selection that reads only the given partitions, each to its end.
+
+        Args:
+            ends: The first offset that is not read, by partition.
+        """
+        own = self.ends
+        if own is not None:
+            ends = {name: min(end, own[name]) for name, end in ends.items() if name in own}
+        return replace(self, ends=ends)
+
     def of(self, partitions: Collection[str]) -> Selection:
         """Return a selection whose ``starts`` and ``ends`` name only the given partitions.
 

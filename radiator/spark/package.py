@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 import radiator
 
-_SUFFIXES = (".py", "py.typed", ".html", ".css")
+_SUFFIXES = (".py", "py.typed", ".html", ".css", ".java")
 
 
 def make_package(path: str) -> str:

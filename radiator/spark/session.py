@@ -32,6 +32,7 @@ from radiator.limits import GIB, MIB
 from radiator.spark.interrupt import uninterrupted_start
 from radiator.spark.java import use_java
 from radiator.spark.options import Use, parse
+from radiator.spark.spelling import plain
 from radiator.spark.struct_columns import selected
 
 FORMAT = "radiator"
@@ -121,11 +122,11 @@ def register(spark: SparkSession) -> None:
         ConfigError: The installed pyspark is too old.
     """
     require_pyspark()
+    from radiator.spark.scan_rule import install
     from radiator.spark.source import RadiatorSource
 
     spark.dataSource.register(RadiatorSource)
-    # Without this setting Spark refuses a reader with pushFilters. Only the option pushdown creates such a reader.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    install(spark)
 
 
 def require_pyspark() -> None:
@@ -160,6 +161,10 @@ def read(spark: SparkSession, path: str, *, columns: Iterable[str] | None = None
             df = read(spark, "./data", columns=["destination", "size"], destination="/topic/flights.>")
             df.groupBy("destination").sum("size").show(truncate=False)
     """
+    if any(plain(name) == "pushdown" for name in options):
+        spark.conf.set(
+            "spark.sql.python.filterPushdown.enabled", "true"
+        )  # else Spark refuses a reader with pushFilters
     return _load(spark.read, Use.BATCH, path, columns, options)
 
 

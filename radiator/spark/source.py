@@ -5,9 +5,10 @@ Spark creates a ``RadiatorSource`` from the options, asks it for a reader with a
 a reader of its own, ``stream``. The end of the log is fixed when the partitions are planned, and a DataFrame stores its
 plan, so it is a snapshot as of its first action.
 
-Filter push-down is off by default (``option("pushdown", "true")``): Spark 4.3 stores the filters of one query with the
-DataFrame and applies them to the next query over the same DataFrame too, which silently loses rows. The options of this
-source select the same records safely. See docs/spark.md and tests/spark.
+Spark 4.3 gives a Python data source no columns, and stores the filters of one query with the DataFrame, so that they
+would apply to its next query too. An optimizer rule (``scan_rule``) gives each query a reader of its own instead,
+``PrunedReader``, with the columns and the filters of that query. ADR 46 has the reasons. The option ``pushdown`` uses
+Spark's own way, for a DataFrame of one query, where there is no rule.
 
 Uses pyspark's data source classes. Planning, scan and decode do the work.
 Source: PySpark, "Python Data Source API".
@@ -15,7 +16,7 @@ Source: PySpark, "Python Data Source API".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
@@ -34,11 +35,12 @@ from pyspark.sql.types import StructType
 from radiator.columns.files import open_store
 from radiator.columns.log import exists
 from radiator.columns.options import ReadOptions
-from radiator.columns.planning import plan, resolved
+from radiator.columns.planning import plan, plan_until, resolved
 from radiator.columns.typed import typed_columns
 from radiator.spark import options as read_options
 from radiator.spark.deliveries import acknowledged, deliveries_reader
 from radiator.spark.options import Use
+from radiator.spark.pruned import Request, Shape, request_of
 from radiator.spark.pushdown import narrow
 from radiator.spark.schema import DELIVERIES, SCHEMA, typed_fields
 from radiator.spark.shipped_import import with_package
@@ -99,6 +101,9 @@ class RadiatorSource(DataSource):  # type: ignore[misc]
         options = read_options.parse(self.options)
         if options.deliveries is not None:
             return deliveries_reader(options, schema)
+        request = request_of(schema)
+        if request is not None:
+            return PrunedReader(options, schema, request)
         return PushingReader(options, schema) if options.pushdown else Reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -179,6 +184,55 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         """
         assert isinstance(partition, Split)
         return partition.read(self._options, self._table)
+
+
+class PrunedReader(DataSourceReader):  # type: ignore[misc]
+    """The reader of one query over a DataFrame, made by the optimizer rule (``radiator.spark.scan_rule``).
+
+    Args:
+        options: The options of the read.
+        schema: The columns of the scan.
+        request: The request in the schema.
+
+    Raises:
+        ConfigError: A column is unknown or has another type.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, request: Request) -> None:
+        self._options, self._schema, self._request = options, schema, request
+        self._table = table_of(options, request.columns)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read up to the ends of the first query over the DataFrame, and return one Split per task.
+
+        Raises:
+            LostRecords: Retention has removed offsets that the options name.
+            StorageError: The store cannot be read, or does not have what the options name.
+        """
+        options, ends = resolved(self._options), self._request.ends
+        if ends is None:
+            warn_unknown(options)
+        options = replace(options, selection=self._request.narrowed(options.selection))
+        tasks, ends = plan_until(options, ends)
+        known: list[Mapping[str, int] | None] = [ends, *[None] * len(tasks)]  # the first task has them for later plans
+        return [
+            Split(task, options.selection.until(ends).of({each.partition for each in task}), ends=own)
+            for task, own in zip(tasks or [()], known, strict=False)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task.
+
+        Args:
+            partition: A Split of ``partitions``.
+
+        Raises:
+            LostRecords: Records cannot be read, and ``failOnDataLoss`` is set.
+            StorageError: A segment cannot be read.
+        """
+        assert isinstance(partition, Split)
+        shape = Shape(self._schema, self._request)
+        return shape.shaped(partition.read(self._options, self._table))
 
 
 class PushingReader(Reader):

@@ -5,7 +5,7 @@ It is pickled to the process of the task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -32,13 +32,21 @@ class Split(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
         ranges: The ranges of segments, in order.
         selection: The records to return.
         settled: Only these messages; None returns all.
+        ends: The first offset that the plan does not read, by partition; only in the first task of a plan.
     """
 
-    def __init__(self, ranges: tuple[SegmentRange, ...], selection: Selection, settled: Settled | None = None) -> None:
+    def __init__(
+        self,
+        ranges: tuple[SegmentRange, ...],
+        selection: Selection,
+        settled: Settled | None = None,
+        ends: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__(ranges)
         self.ranges = ranges
         self.selection = selection
         self.settled = settled
+        self.ends = ends
 
     def read(self, options: ReadOptions, table: TableColumns) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the task, in its process.

@@ -1,0 +1,170 @@
+"""Read the schema of a pruned scan: the columns, filters and ends of the log that ``ScanRule.java`` puts into it.
+
+The optimizer rule gives each query a reader of its own, whose schema has only the columns that the query uses. The
+metadata of the first column says which filters apply, and where the log ended at the first query over the DataFrame. A
+column may be a part of a column of the table: one key of ``tags`` or ``headers``, the length of ``body``, or nothing at
+all for a count.
+
+Uses filters and selections. Must not import files.
+Invariant: a filter that begins with ``!`` is applied exactly here, because Spark does not test it again.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pickle import loads
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import datasource
+from pyspark.sql.datasource import Filter
+from pyspark.sql.types import StructField, StructType
+
+from radiator.columns.selection import Selection
+from radiator.spark.pushdown import narrow
+from radiator.spark.schema import BY_NAME, arrow_schema
+
+FILTERS, PIN, PART = "radiator.filters", "radiator.pin", "radiator.part"  # keys of the metadata of columns
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Part = tuple[str, str]  # kind and key, such as ("tags", "carrier")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a pruned scan reads.
+
+    Attributes:
+        columns: The columns of the table to decode.
+        filters: The filters that the reader applies.
+        ends: The first offset that is not read, by partition; None is the first query over a DataFrame.
+        parts: The part of each column of the result; None is the column itself.
+    """
+
+    columns: StructType
+    filters: tuple[Filter, ...]
+    ends: Mapping[str, int] | None
+    parts: tuple[Part | None, ...]
+
+    def narrowed(self, selection: Selection) -> Selection:
+        """Return a selection combined with the filters.
+
+        Args:
+            selection: The selection of the options.
+        """
+        for each in self.filters:
+            narrower = narrow(selection, each)
+            selection = selection if narrower is None else narrower
+        return selection
+
+
+def request_of(schema: StructType) -> Request | None:
+    """Return the request in a schema, or None if it is the schema of an ordinary read.
+
+    Args:
+        schema: The schema that Spark passes to the reader.
+    """
+    first = next(iter(schema.fields), None)
+    if first is None or FILTERS not in first.metadata:
+        return None
+    pin = first.metadata.get(PIN)
+    parts = tuple(_part(field) for field in schema.fields)
+    used: dict[str, StructField] = {}  # struct columns of schemas are in no table of columns
+    for part, field in zip(parts, schema.fields, strict=True):
+        name = _SOURCES.get(part[0], part[0]) if part else field.name
+        used[name] = BY_NAME.get(name, field)
+    return Request(
+        columns=StructType([used[name] for name in sorted(used)]),
+        filters=tuple(_filters(first.metadata[FILTERS])),
+        ends=None if pin is None else loads(b64decode(pin)).ends,
+        parts=parts,
+    )
+
+
+def _part(field: StructField) -> Part | None:
+    found = field.metadata.get(PART)
+    return None if found is None else (found[0], found[1])
+
+
+def _filters(texts: Iterable[str]) -> Iterator[Filter]:
+    """Yield the filters; each text is a mark (``!`` or ``?``) and JSON: kind, column, negated, values."""
+    for text in texts:
+        kind, column, negated, *values = json.loads(text[1:])
+        if column == "receive_time":
+            values = [_EPOCH + timedelta(microseconds=value) for value in values]
+        made: Any = getattr(datasource, kind)
+        if kind == "In":
+            found = made((column,), tuple(values))
+        else:
+            found = made((column,), *values)
+        found = datasource.Not(found) if negated else found
+        if text.startswith("!") and narrow(Selection(), found) is None:
+            raise AssertionError(f"a filter that Spark does not test again cannot be applied: {text}")
+        yield found
+
+
+class Shape:
+    """Make the columns of a pruned scan from columns of the table.
+
+    Args:
+        schema: The schema of the scan.
+        request: The request in that schema.
+    """
+
+    def __init__(self, schema: StructType, request: Request) -> None:
+        self._parts = request.parts
+        self._names = schema.names
+        self.schema = arrow_schema(schema)
+        self.wanted = arrow_schema(request.columns)
+
+    def shaped(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield each batch with the columns of the scan.
+
+        Args:
+            batches: Batches with the columns ``wanted``.
+        """
+        if self.wanted.equals(self.schema):
+            yield from batches
+            return
+        for batch in batches:
+            arrays = [self._column(batch, at) for at in range(len(self._parts))]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, batch: pa.RecordBatch, at: int) -> pa.Array:
+        part = self._parts[at]
+        if part is None:
+            return batch.column(self._names[at])
+        kind, key = part
+        return _PARTS[kind](batch.column(_SOURCES.get(kind, kind)), key)
+
+
+def value_of(maps: pa.MapArray, key: str) -> pa.StringArray:
+    """Return the value of one key of each map, the first one if the key is repeated, and null where it is missing.
+
+    Args:
+        maps: Maps of text to text.
+        key: The key.
+    """
+    offsets = np.asarray(maps.offsets)
+    found = np.flatnonzero(pc.equal(maps.keys, key)).astype(np.int64)  # positions in the keys of all maps
+    found = found[(found >= offsets[0]) & (found < offsets[-1])]
+    place = np.searchsorted(found, offsets[:-1])
+    hit = place < len(found)
+    at = found[np.minimum(place, len(found) - 1)] if len(found) else np.zeros(len(maps), np.int64)
+    hit &= at < offsets[1:]
+    return maps.items.take(pa.array(at, mask=~hit))
+
+
+_SOURCES = {"length": "size", "count": "offset"}  # the column that a part is made from, where it has another name
+_PARTS: dict[str, Callable[[pa.Array, str], pa.Array]] = {
+    "tags": value_of,
+    "headers": value_of,
+    "length": lambda sizes, key: sizes.cast(pa.int32()),
+    "count": lambda offsets, key: pa.nulls(len(offsets)),
+}

@@ -1,0 +1,137 @@
+"""The optimizer rule gives each query the columns and records that it uses, and never changes its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from radiator.spark import read, register
+from radiator.spark.scan_rule import install
+from tests.spark.stores import Message, Writer, numbered
+from tests.tiers import sampled
+
+pytestmark = pytest.mark.spark
+
+HEADERS = b"number:%d\ntag-k:%b\ntag-k:again\ntag-other:x"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two partitions, of which one has several destinations, and headers that differ from record to record."""
+    writer = Writer(tmp_path_factory.mktemp("rule") / "data")
+    writer.write("/topic/a", numbered("/topic/a", 60, k="v"), per_batch=7)
+    mixed = [
+        Message(
+            f"/topic/{'bcd'[n % 3]}",
+            b"x" * n,
+            HEADERS % (n, b"odd" if n % 2 else b"a\\cb"),
+            1_700_000_000_000_000_000 + n,
+        )
+        if n % 5
+        else Message("/topic/b", b"", b"number:%d" % n, 1_700_000_000_000_000_000 + n)
+        for n in range(50)
+    ]
+    writer.write("mixed", mixed, per_batch=8)
+    writer.close()
+    return writer.root
+
+
+@pytest.fixture(scope="module")
+def rows(spark: Any, store: str) -> Any:
+    """The table in Spark's own memory, so that no query over it uses the rule."""
+    return read(spark, store).localCheckpoint()
+
+
+def scan_of(query: Any) -> str:
+    plan = query._jdf.queryExecution().executedPlan().toString()
+    return "\n".join(line for line in plan.splitlines() if "radiator" in line)
+
+
+QUERIES = {
+    "count": "SELECT count(*) FROM log",
+    "nothing": "SELECT 1 FROM log",
+    "lengths": "SELECT sum(length(body)), max(octet_length(body)) FROM log",
+    "length and body": "SELECT length(body), body FROM log",
+    "length of a filter": "SELECT offset FROM log WHERE length(body) > 10 AND size < 40",
+    "a tag": "SELECT tags.k, count(*) FROM log GROUP BY tags.k",
+    "a tag in an aggregate": "SELECT max(tags.k), min(tags['other']), max(headers['number']) FROM log",
+    "a tag and all tags": "SELECT tags.k, tags FROM log WHERE tags.k IS NOT NULL",
+    "a tag of a filter": "SELECT partition, offset FROM log WHERE tags.k = 'odd'",
+    "a tag that no record has": "SELECT count(tags.none), count(*) FROM log",
+    "destination": "SELECT body FROM log WHERE destination = '/topic/b'",
+    "not a destination": "SELECT offset FROM log WHERE destination <> '/topic/b' AND destination IS NOT NULL",
+    "some destinations": "SELECT offset FROM log WHERE destination IN ('/topic/b', '/topic/a') AND size > 3",
+    "like": "SELECT offset FROM log WHERE destination LIKE '/t%' AND partition LIKE '%xe%' AND destination LIKE '%c'",
+    "offsets": "SELECT offset, partition FROM log WHERE offset BETWEEN 3 AND 20 AND offset <> 7",
+    "times": "SELECT count(*) FROM log WHERE receive_time > timestamp'2023-11-14 22:13:20' AND receive_ns >= 7",
+    "a record": "SELECT body FROM log WHERE message_id = 'mixed@17'",
+    "no record": "SELECT body FROM log WHERE message_id = 'mixed@017'",
+    "or": "SELECT offset FROM log WHERE destination = '/topic/b' OR offset = 3",
+    "null": "SELECT offset FROM log WHERE destination = NULL OR event_time IS NULL",
+    "odd names": r"SELECT offset FROM log WHERE destination = 'a\"b\\c\nd\u00e9'",
+    "a join": "SELECT a.offset, b.body FROM log a JOIN log b ON a.offset = b.offset AND a.partition < b.partition",
+    "a union": "SELECT offset FROM log WHERE offset < 3 UNION ALL SELECT size FROM log WHERE destination = '/topic/c'",
+    "a subquery": "SELECT max(offset) FROM log WHERE size = (SELECT max(size) FROM log)",
+    "distinct": "SELECT count(DISTINCT tags.k), count(DISTINCT destination), sum(length(body)) FROM log",
+    "all": "SELECT * FROM log WHERE offset >= 40",
+    "random": "SELECT count(*) FROM log WHERE rand(7) >= 0 AND offset < 10",
+    "window": "SELECT offset, row_number() OVER (PARTITION BY tags.k ORDER BY partition, offset) FROM log",
+    "limit": "SELECT offset FROM log WHERE destination = '/topic/c' ORDER BY offset LIMIT 3",
+    "having": "SELECT tags.k, sum(size) AS n FROM log GROUP BY ALL HAVING n > 10",
+}
+
+
+@pytest.mark.parametrize("name", sampled(list(QUERIES), 4))
+def test_a_query_over_the_log_has_the_result_that_it_has_over_memory(
+    spark: Any, store: str, rows: Any, name: str
+) -> None:
+    def result(source: Any) -> list[str]:
+        source.createOrReplaceTempView("log")
+        return sorted(map(str, spark.sql(QUERIES[name]).collect()))
+
+    assert result(spark.read.format("radiator").load(store)) == result(rows)
+
+
+def test_a_query_reads_only_the_columns_and_records_that_it_uses(spark: Any, store: str) -> None:
+    df = spark.read.format("radiator").load(store)
+    assert "columns=[size] filters=[]" in scan_of(df.agg(F.sum("size")))
+    assert "columns=[length[body]]" in scan_of(df.selectExpr("sum(length(body))"))
+    assert "columns=[tags[k]]" in scan_of(df.groupBy("tags.k").count())
+    assert "columns=[count]" in scan_of(df.groupBy().count())
+    where = scan_of(df.where("destination = '/topic/a' AND offset < 5").groupBy().count())
+    assert "columns=[count]" in where
+    assert '["EqualTo","destination",false,"/topic/a"]' in where
+    assert '["LessThan","offset",false,5]' in where
+
+
+def test_all_queries_of_a_dataframe_end_where_the_first_one_did(spark: Any, tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data")
+    writer.write("p", numbered("/topic/a", 10))
+    df = spark.read.format("radiator").load(writer.root)
+    writer.write("p", numbered("/topic/a", 10, first=10))
+    assert df.count() == 20
+    writer.write("p", numbered("/topic/a", 10, first=20))
+    writer.write("q", numbered("/topic/b", 10))
+    assert df.where("offset >= 5").count() == 15
+    assert df.selectExpr("max(offset)").first()[0] == 19
+    assert len(df.collect()) == 20
+    assert df.join(df.select("offset"), "offset").count() == 20
+    assert spark.read.format("radiator").load(writer.root).count() == 40
+    writer.close()
+
+
+def test_other_options_still_apply(spark: Any, store: str) -> None:
+    df = read(spark, store, starting_offsets='{"mixed": 10}', ending_offsets='{"mixed": 30}', destination="/topic/*")
+    assert df.where("offset < 20").count() == 10
+    assert df.count() == 20
+    assert df.where("destination = '/topic/a'").count() == 0
+
+
+def test_a_session_gets_the_rule_once(spark: Any) -> None:
+    register(spark)
+    assert install(spark) is None
+    rules = spark._jsparkSession.experimental().extraOptimizations()
+    assert [rules.apply(at).getClass().getName() for at in range(rules.size())].count("radiator.ScanRule") == 1
