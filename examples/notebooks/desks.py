@@ -1,6 +1,6 @@
 """Three desks that follow the flights, each with a durable subscription whose deliveries are on record.
 
-    python examples/notebooks/desks.py ADDRESS NAME
+    python examples/notebooks/desks.py ADDRESS NAME SECONDS
 
 is a desk: it acknowledges each flight. The desk ``crew`` returns a cancelled flight once before it acknowledges it, and
 ``staffed`` kills it now and then. Shared by the notebook deliveries.py and the tests.
@@ -27,7 +27,7 @@ DESKS = ("billing", "board", "crew")
 VICTIM = "crew"
 TOPICS, DELIVERIES = "/topic/flights.*", "/topic/radiator.deliveries"
 IN_HAND_MAX = 100
-WORK_SECONDS = 0.0005  # of the crew, for each flight: it always has some in hand
+WORK_SECONDS = 0.0005
 SILENT_SECONDS_MAX = 60.0
 RULES = """
 version: 1
@@ -37,8 +37,10 @@ destinations:
 """
 
 
-def staffed(data: Path, kills: int = 3, period: Period = PERIOD) -> None:
+def staffed(data: Path, kills: int = 3, period: Period = PERIOD, seconds: float = WORK_SECONDS) -> None:
     """Publish flights to three desks, kill one of them now and then, and wait until all have acknowledged everything.
+
+    ``seconds``: what the crew needs for a flight, so that it always has some in hand.
 
     The files are written into another folder first, so that the final folder is always complete.
     """
@@ -46,7 +48,7 @@ def staffed(data: Path, kills: int = 3, period: Period = PERIOD) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     flights = departures(period)
     with serving(unfinished, RULES) as address, connect(address) as watching, ExitStack() as ending:
-        desks = {name: _start(address, name) for name in DESKS}
+        desks = {name: _start(address, name, seconds) for name in DESKS}
         ending.callback(lambda: [each.kill() or each.wait() for each in desks.values()])
         publisher = threading.Thread(target=lambda: _publish(address, flights), daemon=True)
         publisher.start()
@@ -58,7 +60,7 @@ def staffed(data: Path, kills: int = 3, period: Period = PERIOD) -> None:
                 moments.pop(0)
                 desks[VICTIM].kill()
                 desks[VICTIM].wait()
-                desks[VICTIM] = _start(address, VICTIM)
+                desks[VICTIM] = _start(address, VICTIM, seconds)
             if all(done[each] >= len(flights) for each in DESKS):
                 break
         publisher.join()
@@ -80,15 +82,15 @@ def _acknowledged(connection: Connection) -> Iterator[str]:
     raise TimeoutError(f"no delivery has ended for {SILENT_SECONDS_MAX:.0f} s")
 
 
-def _start(address: str, name: str) -> subprocess.Popen[str]:
+def _start(address: str, name: str, seconds: float) -> subprocess.Popen[str]:
     """Start a desk, and return when it has subscribed."""
-    desk = subprocess.Popen([sys.executable, __file__, address, name], stdout=subprocess.PIPE, text=True)
+    desk = subprocess.Popen([sys.executable, __file__, address, name, str(seconds)], stdout=subprocess.PIPE, text=True)
     assert desk.stdout is not None
     desk.stdout.readline()
     return desk
 
 
-def desk(address: str, name: str) -> None:
+def desk(address: str, name: str, seconds: str) -> None:
     """Acknowledge flights until the process is killed."""
     with connect(address, headers={"client-id": name}) as connection:
         flights = connection.subscribe(
@@ -97,7 +99,7 @@ def desk(address: str, name: str) -> None:
         print("subscribed", flush=True)
         for flight in flights:
             if name == VICTIM:
-                time.sleep(WORK_SECONDS)
+                time.sleep(float(seconds))
             cancelled = flight.json()["dep_delay"] is None
             if name == VICTIM and cancelled and int(flight.headers.get("delivery-count", 1)) == 1:
                 flight.nack()

@@ -93,7 +93,8 @@ def _reported(catalog: str) -> Iterator[None]:
         raise
     except Exception as error:
         where = catalog.rpartition("@")[2] if "://" in catalog else catalog
-        raise StorageError(f"Iceberg catalogue {where}: {type(error).__name__}: {error}") from error
+        said = str(error).partition("\n")[0]  # SQLAlchemy adds a link
+        raise StorageError(f"Iceberg catalogue {where}: {type(error).__name__}: {said}") from error
 
 
 def _once(files: Files, state: State, catalog: Any, name: str) -> Registered | None:

@@ -6,7 +6,7 @@ This module knows the manifest. It does not know the contents of files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from radiator.archive.files import Files, NoArchive
 from radiator.archive.manifest import DataFile, State, load
@@ -43,16 +43,40 @@ def files(
     where = open_files(archive)
     low, high = (None if start is None else time_ns(start)), (None if end is None else time_ns(end))
     wants = None if destination is None else parse_list(destination)
+    literals = None if destination is None else literal_names([destination])
 
     def wanted(each: DataFile) -> bool:
         return (
             (low is None or each.max_receive_ns >= low)
             and (high is None or each.min_receive_ns < high)
             and (partition is None or each.partition == partition)
-            and (wants is None or each.destinations is None or any(map(wants.matches, each.destinations)))
+            and (wants is None or may_have(each, wants.matches, literals))
         )
 
     return [where.address(each.path) for each in in_order(load_existing(where, as_of).files.values()) if wanted(each)]
+
+
+def literal_names(lists: Iterable[str]) -> list[str] | None:
+    """Return the names in lists of names and patterns; None if a pattern is among them."""
+    patterns = [each for text in lists for each in parse_list(text)]
+    return [each.text for each in patterns] if all(each.is_literal for each in patterns) else None
+
+
+def may_have(each: DataFile, wanted: Callable[[str], bool], literals: Iterable[str] | None) -> bool:
+    """Return whether a file may have a wanted destination.
+
+    Args:
+        each: The file.
+        wanted: Whether a destination is wanted.
+        literals: All wanted destinations, if they are known by name. Then a file that does not list its own is left
+            out if these are outside of its smallest and largest.
+    """
+    if each.destinations is not None:
+        return any(map(wanted, each.destinations))
+    if literals is None or each.names is None:
+        return True
+    low, high = each.names
+    return any(low <= name <= high for name in literals)
 
 
 def load_existing(archive: Files, as_of: AsOf | None = None) -> State:

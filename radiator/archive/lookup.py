@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from radiator.archive.files import Files
-from radiator.archive.listing import in_order
+from radiator.archive.listing import in_order, literal_names, may_have
 from radiator.archive.manifest import DataFile, State, load
 from radiator.archive.parquet import reader
 from radiator.columns.options import ROWS_PER_BATCH
@@ -126,8 +126,20 @@ def may_hold(each: DataFile, selection: Selection) -> bool:
         and each.first_offset < high
         and each.max_receive_ns >= selection.receive_low_ns
         and each.min_receive_ns < selection.receive_high_ns
-        and (each.destinations is None or any(map(selection.wants_destination, each.destinations)))
+        and (not selection.destinations or may_have(each, selection.wants_destination, _literals(selection)))
     )
+
+
+def _literals(selection: Selection) -> list[str] | None:
+    """Return names, of which a wanted destination must be one; None: it may be another one."""
+    for condition in selection.destinations:
+        if condition.kind == "in" and not condition.negated:
+            return list(condition.values)
+        if condition.kind == "pattern" and not condition.negated:
+            names = literal_names(condition.values)
+            if names is not None:
+                return names
+    return None
 
 
 def _rows(

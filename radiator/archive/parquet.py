@@ -23,7 +23,7 @@ from radiator.columns.schema import arrow_schema
 from radiator.limits import MIB
 from radiator.storage.typed_rules import REJECTED
 
-GROUP_ROWS = 128 * 1024
+GROUP_ROWS = 32 * 1024  # fewer skip more; footers and encoding cost 0.2 % more than with 128 Ki
 GROUP_BYTES = 64 * MIB  # in memory, before it is encoded
 LEVEL = 3
 ORDER = ["destination", "offset"]

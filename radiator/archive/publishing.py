@@ -74,13 +74,17 @@ class Publisher:
     ) -> None:  # fmt: skip
         self.files, self._source, self._owner, self._step, self._report = files, source, owner, step, report
         self.state = self.load()
-        self.structs: list[pa.Field] = []  # the struct columns of the files that are published
+        self._structs: list[pa.Field] = []
 
     def load(self) -> State:
         """Return the state. Raises StorageError."""
         state = load(self.files)
         check_source(self.files, state, self._source)
         return state
+
+    def add_structs(self, structs: list[pa.Field]) -> None:
+        """Set the struct columns of the files that are published from now on."""
+        self._structs = structs
 
     def publish(self, changes: Sequence[Change]) -> list[Change]:
         """Publish changes, and return those that are in the archive now.
@@ -115,7 +119,7 @@ class Publisher:
             # others go by the wall clock; the other one stands still while a machine sleeps, and is never set back
             if max(time.monotonic() - started[0], time.time() - started[1]) > INTENT_SECONDS_MAX:
                 raise StorageError(f"{self.files.uri}: writing some files took more than 12 hours; they are dropped")
-            schema = evolved(self.files.uri, self.state.table, self.structs) if self.structs else None
+            schema = evolved(self.files.uri, self.state.table, self._structs) if self._structs else None
             self._step("commit")
             made = commit(
                 self.files,

@@ -191,9 +191,12 @@ class _Run:
                 )
         if self._options.merge is not False:
             self._merge()
-        if self._options.retention_seconds is not None:
-            self._publisher.set_retention(self._options.retention_seconds)
-        self._out.vacuumed = self._publisher.vacuum()
+        try:
+            if self._options.retention_seconds is not None:
+                self._publisher.set_retention(self._options.retention_seconds)
+            self._out.vacuumed = self._publisher.vacuum()
+        except StorageError as error:
+            self._out.problems[self._publisher.files.uri] = str(error)
 
     def _type(self) -> None:
         """Choose the columns of new files. Raises StorageError if a schema is missing or contradicts the archive."""
@@ -203,7 +206,7 @@ class _Run:
         except ConfigError as error:
             raise StorageError(str(error)) from None
         schema = evolved(files.uri, table, typed.fields())
-        self._publisher.structs = list(schema)[len(SCHEMA) :]
+        self._publisher.add_structs(list(schema)[len(SCHEMA) :])
         self._settings = replace(self._settings, schema=schema, typed=typed)
 
     # --- what is new --------------------------------------------------------------------------------------------------

@@ -120,9 +120,11 @@ def merged(sources: Iterable[Iterator[pa.RecordBatch]], names: Names) -> Iterato
         heads = [head for head in heads if not head.taken or head.advance()]
 
 
-def write_run(path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, piece_bytes: int) -> None:
+def write_run(
+    path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, piece_bytes: int, compression: str | None = None
+) -> None:
     """Write sorted rows to a new file in the spool, in pieces of about so many bytes."""
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(path, schema, options=options) as sink:
         for batch in batches:
             for piece in _pieces(batch, piece_bytes):
@@ -169,7 +171,7 @@ def merged_files(
     for source, path in zip(sources, paths, strict=True):
         with source() as file:
             rows = (_numbered(batch, numbers, coded) for batch in batches(file, schema))
-            write_run(path, rows, coded, piece_bytes)
+            write_run(path, rows, coded, piece_bytes, "lz4")
     names = Names(list(numbers))
     found = merged(map(read_run, paths), names)
     return names.names, (_replaced(batch, names.column(batch.column(0)), schema) for batch in found)

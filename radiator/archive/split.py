@@ -31,7 +31,8 @@ from radiator.columns.typed import UNTYPED, TypedColumns, Typing
 from radiator.limits import MIB
 
 RUN_BYTES = 64 * MIB  # of rows that are sorted at a time
-PIECE_BYTES = 2 * MIB  # of each run that is in memory while they are merged
+PIECE_BYTES = 4 * MIB  # of each run that is in memory while they are merged
+RUNS_MAX = 16  # of a file, so that the spool has at most 1 GiB of them: the log may be compressed
 DAY_NS = 86_400 * 10**9
 
 
@@ -112,8 +113,8 @@ class _File:
         self._groups: RowGroups | None = None
 
     def takes(self, numbers: set[int]) -> bool:
-        """Return whether rows of these destinations can still be written in order."""
-        return self._groups is None or numbers == self._numbers
+        """Return whether rows of these destinations can still be written in order, and the file is not too large."""
+        return len(self._runs) < RUNS_MAX if self._groups is None else numbers == self._numbers
 
     def add(self, batch: pa.RecordBatch, numbers: set[int]) -> None:
         self._waiting.append(batch)

@@ -240,6 +240,8 @@ def _report_outcome(found: Outcome, target: str, as_json: bool) -> int:
             {
                 "version": found.version,
                 "records": found.records,
+                "typed": found.typed,
+                "rejected": found.rejected,
                 "body_bytes": found.body_bytes,
                 "log_bytes": found.log_bytes,
                 "files": found.files,

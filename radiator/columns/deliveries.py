@@ -80,21 +80,47 @@ def as_deliveries(batch: pa.RecordBatch, schema: pa.Schema, only: DeliveryFilter
         schema: The columns to return, as ``arrow_schema`` returns them.
         only: The rows to return; None returns all.
     """
-    headers = batch.column("headers")
+    headers = _Headers(batch.column("headers"))
     if only is not None and only.conditions:
         mask = np.ones(batch.num_rows, np.bool_)
         for name, condition in only.conditions:
-            mask &= _matching(pc.map_lookup(headers, HEADERS[name], "first"), condition)
+            mask &= _matching(headers.values(HEADERS[name]), condition)
         if not mask.all():
             batch = batch.filter(pa.array(mask))
-            headers = batch.column("headers")
+            headers = _Headers(batch.column("headers"))
     made = [
         batch.column("offset")
         if each.name == "record_offset"
-        else _typed(pc.map_lookup(headers, HEADERS[each.name], "first"), each.type)
+        else _typed(headers.values(HEADERS[each.name]), each.type)
         for each in schema
     ]
     return pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+class _Headers:
+    """The headers of records, to look up several of them: ``pc.map_lookup`` takes five times as long."""
+
+    def __init__(self, maps: pa.MapArray) -> None:
+        ends = maps.offsets.to_numpy()
+        self._count, part = len(maps), slice(int(ends[0]), int(ends[-1]))
+        coded = maps.keys[part].dictionary_encode()
+        self._items = maps.items[part]
+        self._codes = coded.indices.to_numpy()
+        self._code_of = {name: code for code, name in enumerate(coded.dictionary.to_pylist())}
+        self._rows = np.repeat(np.arange(self._count), np.diff(ends))
+
+    def values(self, name: str) -> pa.Array:
+        """Return the first value of a header in each record, or null."""
+        code = self._code_of.get(name)
+        if code is None:
+            return pa.nulls(self._count, pa.string())
+        at = np.flatnonzero(self._codes == code)
+        rows = self._rows[at]
+        if len(at) == self._count and (rows[1:] > rows[:-1]).all():
+            return self._items.take(pa.array(at))
+        found = np.full(self._count, -1, np.int64)
+        found[rows[::-1]] = at[::-1]  # the first one of a record is assigned last
+        return self._items.take(pa.array(found, mask=found < 0))
 
 
 def _matching(values: pa.Array, condition: NameCondition) -> Mask:

@@ -345,7 +345,7 @@ def _both(
         try:
             sides = [] if files is None else _archived(spark, files, found.files, selection, needed)
             break
-        except _NotThere as error:  # merged since its commit was read
+        except _NotThere as error:  # removed since its commit was read
             before, found = found, look()
             if before.files == found.files:
                 raise StorageError(

@@ -64,6 +64,7 @@ def test_an_old_archive_is_converted_without_a_change_of_its_data(
     assert "is a Delta table already" in said[1]
 
 
+@pytest.mark.thorough
 def test_a_conversion_that_is_killed_anywhere_is_refused_until_it_is_complete(archive: Path, tmp_path: Path) -> None:
     steps = 0
     while True:

@@ -22,7 +22,9 @@ from radiator.archive.files import Files, LocalFiles
 from radiator.archive.manifest import CHECKPOINT_COMMITS, Lost, State, commit, load
 from radiator.archive.opening import open_files
 from radiator.archive.paths import LAST_CHECKPOINT, checkpoint_path, commit_path
+from radiator.archive.planning import source_of
 from radiator.archive.remote import FsspecFiles
+from radiator.archive.retention import RETENTION_KEY, interval, retention_ms
 from radiator.archive.run import Watch, run
 from radiator.archive.verify import verify
 from radiator.columns.schema import arrow_schema
@@ -95,7 +97,7 @@ def test_after_every_commit_another_reader_sees_the_same_rows_version_and_ends(t
     assert check_rows(files, where) == after  # both have only the checkpoint
     assert run(str(tmp_path / "data"), files, replace(EAGER, merge=True, retention_seconds=0)).vacuumed
     assert not check_rows(files, where).removed
-    assert len(list(where.glob("date=*/**/*.parquet"))) == len(after.files)
+    assert len(list(where.glob("date=*/*.parquet"))) == len(after.files)
 
 
 @pytest.mark.thorough
@@ -124,6 +126,7 @@ def test_a_log_with_checkpoints_of_both_and_without_old_commits_says_the_same(tm
         load(files)
 
 
+@pytest.mark.thorough
 def test_other_programs_may_set_properties_and_vacuum_and_may_not_change_records(tmp_path: Path) -> None:
     fill(tmp_path / "data").close()
     where, files = tmp_path / "archive", open_files(tmp_path / "archive")
@@ -229,6 +232,7 @@ def test_in_an_object_store_with_conditional_requests_two_archivers_add_everythi
         assert files.read("new") == b"third"
 
 
+@pytest.mark.thorough
 def test_files_that_were_merged_stay_until_their_retention_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,3 +249,30 @@ def test_files_that_were_merged_stay_until_their_retention_is_over(
         assert {path for path in removed if files.size(path) is None} == (set() if days < 7 else set(removed))
     assert load(files).removed == {}
     check_exact(files, tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("interval 7 days", 604_800), ("interval 1 week", 604_800), ("INTERVAL 36 hours", 129_600),
+        ("2 days 3 hours", 183_600), ("interval 0 days", 0), ("interval 1500 milliseconds", 1.5),
+    ],
+)  # fmt: skip
+def test_the_retention_of_merged_files_is_read_as_delta_spells_it(text: str, seconds: float) -> None:
+    assert retention_ms({RETENTION_KEY: text}) == seconds * 1000
+    assert retention_ms({}) == 7 * 86_400_000
+    if seconds == int(seconds):
+        assert retention_ms({RETENTION_KEY: interval(int(seconds))}) == seconds * 1000
+
+
+@pytest.mark.thorough
+def test_a_retention_that_cannot_be_read_is_a_problem_and_no_file_is_removed(tmp_path: Path) -> None:
+    fill(tmp_path / "data").close()
+    files, data = open_files(tmp_path / "archive"), str(tmp_path / "data")
+    run(data, files, UNMERGED)
+    commit(files, load(files), source=source_of(data), configuration={RETENTION_KEY: "interval 2 fortnights"})
+    out = run(data, files, replace(EAGER, merge=True))
+    assert out.merged_to
+    assert "'interval 2 fortnights': fortnights is no unit; no merged file was removed" in out.problems[files.uri]
+    assert all(files.size(path) is not None for path in load(files).removed)
+    assert not run(data, files, replace(EAGER, retention_seconds=3600)).problems

@@ -12,19 +12,19 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
-from radiator.archive import DataFile, NoArchive, commit, iceberg, load, open_files
+from radiator.archive import NoArchive, iceberg, load, open_files
 from radiator.archive.files import LocalFiles
 from radiator.archive.iceberg import METADATA, VERSION_KEY, Registered, register
 from radiator.archive.run import run
 from radiator.errors import StorageError
 from tests.archive.killing import EAGER
-from tests.archive.stores import Rows, archive_rows, fill, more
+from tests.archive.stores import SEGMENT_BYTES, Rows, archive_rows, fill, more
+from tests.archive.test_typed import FLIGHT, GATE, RULES, bodies
+from tests.archive.test_typed import rows_of as typed_rows
 from tests.columns.s3 import running
-from tests.spark.stores import START_NS, Writer
+from tests.spark.stores import Writer, register_rules
 
 pyiceberg_catalog = pytest.importorskip("pyiceberg.catalog")
 UNMERGED, MERGED = replace(EAGER, merge=False), replace(EAGER, merge=True)
@@ -156,34 +156,6 @@ def test_a_table_that_is_not_the_archives_is_refused(made: Made, tmp_path: Path)
 
 
 @pytest.mark.thorough
-def test_new_columns_of_data_files_are_added_to_the_table(made: Made) -> None:
-    made.register()
-    state = load(made.files)
-    old = next(iter(state.files.values()))
-    with made.files.open(old.path) as file:
-        rows = pq.read_table(file).slice(0, 3)
-    end = state.ends[old.partition]
-    rows = rows.set_column(
-        rows.schema.get_field_index("offset"), rows.schema.field("offset"), pc.add(rows["offset"], end)
-    )
-    struct = pa.struct([("carrier", pa.string()), ("delay", pa.int32())])
-    rows = rows.append_column("flight", pa.array([{"carrier": "UA", "delay": 3}, None, {"carrier": None}], struct))
-    assert isinstance(made.files, LocalFiles)
-    path = Path(made.files.address(f"date={old.date}/p@{end}-{end + 3}.0123abcd.parquet"))
-    pq.write_table(rows, path)
-    new = DataFile(
-        path.relative_to(made.files.address(".")).as_posix(), old.partition, end, end + 3, old.date, None, 3,
-        path.stat().st_size, 0, START_NS, START_NS,
-    )  # fmt: skip
-    schema = rows.schema.remove_metadata()
-    commit(made.files, state, source=state.source or "", add=[new], ends={old.partition: end + 3}, schema=schema)
-    assert made.register() == Registered(state.version + 1, 1, 0)
-    found = made.table().scan(row_filter=f"offset >= {end} and partition = '{old.partition}'").to_arrow()
-    assert found["flight"].to_pylist()[0] == {"carrier": "UA", "delay": 3}
-    assert made.table().scan().to_arrow()["flight"].null_count == state.records + 1
-
-
-@pytest.mark.thorough
 def test_metadata_has_no_secrets_and_files_are_never_deleted_with_the_table(made: Made) -> None:
     made.register()
     metadata = json.loads(Path(made.table().metadata_location.removeprefix("file://")).read_text())
@@ -237,3 +209,24 @@ def test_an_archive_on_s3_is_registered_without_its_secrets(tmp_path: Path, monk
         assert table.location() == "s3://logs/archive/_iceberg"
         assert rows_of(table.scan().to_arrow()) == archive_rows(files)
         assert not any("knows" in path for path in table.inspect.files()["file_path"].to_pylist())
+
+
+@pytest.mark.thorough
+def test_struct_columns_of_rules_with_a_schema_are_in_the_table_as_they_grow(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "data", SEGMENT_BYTES)
+    catalog, files = f"sqlite:///{tmp_path}/catalog.db", open_files(tmp_path / "archive")
+    leg = {"properties": {"via": {"type": "integer"}}}
+    grown = {**FLIGHT, "properties": {"n": {"type": "integer"}, "leg": {"type": "array", "items": leg}}}
+    for number, schemas in enumerate(({}, {"flight": FLIGHT, "gate": GATE}, {"flight": grown})):
+        if schemas:
+            register_rules(tmp_path, writer.root, RULES, **schemas)
+        writer.write("p", bodies(600 * number, 600), per_batch=20)
+        run(writer.root, files, UNMERGED)
+        register(files, catalog)
+    run(writer.root, files, MERGED)
+    assert register(files, catalog).removed
+    writer.close()
+    table = pyiceberg_catalog.load_catalog("radiator", uri=catalog).load_table("radiator.archive")
+    rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["offset"])
+    assert sum(row["flight"] is not None for row in rows) > 0 and sum(row["rejected"] is not None for row in rows) > 0
+    assert rows == [{name: row[name] for name in row if name != "date"} for row in typed_rows(tmp_path)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from radiator import archive
 from radiator.archive.actions import decode
 from radiator.archive.actions import encode as encode_commit
 from radiator.archive.files import Entry, LocalFiles
+from radiator.archive.lookup import may_hold
 from radiator.archive.manifest import CHECKPOINT_COMMITS, Conflict, DataFile, Lost, State, check_source, commit, load
 from radiator.archive.paths import checkpoint_path, commit_path, data_path, encode
+from radiator.columns.selection import Selection
 from radiator.errors import StorageError
 from radiator.storage.layout import encode_name
 from tests.archive.stores import old_path
@@ -149,6 +152,23 @@ def test_plain_readers_are_given_the_files_that_may_hold_what_they_want(tmp_path
     assert archive.files(tmp_path, start="1970-01-02T00:00:00Z", end="1970-01-02") == []
     assert archive.files(tmp_path, "/topic/c,/topic/b", start="1970-01-02") == []
     assert archive.files(tmp_path, partition="q") == []
+
+
+def test_files_that_list_no_destinations_are_left_out_by_their_smallest_and_largest(tmp_path: Path) -> None:
+    files = LocalFiles(str(tmp_path))
+    spans = [("/topic/a", "/topic/f"), ("/topic/f", "/topic/m"), ("/topic/n", "/topic/z")]
+    found = [replace(data_file(n * 5, n * 5 + 5, None), names=span) for n, span in enumerate(spans)]
+    assert isinstance(commit(files, State(), source="s", add=found, ends={"p": 15}), State)
+    first, second, third = (files.address(each.path) for each in found)
+    for wanted, expected in (
+        ("/topic/c", [first]), ("/topic/f", [first, second]), ("/topic/b,/topic/o", [first, third]),
+        ("/topic/mm", []), ("/topic/*", [first, second, third]), ("/topic/o,/topic/a.*", [first, second, third]),
+    ):  # fmt: skip
+        assert archive.files(tmp_path, wanted) == expected
+        chosen = Selection().destination("pattern", wanted)
+        assert [files.address(each.path) for each in found if may_hold(each, chosen)] == expected
+    chosen = Selection().destination("in", "/topic/c")
+    assert [may_hold(each, chosen) for each in found] == [True, False, False]
 
 
 def test_names_of_files_lead_to_one_component_that_no_tool_changes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from radiator.archive import iceberg
 from radiator.archive.contents import Table
 from radiator.archive.manifest import State, load
 from radiator.archive.opening import open_files
@@ -19,7 +21,7 @@ from radiator.archive.run import Options, Outcome, Watch, run
 from radiator.archive.typed import struct_columns
 from radiator.archive.verify import verify
 from radiator.errors import StorageError
-from tests.archive.killing import EAGER
+from tests.archive.killing import EAGER, run_until
 from tests.archive.stores import SEGMENT_BYTES, sealed_ends
 from tests.spark.stores import START_NS, Message, Writer, register_rules
 
@@ -199,4 +201,56 @@ def test_columns_of_the_table_are_read_back_as_they_were_written(tmp_path: Path,
     foreign = Table("x", json.dumps({"fields": [{"name": "z", "type": "short"}]}), {}, 0)
     with pytest.raises(StorageError, match="does not write"):
         struct_columns(foreign)
+    store.close()
+
+
+@pytest.mark.thorough
+def test_killed_at_every_step_records_are_still_typed_or_rejected_once(tmp_path: Path, store: Writer) -> None:
+    register_rules(tmp_path, store.root, RULES, flight=FLIGHT, gate=GATE)
+    go(tmp_path, replace(EAGER, merge=False))
+    grown = {**FLIGHT, "properties": {**FLIGHT["properties"], "pad": {"type": "string"}}}  # type: ignore[dict-item]
+    register_rules(tmp_path, store.root, RULES, flight=grown)
+    store.write("p", bodies(600, 300), per_batch=20)
+    store.close()
+
+    def copied(name: str) -> Path:
+        for part in ("data", "archive"):
+            shutil.copytree(tmp_path / part, tmp_path / name / part)
+        return tmp_path / name
+
+    whole = copied("whole")
+    _, steps = run_until(None, whole / "data", whole / "archive")
+    expected, rows = added_up(whole), rows_of(whole)
+    for step in range(0, steps, 5):
+        root = copied(str(step))
+        run_until(step, root / "data", root / "archive")
+        added_up(root)
+        go(root)
+        assert added_up(root) == expected and rows_of(root) == rows
+        shutil.rmtree(root)
+
+
+@pytest.mark.thorough
+def test_other_readers_see_the_structs(tmp_path: Path, store: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    go(tmp_path, replace(EAGER, merge=False))  # files without structs
+    archive, catalog = tmp_path / "archive", f"sqlite:///{tmp_path}/catalog.db"
+    iceberg.register(open_files(archive), catalog)
+    register_rules(tmp_path, store.root, RULES, flight=FLIGHT, gate=GATE)
+    store.write("p", bodies(600, 300), per_batch=20)
+    go(tmp_path, replace(EAGER, merge=False))
+    flights = added_up(tmp_path)["flight"]
+    found = polars.scan_delta(str(archive)).filter(polars.col("flight").struct.field("n").is_not_null()).collect()
+    assert found.height == flights
+    dataset = deltalake.DeltaTable(str(archive)).to_pyarrow_dataset()  # which DuckDB finds by its name
+    (row,) = duckdb.sql("SELECT count(flight.n), count(rejected), max(flight.leg[1].to) FROM dataset").fetchall()
+    assert row == (flights, added_up(tmp_path)["rejected"], "JFK") and dataset is not None
+    iceberg.register(open_files(archive), catalog)
+    table = catalogs.load_catalog("radiator", uri=catalog).load_table("radiator.archive")
+    of_iceberg = table.scan(selected_fields=("flight", "rejected", "offset")).to_arrow().sort_by("offset").to_pylist()
+    assert [row["flight"] for row in of_iceberg] == [row["flight"] for row in rows_of(tmp_path)]
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8").partition("### Typed columns")[2]
+    exec(text.partition("```python\n")[2].partition("```")[0], {})
     store.close()

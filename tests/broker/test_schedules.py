@@ -276,7 +276,7 @@ def test_a_reload_while_a_message_is_stored_waits_for_it_and_sends_it_once() -> 
     assert times(world) == ["23:00"]
 
 
-def test_a_schedule_that_comes_back_by_a_reload_begins_anew() -> None:
+def test_a_schedule_that_comes_back_by_a_reload_sends_nothing_for_the_time_without_it() -> None:
     world = world_of("last")
     reload(world, HOURLY.partition("schedules:")[0])
     go_to(world, "23:30")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from argon2 import PasswordHasher
@@ -17,13 +17,27 @@ from radiator.server.hooks import register_schemas
 from radiator.server.passwords import make_hash
 from radiator.storage.files import FileSystem
 
-ROOT = Path(__file__).parent.parent.parent
+
+class Done(NamedTuple):
+    """What a command has printed and returned."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def check(path: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    path.write_text(text)
-    command = [sys.executable, "-m", "radiator", "check-config", str(path), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+Check = Callable[..., Done]
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str]) -> Check:
+    """``check(path, text, *options)`` writes a configuration and checks it."""
+
+    def write_and_check(path: Path, text: str, *options: str) -> Done:
+        path.write_text(text)
+        return Done(run(["check-config", str(path), *options]), *capsys.readouterr())
+
+    return write_and_check
 
 
 @pytest.mark.parametrize(
@@ -33,13 +47,13 @@ def check(path: Path, text: str, *options: str) -> subprocess.CompletedProcess[s
         ("stomp://no.such.host.invalid:61613", "the host is unknown"),
     ],
 )
-def test_an_address_that_cannot_be_bound_is_refused(tmp_path: Path, listen: str, told: str) -> None:
+def test_an_address_that_cannot_be_bound_is_refused(check: Check, tmp_path: Path, listen: str, told: str) -> None:
     done = check(tmp_path / "c.yaml", f"listen: ['{listen}']\n")
     assert done.returncode == 2, done.stdout
     assert told in done.stderr and listen in done.stderr
 
 
-def test_a_pattern_that_is_probably_mistyped_is_a_warning(tmp_path: Path) -> None:
+def test_a_pattern_that_is_probably_mistyped_is_a_warning(check: Check, tmp_path: Path) -> None:
     rules = "destinations: [{match: queue/a}, {match: '/topics/b,/topic/c'}, {match: '#'}]\n"
     done = check(tmp_path / "c.yaml", rules, "--json")
     slipped, plural = json.loads(done.stdout)["warnings"]
@@ -48,7 +62,7 @@ def test_a_pattern_that_is_probably_mistyped_is_a_warning(tmp_path: Path) -> Non
 
 
 def test_a_schema_that_refuses_what_an_earlier_version_describes_is_refused_and_nothing_is_written(
-    tmp_path: Path,
+    check: Check, tmp_path: Path
 ) -> None:
     schema, path, data = tmp_path / "s.json", tmp_path / "c.yaml", tmp_path / "data"
     text = f"data_dir: {data}\ndestinations:\n  - {{match: /topic/a, schema: '{schema}'}}\n"
@@ -64,7 +78,7 @@ def test_a_schema_that_refuses_what_an_earlier_version_describes_is_refused_and_
     assert sorted(data.rglob("*")) == kept
 
 
-def test_hashes_whose_cost_reveals_known_users_are_a_warning(tmp_path: Path) -> None:
+def test_hashes_whose_cost_reveals_known_users_are_a_warning(check: Check, tmp_path: Path) -> None:
     users = tmp_path / "users.yaml"
     cheap = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash("x")
     users.write_text(

@@ -37,7 +37,7 @@ def test_in_memory(conversation: Conversation) -> None:
     Play(conversation, MemoryStage(conversation.config)).run()
 
 
-@pytest.mark.parametrize("conversation", [*SHARING, *sampled(ALONE, 4)], ids=str)
+@pytest.mark.parametrize("conversation", [*sampled(SHARING, 60), *sampled(ALONE, 4)], ids=str)
 def test_over_tcp(conversation: Conversation, request: pytest.FixtureRequest) -> None:
     if conversation in ALONE:
         start: Callable[..., BrokerProcess] = request.getfixturevalue("start_broker")

@@ -26,6 +26,7 @@ EXPECTED = {
     "lateness.py": ("half of 12,951 messages came more than", {"watermark-flights"}),
     "aircraft.py": ("of them make half of the departures", {"aircraft-sessions", "aircraft-busiest"}),
     "archive.py": ("12,951 flights in the table, ", {"archive-airlines"}),
+    "lakehouse.py": ("airports; at first of ['/topic/flights.JFK']", {"lakehouse-airlines"}),
     "deliveries.py": (
         "12,951 flights, 38,853 acknowledgements of three desks, at most 1 of each",
         {"deliveries-throughput", "deliveries-hand"},

@@ -128,7 +128,7 @@ def linear(small: dict[str, int], large: dict[str, int], growth: float) -> None:
         assert large[what] <= small[what] * growth * SLACK + 200, (what, small, large)
 
 
-@pytest.mark.parametrize("size", sampled(PIECES.values(), 2), ids=PIECES)
+@pytest.mark.parametrize("size", sampled(PIECES.values(), 1), ids=PIECES)
 @pytest.mark.parametrize("version", sampled(["1.2", "1.0"], 1))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_stream_of_four_times_the_length_costs_four_times_as_much(

@@ -24,6 +24,7 @@ from radiator.stomp.parser import HeadCache, Parser, ParserLimits, new_caches
 from radiator.stomp.spec import VERSIONS
 from tests.properties.test_parser_properties import cut, cuts, garbage, streams
 from tests.speeds import COMPILED, needs_compiled, pair
+from tests.tiers import sampled
 
 ROOT = Path(__file__).parent.parent.parent
 LIMITS = [ParserLimits(), ParserLimits(body_bytes_max=60, header_block_bytes_max=80, header_count_max=6)]
@@ -126,7 +127,7 @@ def test_both_parsers_go_through_the_same_states(
 
 
 @needs_compiled
-@pytest.mark.parametrize("limits", LIMITS, ids=["default", "small"])
+@pytest.mark.parametrize("limits", sampled(LIMITS, 1), ids=["default", "small"])
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("frame", CALM + ODD)
 def test_both_agree_on_every_beginning_of_a_frame(frame: bytes, version: str, limits: ParserLimits) -> None:

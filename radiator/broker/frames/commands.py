@@ -119,7 +119,7 @@ def send(broker: Services, session: Session, frame: Frame, now: Now) -> Steps | 
         StorageError: The partition cannot be written.
         Wait: There is no room now; the frame is processed again later.
     """
-    if audited.is_audited(frame):
+    if audited.HEADER in frame.head.headers and audited.is_audited(frame):
         return audited.carry_out(broker, session, frame, partial(_send, broker, session, frame, now))
     return _send(broker, session, frame, now)
 

@@ -20,7 +20,7 @@ from radiator.clock import BEFORE
 from radiator.stomp.headers import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from radiator.broker.queues.consumer import Consumer
     from radiator.broker.timers.timing import Timing
@@ -39,6 +39,10 @@ TIMED_OUT: Final = b"timed_out"
 REQUEUED: Final = b"requeued"
 
 FINAL: Final = (ACKED, EXPIRED, DEAD_LETTERED, DROPPED, PURGED)
+
+APART: Final = "\0"  # between rows: no name, and no header of a frame, has it
+APART_BYTES: Final = APART.encode()
+HEADS_MAX: Final = 1_000  # destinations of one log whose lines are stored
 
 _UNTIMED: Final = b"\nsettled-at:%d\n" % BEFORE.wall
 
@@ -143,7 +147,7 @@ class Handed:
 
     __slots__ = ("head", "tail")
 
-    def __init__(self, head: bytes, tail: bytes) -> None:
+    def __init__(self, head: str, tail: str) -> None:
         self.head = head
         self.tail = tail
 
@@ -159,7 +163,7 @@ class SourceRecord:
         partition_name: The name of the log.
     """
 
-    __slots__ = ("_handed", "_middle", "_recorder", "_source", "_subscription", "_timing")
+    __slots__ = ("_handed", "_heads", "_middle", "_recorder", "_source", "_subscription", "_timing")
 
     def __init__(
         self, recorder: Recorder, timing: Timing, source: Settling, queue_name: str, partition_name: str
@@ -168,12 +172,18 @@ class SourceRecord:
         self._timing = timing
         self._source = source
         self._handed: dict[int, Handed] = {}
-        self._middle = f"\nmessage-partition:{escape(partition_name, '1.2')}\nmessage-offset:".encode()
-        self._subscription = f"\nsubscription:{escape(queue_name, '1.2')}".encode()
+        self._heads: dict[str, str] = {}
+        self._middle = f"message-partition:{escape(partition_name, '1.2')}\nmessage-offset:"
+        self._subscription = f"\nsubscription:{escape(queue_name, '1.2')}"
 
-    def _head(self, destination: str) -> bytes:
-        named = f"message-destination:{escape(destination, '1.2')}".encode() if destination else b""
-        return (named + self._middle).lstrip(b"\n")
+    def _head(self, destination: str) -> str:
+        head = self._heads.get(destination)
+        if head is None:
+            named = f"message-destination:{escape(destination, '1.2')}\n" if destination else ""
+            if len(self._heads) >= HEADS_MAX:
+                self._heads.clear()
+            head = self._heads[destination] = named + self._middle
+        return head
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
@@ -191,13 +201,8 @@ class SourceRecord:
             found: Sequence[int] = offsets[indexes.start : indexes.stop]
         else:
             found = [offsets[index] for index in indexes]
-        who = escape(consumer.full_name, "1.2").encode()
-        tail = b"%b\nconsumer:%b\ndelivery:%d\ndelivered-at:%d" % (
-            self._subscription,
-            who,
-            number,
-            self._timing.now.wall,
-        )
+        now_ns = self._timing.now.wall
+        tail = f"{self._whose(consumer)}\ndelivery:{number}\ndelivered-at:{now_ns}"
         if len(batch.names) == 1:
             self._handed.update(dict.fromkeys(found, Handed(self._head(batch.names[0]), tail)))
             return
@@ -211,10 +216,13 @@ class SourceRecord:
 
     def adopt(self, consumer: Consumer, offsets: Iterable[int]) -> None:
         """Note messages that a consumer had in flight when recording began: their time of delivery is not known."""
-        who, source = escape(consumer.full_name, "1.2").encode(), self._source
+        source, whose = self._source, self._whose(consumer)
         for offset in offsets:
-            tail = b"%b\nconsumer:%b\ndelivery:%d" % (self._subscription, who, source.deliveries(offset))
+            tail = f"{whose}\ndelivery:{source.deliveries(offset)}"
             self._handed[offset] = Handed(self._head(source.destination_of(offset)), tail)
+
+    def _whose(self, consumer: Consumer) -> str:
+        return f"{self._subscription}\nconsumer:{escape(consumer.full_name, '1.2')}"
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -229,23 +237,31 @@ class SourceRecord:
         self.ended(offsets, outcome, transaction)
         self._recorder.settle(self._source, offsets)
 
-    def ended(self, offsets: Iterable[int], outcome: bytes, transaction: str = "") -> None:
+    def ended(self, offsets: Sequence[int], outcome: bytes, transaction: str = "") -> None:
         """Add the rows of deliveries that have ended. The arguments are those of ``settled``."""
         self._recorder.add(self.rows(offsets, outcome, transaction), self._timing.now is BEFORE)
         self.forget(offsets)
 
-    def rows(self, offsets: Iterable[int], outcome: bytes, transaction: str = "") -> list[bytes]:
+    def rows(self, offsets: Sequence[int], outcome: bytes, transaction: str = "") -> list[bytes]:
         """Return the rows of deliveries that end, without adding them. The arguments are those of ``settled``."""
-        end = b"\nsettled-at:%d\noutcome:%b" % (self._timing.now.wall, outcome)
+        end = f"\nsettled-at:{self._timing.now.wall}\noutcome:{outcome.decode()}"
         if transaction:
-            end += f"\ntransaction:{escape(transaction, '1.2')}".encode()
-        handed: Callable[[int], Handed | None] = self._handed.get
+            end += f"\ntransaction:{escape(transaction, '1.2')}"
         rows: list[bytes] = []
-        for offset in offsets:
-            found = handed(offset)
-            if found is None:  # no consumer has it
-                found = self._waiting(offset)
-            rows.append(b"%b%d%b%b" % (found.head, offset, found.tail, end))
+        first, found = 0, list(map(self._handed.get, offsets))
+        while first < len(found):  # a run of deliveries that have all but the offset in common
+            handed, stop = found[first], first + 1
+            if handed is None:  # no consumer has the message
+                handed = self._waiting(offsets[first])
+            elif not first and found[-1] is handed and found.count(handed) == len(found):
+                stop = len(found)
+            else:
+                while stop < len(found) and found[stop] is handed:
+                    stop += 1
+            between = f"{handed.tail}{end}{APART}{handed.head}"
+            text = between.join(map(str, offsets[first:stop]))
+            rows += f"{handed.head}{text}{handed.tail}{end}".encode().split(APART_BYTES)
+            first = stop
         return rows
 
     def forget(self, offsets: Iterable[int]) -> None:
@@ -256,5 +272,5 @@ class SourceRecord:
 
     def _waiting(self, offset: int) -> Handed:
         source = self._source
-        tail = b"%b\ndelivery:%d" % (self._subscription, source.deliveries(offset))
+        tail = f"{self._subscription}\ndelivery:{source.deliveries(offset)}"
         return Handed(self._head(source.destination_of(offset)), tail)

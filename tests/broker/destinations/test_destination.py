@@ -10,6 +10,7 @@ import pytest
 
 from tests.broker.harness import World
 from tests.storage.faults import Crash
+from tests.tiers import sampled
 
 KEYED = "destinations: [{match: '/topic/a', partitions: 4, partition_by: 'header:user'}]"
 
@@ -297,7 +298,7 @@ def test_a_mandatory_message_without_a_receiver_is_refused(world: World) -> None
 # --- after a crash ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", range(1, 30))
+@pytest.mark.parametrize("call", sampled(range(1, 30), 8))
 def test_a_log_in_which_a_power_cut_left_nothing_is_no_destination_of_that_name(call: int) -> None:
     """It was a topic's, whose options are others: that topic could never be made again."""
     for seed in range(5):

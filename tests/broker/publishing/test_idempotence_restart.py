@@ -279,7 +279,7 @@ def _heard(client: Client, receipts: dict[str, int]) -> None:
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", ["zeros", "empty", "first", "last", "cut"])
+@pytest.mark.parametrize("damage", sampled(["zeros", "empty", "first", "last", "cut"], 2))
 def test_a_damaged_file_is_made_up_for_by_the_log(damage: str) -> None:
     world = World()
     for start in range(0, 3_000, 1_000):

@@ -383,7 +383,7 @@ def test_a_commit_with_a_repeat_of_an_unsynced_message_is_there_as_a_whole(when:
     assert (kept(world, "/queue/strong"), kept(world, "/queue/weak")) == (["new"], ["old"])
 
 
-@pytest.mark.parametrize("when", ["taken", "written"])
+@pytest.mark.parametrize("when", sampled(["taken", "written"], 1))
 def test_at_every_step_of_it_all_or_nothing_of_a_commit_outlives_a_power_cut(when: str) -> None:
     outcomes = set()
     for stop in range(14):
