@@ -1,4 +1,4 @@
-"""The archive: sealed segments as zstd Parquet, by date and destination, and a log of commits with its contents.
+"""The archive: sealed segments as zstd Parquet by date, sorted by destination, and a log of commits with its contents.
 
     files       where it is: a directory, or any store that pyarrow or fsspec reach by URI
     manifest    the commits, which define the contents of the archive, in order

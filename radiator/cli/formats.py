@@ -99,7 +99,8 @@ def bare(message: Message) -> bytes:
 
 def json_line(message: Message) -> bytes:
     """Return one JSON object on a line, which ``radiator send --as records`` accepts."""
-    return msgspec.json.encode(json_record(message)) + b"\n"
+    data = msgspec.json.encode(json_record(message))
+    return (data if data.isascii() else escaped(data.decode()).encode()) + b"\n"
 
 
 def json_record(message: Message) -> dict[str, object]:

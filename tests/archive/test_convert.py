@@ -6,21 +6,25 @@ lost range.
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from deltalake import DeltaTable
 
 from radiator.archive.convert import convert
 from radiator.archive.files import LocalFiles
-from radiator.archive.manifest import Lost, load
+from radiator.archive.manifest import Lost, State, load
 from radiator.archive.opening import open_files
+from radiator.archive.run import run
 from radiator.archive.verify import verify
 from radiator.cli.main import run as run_command
 from radiator.errors import StorageError
-from tests.archive.killing import Counter, Killed
-from tests.archive.stores import archive_rows, fill, find_uncommitted
+from tests.archive.killing import EAGER, Counter, Killed
+from tests.archive.stores import archive_rows, check_exact, fill, find_uncommitted, more
 
 OLD = Path(__file__).with_name("old_archive")
 
@@ -116,3 +120,66 @@ def test_an_old_log_that_is_damaged_or_has_a_gap_is_not_converted(archive: Path,
 def test_a_place_without_an_archive_is_none_to_convert(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run_command(["archive", "convert", str(tmp_path)]) == 5
     assert "there is no archive" in capfd.readouterr().err
+
+
+OLD_KEYS = (
+    "path", "partition", "first_offset", "next_offset", "date", "destinations", "records", "bytes", "body_bytes",
+    "min_receive_ns", "max_receive_ns", "digest",
+)  # fmt: skip
+
+
+def make_old(archive: Path) -> None:
+    """Replace the log by one of the first format with the same states."""
+    files, before = open_files(archive), State()
+    (archive / "_log").mkdir()
+    for version in range(load(files).version + 1):
+        state = load(files, version)
+        old = {
+            "format": 1, "version": version, "source": state.source, "made": "2026-01-01T00:00:00Z",
+            "by": "radiator 0.1.0",
+            "ends": dict(state.ends.items() - before.ends.items()),
+            "starts": dict(state.starts.items() - before.starts.items()),
+            "lost": sorted({*state.lost} - {*before.lost}),
+            "anchors": dict(state.anchors.items() - before.anchors.items()),
+            "add": [
+                {name: getattr(each, name) for name in OLD_KEYS}
+                for path, each in state.files.items() if path not in before.files
+            ],
+            "remove": [path for path in before.files if path not in state.files],
+        }  # fmt: skip
+        data = json.dumps(old, separators=(",", ":")).encode()
+        (archive / f"_log/{version:020d}.json").write_bytes(data[:-1] + b',"crc":%d}\n' % crc32(data))
+        before = state
+    for path in before.removed:  # as it was then
+        (archive / path).unlink()
+    shutil.rmtree(archive / "_delta_log")
+
+
+@pytest.mark.thorough
+def test_a_converted_archive_has_every_state_of_the_old_one_and_goes_on(tmp_path: Path) -> None:
+    writer = fill(tmp_path / "data", count=700, destinations=2)
+    archive, data = tmp_path / "archive", str(tmp_path / "data")
+    run(data, open_files(archive), replace(EAGER, merge=False))
+    more(writer, "other", count=600, destinations=1)
+    for _ in range(2):
+        more(writer, count=600, destinations=2, first=700)
+        run(data, open_files(archive), EAGER)
+    files = open_files(archive)
+    states = [load(files, version) for version in range(load(files).version + 1)]
+    assert any(state.removed for state in states)
+    make_old(archive)
+    with pytest.raises(StorageError, match="radiator archive convert"):
+        run(data, files, EAGER)
+    convert(files)
+    for version, expected in enumerate(states):
+        state = load(files, version)
+        assert (state.source, state.ends, state.starts) == (expected.source, expected.ends, expected.starts)
+        assert (state.anchors, state.removed.keys()) == (expected.anchors, expected.removed.keys())
+        known = {path: replace(each, offsets=None, names=None) for path, each in expected.files.items()}
+        assert state.files == known
+    more(writer, count=900, destinations=2, first=1900)
+    writer.close()
+    assert not run(data, files, replace(EAGER, merge=True)).problems
+    check_exact(files, tmp_path / "data")
+    assert load(files).removed.keys() >= states[-1].files.keys() - load(files).files.keys()
+    assert DeltaTable(archive).to_pyarrow_dataset().count_rows() == load(files).records

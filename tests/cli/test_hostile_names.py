@@ -57,6 +57,7 @@ COMMANDS = [
     "dlq show DEAD --json",
     "dlq show MISSING",
     "tail QUEUE --from first -n 1",
+    "tail QUEUE --from first -n 1 --json",
     "pause QUEUE",
     "resume QUEUE",
     "cursors rm SUB --yes",

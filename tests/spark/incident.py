@@ -6,6 +6,7 @@ The day before is an ordinary one: orders, two sensors, mail. On the bad day:
 * the workers of the group ``billing`` stop at 10:30; orders go on coming, and nobody takes them;
 * the sensor in the cellar is cut off at 11:00 and delivers all that it measured at 12:30;
 * from 10:20 on mails and orders are given up, for each of the four causes there are, and lie among the dead letters;
+* order 100 has come back to the workers four times;
 * somebody sends ten orders a second time under their dedup-id;
 * the sensor in the attic, there the day before, says nothing at all; one in the shed is new.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from tests.spark.deliveries import PARTITION, Delivery, records
 from tests.spark.stores import Message, Writer
 
 S = 1_000_000_000
@@ -32,6 +34,7 @@ def write(root: object) -> Writer:
         ("/queue/mail", _mail()),
         ("/queue/dead", _dead()),
         ("/topic/ops.cursors", _samples()),
+        (PARTITION, records(_deliveries())),
     ):
         writer.write(name, sorted(messages, key=lambda each: each.receive_ns), per_batch=1000)
     return writer
@@ -105,6 +108,14 @@ def _samples() -> Iterator[Message]:
         stopped = sum(order <= min(at, STOPPED) for order in behind)
         yield _sample(at, "group:billing", "/topic/orders", end, stopped, 2 if at < STOPPED else 0)
         yield _sample(at, "sub:dashboard", "/topic/orders", end, end - (at // MINUTE) % 3, 1)
+
+
+def _deliveries() -> Iterator[Delivery]:
+    for i, at in enumerate(_each(MIDNIGHT - DAY, STOPPED, MINUTE)):
+        for number in range(5 if i == 100 else 1):
+            now, outcome = at + (number + 1) * S, "acked" if i != 100 or number == 4 else "nacked"
+            row = ("/topic/orders", "/topic/orders", i, "billing", f"till-{i % 2}/0", number + 1, now, outcome)
+            yield Delivery(*row, now + (i % 20 + 1) * S // 100)
 
 
 def _sample(at: int, cursor: str, destination: str, end: int, position: int, members: int) -> Message:

@@ -38,6 +38,7 @@ def test_the_head_of_the_page_has_the_findings(report: Report) -> None:
         Traffic: /topic/sensors.cellar was silent from 2023-11-15 11:00:00 to 2023-11-15 12:30:00
         Traffic: /topic/sensors.attic has been silent since 2023-11-14 23:59:00; before, a message came every 1 min
         Lag: group:billing has a lag of 320 messages and has settled nothing since 2023-11-15 10:30:00
+        Consumers: message 100 of /topic/orders came back 4 times to billing and was acked
         Compared: /topic/sensors.cellar is slower: p99 latency 1.3 h, before 100 ms
         Integrity: 10 messages stored again with the same message id: dedup-id order-2070 exists 2 times
         Dead letters: 10 dead letters from /topic/orders (billing): consumer left
@@ -51,7 +52,7 @@ def test_the_head_of_the_page_has_the_findings(report: Report) -> None:
 
 def test_the_worst_finding_is_first(report: Report) -> None:
     sections = list(dict.fromkeys(line.partition(":")[0] for line in report.page.sections[0].findings))
-    order = ("Integrity", "Dead letters", "Lag", "Lateness", "Latency", "Traffic", "Top", "Compared")
+    order = ("Integrity", "Dead letters", "Lag", "Consumers", "Lateness", "Latency", "Traffic", "Top", "Compared")
     assert sections == list(order)
 
 
@@ -158,7 +159,9 @@ def test_every_section_says_something_and_every_answer_is_json(report: Report) -
     titles = [section.title for section in report.page.sections]
     (left_out,) = report.page.sections[0].notes
     assert len(titles) == len(set(titles)) == 1 + len(SECTIONS)
-    assert left_out.startswith("Left out as operations: 96 messages of /topic/ops.cursors.")
+    assert left_out.startswith("Left out as operations: ")
+    assert "96 messages of /topic/ops.cursors" in left_out
+    assert "2,074 messages of /topic/radiator.deliveries" in left_out
     assert all(section.summary for section in report.page.sections)
     assert set(report.answers) <= set(report.summary())
     assert report.folder is not None

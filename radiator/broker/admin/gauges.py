@@ -81,6 +81,12 @@ NOW: Final = (
         lambda broker: broker.timing.skipped.runs,
     ),
     _now(
+        "deliveries_waiting",
+        "rows",
+        "Rows about deliveries (`record: deliveries`) that wait to be stored, with their acknowledgements.",
+        lambda broker: len(broker.recorder.blocks),
+    ),
+    _now(
         "memory_full",
         "true or false",
         "Whether a share of `limits.memory` is used up.",

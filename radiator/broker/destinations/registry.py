@@ -174,12 +174,16 @@ class Registry:
 
     def adopt_next(self) -> None:
         """Let one more destination take its new policy."""
-        self.adopt(next(iter(self._stale)))
+        self._adopt(*self._stale.popitem())  # ``next(iter(...))`` would look at all that are gone, each time
 
     def adopt(self, destination: Destination) -> None:
         """Let a destination take its new policy, if it has not yet."""
         policy = self._stale.pop(destination, None)
-        if policy is None or self.destinations.get(destination.name) is not destination:
+        if policy is not None:
+            self._adopt(destination, policy)
+
+    def _adopt(self, destination: Destination, policy: Policy) -> None:
+        if self.destinations.get(destination.name) is not destination:
             return
         before, settings = destination.policy.settings, policy.settings
         counters = self._timing.traffic
