@@ -1,6 +1,6 @@
 """Rows about deliveries: after each start there is one final row for each settled message, and none for any other.
 
-Histories with an odd seed have ``record: deliveries`` in their rules, except for queues in memory. Logs under a weaker
+Every fourth history has ``record: deliveries`` in its rules, except for queues in memory. Logs under a weaker
 ``fsync`` are not checked: a power cut takes messages, and their offsets are given to others.
 """
 

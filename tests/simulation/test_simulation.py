@@ -38,6 +38,8 @@ FOUND_BY = {  # seeds whose histories find the bugs that few histories find; tri
     "a repeat is receipted when it is written": 3,
     "a partition is given to the next before the last is done": 3,
     "what expires does so too early": 3,
+    "settlements do not wait for their rows": 7,
+    "a transaction has no rows": 3,
 }
 
 
