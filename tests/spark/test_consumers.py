@@ -105,6 +105,7 @@ def test_the_section_says_what_is_remarkable(made: tuple[Report, list[Delivery]]
     )
 
 
+@pytest.mark.thorough
 def test_a_log_without_deliveries_says_how_to_record_them(spark: Any, tmp_path: Path) -> None:
     writer = Writer(tmp_path / "data")
     writer.write("a", numbered("/topic/a", 3))
