@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.WeakHashMap;
 
 import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -19,6 +20,9 @@ import org.apache.spark.sql.catalyst.expressions.Length;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.OctetLength;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Count;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -239,7 +243,10 @@ public final class ScanRule extends Rule {
             }
         }
         columns.addAll(parts.made());
-        if (columns.isEmpty()) {  // such as count(*): a row for each record, and nothing in it
+        boolean counts = passed && columns.isEmpty() && rest.isEmpty() && onlyCounts(aggregate);
+        if (counts) {  // some numbers of records, and their sum
+            columns.add(attribute("rows", DataTypes.LongType, false, part("rows", "")));
+        } else if (columns.isEmpty()) {  // such as count(*): a row for each record, and nothing in it
             columns.add(attribute("count", DataTypes.NullType, true, part("count", "")));
         }
         LogicalPlan made = relation(scanned, new PrunedScan(scan, schema(columns, filters)), columns);
@@ -259,7 +266,11 @@ public final class ScanRule extends Rule {
                 }
             }
             made = new Project(seq(kept), made);
-            LogicalPlan rewritten = (LogicalPlan) aggregate.mapExpressions(parts);
+            scala.runtime.AbstractFunction1 change = parts;
+            if (counts) {
+                change = new Summed((Expression) columns.get(0));
+            }
+            LogicalPlan rewritten = (LogicalPlan) aggregate.mapExpressions(change);
             return (LogicalPlan) rewritten.withNewChildren(seq(one(made)));
         }
         if (project != null) {
@@ -267,6 +278,44 @@ public final class ScanRule extends Rule {
             return (LogicalPlan) rewritten.withNewChildren(seq(one(made)));
         }
         return made;
+    }
+
+    /** Returns true for an aggregate without groups, all of whose columns are count(*) or count of a literal. */
+    private static boolean onlyCounts(Aggregate aggregate) {
+        List found = list(aggregate.aggregateExpressions());
+        for (int i = 0; i < found.size(); i++) {
+            if (!(found.get(i) instanceof Alias) || !isCount(((Alias) found.get(i)).child())) {
+                return false;
+            }
+        }
+        return aggregate.groupingExpressions().isEmpty() && !found.isEmpty();
+    }
+
+    private static boolean isCount(Expression expression) {
+        if (!(expression instanceof AggregateExpression)) {
+            return false;
+        }
+        AggregateExpression of = (AggregateExpression) expression;
+        if (of.isDistinct() || !of.filter().isEmpty() || !(of.aggregateFunction() instanceof Count)) {
+            return false;
+        }
+        List counted = list(of.aggregateFunction().children());
+        return counted.size() == 1 && counted.get(0) instanceof Literal && ((Literal) counted.get(0)).value() != null;
+    }
+
+    /** Replaces each count by the sum of a column. A scan has a row for each task, so the sum is never null. */
+    private static final class Summed extends scala.runtime.AbstractFunction1 {
+        private final Expression rows;
+
+        Summed(Expression rows) {
+            this.rows = rows;
+        }
+
+        public Object apply(Object named) {
+            Expression count = ((Alias) named).child();
+            Expression sum = (Expression) count.withNewChildren(seq(one(new Sum(rows))));
+            return ((Alias) named).withNewChildren(seq(one(sum)));
+        }
     }
 
     /** Replaces the scan and the output of a relation, whatever other fields this version of Spark has. */

@@ -132,6 +132,10 @@ class Shape:
         if self.wanted.equals(self.schema):
             yield from batches
             return
+        if self._parts == (("rows", ""),):
+            count = sum(batch.num_rows for batch in batches)
+            yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64())], schema=self.schema)
+            return
         for batch in batches:
             arrays = [self._column(batch, at) for at in range(len(self._parts))]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -161,7 +165,8 @@ def value_of(maps: pa.MapArray, key: str) -> pa.StringArray:
     return maps.items.take(pa.array(at, mask=~hit))
 
 
-_SOURCES = {"length": "size", "count": "offset"}  # the column that a part is made from, where it has another name
+# The columns that parts are made from, where they have other names.
+_SOURCES = {"length": "size", "count": "offset", "rows": "offset"}
 _PARTS: dict[str, Callable[[pa.Array, str], pa.Array]] = {
     "tags": value_of,
     "headers": value_of,

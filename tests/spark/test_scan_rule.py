@@ -52,6 +52,10 @@ def scan_of(query: Any) -> str:
 
 QUERIES = {
     "count": "SELECT count(*) FROM log",
+    "counts": "SELECT count(*), count(1) + 1, count(*) FILTER (WHERE true), count(NULL), count(DISTINCT 1) FROM log",
+    "two counts": "SELECT count(*) AS a, count('x') AS b FROM log WHERE offset < 20",
+    "no rows": "SELECT count(*) FROM log WHERE destination = '/topic/none'",
+    "a count of a union": "SELECT count(*) FROM (SELECT * FROM log UNION ALL SELECT * FROM log)",
     "nothing": "SELECT 1 FROM log",
     "lengths": "SELECT sum(length(body)), max(octet_length(body)) FROM log",
     "length and body": "SELECT length(body), body FROM log",
@@ -100,9 +104,10 @@ def test_a_query_reads_only_the_columns_and_records_that_it_uses(spark: Any, sto
     assert "columns=[size] filters=[]" in scan_of(df.agg(F.sum("size")))
     assert "columns=[length[body]]" in scan_of(df.selectExpr("sum(length(body))"))
     assert "columns=[tags[k]]" in scan_of(df.groupBy("tags.k").count())
-    assert "columns=[count]" in scan_of(df.groupBy().count())
+    assert "columns=[rows]" in scan_of(df.groupBy().count())
+    assert "columns=[count]" in scan_of(df.selectExpr("1"))
     where = scan_of(df.where("destination = '/topic/a' AND offset < 5").groupBy().count())
-    assert "columns=[count]" in where
+    assert "columns=[rows]" in where
     assert '["EqualTo","destination",false,"/topic/a"]' in where
     assert '["LessThan","offset",false,5]' in where
 
